@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,21 +16,19 @@ from markupsafe import Markup
 
 from advsweep.printable import printable
 from advsweep.report.claims.evaluate import ClaimResults
+from advsweep.report.claims.judge_differences import find_differences, judge_differences
 from advsweep.report.claims.render import lay_out_claims
 from advsweep.report.data.filters import Filter
 from advsweep.report.figures.data import FigureData
-from advsweep.report.html.page_data import (
-    collect_figures,
-    collect_runs,
-    lay_out_runs,
-    read_last_values,
-)
+from advsweep.report.html.figure_data import collect_differences, collect_figures, label_row
+from advsweep.report.html.page_data import collect_runs, lay_out_runs, read_last_values
+from advsweep.report.tables.footnotes import difference_notes
 from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.types import Mark, Report
 from advsweep.store import Store
 
 _ASSETS = Path(__file__).with_name("assets")
-_SCRIPTS = ("chart.js", "figures.js", "page.js")
+_SCRIPTS = ("chart.js", "panels.js", "figures.js", "page.js")
 _MARKS = {
     Mark.BEST: {"tag": "strong", "words": "bold"},
     Mark.SECOND: {"tag": "u", "words": "underlined"},
@@ -53,20 +52,25 @@ def render_page(
     """
     title = report.provenance.sweep or report.provenance.store
     runs = None
-    embedded: dict[str, Any] = {}
+    judged = judge_differences(report)
+    embedded: dict[str, Any] = {"differences": collect_differences(judged, report)}
     # Models that were evaluated without a run have neither curves nor configs.
     if report.over == "seeds":
         selected = store.runs.select(sweep=report.provenance.sweep, newest_first=False)
         data = FigureData(store, selected, title, where)
         listed = data.runs if where else selected
         last = read_last_values(store, listed)
-        embedded = collect_figures(data, report.columns) | collect_runs(store, listed, last)
+        embedded |= collect_figures(data, report.columns) | collect_runs(store, listed, last)
         runs = lay_out_runs(listed, last)
     page: str = (
         _environment()
         .get_template("page.html")
         .render(
             title=title,
+            findings=find_differences(judged, report),
+            names=[label_row(row) for row in report.rows],
+            uncompared=difference_notes(report) if not judged else [],
+            baseline=report.baseline,
             report=lay_out(report),
             runs=runs,
             claims=None if claim_results is None else lay_out_claims(claim_results),
@@ -92,6 +96,7 @@ def _environment() -> Environment:
     environment.globals["marks"] = _MARKS
     environment.tests["known"] = lambda value: value is not None and not math.isnan(value)
     environment.filters["sha256"] = _sha256
+    environment.filters["breakable"] = _breakable
     return environment
 
 
@@ -102,6 +107,11 @@ def _read_assets(*names: str) -> Markup:
 def _sha256(text: str) -> str:
     """The hash by which a Content-Security-Policy allows an inline script or style."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+def _breakable(text: str) -> Markup:
+    """Lets a browser break a key or a metric after its dots and slashes."""
+    return Markup("<wbr>").join(re.split(r"(?<=[./])", printable(text)))
 
 
 def _embedded_json(data: dict[str, Any]) -> Markup:

@@ -1,4 +1,4 @@
-"""Data of the page: thinned and packed curves, and what each run opens to."""
+"""Curves and runs of the page: thinned and packed curves, and what each run opens to."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report.data.columns import Column, metric_range
+from advsweep.report.data.columns import metric_range
 from advsweep.report.data.grouping import group_runs
-from advsweep.report.figures.chart import Options
 from advsweep.report.figures.data import FigureData
-from advsweep.report.figures.pass_at_k import PassAtK
 from advsweep.report.figures.style import label_of
 from advsweep.report.figures.training import STANDARD
 from advsweep.report.tables.layout import show
@@ -43,20 +41,6 @@ _PACKED = 4  # characters of a value
 # Kept first where not all metrics fit.
 _FAMILIES = ("estimator", "collapse", "mass", "entropy", "reward", "advantage", "pass@1", "loss")
 _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
-
-
-def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, Any]:
-    """Returns the data of the page's figures.
-
-    Args:
-        columns: the columns of the report's table, which the page can draw over each other.
-    """
-    return {
-        "rows": _collect_rows(data),
-        "curves": collect_curves(data),
-        "passk": _collect_pass_at_k(data),
-        "columns": _collect_columns(data, columns),
-    }
 
 
 def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
@@ -99,7 +83,7 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
     return {
         "metrics": metrics,
         "left_out": left_out,
-        "t": [0, 0, *(_round(float(stdtrit(n - 1, 0.975))) for n in range(2, most + 1))],
+        "t": [0, 0, *(round_off(float(stdtrit(n - 1, 0.975))) for n in range(2, most + 1))],
     }
 
 
@@ -145,67 +129,6 @@ def pack(values: Float[np.ndarray, " points"]) -> str:
     rounded = np.where(np.isnan(values), 0x7FC000, (bits.astype(np.uint64) + 0x80) >> 8)
     kept = rounded.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3]
     return base64.b64encode(kept.tobytes()).decode("ascii")
-
-
-def _collect_pass_at_k(data: FigureData) -> dict[str, Any]:
-    """Returns the lines of pass@k over k with their laws, or why there are none."""
-    try:
-        chart = PassAtK.collect(data, Options())
-    except (NotFoundError, ReportError) as error:
-        return {"refused": str(error)}
-    return {
-        "ks": chart.ks.tolist(),
-        "notes": list(chart.notes),
-        "lines": [
-            {
-                "label": line.label,
-                "mean": _rounded(line.band.mean),
-                "low": _rounded(line.band.low),
-                "high": _rounded(line.band.high),
-                "n": int(line.band.n.max()),
-                "law": None
-                if line.law is None
-                else [_round(e.value) for e in (line.law.a, line.law.b, line.law.c)],
-            }
-            for line in chart.lines
-        ],
-    }
-
-
-def _collect_columns(data: FigureData, columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """Returns the value of each run after its training, for each column that any run has."""
-    collected = []
-    for column in columns:
-        try:
-            values = data.values(column.name)
-        except (NotFoundError, ReportError):
-            continue
-        runs = {str(run_id): _round(value) for run_id, value in values.items()}
-        collected.append({"name": column.name, "runs": runs})
-    return collected
-
-
-def _collect_rows(data: FigureData) -> list[dict[str, Any]]:
-    """Returns the label, style and runs of each row; after them bases, floors and models."""
-    rows: list[dict[str, Any]] = [
-        {
-            "label": row.label,
-            "colour": row.style.colour,
-            "variant": row.style.variant,
-            "runs": [run.id for run in row.runs],
-        }
-        for row in data.rows
-    ]
-    try:
-        untrained = [(row.label, row.style) for row in data.untrained]
-        untrained += [(row.label, row.style) for row in data.floors]
-    except ReportError:
-        untrained = []
-    return rows + [
-        # Their black would be invisible on a dark page.
-        {"label": label, "colour": "var(--ink)", "variant": style.variant, "runs": []}
-        for label, style in untrained
-    ]
 
 
 LastValues = Mapping[int, Mapping[str, float]]
@@ -284,12 +207,12 @@ def collect_runs(store: Store, runs: Sequence[RunRecord], last: LastValues) -> d
             "is": _identity(run),
             "config": pooled(_flatten(run.config)),
             "environment": pooled(_flatten(_published(environments.get(run.id, {})))),
-            "last": [_round(last.get(run.id, {}).get(name)) for name in metrics],
+            "last": [round_off(last.get(run.id, {}).get(name)) for name in metrics],
             "evaluations": [
                 [
                     e.step,
                     pooled([("task", e.task), *_flatten(e.settings)]),
-                    {name: _round(value) for name, value in e.scores().items()},
+                    {name: round_off(value) for name, value in e.scores().items()},
                 ]
                 for e in evaluations.get(run.id, ())
             ],
@@ -335,11 +258,7 @@ def _flatten(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
             yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
 
 
-def _rounded(values: Float[np.ndarray, " points"]) -> list[float | None]:
-    return [_round(value) for value in values.tolist()]
-
-
-def _round(value: float | None) -> float | None:
+def round_off(value: float | None) -> float | None:
     """Rounds to five digits, more than a screen shows; None where there is no finite value."""
     if value is None or not math.isfinite(value):
         return None

@@ -24,6 +24,7 @@ from advsweep.report.tables.types import (
     Row,
     Table,
 )
+from advsweep.statistics import Comparison
 
 DIGITS = 3
 """Digits after the point of a number without an interval."""
@@ -208,19 +209,32 @@ def _differences(report: Report) -> Table:
     )
 
 
-def _difference(difference: Difference, *, tested: bool, ranked: bool) -> list[Entry]:
-    c = difference.comparison
-    shown, half = show_interval(c.difference, (c.high - c.low) / 2)
+def show_difference(comparison: Comparison) -> tuple[str, str]:
+    """Formats a difference with its sign, and its 95 % interval: `no spread` without one.
+
+    >>> from advsweep.statistics import compare_paired
+    >>> show_difference(compare_paired([0.5, 0.7, 0.6], [0.4, 0.5, 0.3]))
+    ('+0.20', '[-0.05, +0.45]')
+    """
+    shown, half = show_interval(comparison.difference, (comparison.high - comparison.low) / 2)
     digits = len(half.partition(".")[2])
 
     def end(value: float) -> str:
         return show(value) if "e" in half else f"{value:+.{digits}f}"
 
-    improvement = difference.improvement
     sign = "" if shown.startswith("-") else "+"
+    if comparison.sd > 0:
+        return sign + shown, f"[{end(comparison.low)}, {end(comparison.high)}]"
+    return sign + shown, "no spread"
+
+
+def _difference(difference: Difference, *, tested: bool, ranked: bool) -> list[Entry]:
+    c = difference.comparison
+    shown, interval = show_difference(c)
+    improvement = difference.improvement
     return [
-        Entry(sign + shown, value=c.difference),
-        Entry(f"[{end(c.low)}, {end(c.high)}]" if c.sd > 0 else "no spread"),
+        Entry(shown, value=c.difference),
+        Entry(interval),
         Entry(str(c.n) if c.paired else f"{c.n} unpaired", value=c.n),
         _p(c.p_value if c.sd > 0 else math.nan),
         *([_p(c.p_permutation)] if tested else []),

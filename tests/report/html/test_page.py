@@ -265,12 +265,17 @@ HOSTILE = (
 
 def test_no_text_of_a_store_becomes_markup(lab, constant, visit):
     for seed in range(2):
-        lab.run("grpo", seed, sweep=HOSTILE, task__name=HOSTILE, points=constant(reward__mean=1.0))
-        lab.run("grpo", seed, sweep=HOSTILE, task__name="other", points=constant(reward__mean=0.5))
+        for size in (8, 4):
+            for name in (HOSTILE, "other"):
+                points = constant(reward__mean=0.5, collapse__acr=seed * len(name) / 1000)
+                config = {"task__name": name, "group_size": size}
+                lab.run("grpo", seed, sweep=HOSTILE, points=points, **config)
     page = visit(_render(lab.store, HOSTILE))
     assert page.evaluate("window.hurt") is None
     # Characters that end a line or turn its direction are escaped.
     assert page.locator("h1").text_content() == printable(HOSTILE)
+    assert printable(HOSTILE) in page.locator("table.heat th").all_text_contents()
+    assert printable(HOSTILE) in (page.locator("#forests").text_content() or "")
     page.locator("button.open").first.click()
     assert printable(HOSTILE) in page.locator("tr.details dd").all_text_contents()
     page.mouse.move(300, 700)

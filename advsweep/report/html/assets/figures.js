@@ -51,8 +51,8 @@ function startFigures() {
   const bands = document.getElementById("bands");
   const each = document.getElementById("each");
   const smooth = document.getElementById("smooth");
-  const charts = [];
-  const redraw = () => charts.forEach((chart) => chart.draw());
+  const draws = [];
+  const redraw = () => draws.forEach((draw) => draw());
   const metrics = new Map(DATA.curves.metrics.map((metric) => [metric.name, metric]));
   const cache = new Map();
 
@@ -73,31 +73,16 @@ function startFigures() {
   // Series of hidden rows are never computed, which keeps large pages quick.
   const shownRows = (rows) => rows.filter((row) => !hidden.has(row.label));
 
-  function panel() {
-    const figure = html("figure", { class: "panel" }, panels);
-    const head = html("figcaption", {}, figure);
-    const reset = html("button", { type: "button", class: "reset" }, null, "reset zoom");
-    const host = html("div", { class: "host" }, figure);
-    return { head, host, reset };
-  }
-
-  function addChart({ head, host, reset }, content) {
+  function addChart({ head, host }, content) {
     const chart = new Chart(host, content);
+    const reset = html("button", { type: "button", class: "reset" }, head, "reset zoom");
     reset.addEventListener("click", () => chart.reset());
-    head.append(reset);
-    charts.push(chart);
+    draws.push(() => chart.draw());
     return chart;
   }
 
-  function addMenu(host, label, names, value) {
-    const menu = html("select", { "aria-label": label }, host);
-    for (const name of names) html("option", { value: name }, menu, name);
-    menu.value = value;
-    return menu;
-  }
-
   DATA.curves.metrics.slice(0, PANELS).forEach((first, number) => {
-    const made = panel();
+    const made = panel(panels);
     const menu = addMenu(made.head, `metric of figure ${number + 1}`, [...metrics.keys()].sort(), first.name);
     const chart = addChart(made, () => ({
       name: menu.value,
@@ -108,8 +93,8 @@ function startFigures() {
     menu.addEventListener("change", () => chart.reset());
   });
 
+  const looks = new Map(DATA.rows.map((row) => [row.label, row]));
   if (DATA.passk.lines) {
-    const looks = new Map(DATA.rows.map((row) => [row.label, row]));
     const lines = DATA.passk.lines.map(({ law, mean, ...line }) => ({
       ...looks.get(line.label),
       ...line,
@@ -120,7 +105,7 @@ function startFigures() {
       runs: [],
       law: law && ((k) => Math.exp(-law[0] * (k + law[2]) ** -law[1])),
     }));
-    const made = panel();
+    const made = panel(panels);
     html("span", { class: "title" }, made.head, "pass@k after training");
     addChart(made, () => ({
       name: "pass@k", x: DATA.passk.ks, xLabel: "k", log: true, series: shownRows(lines).map(asChosen),
@@ -129,7 +114,7 @@ function startFigures() {
 
   const columns = new Map(DATA.columns.map((column) => [column.name, column.runs]));
   if (columns.size > 1) {
-    const made = panel();
+    const made = panel(panels);
     const names = [...columns.keys()];
     const of = html("span", { class: "menus" }, made.head);
     const y = addMenu(of, "upwards", names, names.find((name) => name.startsWith("pass@")) || names[1]);
@@ -149,6 +134,8 @@ function startFigures() {
     for (const menu of [x, y]) menu.addEventListener("change", () => chart.reset());
   }
 
+  draws.push(...addDistributions(panels, shownRows, looks));
+  addHeatMap(panels, columns);
   drawLegend(hidden, redraw);
   writeNotes();
   // More bands would hide each other and the lines.
@@ -214,6 +201,12 @@ function writeNotes() {
     lines.push(`at first ${FIRST_SHOWN} rows are shown; the buttons above, or words of their labels, show others`);
   }
   if (DATA.columns.length > 1) lines.push("points of one column over another: one for each run, after its training");
-  const passk = DATA.passk.refused ? [`no pass@k: ${DATA.passk.refused}`] : DATA.passk.notes.map((note) => `pass@k: ${note}`);
-  for (const line of [...lines, ...passk]) html("li", {}, notes, line);
+  const noted = [
+    ["pass@k", DATA.passk], ["difficulty levels", DATA.levels],
+    ["solve rates of the problems", DATA.difficulty], ["successes in the groups", DATA.solved],
+  ];
+  for (const [what, { refused, notes: own = [] }] of noted) {
+    lines.push(...(refused ? [`no ${what}: ${refused}`] : own.map((note) => `${what}: ${note}`)));
+  }
+  for (const line of lines) html("li", {}, notes, line);
 }

@@ -123,6 +123,11 @@ function startTheme() {
 
 startTheme();
 startTables();
+startForests();
+// Paper cannot open what is folded.
+addEventListener("beforeprint", () => {
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
+});
 // Models that were evaluated without a run have no figures.
 if (DATA.rows) {
   startFigures();

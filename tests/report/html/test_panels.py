@@ -1,0 +1,155 @@
+"""Findings, forest plots, heat map, levels and solve rates of the page, in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page
+
+from advsweep.report import build_report
+from advsweep.report.html import render_page
+
+# Every test opens a page in Chromium.
+pytestmark = pytest.mark.slow
+
+Visit = Callable[[str], Page]
+LONG = "a_long_name_" * 8
+
+
+@pytest.fixture
+def page(lab, constant, visit: Visit) -> Page:
+    """Three estimators with two group sizes and three seeds; fade has a lower ACR, rloo a higher.
+
+    Half of the groups of size 8 have no success, and half of them eight.
+    """
+    for size in (4, 8):
+        for seed in range(3):
+            for name, acr in [("grpo", 0.5), ("fade", 0.3), ("rloo", 0.7)]:
+                points = constant(
+                    collapse__acr=acr + size / 100 + seed / 50 * (1 if name == "grpo" else -1),
+                    **{f"solved__{k}": 0.5 if k in (0, size) else 0.0 for k in range(size + 1)},
+                )
+                solved = (4, 1) if name == "fade" else (3, seed)
+                lab.run(name, seed, points=points, solved=solved, group_size=size)
+    columns = ["collapse/acr", "pass@1"]
+    report = build_report(lab.store, "demo", columns=columns, baseline="grpo")
+    return visit(render_page(report, lab.store))
+
+
+def _figure(page: Page, title: str) -> Locator:
+    return page.locator("#panels > figure", has_text=title)
+
+
+def _labels(panel: Locator) -> list[str]:
+    return panel.locator(".small figcaption").all_text_contents()
+
+
+def test_the_page_begins_with_what_holds(page):
+    assert page.locator("section").first.get_attribute("id") == "findings"
+    findings = page.locator(".findings li")
+    assert findings.evaluate_all("all => all.map(li => li.dataset.outcome)")[:3] == [
+        "better",
+        "cannot tell",
+        "worse",
+    ]
+    # Its seeds differ by 0.2, 0.24 and 0.28.
+    assert findings.all_text_contents()[:2] == [
+        "fade, group_size=4 against grpo: better ACR (-0.240 [-0.339, -0.141]).",
+        "fade, group_size=4 against grpo: the data cannot tell for p@1 (about 10 seeds would).",
+    ]
+
+
+def test_a_forest_has_a_line_for_each_row_and_a_menu_of_columns(page):
+    forest = page.locator("#forests figure").first
+    assert forest.locator("select").input_value() == "ACR"
+    assert "lower is better" in forest.inner_text()
+    lines = forest.locator(".line[data-outcome]")
+    assert [line.get_attribute("data-outcome") for line in lines.all()] == ["better", "worse"] * 2
+    zero, dot = (lines.first.locator(f".{part}").bounding_box() for part in ("zero", "dot"))
+    # The difference of fade is negative: its point is left of 0, in its track.
+    assert dot["x"] + dot["width"] / 2 < zero["x"]
+    forest.locator("select").select_option("p@1")
+    assert "higher is better" in forest.inner_text()
+    assert forest.locator(".line[data-outcome]").count() == 4
+
+
+def test_a_heat_map_has_a_cell_for_each_pair_of_values(page):
+    heat = page.locator("table.heat")
+    assert heat.locator("thead th").all_text_contents() == ["group_size", "estimator", "4", "8"]
+    assert heat.locator("tbody th").all_text_contents() == ["fade", "grpo", "rloo"]
+    page.get_by_label("number of the heat map").select_option("collapse/acr")
+    cell = heat.locator("tbody tr").nth(1).locator("td").first
+    # grpo with G = 4: 0.54, 0.56 and 0.58, so that it is 0.56 ± 4.303 * 0.02 / √3 = 0.050.
+    assert cell.inner_text() == "0.560 ±0.050\nn = 3"
+    colours = [c.evaluate("c => c.style.background") for c in heat.locator("td").all()[-6:]]
+    assert colours[0] == "rgb(0, 34, 78)"
+    assert colours[-1] == "rgb(254, 232, 56)"
+    page.get_by_label("key along").select_option("estimator")
+    page.get_by_label("key downwards").select_option("group_size")
+    assert heat.locator("tbody th").all_text_contents() == ["4", "8"]
+
+
+def test_rows_that_differ_in_a_third_key_do_not_share_a_cell(lab, constant, visit: Visit):
+    for name in ("grpo", "fade"):
+        for size in (4, 8):
+            for steps in (10, 20):
+                points = constant(reward__mean=steps / 100)
+                lab.run(
+                    name, 0, points=points, solved=None, group_size=size, prompts_per_step=steps
+                )
+    report = build_report(lab.store, "demo", columns=["reward/mean"])
+    page = visit(render_page(report, lab.store))
+    third = page.get_by_label("prompts_per_step of the heat map")
+    assert third.input_value() == "10"
+    cells = page.locator("table.heat td div")
+    assert cells.all_text_contents() == ["0.1"] * 4
+    third.select_option("20")
+    assert cells.all_text_contents() == ["0.2"] * 4
+    third.select_option("any")
+    assert page.locator("table.heat td.mixed").all_text_contents() == ["2 rows"] * 4
+
+
+def test_levels_and_solve_rates_follow_the_legend(page):
+    levels = _figure(page, "by difficulty level")
+    assert levels.locator("h4").all_text_contents() == ["level 0, 1 problem", "level 1, 1 problem"]
+    first = levels.locator(".intervals").first.locator(".line:not(.ticks)")
+    # fade solves the problem of level 0 with each of four samples, grpo with three.
+    assert first.locator(".value").all_text_contents()[:2] == ["0.75", "1"]
+    problems = _figure(page, "solve rates of the problems")
+    groups = _figure(page, "successes in the groups")
+    assert _labels(problems) == [*_labels(groups), "base"]
+    assert len(_labels(groups)) == 6
+    # Five counts of successes of four, in a window for each of the 20 steps.
+    four = groups.locator(".small", has_text="grpo, group_size=4")
+    titles = four.locator("rect title").all_text_contents()
+    assert len(titles) == 100
+    assert titles[0] == "step 1, 0 of 4 right: 0.5 of the groups"
+    bars = problems.locator(".small").first.locator(".bar title").all_text_contents()
+    assert bars[-1] == "12 of 12 samples right: 0 of the problems"
+    page.get_by_role("group", name="Rows shown").get_by_role("button", name="none").click()
+    assert _labels(problems) == _labels(groups) == []
+    assert levels.locator(".line:not(.ticks)").count() == 0
+
+
+@pytest.mark.parametrize(("media", "width"), [("screen", 400), ("print", 700)])
+def test_nothing_is_wider_than_a_phone_or_a_sheet(lab, constant, visit: Visit, media, width):
+    for name in ("grpo", "fade"):
+        for seed in range(2):
+            points = constant(**{f"collapse__m{i}": 0.1 + seed / 10 for i in range(12)})
+            lab.run(name, seed, points=points, model__name=LONG, group_size=8)
+            lab.run(name, seed, points=points, model__name=LONG[1:], group_size=4)
+    columns = ["pass@1", *(f"collapse/m{i}" for i in range(9))]
+    report = build_report(lab.store, "demo", columns=columns)
+    page = visit(render_page(report, lab.store))
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(media=media)
+    page.wait_for_function("document.querySelector('svg.chart').clientWidth < innerWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    if media == "screen":
+        scrolled = page.locator("#report .scroll").first
+        assert scrolled.evaluate("s => s.scrollWidth > s.clientWidth")
+    else:
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details:not([open])").count() == 0
+        assert not page.locator("#runs .controls").is_visible()
