@@ -192,6 +192,11 @@ class CountedProblem:
     level: int = 0
 
 
+def evaluation_stage(step: int) -> str:
+    """Return the name of the stage in which the weights after `step` steps are evaluated."""
+    return "evaluation" if step else "base evaluation"
+
+
 class Reporter(Protocol):
     """Receives the progress of a training, and tells it when to stop."""
 
@@ -279,6 +284,10 @@ class Backend(Component):
         Raises:
             ConfigError: names the key, the expected and the actual value.
         """
+
+    def cautions(self, run: Run) -> list[str]:
+        """Return warnings of settings that are allowed and seldom meant."""
+        return []
 
     @classmethod
     def load_node(cls, node: Mapping[str, Any]) -> Plain:

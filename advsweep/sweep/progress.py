@@ -286,19 +286,23 @@ class BarView(TerminalView):
 def _position(run: RunRecord) -> str:
     """Returns the progress of a run, such as `training 60/150`."""
     stage, done, total = _stage(run)
-    return f"{stage} {done}/{total}"
+    return stage if total is None else f"{stage} {done}/{total}"
 
 
 def _status(run: RunRecord) -> str:
     """Returns the stage of a run, for a table with a column of training steps."""
-    stage, done, total = _stage(run)
-    return "running" if stage == TRAINING else f"{stage} {done}/{total}"
+    return "running" if _stage(run)[0] == TRAINING else _position(run)
 
 
-def _stage(run: RunRecord) -> tuple[str, int, int]:
-    """Returns stage, position and total: of a stage such as pretraining, or of the training."""
+def _stage(run: RunRecord) -> tuple[str, int, int | None]:
+    """Returns stage, position and total: of a stage such as pretraining, or of the training.
+
+    The total of a stage that reports no progress is None.
+    """
     name, _, progress = (run.stage or "").rpartition(" ")
     done, slash, total = progress.partition("/")
     if name and slash and done.isdecimal() and total.isdecimal():
         return name, int(done), int(total)
+    if run.stage not in (None, TRAINING):
+        return run.stage, 0, None
     return TRAINING, run.step, run.steps

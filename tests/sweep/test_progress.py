@@ -124,6 +124,28 @@ def test_a_single_run_shows_a_bar_of_each_stage(
     assert "reward 0.250" in text
 
 
+def test_a_stage_without_progress_is_not_shown_as_training(
+    running: tuple[Plan, list[RunRecord]],
+    store: Store,
+    console: Console,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair, (first, _) = running
+    store.leases.heartbeat(1, stage="base evaluation")
+    view = BarView(pair, store, console)
+    with view.shown():
+        view.handle(RunEvent(EventKind.STARTED, first))
+        view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
+    assert "base evaluation" in shown(console)
+    assert "training" not in shown(console)
+    store.leases.heartbeat(1, stage="base evaluation 48/128")
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    lines = LineView(pair, store, io.StringIO())
+    lines.handle(RunEvent(EventKind.STARTED, first))
+    lines.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
+    assert "(run 1 base evaluation 48/128)" in lines._stream.getvalue()
+
+
 def test_lines_say_what_starts_fails_and_ends(
     running: tuple[Plan, list[RunRecord]], store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

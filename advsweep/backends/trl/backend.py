@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 _DEFAULT_TOKENS = 512
 
+HIGH_RATE = 1e-5
+"""Learning rate above which a training of all weights gets a warning."""
+
 
 @dataclass(kw_only=True)
 class TrlBackend(Backend):
@@ -125,6 +128,15 @@ class TrlBackend(Backend):
         if self.accelerate is not None:
             self._check_accelerate(run, self.accelerate)
         self.layout_of(run, self.processes or 1)
+
+    def cautions(self, run: Run) -> list[str]:
+        if self.model_of(run).lora_rank or run.optimizer.lr <= HIGH_RATE:
+            return []
+        return [
+            f"optimizer.lr: {run.optimizer.lr:g} is high for a pretrained language model, of "
+            f"which all weights are trained; above {HIGH_RATE:g} it may forget what it learned; "
+            "papers use optimizer.lr=1e-6"
+        ]
 
     def cpu_threads(self) -> int:
         return self.threads * (self.processes or 1)

@@ -164,9 +164,13 @@ class _Server:
             self._send(("answer", called(*arguments)))
 
     def ask(self, message: tuple[str, Any]) -> Any:
-        """Send a question to the first process; return its answer."""
+        """Send a question to the first process; return its answer, and report its progress."""
         self._send(message)
-        return self._receive()
+        while True:
+            name, content = self._receive()
+            if name != "progress":
+                return name, content
+            self._reporter.progress(*content)
 
     def _evaluate(self, step: int) -> None:
         # A request to stop may interrupt an evaluation anywhere. A thread of its own sends the

@@ -302,6 +302,8 @@ class ModelSampler:
         tokens: the most tokens of a completion.
         batch: number of completions that are generated together.
         top_p: share of the probability that evaluations sample from.
+        on_progress: receives the number of completions so far, and of all, before each batch and
+            at the end.
     """
 
     opened: Callable[[], AbstractContextManager[Any]]
@@ -311,6 +313,7 @@ class ModelSampler:
     tokens: int
     batch: int
     top_p: float = 1.0
+    on_progress: Callable[[int, int], None] = lambda done, total: None
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
@@ -339,10 +342,12 @@ class ModelSampler:
         cuda = range(torch.cuda.device_count())
         with torch.random.fork_rng(devices=list(cuda)), self.opened() as model, torch.no_grad():
             torch.manual_seed(seed)
-            parts = [
-                self._generate(model, problems[start : start + self.batch], temperature, truncated)
-                for start in range(0, len(problems), self.batch)
-            ]
+            parts = []
+            for start in range(0, len(problems), self.batch):
+                self.on_progress(start, len(problems))
+                some = problems[start : start + self.batch]
+                parts.append(self._generate(model, some, temperature, truncated))
+            self.on_progress(len(problems), len(problems))
         completions = [tokens for part, _ in parts for tokens in part]
         return completions, TokenStatistics.unstacked(
             torch.cat([s.stacked().cpu() for _, s in parts])

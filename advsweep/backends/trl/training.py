@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig
 from trl.models import unwrap_model_for_generation
 
+from advsweep.backends.base import evaluation_stage
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.training_loop import Loop
 from advsweep.backends.trl.config import VllmGeneration
@@ -80,10 +81,13 @@ class Training:
         self._run = run
         self._options = options
         self._layout = options.layout
+        self._reporter = reporter
         self._tokenizer = load_tokenizer(options.model)
         self._loop = Loop(run, directory, reporter, self._sampler, self._save) if reporter else None
         self._reference: Any = None
         self._renewed = False
+        if reporter:
+            reporter.progress("loading the model", 0, 1)
         with loading(options.model):
             self.trainer = _trainer_class(options)(
                 run,
@@ -216,7 +220,14 @@ class Training:
 
     def _own_sampler(self) -> ModelSampler:
         """Return what samples in this process alone."""
-        return self.trainer.evaluation_sampler(self._model_sampler(self._opened))
+        sampler = self._model_sampler(self._opened)
+        return self.trainer.evaluation_sampler(replace(sampler, on_progress=self._report_samples))
+
+    def _report_samples(self, done: int, total: int) -> None:
+        """Report how much of an evaluation is sampled; each process samples an equal share."""
+        if self._reporter:
+            everyone, stage = self._layout.processes, evaluation_stage(self.trainer.steps_done)
+            self._reporter.progress(stage, done * everyone, total * everyone)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:

@@ -84,6 +84,7 @@ class RemoteReporter:
 
     def __init__(self, calls: Connection) -> None:
         self._calls = calls
+        self._sampling = False
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._call("metrics", step, dict(values))
@@ -95,7 +96,9 @@ class RemoteReporter:
             if name == "answer":
                 return
             problems, n, temperature, seed = content
+            self._sampling = True
             completions = sampler.sample(problems, n, temperature=temperature, seed=seed)
+            self._sampling = False
             self._calls.send(("completions", completions))
 
     def counted(self, step: int, task: str, problems: Sequence[CountedProblem]) -> None:
@@ -117,7 +120,11 @@ class RemoteReporter:
         self._call("log", message)
 
     def progress(self, stage: str, done: int, total: int) -> None:
-        self._call("progress", stage, done, total)
+        if self._sampling:
+            # The parent waits for the completions, and answers nothing else.
+            self._calls.send(("progress", (stage, done, total)))
+        else:
+            self._call("progress", stage, done, total)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         self._calls.send((name, arguments))

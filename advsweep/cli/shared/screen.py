@@ -48,6 +48,17 @@ _ORDER = (
     *(Status.RUNNING, Status.LOST, Status.FAILED),
     *(Status.INTERRUPTED, Status.PENDING, Status.PRUNED, Status.DONE),
 )
+KEYS = """\
+up, down  choose a run
+enter, l  follow the log of the run
+/         show only runs whose row has all of these words, such as: failed fade seed=1
+escape    show all runs again
+s         stop the run, after a checkpoint and a question
+r         restart a run that failed, was stopped or was lost, from its last checkpoint
+?         show these keys
+q         quit; runs continue"""
+"""What the keys do."""
+
 _COLUMNS = ("run", "estimator", "seed", "status", "step", "left", *METRICS.values(), "where / why")
 
 
@@ -172,6 +183,43 @@ class LogScreen(ModalScreen[None]):
             self.query_one(RichLog).write(printable(text.rstrip("\n")))
 
 
+class ConfirmScreen(ModalScreen[bool]):
+    """Asks a question; the result is whether the user agreed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss(True)", "Yes"),
+        Binding("n,escape,q", "dismiss(False)", "No"),
+    ]
+    CSS = """
+    ConfirmScreen { align: center middle; }
+    ConfirmScreen Static { width: auto; border: solid $warning; padding: 0 1; }
+    """
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        yield Static(printable_line(self._question), markup=False)
+        yield Footer()
+
+
+class KeysScreen(ModalScreen[None]):
+    """Explains the keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,question_mark", "dismiss", "Back"),
+    ]
+    CSS = """
+    KeysScreen { align: center middle; }
+    KeysScreen Static { width: auto; border: solid $primary; padding: 0 1; }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static(KEYS, markup=False)
+        yield Footer()
+
+
 class Watch(App[None]):
     """Shows runs and their progress; stops and restarts runs by key."""
 
@@ -190,6 +238,7 @@ class Watch(App[None]):
         Binding("l", "log", "Log", key_display="enter"),
         Binding("s", "stop", "Stop"),
         Binding("r", "restart", "Restart"),
+        Binding("question_mark", "keys", "Keys", key_display="?"),
         Binding("q", "quit", "Quit"),
     ]
 
@@ -335,9 +384,17 @@ class Watch(App[None]):
         if line.status not in (Status.RUNNING, Status.PENDING):
             self.notify(f"run {line.id} is {line.status.value}", severity="warning")
             return
-        self._store.leases.request_stop(line.id)
-        self.notify(f"Stopping run {line.id}.")
-        self.refresh_view()
+        question = f"Stop run {line.id} ({line.estimator}, seed {line.seed})? y / n"
+        self.push_screen(ConfirmScreen(question), lambda agreed: self._stop(line.id, agreed))
+
+    def _stop(self, run_id: int, agreed: bool | None) -> None:
+        if agreed:
+            self._store.leases.request_stop(run_id)
+            self.notify(f"Stopping run {run_id}.")
+            self.refresh_view()
+
+    def action_keys(self) -> None:
+        self.push_screen(KeysScreen())
 
     def action_restart(self) -> None:
         line = self._shown.get(self._selected() or 0)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from advsweep.cli.shared.output import echo_line
 from advsweep.cli.shared.plan_output import describe_remaining, duration
+from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:
+    from advsweep.backends.base import Run
     from advsweep.store import Store
     from advsweep.sweep.planning.eta import TimeEstimate
     from advsweep.sweep.planning.plan import Plan
@@ -25,6 +27,8 @@ def print_start(plan: Plan, store: Store, jobs: int | None, *, force: bool = Fal
     left = estimate(plan, store, slots, force=force)
     echo_line(describe_plan(plan), err=True)
     echo_line(describe_time(plan, left, slots), err=True)
+    if left.steps and (line := describe_tokens(plan, left)):
+        echo_line(line, err=True)
 
 
 def describe_plan(plan: Plan) -> str:
@@ -82,3 +86,45 @@ def describe_time(plan: Plan, left: TimeEstimate, slots: int) -> str:
         f"{left.steps} steps left, roughly {duration(total / slots)} with {slots} side by side (a "
         "first guess for an idle machine: no run of this kind has finished in this store)"
     )
+
+
+def describe_tokens(plan: Plan, left: TimeEstimate) -> str | None:
+    """Describes how many tokens are generated, where nobody knows how long a training takes.
+
+    None if the time is known or guessed, or if a program apart from advsweep generates them.
+    """
+    trained = evaluated = 0
+    for planned, state in zip(plan.runs, left.runs, strict=True):
+        run = planned.run
+        known = left.seconds is not None or run.backend.rough_seconds(run) is not None
+        if known or run.backend.external or run.absent:
+            return None
+        tokens = run.backend.completion_tokens(run)
+        trained += state.steps_left * run.prompts_per_step * run.group_size * tokens
+        if state.steps_left:
+            evaluated += _answers(run, run.steps - state.steps_left) * tokens
+    line = (
+        f"At most {_in_words(trained + evaluated)} tokens are generated: {_in_words(trained)} in "
+        f"training, {_in_words(evaluated)} in evaluations"
+    )
+    if evaluated > trained:
+        line += "; a smaller evaluation.n makes them shorter"
+    return line
+
+
+def _answers(run: Run, done: int) -> int:
+    """Returns the number of answers that the evaluations of a run sample after some steps."""
+    settings, last = run.evaluation, run.steps
+    within = range(settings.every, last, settings.every) if settings.every else ()
+    steps = [step for step in within if step > done]
+    ends = 1 if done else 2
+    per_problem = ends * settings.n + len(steps) * settings.between().n
+    return per_problem * (len(run.task.problems(Split.HELD_OUT)) + settings.train_problems)
+
+
+def _in_words(number: int) -> str:
+    """Writes a number, a large one as 2.5 million."""
+    for size, name in ((10**9, "billion"), (10**6, "million")):
+        if number >= size:
+            return f"{number / size:.3g} {name}"
+    return f"{number:,}"

@@ -78,7 +78,8 @@ class Plan:
         search: what chooses further runs, if anything.
         tracking: where else the runs are shown.
         spec: the overrides and what else the store keeps of the sweep, in JSON types.
-        warnings: settings without effect, and parameters that some components lack.
+        warnings: settings without effect or seldom meant, and parameters that some components
+            lack.
     """
 
     name: str | None
@@ -214,7 +215,7 @@ def _build_runs(
             run = build_run(config, fetch=fetch, cache=cache)
             run.backend.check_given(point.assignment)
             if not run.backend.external:
-                warnings.add(*effects.check(run, values))
+                warnings.add(*effects.check(run, values), *run.backend.cautions(run))
             built.append(run)
         except ConfigError as error:
             errors.add(str(error))

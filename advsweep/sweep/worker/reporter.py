@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advsweep.backends.base import evaluation_stage
 from advsweep.errors import StoreUnavailableError
 from advsweep.evaluation.run_evaluator import Evaluator
 from advsweep.sweep.stop_request import RunStopped
@@ -101,7 +102,7 @@ class StoreReporter:
 
     def evaluate(self, step: int, sampler: Sampler) -> None:
         self._position(step)
-        self._write(stage="evaluating")
+        self._write(stage=evaluation_stage(step))
         try:
             with self._stop.interruptible():
                 evaluation = self._evaluator.ensure(step, lambda: sampler)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advsweep.store import NewEvaluation, NewRun, Owner, ProblemCounts, Status
+from advsweep.store import AnswerSample, NewEvaluation, NewRun, Owner, ProblemCounts, Status
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -34,11 +34,11 @@ def _work(store: Store) -> None:
     store.runs.set_environment(run_id, {})
     store.metrics.truncate(run_id, after_step=0)
     store.leases.heartbeat(run_id)
-    store.leases.heartbeat(run_id, step=0, stage="evaluating")
+    store.leases.heartbeat(run_id, step=0, stage="base evaluation")
     store.leases.stop_requested(run_id)
     store.metrics.record(run_id, points, step=1)
     store.evaluations.has(_EVALUATION.identity)
-    store.evaluations.add(_EVALUATION)
+    store.evaluations.add(_EVALUATION, [_SAMPLE])
     store.evaluations.link(run_id, _EVALUATION.identity, 1)
     store.evaluations.select([run_id], identity=_EVALUATION.identity)
     store.checkpoints.add(run_id, 1, checkpoint)
@@ -60,6 +60,9 @@ _RUN = NewRun(
     steps=1,
     estimator="none",
     backend="fake",
+)
+_SAMPLE = AnswerSample(
+    problem_id="", prompt="", level=0, answer="", length=0, read=None, reward=None
 )
 _EVALUATION = NewEvaluation(
     identity=_DIGEST,

@@ -312,3 +312,15 @@ def test_no_memory_left_while_evaluating(
     monkeypatch.setattr(type(sampler), "_generate", fail)
     with pytest.raises(NoMemoryError, match=r"can't allocate memory: 9; a smaller backend\.eval"):
         sampler.sample(run.task.problems(Split.HELD_OUT)[:1], 1, temperature=1.0, seed=0)
+
+
+def test_a_high_learning_rate_is_a_warning(small_run: MakeRun) -> None:
+    def cautions(**changes: Any) -> list[str]:
+        run = small_run("trl", **changes)
+        return run.backend.cautions(run)
+
+    [caution] = cautions(optimizer={"lr": 3e-4})
+    assert "optimizer.lr: 0.0003 is high" in caution
+    assert "optimizer.lr=1e-6" in caution
+    assert cautions(optimizer={"lr": 1e-5}) == []
+    assert cautions(optimizer={"lr": 3e-4}, model={"lora_rank": 4}) == []

@@ -236,6 +236,9 @@ class Listener:
         self.told.append(("evaluate", step))
         self._ask(sampler)
 
+    def progress(self, stage: str, done: int, total: int) -> None:
+        self.told.append(("progress", stage, done, total))
+
     def stop_requested(self) -> bool:
         self.told.append(("stop_requested",))
         return True
@@ -288,6 +291,31 @@ def test_calls_are_answered_in_order(serve: Any) -> None:
     assert told == [("metrics", 1, {"reward/mean": 0.5}), ("evaluate", 1), ("stop_requested",)]
     assert sampled == [[["a 3"] * 2, ["b 3"] * 2], [["a 4"] * 2, ["b 4"] * 2]]
     assert answers == [True]
+
+
+def test_progress_is_reported_while_samples_are_awaited(serve: Any) -> None:
+    def training(reporter: Any, life: Connection) -> None:
+        class Telling(Answering):
+            def sample(self, *arguments: Any, **named: Any) -> Any:
+                reporter.progress("base evaluation", 1, 2)
+                return super().sample(*arguments, **named)
+
+        reporter.progress("loading the model", 0, 1)
+        reporter.evaluate(0, Telling())
+        life.send(None)
+        reporter._calls.send(("done", ()))
+
+    sampled = []
+    told = serve(
+        training,
+        lambda sampler: sampled.append(sampler.sample(["a"], 1, temperature=1.0, seed=3).texts),
+    )
+    assert told == [
+        ("progress", "loading the model", 0, 1),
+        ("evaluate", 0),
+        ("progress", "base evaluation", 1, 2),
+    ]
+    assert sampled == [[["a 3"]]]
 
 
 def test_an_evaluation_that_is_broken_off_leaves_the_calls_in_order(serve: Any) -> None:

@@ -90,3 +90,21 @@ def test_rollouts_are_cut_and_evaluations_are_not(
     assert len(set(free)) > 1
     assert signals.lengths.max() == 3
     assert all(len(text) <= 3 for text in [*greedy, *free])
+
+
+def test_progress_is_reported_before_each_batch_and_at_the_end(
+    small_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    from dataclasses import replace
+
+    from advsweep.backends.trl.sampling import ModelSampler
+
+    run = small_run("trl")
+    sampler = run.backend.sampler(run, tmp_path, 0)
+    assert isinstance(sampler, ModelSampler)
+    told: list[tuple[int, int]] = []
+    problems = [*run.task.problems(Split.HELD_OUT)][:5]
+    noted = replace(sampler, batch=2, on_progress=lambda *counts: told.append(counts))
+    texts, _ = noted.complete(problems, 1.0, 0, truncated=False)
+    assert told == [(0, 5), (2, 5), (4, 5), (5, 5)]
+    assert len(texts) == 5

@@ -17,7 +17,15 @@ from typer.testing import CliRunner
 from advsweep.cli.app import app
 from advsweep.cli.shared import screen
 from advsweep.cli.shared.run_log import log_path
-from advsweep.cli.shared.screen import LogScreen, Snapshot, SnapshotReader, Watch, sparkline
+from advsweep.cli.shared.screen import (
+    ConfirmScreen,
+    KeysScreen,
+    LogScreen,
+    Snapshot,
+    SnapshotReader,
+    Watch,
+    sparkline,
+)
 from advsweep.errors import ConfigError, StoreError
 from advsweep.store import NewRun, Owner, Status, Store, open_store
 
@@ -148,12 +156,37 @@ def test_a_log_is_opened_and_grows(store):
 def test_stop_asks_the_selected_run_alone(store):
     async def keys(pilot: Pilot[Any]) -> None:
         await pilot.press("s")
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, ConfirmScreen)
+        assert not store.leases.stop_requested(1)
+        await pilot.press("n")
+        await pilot.pause()
+        assert not store.leases.stop_requested(1)
+        await pilot.press("s")
+        await pilot.pause()
+        await pilot.press("y")
+        await pilot.pause()
         await until(pilot, lambda: rows(pilot)[0][3] == "stopping")
         await pilot.press("down", "s")  # failed long ago
         await pilot.pause()
 
     drive(store, keys)
     assert [run.id for run in store.runs.select() if run.stop_requested] == [1]
+
+
+def test_a_key_explains_the_keys(store):
+    async def play(pilot: Pilot[Any]) -> None:
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, KeysScreen)
+        shown = str(pilot.app.screen.query_one(Static).render())
+        keys = [line.split()[0] for line in shown.splitlines()]
+        assert {"s", "r", "q", "/", "?"} <= set(keys)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not isinstance(pilot.app.screen, KeysScreen)
+
+    drive(store, play)
 
 
 def test_start_again_is_for_runs_that_need_it(store, monkeypatch):

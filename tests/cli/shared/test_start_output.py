@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from advsweep.cli.shared.execution import print_outcome
 from advsweep.cli.shared.overrides import check_overrides
-from advsweep.cli.shared.start_output import describe_plan, describe_time, print_start
+from advsweep.cli.shared.start_output import (
+    describe_plan,
+    describe_time,
+    describe_tokens,
+    print_start,
+)
 from advsweep.errors import ConfigError
 from advsweep.store import open_store
 from advsweep.sweep.events import SweepResult
@@ -55,6 +61,36 @@ def test_first_guess_grows_with_the_work_and_shrinks_with_slots(tmp_path):
     assert "known when the first run has finished" in guess(*FAKE)
 
 
+def test_tokens_are_counted_where_no_time_is_known(tmp_path):
+    """2 runs of 12 steps of 64 x 8 answers of 10 tokens; 3 evaluations of 140 problems x 16."""
+    plan = make_plan(["estimator=grpo,fade", *FAKE], name="two")
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        left = estimate(plan, store, 2)
+    assert describe_tokens(plan, left) == (
+        "At most 257,280 tokens are generated: 122,880 in training, 134,400 in evaluations; a "
+        "smaller evaluation.n makes them shorter"
+    )
+    assert describe_tokens(plan, replace(left, seconds=3.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "answers"),
+    [
+        ([], 2 * 128 * 140 + 3 * 128 * 140),
+        (["evaluation.every=0"], 2 * 128 * 140),
+        (["evaluation.n_between=8"], 2 * 128 * 140 + 3 * 8 * 140),
+        (["evaluation.train_problems=10"], 5 * 128 * 150),
+    ],
+)
+def test_tokens_of_evaluations(tmp_path, settings, answers):
+    plan = make_plan(["backend=fake", "steps=200", *settings], single=True)
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        left = estimate(plan, store, 1)
+    trained = 200 * 64 * 8 * 10
+    total = (trained + answers * 10) / 10**6
+    assert f"At most {total:.3g} million" in (describe_tokens(plan, left) or "")
+
+
 def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
     first = advsweep("run", *SMALL)
     assert first.returncode == 0
@@ -73,7 +109,9 @@ def test_json_on_stdout_stays_json(advsweep):
 
 
 def test_hostile_title_is_one_printable_line(capsys, tmp_path):
-    task = SimpleNamespace(title="x\x1b[2J\nFORGED", name="dataset")
+    task = SimpleNamespace(
+        title="x\x1b[2J\nFORGED", name="dataset", problems=lambda split: ["a problem"]
+    )
     plan = make_plan(["seed=0", *FAKE], single=True)
     object.__setattr__(plan.runs[0].run, "task", task)
     with open_store(str(tmp_path / "advsweep.db")) as store:
