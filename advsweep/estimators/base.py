@@ -55,7 +55,7 @@ class Estimator(Component):
         paper, equation: the source of the formula.
         provenance: the sources of the defaults. OURS after another source means that the
             defaults follow that source except as the docstring's `Departures` says. Empty:
-            not stated.
+            no source is named.
         released_options: options that reproduce the authors' released code where the defaults
             do not, as `-o` takes them; spaces separate several fields of one setting.
         needs: the optional fields of `GroupBatch` that it requires.

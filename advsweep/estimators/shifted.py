@@ -51,7 +51,7 @@ class AsymRE(Estimator):
 
     Departures: none by default; δ has the sign that FADE prints and the size that it quotes.
     The method's authors advise a baseline below the mean, which is δ < 0 here; its size in
-    their language-model runs is not in the sources we have.
+    their language-model runs is not in the text we have.
     """
 
     name: ClassVar[str] = "asym_re"

@@ -86,7 +86,7 @@ def choose_layout(style: str | None, paper: str | None) -> PaperLayout | None:
     if paper is not None and table.paper != paper:
         raise ConfigError(f"--paper {paper}: expected a style of that paper, got '{style}'")
     if paper is not None and not table.rows:
-        raise ReportError(f"--paper {paper}: the numbers of {style} are not in the sources we have")
+        raise ReportError(f"--paper {paper}: the numbers of {style} are not in the text we have")
     return PaperLayout(table, paper is not None)
 
 

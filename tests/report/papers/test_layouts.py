@@ -250,7 +250,7 @@ def test_runs_of_one_method_that_differ_are_refused_unless_pooled(runs):
         ("avspo-tabel1", None, ConfigError, "got 'avspo-tabel1'; did you mean 'avspo-table1'"),
         (None, "avsop", ConfigError, "expected a paper with tables, .*did you mean 'avspo'"),
         ("avspo-table1", "aapo", ConfigError, "expected a style of that paper, got 'avspo-table1'"),
-        ("fade-table3", "fade", ReportError, "the numbers of fade-table3 are not in the sources"),
+        ("fade-table3", "fade", ReportError, "the numbers of fade-table3 are not in the text"),
     ],
 )
 def test_styles_that_are_not_there(style, paper, error, message):

@@ -82,7 +82,7 @@ def markdown_table() -> str:
 
 def held(cls: type[Estimator]) -> str:
     """Names what the defaults of an estimator follow: a paper, released code, or our reading."""
-    return ", ".join(where.value for where in cls.provenance) or "not stated"
+    return ", ".join(where.value for where in cls.provenance) or "no source named"
 
 
 def _records() -> list[dict[str, Any]]:
