@@ -27,19 +27,17 @@ PAGES = sorted(DOCS.rglob("*.md"))
 LATER = {
     *("README", "bandit", "command", "evaluation", "papers", "sweeps", "tasks", "tour", "trl"),
     *("vllm", "weights"),
-    *(
-        "benchmarks",
-        "claims",
-        "diagnostics",
-        "faults",
-        "figures",
-        "frameworks",
-        "html",
-        "importing",
-    ),
-    *("library", "plugins", "python", "replay", "reports", "statistics", "studies", "tracking"),
 }
 RUN = [page for page in [ROOT / "README.md", *PAGES] if page.stem not in LATER]
+RUN += [ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
+RUN += sorted((ROOT / "experiments").glob("*/README.md"))
+# Tests that execute the python blocks of pages on which no command does.
+EXECUTED = {
+    "command": "integrations/test_command_page.py",
+    "frameworks": "integrations/test_frameworks.py",
+    "library": "integrations/test_library_page.py",
+    "plugins": "plugins/test_examples.py",
+}
 LANGUAGES = {"sh", "text", "yaml", "python", "toml", "json", "sql", "latex", "make"}
 REASON = re.compile(r"it (needs|installs|downloads|takes|opens)\b")
 
@@ -183,6 +181,21 @@ def check_labels(text: str) -> None:
 @pytest.mark.parametrize("page", RUN, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_block_of_the_page_has_a_label_and_is_run_or_says_why_not(page: Path) -> None:
     check_labels(page.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_every_python_block_is_a_file_that_a_command_runs_or_has_a_test(page: Path) -> None:
+    parsed = list(page_blocks.blocks(page.read_text("utf-8")))
+    if any(block.language == "python" and block.title is None for block in parsed):
+        test = ROOT / "tests" / EXECUTED[page.stem]
+        assert f'"{page.name}"' in test.read_text("utf-8")
+    for block in parsed:
+        if block.language == "python" and block.title:
+            assert any(
+                block.title in other.code or f'"{block.title.removesuffix(".py")}:' in other.code
+                for other in parsed
+                if other is not block
+            ), block.title
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,8 @@ def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> 
     )
     took = f"about {duration(left.seconds)}{gpus} with {slots} side by side"
     took += "" if fits else ", for which this machine has no room"
-    sources = [f"from {left.sources} earlier runs"] if left.sources or not left.published else []
+    runs = f"{left.sources} earlier run{'' if left.sources == 1 else 's'}"
+    sources = [f"from {runs}"] if left.sources or not left.published else []
     sources += [f"by {'; '.join(left.published)}"] if left.published else []
     return f"{steps}, {took} ({', '.join(sources)}){rest}"
 

@@ -97,7 +97,7 @@ def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
     assert first.stderr.startswith("Training grpo on countdown with model tiny (backend fake)")
     second = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
     assert second[0].startswith("Training grpo")
-    assert "(from 1 earlier runs)" in second[1]
+    assert "(from 1 earlier run)" in second[1]
     again = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
     assert again[1] == "Everything is done already; no steps left."
 
