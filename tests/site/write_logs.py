@@ -98,7 +98,8 @@ def jsonl(file: Path) -> None:
 
 def lm_eval(folder: Path) -> None:
     for number, (estimator, seed) in enumerate(RUNS):
-        model, date = f"out/{estimator}-s{seed}/checkpoint-200", f"2026-01-0{number + 1}T00-00-00.000000"
+        model = f"out/{estimator}-s{seed}/checkpoint-200"
+        date = f"2026-01-0{number + 1}T00-00-00.000000"
         place = folder / f"{estimator}-s{seed}"
         draw = random.Random(model)
         rows = [
