@@ -82,13 +82,19 @@ def _outcome(difference: Difference, column: Column) -> str:
 
 
 def find_differences(judged: Sequence[JudgedDifference], report: Report) -> list[DifferenceFinding]:
-    """Describes the differences in a sentence for each row and family of columns."""
+    """Describes the differences in a sentence for each row and family of columns.
+
+    Returns:
+        Findings with a significant difference first, both parts in the report's order.
+    """
     families = list(dict.fromkeys(column.family for column in report.columns))
 
     def order(one: JudgedDifference) -> tuple[int, int]:
         return one.difference.row, families.index(one.column.family)
 
-    return [_finding(list(members)) for _, members in groupby(sorted(judged, key=order), key=order)]
+    groups = groupby(sorted(judged, key=order), key=order)
+    findings = [_finding(list(members)) for _, members in groups]
+    return sorted(findings, key=lambda finding: finding.outcome == CANNOT_TELL)
 
 
 def _finding(judged: Sequence[JudgedDifference]) -> DifferenceFinding:
