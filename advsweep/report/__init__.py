@@ -42,6 +42,7 @@ from advsweep.report.claims.lists import (
     read_claim_list,
 )
 from advsweep.report.claims.render import CLAIM_FORMATS, render_claims
+from advsweep.report.claims.short_report import describe_findings, lay_out_short, shorten_report
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
@@ -89,10 +90,12 @@ __all__ = [
     "build_report",
     "choose_layout",
     "claim_lists",
+    "describe_findings",
     "evaluate_assertion",
     "evaluate_claims",
     "find_marks",
     "lay_out",
+    "lay_out_short",
     "parse_assertion",
     "parse_claim_list",
     "parse_cutoff",
@@ -100,6 +103,7 @@ __all__ = [
     "read_claim_list",
     "render",
     "render_claims",
+    "shorten_report",
     "split_list",
 ]
 

@@ -13,7 +13,7 @@ import typer
 
 from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_claims, complete_sweep
-from advsweep.cli.shared.output import echo_line, echo_rendered
+from advsweep.cli.shared.output import echo, echo_line, echo_rendered
 
 if TYPE_CHECKING:
     from advsweep.report import Filter, Report
@@ -166,6 +166,13 @@ def report(
             autocompletion=complete_claims,
         ),
     ] = None,
+    short: Annotated[
+        bool,
+        typer.Option(
+            "--short",
+            help="Print what the differences say, and a table of few columns without notes.",
+        ),
+    ] = False,
     store: options.Store = None,
     output: Annotated[
         ReportFormat,
@@ -181,6 +188,7 @@ def report(
 
     Examples:
         advsweep report demo
+        advsweep report demo --short
         advsweep report demo --baseline grpo --columns pass@1,pass@8
         advsweep report demo --format html > demo.html
         advsweep report demo --assert 'pass@1[fade] >= pass@1[grpo] - 0.02'
@@ -195,6 +203,7 @@ def report(
         parse_assertion,
         parse_cutoff,
         parse_where,
+        shorten_report,
         split_list,
     )
     from advsweep.store import open_store
@@ -204,6 +213,8 @@ def report(
     names = None if columns is None else split_list(columns)
     if claims is not None and output is not ReportFormat.HTML:
         raise ConfigError("--claims: expected --format html; use `advsweep claims` for others")
+    if short and (models or output is not ReportFormat.TABLE):
+        raise ConfigError("--short: expected a table of runs, without --models and --format")
     if models:
         if sweep or where or rows or sort or rank or baseline or at or assertions or style or paper:
             raise ConfigError("--models: models have no runs; expected no option but --columns")
@@ -241,11 +252,24 @@ def report(
             used = dict.fromkeys(column for a in asserted for column in a.columns)
             judged = build(columns=list(used), baseline="none")
             results = [evaluate_assertion(judged, assertion) for assertion in asserted]
-        _print(shown, opened, output, filters, claims)
+        if short:
+            _print_short(shown if names else shorten_report(shown))
+        else:
+            _print(shown, opened, output, filters, claims)
     for result in results:
         echo_line(result.text, err=True)
     if any(result.verdict is not ClaimVerdict.HOLDS for result in results):
         raise typer.Exit(1)
+
+
+def _print_short(report: Report) -> None:
+    from advsweep.report import describe_findings, lay_out_short
+    from advsweep.report.tables.terminal import to_table
+
+    for sentence in describe_findings(report):
+        echo_line(sentence)
+    echo()
+    echo_rendered(to_table(lay_out_short(report)))
 
 
 def _print(

@@ -259,6 +259,13 @@ def _windowed(name: str, column: Column, window: Window) -> Column | None:
     return replace(column, window=window)
 
 
+def within_steps(column: Column, steps: int) -> Column:
+    """Returns a column of the first steps, named after those that runs of so many steps have."""
+    if column.first is None or column.first <= steps:
+        return column
+    return replace(column, header=column.header.removesuffix(f"-{column.first}") + f"-{steps}")
+
+
 def _simple(name: str) -> Column | None:
     """Parses a column without a window and a cutoff."""
     match = _PATTERN.fullmatch(name)

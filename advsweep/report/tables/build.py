@@ -14,6 +14,7 @@ from advsweep.report.data.columns import (
     MetricDirection,
     needs_curves,
     reached_column,
+    within_steps,
 )
 from advsweep.report.data.compare_at import (
     compare_at,
@@ -173,6 +174,8 @@ def build_report(
     listed = [*untrained, *trained]
     if metrics is None:
         chosen = [column for column in chosen if _has_values(listed, column)]
+    longest = max(run.steps for run in done)
+    chosen = [within_steps(column, longest) for column in chosen]
     shown = [column for column in chosen if _has_values(listed, column)]
     cautions = [*describe_large_k(evaluated, shown), *describe_dominance(store, groups)]
     ranks: Mapping[int, RankInterval] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal
@@ -23,7 +24,13 @@ _SIGNS = {Mark.BEST: "*", Mark.SECOND: "†"}
 _GAP = 2  # spaces between columns
 
 
-def to_table(document: Document, *, width: int | None = None, styled: bool | None = None) -> str:
+def to_table(
+    document: Document,
+    *,
+    width: int | None = None,
+    styled: bool | None = None,
+    wrapped: bool | None = None,
+) -> str:
     """Writes best means bold and second ones underlined, or with signs where nothing can be styled.
 
     Control characters of texts are escaped; the remaining ones are styles. Columns that do not
@@ -32,7 +39,10 @@ def to_table(document: Document, *, width: int | None = None, styled: bool | Non
     Args:
         width: characters per line; by default the terminal's, 120 without a terminal.
         styled: use escape codes; by default if stdout is a terminal that knows them.
+        wrapped: break the sentences below the tables at words; by default if stdout is a terminal.
     """
+    if wrapped is None:
+        wrapped = sys.stdout.isatty()
     if styled is None:
         screen = Console(file=sys.stdout)
         styled = screen.is_terminal and not screen.is_dumb_terminal
@@ -59,8 +69,16 @@ def to_table(document: Document, *, width: int | None = None, styled: bool | Non
                 wide.print(cells.drawn(columns))
                 wide.print()
         for line in (*document.notes, *legend, *document.provenance):
-            wide.print(line, markup=False, soft_wrap=True)
+            for part in _wrap(line, width) if wrapped else [line]:
+                wide.print(part, markup=False, soft_wrap=True)
     return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    """Breaks a sentence at words; what follows its first line is indented."""
+    return textwrap.wrap(
+        line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 class _Cells:

@@ -86,3 +86,21 @@ def test_claims_belong_to_the_page(report):
     code, out, err = report("two", "--claims", "demo")
     assert (code, out) == (2, "")
     assert "--claims: expected --format html; use `advsweep claims` for others" in err
+
+
+def test_short_is_a_sentence_and_a_small_table(report):
+    code, out, _ = report("two", "--short")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].startswith("fade against grpo: ")
+    assert lines[1] == ""
+    assert lines[2].split() == ["estimator", "n", "ACR", "end", "p@1", "p@8"]
+    assert "Differences" not in out
+    assert len(lines) < 16
+
+
+@pytest.mark.parametrize("more", [["--format", "csv"], ["--models"]])
+def test_short_is_a_table_of_runs(report, more):
+    code, _, err = report("--short", *more)
+    assert code == 2
+    assert "--short: expected a table of runs" in err

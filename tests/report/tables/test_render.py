@@ -43,6 +43,13 @@ def test_a_table_for_a_terminal(report):
     assert to_table(lay_out(report), width=80, styled=False) == _golden("demo.table.txt")
 
 
+def test_sentences_are_wrapped_for_a_terminal(report):
+    text = to_table(lay_out(report), width=60, styled=False, wrapped=True)
+    whole = to_table(lay_out(report), width=60, styled=False)
+    assert max(map(len, text.splitlines())) <= 60 < max(map(len, whole.splitlines()))
+    assert text.split() == whole.split()
+
+
 def test_markdown(report):
     assert render(report, "markdown") == _golden("demo.md")
 
@@ -139,7 +146,7 @@ def test_families_of_columns_stay_together(report):
         if line.startswith("estimator")
     ]
     assert headers == [
-        ["estimator", "n", "ACR 1-100", "ACR end", "p@1", "p@2"],
+        ["estimator", "n", "ACR 1-20", "ACR end", "p@1", "p@2"],
         ["estimator", "n", "H tok", "H ans", "rollouts"],
     ]
 

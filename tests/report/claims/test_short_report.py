@@ -1,0 +1,46 @@
+"""A report in a few lines: sentences, and a table of few columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from advsweep.report import Report, build_report, describe_findings, lay_out_short, shorten_report
+from advsweep.report.tables.terminal import to_table
+
+
+@pytest.fixture
+def report(demo) -> Report:
+    return build_report(demo.store, "demo")
+
+
+def test_every_compared_row_has_a_sentence(report):
+    sentences = describe_findings(report)
+    compared = {d.row for d in report.differences}
+    assert len(sentences) == len(compared) > 0
+    for sentence in sentences:
+        assert f" against {report.baseline}: " in sentence
+        assert sentence.endswith(".")
+
+
+def test_a_report_without_differences_says_why(demo):
+    report = build_report(demo.store, "demo", baseline="none", columns=["pass@1"])
+    assert report.differences == ()
+    for sentence in describe_findings(report):
+        assert sentence[0].isupper()
+
+
+def test_few_columns_keep_their_numbers(report):
+    short = shorten_report(report)
+    names = [column.name for column in short.columns]
+    assert names[0] == "collapse/acr@end"
+    assert set(names[1:]) == {"pass@1", "pass@2"}
+    assert short.rows == report.rows
+    kept = [d for d in report.differences if d.column in names]
+    assert list(short.differences) == kept
+
+
+def test_it_fits_a_terminal_of_80_characters(report):
+    text = to_table(lay_out_short(shorten_report(report)), width=80, styled=False, wrapped=True)
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) <= 12
+    assert "mean ± half the 95 % Student t interval over seeds" in text
