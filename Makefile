@@ -131,11 +131,12 @@ test-verl: $(VERL_VENV)/.tests  ## the tests inside verl on this machine's CPU, 
 soak: $(VENV)/.dev  ## 200 runs on every executor, and killed at random until all are done: an hour or more
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py $(SOAK_ARGS)
 
-check: $(VENV)/.dev  ## ruff, mypy and the import layers
+check: $(VENV)/.dev  ## ruff, mypy, the import layers and the CI workflows
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 readme: $(VENV)/.core  ## the table of results in README.md, from the leaderboard's reports
 	@$(BIN)/python experiments/leaderboard/make_table.py --short > .table.md

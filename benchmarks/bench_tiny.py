@@ -183,7 +183,7 @@ def measure(task: str, steps: int, trl_steps: int) -> None:
     show("peak memory", f"{peak:.0f} MB")
 
     if importlib.util.find_spec("trl") is None:
-        print("TRL is not installed; it comes with the extra: pip install 'advsweep[bench]'")
+        print("TRL is not installed; it comes with the extra bench: pip install '.[bench]'")
         return
     with tempfile.TemporaryDirectory() as folder:
         export_folder(Path(folder) / "hf", base, run.model, run.task, temperature=1.0)
