@@ -4,6 +4,7 @@
 const SHADES = [[0, 34, 78], [66, 78, 108], [124, 123, 120], [187, 175, 107], [254, 232, 56]];
 const SMALL = { width: 260, height: 156, left: 34, right: 14, top: 6, bottom: 32 };
 const FORESTS = 4;
+const BESIDE_TRACK = 24; // characters of a name
 const LAWS = ["", "4 3"];
 
 function panel(host, wide = false) {
@@ -42,8 +43,10 @@ function drawIntervals(host, groups, { zero = false, within = [-Infinity, Infini
   const margin = 0.04 * (high - low) || 0.5 * span;
   [low, high] = [low - margin, high + margin];
   const place = (value) => `${((value - low) / (high - low)) * 100}%`;
+  // Several groups stand beside each other, where long names would leave no room for tracks.
+  const stacked = groups.length > 1 && lines.some((line) => line.label.length > BESIDE_TRACK);
   const boxes = groups.map(({ title, lines: own }) => {
-    const box = html("div", { class: "intervals" });
+    const box = html("div", { class: stacked ? "intervals stacked" : "intervals" });
     if (title) html("h4", {}, box, title);
     for (const line of own) {
       const row = html("div", { class: "line" }, box);
