@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from advsweep.cli.app import app
 
 MINE = """# @package _global_
+# yaml-language-server: $schema=../../schema.json
 # Mine: two seeds.
 defaults:
   - study/_shared
