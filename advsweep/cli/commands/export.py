@@ -24,6 +24,9 @@ WEIGHTS = "hf"
 _LEDGERS = ".advsweep"
 """The folder, within the target, with the records of what trackers have of each run."""
 
+_WRITTEN = {_LEDGERS, "config.json"}
+"""Files by which the folder of an earlier export is known."""
+
 
 def export(
     target: Annotated[
@@ -66,6 +69,10 @@ def export(
             "repeated (default: the tracker's defaults).",
         ),
     ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="hf and trackers: write into a folder that has other files."),
+    ] = False,
     store: options.Store = None,
 ) -> None:
     """Write weights or tables of runs for other programs.
@@ -89,6 +96,8 @@ def export(
     if fields and to not in TRACKINGS:
         raise ConfigError(f"--option: expected --to with a tracker, got --to {to}")
     opened = open_store(store, create=False)
+    if to not in TABLE_FILES and not force:  # tables are refused where they are written
+        _refuse_other_files(directory)
     if to == WEIGHTS:
         _export_weights(opened, target, directory, step)
         return
@@ -101,6 +110,16 @@ def export(
     tracking = _tracking(to, fields or [], directory)
     failed = _export_runs(opened, find_targets(opened, [target]).runs, tracking, directory)
     raise typer.Exit(1 if failed else 0)
+
+
+def _refuse_other_files(directory: Path) -> None:
+    """Refuses a folder with files, unless an export wrote some of them."""
+    found = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+    if found and not _WRITTEN.intersection(found):
+        raise ConfigError(
+            f"DIR: expected a new folder, an empty one, or that of an earlier export, got "
+            f"{directory} with other files, such as {found[0]}; name another folder or pass --force"
+        )
 
 
 def _export_weights(store: Store, key: str, directory: Path, step: int | None) -> None:

@@ -38,8 +38,8 @@ def rm(
     undone. Refuses to delete running runs.
 
     Examples:
-        advsweep rm 12
-        advsweep rm demo --force
+        advsweep rm 12 --force
+        advsweep rm demo --force --yes
     """
     from advsweep.cli.shared.runs import find_targets
     from advsweep.store import open_store

@@ -81,7 +81,7 @@ def show(
 
     Examples:
         advsweep tasks show countdown
-        advsweep tasks show dataset -o data=problems.jsonl
+        advsweep tasks show dataset -o data=problems.jsonl -o held_out=1
     """
     from advsweep.cli.shared.output import print_json
     from advsweep.errors import ConfigError

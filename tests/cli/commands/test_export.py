@@ -92,3 +92,18 @@ def test_every_format_is_offered():
     trackers = [name for name in TRACKINGS if name != "none"]
     assert complete_export_format("") == ["hf", "parquet", "csv", *trackers]
     assert complete_export_format("p") == ["parquet"]
+
+
+def test_a_folder_with_other_files_is_refused(call, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("precious")
+    for to in ("hf", "tensorboard"):
+        code, out, err = call("export", "1", str(folder), "--to", to)
+        assert (code, out) == (2, "")
+        assert "such as thesis.tex; name another folder or pass --force" in err
+    assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+    assert call("export", "1", str(folder), "--to", "tensorboard", "--force")[0] == 0
+    assert (folder / "thesis.tex").read_text() == "precious"
+    # The folder of an earlier export is written again.
+    assert call("export", "1", str(folder), "--to", "tensorboard")[0] == 0
