@@ -174,12 +174,9 @@ def _keys_table(
 
 def _file_values(key: str, name: str) -> Mapping[str, Any]:
     """Return the values of a member's own YAML file, which beat the defaults of the class."""
-    from advsweep.config.groups import conf_directory
-    from advsweep.yaml_files import read_yaml
+    from advsweep.sweep.registry import config_groups
 
-    file = conf_directory() / key / f"{name}.yaml"
-    content = read_yaml(file) if file.is_file() else None
-    return content if isinstance(content, dict) else {}
+    return config_groups().member_values(key, name)
 
 
 def _presets(key: str, registry: Registry[Any]) -> list[list[str]]:
