@@ -8,7 +8,7 @@ from typing import Any
 
 from site_text import code, escape, prose, table, value
 
-from advsweep.cli.commands.estimators.describe import describe, markdown_table
+from advsweep.cli.commands.estimators.describe import describe, markdown_table, sizes
 from advsweep.errors import AdvsweepError
 from advsweep.estimators import ESTIMATORS
 
@@ -50,6 +50,7 @@ def _overview() -> str:
 def _page(record: dict[str, Any], figure: bool) -> str:
     name = record["name"]
     also = f"Also called {', '.join(map(code, record['aliases']))}. " if record["aliases"] else ""
+    memory = ", ".join(f"{code(key)} {value(start)}" for key, start in record["memory"].items())
     facts = [
         ["family", escape(record["family"])],
         ["source", escape(f"{record['paper']}, {record['equation']}")],
@@ -57,8 +58,9 @@ def _page(record: dict[str, Any], figure: bool) -> str:
         ["needs", ", ".join(map(code, ["rewards", *record["needs"]]))],
         ["reads if given", ", ".join(map(code, record["uses"])) or "nothing else"],
         ["rewards", escape(record["rewards"])],
-        ["group size", f"at least {record['minimum_group']}"],
-        ["memory between steps", "yes" if record["stateful"] else "no"],
+        ["group size", sizes(record)],
+        ["order of the rollouts", "does not matter" if record["exchangeable"] else "matters"],
+        ["memory, before the first step", memory or "none"],
     ]
     parts = [f"# {escape(name)}\n", f"```text\n{record['formula']}\n```\n"]
     shown = f"`advsweep estimators show {name}` prints this page. "

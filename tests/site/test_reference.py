@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from advsweep.cli.app import app
 from advsweep.cli.commands.estimators.describe import markdown_table
 from advsweep.components import option_of
-from advsweep.estimators import ESTIMATORS
+from advsweep.estimators import ESTIMATORS, StatefulEstimator
 from advsweep.report.data.metric_catalogue import METRICS, find_metric
 from advsweep.store import open_store
 from advsweep.store.tables import Base
@@ -93,12 +93,18 @@ def test_every_estimator_has_a_page_and_a_line() -> None:
     for cls in ESTIMATORS.classes():
         page = pages[f"estimators/{cls.name}.md"]
         assert cls.formula in page
+        assert ("| none |" in memory_of(page)) is not issubclass(cls, StatefulEstimator)
         for part in ("**Departures from the source.**", "## Masses", "## Options"):
             assert part in page, cls.name
         assert all(f"`estimator.{f.name}`" in page for f in dataclasses.fields(cls))
         assert f"[`{cls.name}`]({cls.name}.md)" in pages["estimators/index.md"]
     plain = re.sub(r"\[(`\w+`)\]\([^)]+\)", r"\1", pages["estimators/index.md"])
     assert markdown_table() in plain
+
+
+def memory_of(page: str) -> str:
+    [line] = [line for line in page.splitlines() if line.startswith("| memory,")]
+    return line
 
 
 @pytest.mark.slow

@@ -278,7 +278,7 @@ def _print(record: dict[str, Any]) -> None:
     if record["uses"]:
         echo(f"reads if given: {', '.join(record['uses'])}")
     echo(f"rewards: {record['rewards']}")
-    echo(f"group size: {_sizes(record)}")
+    echo(f"group size: {sizes(record)}")
     if not record["exchangeable"]:
         echo("order: the order of the rollouts within a group matters")
     if record["stateful"]:
@@ -320,7 +320,8 @@ def _plain(value: Any) -> str:
     return words[value] if value is None or isinstance(value, bool) else str(value)
 
 
-def _sizes(record: dict[str, Any]) -> str:
+def sizes(record: dict[str, Any]) -> str:
+    """Return the group sizes that an estimator accepts, in words."""
     at_least = f"at least {record['minimum_group']}"
     multiple = record["group_multiple"]
     return at_least if multiple == 1 else f"{at_least}, a multiple of {multiple}"
