@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -249,3 +250,25 @@ def postgres_url(
     name = _postgres_databases()
     yield postgres_server.url(name)
     postgres_server.ask("postgres", f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The system's Chromium; where there is none the test is skipped, but never in CI.
+
+    For no longer than a module: while it is open this thread has a running event loop, beside
+    which other tests could not run their own.
+    """
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        reason = f"no browser is installed (none of {', '.join(names)} on the PATH)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, timeout=120_000)
+        yield opened
+        opened.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import itertools
 import os
 import re
@@ -414,19 +413,3 @@ def test_files_that_a_built_page_lacks_are_found(tmp_path: Path) -> None:
         "index.html: https://example.org/x.js",
         "index.html: other.html#here",
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("zensical") is None, reason="the extra docs is not installed"
-)
-def test_the_site_is_built_without_a_warning() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "build_site.py"), "--no-figures"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "No issues found" in done.stdout + done.stderr
-    assert (ROOT / "build/site/reference/config/estimator.html").is_file()

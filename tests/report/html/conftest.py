@@ -1,36 +1,14 @@
-"""Pages, and a headless browser to open them in."""
+"""Pages in a headless browser."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 120_000  # milliseconds
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """The system's Chromium; where there is none the test is skipped, but never in CI.
-
-    For no longer than a module: while it is open this thread has a running event loop, beside
-    which other tests could not run their own.
-    """
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None:
-        reason = f"no browser is installed (none of {', '.join(BROWSERS)} on the PATH)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, timeout=PATIENCE)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
