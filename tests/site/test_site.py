@@ -63,7 +63,7 @@ def test_the_site_is_built_without_a_warning_and_reads_well(browser: Any) -> Non
     assert "No issues found" in done.stdout + done.stderr
     assert (SITE / "reference/config/estimator.html").is_file()
     context = browser.new_context(viewport={"width": 400, "height": 800}, color_scheme="dark")
-    context.set_default_timeout(120_000)
+    context.set_default_timeout(60_000)
     page = context.new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
@@ -73,7 +73,7 @@ def test_the_site_is_built_without_a_warning_and_reads_well(browser: Any) -> Non
         page.on("request", lambda sent: sent.url.startswith(own) or said.append(sent.url))
         for path in PAGES:
             page.goto(address + path)
-            assert page.evaluate("document.scrollingElement.scrollWidth") == 400, path
+            assert page.evaluate("document.scrollingElement.scrollWidth") <= 400, path
             assert len(page.query_selector_all("h1")) == 1, path
         search(page, address, "power_alpha", finds="reference/estimators/power_alpha.html")
         page.goto(f"{address}studies/aapo/index.html")
@@ -87,4 +87,4 @@ def search(page: Any, address: str, words: str, finds: str) -> None:
     page.goto(f"{address}index.html", wait_until="networkidle")
     page.keyboard.press("Control+k")
     page.keyboard.type(words)
-    page.locator(f"a[href*='{finds}']").first.wait_for(state="visible")
+    page.locator(f"a:visible[href*='{finds}']").first.wait_for(state="visible")
