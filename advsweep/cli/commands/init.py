@@ -50,7 +50,7 @@ sweep:   ## train what is missing; repeat it to resume
 
 report:  ## the table, and a page to click through
 \t$(ADVSWEEP) report first
-\t$(ADVSWEEP) report first --format html -o report.html
+\t$(ADVSWEEP) report first --format html > report.html
 
 schema:  ## after an update: what editors know of sweep.yaml
 \t$(ADVSWEEP) schema > {SCHEMA}

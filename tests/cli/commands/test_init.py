@@ -70,7 +70,7 @@ def test_makefile_trains_and_judges(advsweep, tmp_path):
     makefile = (tmp_path / "Makefile").read_text()
     (tmp_path / "Makefile").write_text(makefile.replace(sweep, f"{sweep} {fake}"))
     made = subprocess.run(
-        ["make", "ci", f"ADVSWEEP={sys.executable} -m advsweep"],
+        ["make", "ci", "report", f"ADVSWEEP={sys.executable} -m advsweep"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -79,6 +79,7 @@ def test_makefile_trains_and_judges(advsweep, tmp_path):
     assert "9 done of 9 runs" in made.stderr
     assert "holds: pass@1[grpo] >= pass@1[base]" in made.stderr
     assert made.returncode == 0
+    assert "</html>" in (tmp_path / "report.html").read_text()
     (tmp_path / "Makefile").write_text(
         (tmp_path / "Makefile").read_text().replace("pass@1[base]'", "pass@1[base] + 1'")
     )
