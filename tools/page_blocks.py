@@ -39,7 +39,7 @@ _FIGURE = re.compile(r"!\[[^\]]*\]\(([^)/]+\.(?:svg|png))\)")
 _NUMBER = re.compile(r"[-+±*†<>]*\d[\d.,:e]*[*†]?|(?<!\S)–(?!\S)")
 _DURATION = re.compile(r"# (?:s|min|h)\b")
 # Notes below tables name the store, the commit and the machine: pages show "..." instead.
-_NOTES = re.compile(r"^(?:mean ± half|\S+\.db, sweep ).*\Z", re.MULTILINE | re.DOTALL)
+NOTES = re.compile(r"^(?:mean ± half|\S+\.db, sweep ).*\Z", re.MULTILINE | re.DOTALL)
 
 
 class BlockError(Exception):
@@ -151,7 +151,7 @@ def run_page(page: Path, folder: Path) -> Iterator[Ran]:
                     f"{page.name}: exit code {done.returncode} of\n{block.script()}\n{done.stderr}"
                 )
             if not block.hidden:
-                yield Ran(block, _NOTES.sub("...\n", done.stdout))
+                yield Ran(block, NOTES.sub("...\n", done.stdout))
 
 
 def skeleton(text: str) -> list[str]:

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,11 +47,15 @@ def stage(target: Path, generated: dict[str, str]) -> None:
     for path, text in generated.items():
         _write(target / path, text)
     for source, place in places.items():
-        if source.suffix == ".md":
-            linked = _relink(source, place, places, target, generated, broken)
-            _write(target / place, _study_heading(source) + linked)
-        elif source.suffix == ".ipynb":
-            _write(target / place, notebook_page(source, target / place))
+        if source.suffix in (".md", ".ipynb"):
+
+            def relink(text: str, source: Path = source, place: str = place) -> str:
+                return _relink(text, source, place, places, target, generated, broken)
+
+            if source.suffix == ".md":
+                _write(target / place, _study_heading(source) + relink(source.read_text("utf-8")))
+            else:
+                _write(target / place, notebook_page(source, target / place, relink))
         else:
             (target / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target / place)
@@ -79,7 +84,7 @@ def _places() -> dict[Path, str]:
     places.pop(ROOT / "README.md", None)
     for path in sorted((ROOT / "docs").rglob("*")):
         if path.is_file() and not path.name.startswith("."):
-            place = path.relative_to(ROOT / "docs").with_suffix(_suffix(path)).as_posix()
+            place = path.relative_to(ROOT / "docs").as_posix()
             # The overview of the studies is the index of their folder.
             places[path] = "studies/index.md" if place == "studies.md" else place
     for path in sorted((ROOT / "experiments").glob("*/*")):
@@ -99,11 +104,8 @@ def _study_file(path: Path) -> str:
     return path.name
 
 
-def _suffix(path: Path) -> str:
-    return ".md" if path.suffix == ".ipynb" else path.suffix
-
-
 def _relink(
+    text: str,
     source: Path,
     place: str,
     places: dict[Path, str],
@@ -128,7 +130,7 @@ def _relink(
         relative = os.path.relpath(page, Path(place).parent)
         return f"{before}{relative}{mark}{anchor}{after}"
 
-    parts = _FENCE.split(source.read_text("utf-8"))
+    parts = _FENCE.split(text)
     return "".join(part if i % 2 else _LINK.sub(link, part) for i, part in enumerate(parts))
 
 
@@ -152,14 +154,18 @@ def _place_of(found: Path, places: dict[Path, str], target: Path) -> str | None:
     return place
 
 
-def notebook_page(source: Path, page: Path) -> str:
-    """Return an executed notebook as Markdown; its figures are written beside the page."""
+def notebook_page(source: Path, page: Path, relink: Callable[[str], str]) -> str:
+    """Return an executed notebook as Markdown; its figures are written beside the page.
+
+    Args:
+        relink: rewrites the links of a text cell.
+    """
     notebook = json.loads(source.read_text("utf-8"))
     parts: list[str] = []
     for number, cell in enumerate(notebook["cells"]):
         text = "".join(cell["source"]).strip()
         if cell["cell_type"] == "markdown":
-            parts.append(text)
+            parts.append(relink(text))
             continue
         if cell["cell_type"] != "code" or not text:
             continue

@@ -20,7 +20,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "command.md"
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
+    (found,) = re.findall(
+        rf"^```{language} title=.*?\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S
+    )
     return str(found)
 
 

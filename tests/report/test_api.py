@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from io import StringIO
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,8 +16,6 @@ from advsweep.cli.commands.metrics import MetricsFormat, metrics
 from advsweep.errors import AdvsweepError, ConfigError, NoStoreError, NotFoundError, ReportError
 from advsweep.report import build_report, render
 from advsweep.store import Status
-
-NOTEBOOK = Path(__file__).parents[2] / "docs/notebooks/python_api.ipynb"
 
 
 def test_importing_advsweep_alone_imports_nothing_heavy():
@@ -149,18 +146,6 @@ def test_unknown_columns_and_metrics(demo):
         advsweep.load_runs(columns="collapse/arc")
     with pytest.raises(NotFoundError, match="did you mean 'collapse/acr'"):
         advsweep.load_metrics(names="collapse/arc")
-
-
-@pytest.mark.slow
-def test_notebook_runs(tmp_path):
-    nbclient = pytest.importorskip("nbclient")
-    nbformat = pytest.importorskip("nbformat")
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    nbclient.NotebookClient(
-        notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    assert any("text/html" in output.get("data", {}) for output in outputs)
 
 
 def test_metrics_of_a_sweep_as_csv_and_json(demo, capsys):
