@@ -84,7 +84,7 @@ def blocks(text: str) -> Iterator[Block]:
     """Return the blocks of a page in their order.
 
     Raises:
-        BlockError: a comment for a block does not stand right before an ```sh block, or appends
+        BlockError: a comment for a block does not stand right before it, or appends
             words to a command that the block does not have.
     """
     comments: list[re.Match[str]] = []
@@ -97,8 +97,11 @@ def blocks(text: str) -> Iterator[Block]:
             reason, words = None, {}
             for comment in comments:
                 between = text[comment.end() : part.start()]
-                if part["language"] != "sh" or re.sub(r"<!--.*?-->", "", between).strip():
-                    raise BlockError(f"no ```sh block follows {comment[0]}")
+                if (
+                    part["language"] not in ("sh", "python")
+                    or re.sub(r"<!--.*?-->", "", between).strip()
+                ):
+                    raise BlockError(f"no ```sh or ```python block follows {comment[0]}")
                 if comment["directive"] == "not run":
                     reason = comment["words"].strip()
                     continue
@@ -117,7 +120,7 @@ def blocks(text: str) -> Iterator[Block]:
                 words=words,
             )
     if comments:
-        raise BlockError(f"no ```sh block follows {comments[-1][0]}")
+        raise BlockError(f"no ```sh or ```python block follows {comments[-1][0]}")
 
 
 def run_page(page: Path, folder: Path) -> Iterator[Ran]:

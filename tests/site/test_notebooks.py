@@ -64,7 +64,8 @@ def test_warnings_styles_and_notes_on_the_machine_are_removed() -> None:
     )
     kernel = {"name": "python3", "display_name": "Python 3"}
     notebook = nbformat.v4.new_notebook(
-        cells=[cell], metadata={"kernelspec": kernel, "language_info": {"version": "3.11.7"}}
+        cells=[cell],
+        metadata={"kernelspec": kernel, "language_info": {"name": "python", "version": "3"}},
     )
     [done] = run_notebooks.clean(notebook).cells
     assert done.execution_count is None
