@@ -261,7 +261,9 @@ def test_words_are_appended_to_their_command_alone(tmp_path: Path) -> None:
     ],
 )
 def test_a_comment_that_belongs_to_no_block_is_an_error(text: str) -> None:
-    with pytest.raises(page_blocks.BlockError, match=r"no ```sh or ```python block follows <!-- not run"):
+    with pytest.raises(
+        page_blocks.BlockError, match=r"no ```sh or ```python block follows <!-- not run"
+    ):
         list(page_blocks.blocks(text))
 
 

@@ -52,6 +52,7 @@ def to_table(
         file=io.StringIO(),
         width=10_000,
         force_terminal=styled,
+        force_jupyter=False,  # which would also show an empty output in a notebook
         color_system="standard" if styled else None,
         highlight=False,
         legacy_windows=False,
