@@ -13,7 +13,7 @@ import page_blocks
 import pytest
 
 ROOT = Path(__file__).parents[1]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 LOCATION = "import advsweep; print(advsweep.__file__)"
 
