@@ -21,7 +21,8 @@ from collections.abc import Mapping
 
 from figures import head, show
 
-ROUNDS = 11
+ROUNDS = 5
+FEWER_ROUNDS = 2
 TYPER = "import typer"
 ORM = "import sqlalchemy.orm"
 PANDAS = "import sqlalchemy.orm, pandas"
@@ -50,7 +51,7 @@ COMPLETION = {
 }
 """What bash sets when TAB is pressed after `advsweep re`."""
 
-# A shell or a package manager leaves the bytecode behind that this variable forbids to write.
+# An installed package has its bytecode, which this variable forbids to write.
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -60,8 +61,8 @@ def main() -> None:
         started = time.perf_counter()
         total = cpu_seconds("sweep +experiment=demo backend=fake")
         wall = time.perf_counter() - started
-        turns = [*COMPARED, *OTHERS, *dict.fromkeys(peer for peer, _ in COMPARED.values()), "pass"]
-        times = take_turns(turns)
+        peers = dict.fromkeys(peer for peer, _ in COMPARED.values())
+        times = take_turns([*COMPARED, *peers, "pass"], ROUNDS)
         head("CPU ms")
         for command, (peer, target) in COMPARED.items():
             ratio = statistics.median(
@@ -74,19 +75,19 @@ def main() -> None:
                 median_ms(times[peer]),
                 f"python -c '{peer}'",
             )
-        for command in OTHERS:
-            show(f"advsweep {command}", median_ms(times[command]))
         show("python -c pass", median_ms(times["pass"]))
+        for command, seconds in take_turns([*OTHERS], FEWER_ROUNDS).items():
+            show(f"advsweep {command}", median_ms(seconds))
         show("a sweep of 16 nearly empty runs", f"{total:.1f} CPU s")
         show("  by the clock", f"{wall:.1f} s")
 
 
-def take_turns(commands: list[str]) -> Mapping[str, list[float]]:
+def take_turns(commands: list[str], rounds: int) -> Mapping[str, list[float]]:
     """Returns the CPU seconds of each command in each round, after one round for the caches."""
     times: dict[str, list[float]] = {command: [] for command in commands}
     for command in commands:
         cpu_seconds(command)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for command in commands:
             times[command].append(cpu_seconds(command))
     return times

@@ -231,7 +231,7 @@ def metrics_page() -> str:
 
 def store_page() -> str:
     """Return the schema of the store."""
-    from advsweep.store.tables import Base
+    from advsweep.store.tables import METADATA
 
     parts = [
         "# Schema of the store\n",
@@ -240,8 +240,7 @@ def store_page() -> str:
         "[Python API](python.md) hides such changes. Times are in UTC. Arrays are little-endian "
         "bytes in the order of the problem set.\n",
     ]
-    classes = {mapper.local_table.name: mapper.class_ for mapper in Base.registry.mappers}
-    for entity in Base.metadata.sorted_tables:
+    for entity in METADATA.sorted_tables:
         rows = []
         for column in entity.columns:
             keys = ["primary key"] if column.primary_key else []
@@ -252,8 +251,7 @@ def store_page() -> str:
                 [code(column.name), kind, "yes" if column.nullable else "", ", ".join(keys)]
             )
         parts.append(f"## {entity.name}\n")
-        if entity.name in classes:
-            parts.append(docstring(classes[entity.name]))
+        parts.append(prose(entity.info["about"].splitlines()))
         parts.append(table(("column", "type", "may be null", "key"), rows))
     return "\n".join(parts)
 

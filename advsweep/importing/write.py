@@ -31,7 +31,7 @@ from advsweep.store.metrics import metric_ids, write_points
 from advsweep.store.records import Status
 from advsweep.store.store import utc_now
 from advsweep.store.sweeps import append_runs
-from advsweep.store.tables import Evaluation, Point, Run, RunEvaluation, Sweep
+from advsweep.store.tables import EVALUATIONS, POINTS, RUN_EVALUATIONS, RUNS, SWEEPS
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -229,9 +229,9 @@ def _write(
     steps = content.steps()
     # Alone: the seed of a run without one follows from those that exist.
     with store.database.read() if dry_run else store.database.write_alone() as connection:
-        query = select(Run.id, Run.step, Run.seed, Run.environment)
+        query = select(RUNS.c.id, RUNS.c.step, RUNS.c.seed, RUNS.c.environment)
         old = connection.execute(
-            query.where(Run.identity == content.identity, Run.attempt == 1)
+            query.where(RUNS.c.identity == content.identity, RUNS.c.attempt == 1)
         ).first()
         hashed = config_hash(content.config)
         seed = content.config.get("seed")
@@ -271,7 +271,7 @@ def _write(
 
 def _free_seed(connection: Connection, hashed: str) -> int:
     """Returns the least number that no run of the same settings has as its seed."""
-    query = select(Run.seed).where(Run.config_hash == hashed)
+    query = select(RUNS.c.seed).where(RUNS.c.config_hash == hashed)
     taken = set(connection.execute(query).scalars())
     return next(number for number in range(len(taken) + 1) if number not in taken)
 
@@ -300,9 +300,10 @@ def _columns(
 
 def _put_run(connection: Connection, run_id: int | None, values: dict[str, Any]) -> int:
     if run_id is None:
-        return connection.execute(insert(Run).values(values).returning(Run.id)).scalar_one()
+        adding = insert(RUNS).values(values).returning(RUNS.c.id)
+        return int(connection.execute(adding).scalar_one())
     values.pop("created")
-    connection.execute(update(Run).where(Run.id == run_id).values(values))
+    connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(values))
     return run_id
 
 
@@ -312,8 +313,8 @@ def _put_points(
     ids = metric_ids(connection, content.curves)
     # What the log no longer says goes: other names, and steps that it has in another way.
     first = int(steps[0]) if len(steps) else 0
-    stale = or_(Point.metric_id.not_in(list(ids.values())), Point.step >= first)
-    connection.execute(delete(Point).where(Point.run_id == run_id, stale))
+    stale = or_(POINTS.c.metric_id.not_in(list(ids.values())), POINTS.c.step >= first)
+    connection.execute(delete(POINTS).where(POINTS.c.run_id == run_id, stale))
     for name, (own, values) in sorted(content.curves.items(), key=lambda item: ids[item[0]]):
         rows = zip([ids[name]] * len(own), own.tolist(), values.tolist(), strict=True)
         while some := list(islice(rows, _CHUNK)):
@@ -332,14 +333,14 @@ def _put_evaluations(
         evaluation_id = insert_evaluation(connection, row, digest, problems)
         link_evaluation(connection, run_id, evaluation_id, step)
         kept.add(evaluation_id)
-    linked = select(RunEvaluation.evaluation_id).where(RunEvaluation.run_id == run_id)
-    ours = Evaluation.settings["sampler"].as_string() == IMPORTED
-    query = select(Evaluation.id).where(Evaluation.id.in_(linked), ours)
+    linked = select(RUN_EVALUATIONS.c.evaluation_id).where(RUN_EVALUATIONS.c.run_id == run_id)
+    ours = EVALUATIONS.c.settings["sampler"].as_string() == IMPORTED
+    query = select(EVALUATIONS.c.id).where(EVALUATIONS.c.id.in_(linked), ours)
     stale = set(connection.execute(query).scalars()) - kept
     if stale:
-        links = (RunEvaluation.run_id == run_id, RunEvaluation.evaluation_id.in_(stale))
-        connection.execute(delete(RunEvaluation).where(*links))
-        connection.execute(delete(Evaluation).where(Evaluation.id.in_(stale)))
+        links = (RUN_EVALUATIONS.c.run_id == run_id, RUN_EVALUATIONS.c.evaluation_id.in_(stale))
+        connection.execute(delete(RUN_EVALUATIONS).where(*links))
+        connection.execute(delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(stale)))
         remove_unused_problems(connection)
 
 
@@ -376,8 +377,8 @@ def _evaluation(
 
 def _join_sweep(connection: Connection, store: Store, name: str, run_id: int) -> None:
     values = {"name": name, "spec": {IMPORTED: True}, "created": utc_now()}
-    connection.execute(insert_or_ignore(connection, Sweep, "name"), values)
-    sweep_id = connection.execute(select(Sweep.id).where(Sweep.name == name)).scalar_one()
+    connection.execute(insert_or_ignore(connection, SWEEPS, "name"), values)
+    sweep_id = connection.execute(select(SWEEPS.c.id).where(SWEEPS.c.name == name)).scalar_one()
     append_runs(connection, sweep_id, [run_id])
 
 

@@ -10,16 +10,19 @@
 mappings. It never imports torch.
 """
 
+from advsweep.store.evaluation_records import (
+    EvaluationOutline,
+    EvaluationRecord,
+    NewEvaluation,
+    ProblemCounts,
+)
 from advsweep.store.owners import Owner
 from advsweep.store.records import (
     AnalysisRecord,
     CheckpointRecord,
-    EvaluationRecord,
     Failure,
     NewAnalysis,
-    NewEvaluation,
     NewRun,
-    ProblemCounts,
     RunLine,
     RunOutline,
     RunRecord,
@@ -34,6 +37,7 @@ __all__ = [
     "AnalysisRecord",
     "AnswerSample",
     "CheckpointRecord",
+    "EvaluationOutline",
     "EvaluationRecord",
     "Failure",
     "NewAnalysis",

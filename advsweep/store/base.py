@@ -7,22 +7,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import CompoundSelect, Connection, select, union
-from sqlalchemy.dialects import postgresql, sqlite
 
 from advsweep.errors import NotFoundError, StoreUnavailableError, nearest
 from advsweep.store.connections import Database
 from advsweep.store.owners import LeaseGuard
-from advsweep.store.tables import Base, Run, Sweep, SweepRun
+from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS
 
 if TYPE_CHECKING:
-    from sqlalchemy import Insert
-
-_DIALECTS: dict[str, Any] = {"sqlite": sqlite, "postgresql": postgresql}
+    from sqlalchemy import Insert, Table
 
 CHUNK = 10_000
 """Values in one IN (...), below the limits of SQLite and PostgreSQL."""
@@ -85,46 +83,51 @@ class StorePart:
 
     def _require_sweep(self, connection: Connection, name: str) -> int:
         """Returns the id of a sweep."""
-        found = connection.execute(select(Sweep.id).where(Sweep.name == name)).scalar()
+        query = select(SWEEPS.c.id).where(SWEEPS.c.name == name)
+        found: int | None = connection.execute(query).scalar()
         if found is None:
-            names = connection.execute(select(Sweep.name)).scalars().all()
+            names = connection.execute(select(SWEEPS.c.name)).scalars().all()
             where = self._database.location.name
             raise NotFoundError(f"no sweep '{name}' in {where}; {nearest(name, names)}")
         return found
 
     def _require_run(self, connection: Connection, run_id: int) -> None:
-        if connection.execute(select(Run.id).where(Run.id == run_id)).scalar() is None:
+        if connection.execute(select(RUNS.c.id).where(RUNS.c.id == run_id)).scalar() is None:
             raise self._no_run(run_id)
 
     def _no_run(self, run_id: int) -> NotFoundError:
         return NotFoundError(f"no run {run_id} in {self._database.location.name}")
 
 
+def _dialect(name: str) -> Any:
+    """Returns SQLAlchemy's package of a dialect; that of the other takes long to import."""
+    return import_module(f"sqlalchemy.dialects.{name}")
+
+
 # Building one of these statements takes several times as long as running it.
 @functools.cache
-def _insert_or_ignore(dialect: str, model: type[Base], keys: tuple[str, ...]) -> Insert:
-    statement: Insert = _DIALECTS[dialect].insert(model).on_conflict_do_nothing(index_elements=keys)
+def _insert_or_ignore(dialect: str, table: Table, keys: tuple[str, ...]) -> Insert:
+    insert = _dialect(dialect).insert(table)
+    statement: Insert = insert.on_conflict_do_nothing(index_elements=keys)
     return statement
 
 
 @functools.cache
-def _insert_or_update(
-    dialect: str, model: type[Base], keys: tuple[str, ...], update: str
-) -> Insert:
-    insert = _DIALECTS[dialect].insert(model)
+def _insert_or_update(dialect: str, table: Table, keys: tuple[str, ...], update: str) -> Insert:
+    insert = _dialect(dialect).insert(table)
     changes = {update: getattr(insert.excluded, update)}
     statement: Insert = insert.on_conflict_do_update(index_elements=keys, set_=changes)
     return statement
 
 
-def insert_or_ignore(connection: Connection, model: type[Base], *keys: str) -> Insert:
+def insert_or_ignore(connection: Connection, table: Table, *keys: str) -> Insert:
     """Returns an INSERT that skips rows whose keys exist already."""
-    return _insert_or_ignore(connection.dialect.name, model, keys)
+    return _insert_or_ignore(connection.dialect.name, table, keys)
 
 
-def insert_or_update(connection: Connection, model: type[Base], *keys: str, update: str) -> Insert:
+def insert_or_update(connection: Connection, table: Table, *keys: str, update: str) -> Insert:
     """Returns an INSERT that updates one column of rows whose keys exist already."""
-    return _insert_or_update(connection.dialect.name, model, keys, update)
+    return _insert_or_update(connection.dialect.name, table, keys, update)
 
 
 def chunks(values: Iterable[Any]) -> Iterator[Sequence[Any]]:
@@ -136,8 +139,8 @@ def chunks(values: Iterable[Any]) -> Iterator[Sequence[Any]]:
 
 def peer_ids(run_id: int) -> CompoundSelect[int]:
     """Selects the ids of a run and of all runs that share a sweep with it."""
-    own = select(SweepRun.sweep_id).where(SweepRun.run_id == run_id)
+    own = select(SWEEP_RUNS.c.sweep_id).where(SWEEP_RUNS.c.run_id == run_id)
     return union(
-        select(SweepRun.run_id).where(SweepRun.sweep_id.in_(own)),
-        select(Run.id).where(Run.id == run_id),
+        select(SWEEP_RUNS.c.run_id).where(SWEEP_RUNS.c.sweep_id.in_(own)),
+        select(RUNS.c.id).where(RUNS.c.id == run_id),
     )

@@ -11,7 +11,7 @@ from sqlalchemy import delete, select
 
 from advsweep.store.base import StorePart, chunks, insert_or_ignore, insert_or_update
 from advsweep.store.records import AnalysisRecord, CheckpointRecord, NewAnalysis
-from advsweep.store.tables import Analysis, Checkpoint
+from advsweep.store.tables import ANALYSES, CHECKPOINTS
 
 
 class Checkpoints(StorePart):
@@ -23,20 +23,20 @@ class Checkpoints(StorePart):
         with self._database.write() as connection:
             self._require_run(connection, run_id)
             self._guard.require(connection, run_id)
-            insert = insert_or_update(connection, Checkpoint, "run_id", "path", update="created")
+            insert = insert_or_update(connection, CHECKPOINTS, "run_id", "path", update="created")
             connection.execute(insert, row)
 
     def remove(self, run_id: int, path: Path) -> None:
         """Removes the record of a deleted checkpoint."""
-        at = (Checkpoint.run_id == run_id, Checkpoint.path == self._stored(path))
+        at = (CHECKPOINTS.c.run_id == run_id, CHECKPOINTS.c.path == self._stored(path))
         with self._database.write() as connection:
             self._guard.require(connection, run_id)
-            connection.execute(delete(Checkpoint).where(*at))
+            connection.execute(delete(CHECKPOINTS).where(*at))
 
     def select(self, run_id: int) -> list[CheckpointRecord]:
         """Returns the checkpoints of a run, by step."""
-        query = select(Checkpoint.step, Checkpoint.path, Checkpoint.created)
-        query = query.where(Checkpoint.run_id == run_id).order_by(Checkpoint.step)
+        query = select(CHECKPOINTS.c.step, CHECKPOINTS.c.path, CHECKPOINTS.c.created)
+        query = query.where(CHECKPOINTS.c.run_id == run_id).order_by(CHECKPOINTS.c.step)
         folder = self._shared.runs_directory
         with self._database.read() as connection:
             return [
@@ -67,19 +67,21 @@ class Analyses(StorePart):
         }
         with self._database.write() as connection:
             self._require_run(connection, run_id)
-            connection.execute(insert_or_ignore(connection, Analysis, "run_id", "identity"), row)
+            connection.execute(insert_or_ignore(connection, ANALYSES, "run_id", "identity"), row)
 
     def select(self, run_ids: Sequence[int], kind: str | None = None) -> list[AnalysisRecord]:
         """Returns the analyses of some runs by run, step and age; of all kinds by default."""
-        query = select(Analysis.__table__)
+        query = select(ANALYSES)
         if kind is not None:
-            query = query.where(Analysis.kind == kind)
-        query = query.order_by(Analysis.run_id, Analysis.step, Analysis.created, Analysis.identity)
+            query = query.where(ANALYSES.c.kind == kind)
+        query = query.order_by(
+            ANALYSES.c.run_id, ANALYSES.c.step, ANALYSES.c.created, ANALYSES.c.identity
+        )
         with self._database.read() as connection:
             return [
                 AnalysisRecord(**row._mapping)
                 for ids in chunks(sorted(run_ids))
-                for row in connection.execute(query.where(Analysis.run_id.in_(ids)))
+                for row in connection.execute(query.where(ANALYSES.c.run_id.in_(ids)))
             ]
 
 

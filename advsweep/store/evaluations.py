@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from sqlalchemy import Connection, delete, or_, select
+from sqlalchemy import Connection, LargeBinary, Select, delete, or_, select, type_coerce
 
 from advsweep.errors import NotFoundError
 from advsweep.store.base import StorePart, chunks, insert_or_ignore
-from advsweep.store.records import EvaluationRecord, NewEvaluation, ProblemCounts
+from advsweep.store.evaluation_records import EvaluationOutline, EvaluationRecord, NewEvaluation
 from advsweep.store.samples import AnswerSample, insert_samples, to_row
-from advsweep.store.tables import Evaluation, ProblemSet, Run, RunEvaluation
+from advsweep.store.tables import EVALUATIONS, PROBLEM_SETS, RUN_EVALUATIONS, RUNS
 
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
@@ -25,8 +25,11 @@ MODEL_SUBJECT = "model:"
 HELD_OUT = "held_out"
 """The part of a task's problems that evaluations are on unless their settings say otherwise."""
 
-Problems = tuple[tuple[str, ...], tuple[str, ...], np.ndarray[Any, Any]]
+Problems = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]
 """The ids, prompts and levels of a set of problems."""
+
+_OUTLINED = {"n": "I", "c": "I", "unscorable": "I", "answer_entropy": "d", "token_entropy": "d"}
+"""The packed columns of an `EvaluationOutline`, with their types as `struct` calls them."""
 
 
 class Evaluations(StorePart):
@@ -44,6 +47,8 @@ class Evaluations(StorePart):
         Args:
             samples: some answers to its problems, to be read by people.
         """
+        from advsweep.store.arrays import evaluation_columns
+
         problems = evaluation.problems
         row = {
             "identity": evaluation.identity,
@@ -51,14 +56,7 @@ class Evaluations(StorePart):
             "task": evaluation.task,
             "settings": dict(evaluation.settings),
             "created": self._now(),
-            "n": _column(problems, "n"),
-            "c": _column(problems, "c"),
-            "distinct": _column(problems, "distinct"),
-            "unscorable": _column(problems, "unscorable"),
-            "answer_entropy": _column(problems, "answer_entropy"),
-            # The dtype makes NaN of None.
-            "token_entropy": np.array([p.token_entropy for p in problems], dtype=np.float64),
-            "right_entropy": np.array([p.right_entropy for p in problems], dtype=np.float64),
+            **evaluation_columns(problems),
         }
         listed = [[p.problem_id, p.prompt, p.level] for p in problems]
         digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
@@ -71,8 +69,8 @@ class Evaluations(StorePart):
         return evaluation_id
 
     def _require_id(self, connection: Connection, identity: str) -> int:
-        query = select(Evaluation.id).where(Evaluation.identity == identity)
-        found = connection.execute(query).scalar()
+        query = select(EVALUATIONS.c.id).where(EVALUATIONS.c.identity == identity)
+        found: int | None = connection.execute(query).scalar()
         if found is None:
             raise NotFoundError(f"no evaluation {identity} in {self._database.location.name}")
         return found
@@ -80,7 +78,7 @@ class Evaluations(StorePart):
     def has(self, identity: str) -> bool:
         """Returns whether an evaluation of this identity exists."""
         with self._database.read() as connection:
-            query = select(Evaluation.id).where(Evaluation.identity == identity)
+            query = select(EVALUATIONS.c.id).where(EVALUATIONS.c.identity == identity)
             return connection.execute(query).scalar() is not None
 
     def link(self, run_id: int, identity: str, step: int) -> None:
@@ -93,7 +91,9 @@ class Evaluations(StorePart):
     def identities(self, run_id: int) -> set[str]:
         """Returns the identities of the evaluations of a run."""
         query = (
-            select(Evaluation.identity).join(RunEvaluation).where(RunEvaluation.run_id == run_id)
+            select(EVALUATIONS.c.identity)
+            .join(RUN_EVALUATIONS)
+            .where(RUN_EVALUATIONS.c.run_id == run_id)
         )
         with self._database.read() as connection:
             return set(connection.execute(query).scalars())
@@ -114,32 +114,48 @@ class Evaluations(StorePart):
             split: only those on this part of a task's problems, `held_out` or `train`; None for
                 both. `identity` overrides it.
         """
-        links = select(RunEvaluation.run_id, RunEvaluation.step, RunEvaluation.evaluation_id)
+        links = select(
+            RUN_EVALUATIONS.c.run_id, RUN_EVALUATIONS.c.step, RUN_EVALUATIONS.c.evaluation_id
+        )
         if ends_only:
-            links = links.join(Run, Run.id == RunEvaluation.run_id).where(
-                or_(RunEvaluation.step == 0, RunEvaluation.step == Run.steps)
+            links = links.join(RUNS, RUNS.c.id == RUN_EVALUATIONS.c.run_id).where(
+                or_(RUN_EVALUATIONS.c.step == 0, RUN_EVALUATIONS.c.step == RUNS.c.steps)
             )
         if identity is not None:
-            links = links.join(Evaluation).where(Evaluation.identity == identity)
+            links = links.join(EVALUATIONS).where(EVALUATIONS.c.identity == identity)
         links = links.order_by(*links.selected_columns)
         with self._database.read() as connection:
             linked = [
                 link
                 for ids in chunks(sorted(run_ids))
-                for link in connection.execute(links.where(RunEvaluation.run_id.in_(ids)))
+                for link in connection.execute(links.where(RUN_EVALUATIONS.c.run_id.in_(ids)))
             ]
             # Shared evaluations are read once.
             parts = _read_parts(connection, {link.evaluation_id for link in linked})
         if identity is None and split is not None:
-            linked = [link for link in linked if _split(parts[link.evaluation_id]) == split]
+            of_split = {e for e, fields in parts.items() if _split(fields["settings"]) == split}
+            linked = [link for link in linked if link.evaluation_id in of_split]
         return [EvaluationRecord(run_id=r, step=s, **parts[e]) for r, s, e in linked]
+
+    def outlines(self, run_id: int) -> list[EvaluationOutline]:
+        """Returns the evaluations of a run on held-out problems, by step and age."""
+        query = (
+            select(RUN_EVALUATIONS.c.step, RUN_EVALUATIONS.c.evaluation_id)
+            .where(RUN_EVALUATIONS.c.run_id == run_id)
+            .order_by(RUN_EVALUATIONS.c.step, RUN_EVALUATIONS.c.evaluation_id)
+        )
+        with self._database.read() as connection:
+            linked = connection.execute(query).all()
+            parts = _read_outlines(connection, {link.evaluation_id for link in linked})
+        found = [EvaluationOutline(step=step, **parts[e]) for step, e in linked]
+        return [outline for outline in found if _split(outline.settings) == HELD_OUT]
 
     def of_models(self) -> list[EvaluationRecord]:
         """Returns the evaluations of models without a run, by age."""
         query = (
-            select(Evaluation.id)
-            .where(Evaluation.subject.startswith(MODEL_SUBJECT))
-            .order_by(Evaluation.created, Evaluation.id)
+            select(EVALUATIONS.c.id)
+            .where(EVALUATIONS.c.subject.startswith(MODEL_SUBJECT))
+            .order_by(EVALUATIONS.c.created, EVALUATIONS.c.id)
         )
         with self._database.read() as connection:
             ids = list(connection.execute(query).scalars())
@@ -157,9 +173,9 @@ class Evaluations(StorePart):
         """Removes evaluations of models without a run; `runs.remove` removes those of runs."""
         with self._database.write() as connection:
             for some in chunks(identities):
-                of_models = Evaluation.subject.startswith(MODEL_SUBJECT)
+                of_models = EVALUATIONS.c.subject.startswith(MODEL_SUBJECT)
                 connection.execute(
-                    delete(Evaluation).where(Evaluation.identity.in_(some), of_models)
+                    delete(EVALUATIONS).where(EVALUATIONS.c.identity.in_(some), of_models)
                 )
             remove_unused_problems(connection)
 
@@ -176,71 +192,85 @@ def insert_evaluation(
     """
     # Evaluations of the same problems share one set, prompts included.
     problem_set = {"digest": digest, "problems": problems}
-    connection.execute(insert_or_ignore(connection, ProblemSet, "digest"), problem_set)
-    query = select(ProblemSet.id).where(ProblemSet.digest == digest)
+    connection.execute(insert_or_ignore(connection, PROBLEM_SETS, "digest"), problem_set)
+    query = select(PROBLEM_SETS.c.id).where(PROBLEM_SETS.c.digest == digest)
     values = {**row, "problem_set_id": connection.execute(query).scalar_one()}
-    connection.execute(insert_or_ignore(connection, Evaluation, "identity"), values)
-    query = select(Evaluation.id).where(Evaluation.identity == row["identity"])
-    return connection.execute(query).scalar_one()
+    connection.execute(insert_or_ignore(connection, EVALUATIONS, "identity"), values)
+    query = select(EVALUATIONS.c.id).where(EVALUATIONS.c.identity == row["identity"])
+    return int(connection.execute(query).scalar_one())
 
 
 def link_evaluation(connection: Connection, run_id: int, evaluation_id: int, step: int) -> None:
     """Links an evaluation to the weights of a run after `step` steps."""
     values = {"run_id": run_id, "evaluation_id": evaluation_id, "step": step}
-    insert = insert_or_ignore(connection, RunEvaluation, "run_id", "evaluation_id")
+    insert = insert_or_ignore(connection, RUN_EVALUATIONS, "run_id", "evaluation_id")
     connection.execute(insert, values)
 
 
 def remove_unused_problems(connection: Connection) -> None:
     """Removes problem sets that no evaluation uses."""
-    used = select(Evaluation.problem_set_id)
-    connection.execute(delete(ProblemSet).where(ProblemSet.id.not_in(used)))
+    used = select(EVALUATIONS.c.problem_set_id)
+    connection.execute(delete(PROBLEM_SETS).where(PROBLEM_SETS.c.id.not_in(used)))
 
 
-def _split(parts: Mapping[str, Any]) -> str:
-    split: str = parts["settings"].get("split", HELD_OUT)
+def _split(settings: Mapping[str, Any]) -> str:
+    split: str = settings.get("split", HELD_OUT)
     return split
-
-
-def _column(problems: Sequence[ProblemCounts], name: str) -> np.ndarray[Any, Any]:
-    return np.array([getattr(problem, name) for problem in problems])
 
 
 def _read_parts(connection: Connection, ids: set[int]) -> dict[int, dict[str, Any]]:
     """Returns what evaluations have beside their links, by id, as fields of their records."""
-    rows: dict[int, AnyRow] = {}
-    for some in chunks(ids):
-        query = select(Evaluation.__table__).where(Evaluation.id.in_(some))
-        rows.update((row.id, row) for row in connection.execute(query))
+    from advsweep.store.arrays import evaluation_arrays
+
+    parts: dict[int, dict[str, Any]] = {}
+    for row, (names, prompts, levels) in _read_rows(connection, select(EVALUATIONS), ids):
+        parts[row.id] = {
+            "identity": row.identity,
+            "subject": row.subject,
+            "task": row.task,
+            "settings": row.settings,
+            "created": row.created,
+            "problem_ids": names,
+            "prompts": prompts,
+            **evaluation_arrays(row, levels),
+        }
+    return parts
+
+
+def _read_outlines(connection: Connection, ids: set[int]) -> dict[int, dict[str, Any]]:
+    """Returns the fields of evaluations' outlines by id."""
+    columns = (EVALUATIONS.c.id, EVALUATIONS.c.problem_set_id, EVALUATIONS.c.task)
+    packed = [type_coerce(EVALUATIONS.c[name], LargeBinary).label(name) for name in _OUTLINED]
+    query = select(*columns, EVALUATIONS.c.settings, *packed)
+    outlines: dict[int, dict[str, Any]] = {}
+    for row, (_, _, levels) in _read_rows(connection, query, ids):
+        numbers = {name: _numbers(getattr(row, name), kind) for name, kind in _OUTLINED.items()}
+        # As in `arrays.evaluation_arrays`.
+        counts = zip(numbers["n"], numbers["unscorable"], strict=True)
+        drawn = tuple(n and n + unscorable for n, unscorable in counts)
+        fields = {"task": row.task, "settings": row.settings, "levels": levels}
+        outlines[row.id] = fields | numbers | {"n": drawn}
+    return outlines
+
+
+def _numbers(data: bytes, kind: str) -> tuple[float, ...]:
+    """Returns the numbers of a packed array, without numpy."""
+    return struct.unpack(f"<{len(data) // struct.calcsize(kind)}{kind}", data)
+
+
+def _read_rows(
+    connection: Connection, query: Select[Any], ids: set[int]
+) -> list[tuple[AnyRow, Problems]]:
+    """Returns the rows of some evaluations, each with its problems."""
+    rows = [
+        row
+        for some in chunks(ids)
+        for row in connection.execute(query.where(EVALUATIONS.c.id.in_(some)))
+    ]
     sets: dict[int, Problems] = {}
-    for some in chunks({row.problem_set_id for row in rows.values()}):
-        query = select(ProblemSet.id, ProblemSet.problems).where(ProblemSet.id.in_(some))
-        for set_id, problems in connection.execute(query):
+    for some in chunks({row.problem_set_id for row in rows}):
+        of_sets = select(PROBLEM_SETS.c.id, PROBLEM_SETS.c.problems)
+        for set_id, problems in connection.execute(of_sets.where(PROBLEM_SETS.c.id.in_(some))):
             names, prompts, levels = zip(*problems, strict=True) if problems else ((), (), ())
-            sets[set_id] = (names, prompts, np.array(levels, dtype=np.int64))
-    return {i: _parts(row, sets[row.problem_set_id]) for i, row in rows.items()}
-
-
-def _parts(row: AnyRow, problems: Problems) -> dict[str, Any]:
-    names, prompts, levels = problems
-    scored, unscorable = row.n.astype(np.int64), row.unscorable.astype(np.int64)
-    return {
-        "identity": row.identity,
-        "subject": row.subject,
-        "task": row.task,
-        "settings": row.settings,
-        "created": row.created,
-        "problem_ids": names,
-        "prompts": prompts,
-        "levels": levels,
-        # Samples that the verifier failed on count as not correct, unless no sample was scored.
-        "n": np.where(scored > 0, scored + unscorable, 0),
-        "c": row.c.astype(np.int64),
-        "distinct": row.distinct.astype(np.int64),
-        "unscorable": unscorable,
-        "answer_entropy": row.answer_entropy,
-        "token_entropy": row.token_entropy,
-        "right_entropy": (
-            np.full(len(names), np.nan) if row.right_entropy is None else row.right_entropy
-        ),
-    }
+            sets[set_id] = (names, prompts, levels)
+    return [(row, sets[row.problem_set_id]) for row in rows]

@@ -17,14 +17,22 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
-from sqlalchemy import JSON, BigInteger, Boolean, Double, Enum, Integer, String
+from sqlalchemy import JSON, BigInteger, Boolean, Double, Enum, Integer, String, Table
 from sqlalchemy.types import TypeEngine
 
 from advsweep.errors import AdvsweepError, StoreError
 from advsweep.store.records import NewAnalysis, Status
 from advsweep.store.run_folders import folder_name, is_hash, is_name, shown
 from advsweep.store.samples import MAX_CHARACTERS, MAX_SAMPLES
-from advsweep.store.tables import Analysis, Base, Evaluation, Packed, Run, Sweep, Trial, UtcDateTime
+from advsweep.store.tables import (
+    ANALYSES,
+    EVALUATIONS,
+    RUNS,
+    SWEEPS,
+    TRIALS,
+    Packed,
+    UtcDateTime,
+)
 
 MAX_DEPTH = 64
 """Maximum depth of a JSON value."""
@@ -56,7 +64,7 @@ def reading() -> Iterator[None]:
 
 def check_run(row: Mapping[str, Any]) -> None:
     """Checks a row of `runs`."""
-    check_types(Run, row)
+    check_types(RUNS, row)
     try:
         folder_name(**{k: row[k] for k in ("identity", "attempt", "estimator", "seed")})
     except StoreError as error:
@@ -71,9 +79,9 @@ def check_run(row: Mapping[str, Any]) -> None:
     _require(row["status"] in known, "status", "one that is recorded", row)
 
 
-def check_types(model: type[Base], row: Mapping[str, Any]) -> None:
+def check_types(table: Table, row: Mapping[str, Any]) -> None:
     """Checks that the columns of a table can hold the values in every database."""
-    for column in model.__table__.columns:
+    for column in table.columns:
         if column.name not in row:
             continue
         value = row[column.name]
@@ -164,7 +172,7 @@ def check_checkpoint(row: Mapping[str, Any], folder: str) -> None:
 
 def check_sweep(row: Mapping[str, Any]) -> None:
     """Checks a row of `sweeps`."""
-    check_types(Sweep, row)
+    check_types(SWEEPS, row)
     _require(is_printable(row["name"]), "name", "a short text of one line", row)
     _require(isinstance(row["spec"], dict), "spec", "a mapping", row)
 
@@ -185,7 +193,7 @@ def without_choices(spec: Mapping[str, Any]) -> dict[str, Any]:
 def check_trials(rows: Sequence[Mapping[str, Any]]) -> None:
     """Checks the trials of a sweep."""
     for row in rows:
-        check_types(Trial, row)
+        check_types(TRIALS, row)
         _require(row["number"] >= 0, "number", "a whole number from 0", row)
         _require(isinstance(row["params"], dict), "params", "a mapping", row)
         _require(is_hash(row["config_hash"]), "config_hash", "64 hexadecimal digits", row)
@@ -195,7 +203,7 @@ def check_trials(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def check_evaluation(row: Mapping[str, Any]) -> None:
     """Checks a row of `evaluations` with its `problems`."""
-    check_types(Evaluation, row)
+    check_types(EVALUATIONS, row)
     _require(is_hash(row["identity"]), "identity", "64 hexadecimal digits", row)
     for key in ("subject", "task"):
         _require(row[key].isprintable(), key, "a text of one line", row)
@@ -271,7 +279,7 @@ def _is_problem(problem: Any) -> bool:
 
 def check_analysis(row: Mapping[str, Any]) -> None:
     """Checks a row of `analyses`."""
-    check_types(Analysis, row)
+    check_types(ANALYSES, row)
     _require(row["step"] >= 0, "step", "a whole number from 0", row)
     for key in ("settings", "result"):
         _require(isinstance(row[key], dict), key, "a mapping", row)

@@ -13,7 +13,7 @@ from advsweep.store import owners
 from advsweep.store.base import Shared, StorePart, chunks
 from advsweep.store.owners import LEASE_COLUMNS, Owner, names_of_this_host
 from advsweep.store.records import Failure, Status
-from advsweep.store.tables import Run, SweepRun
+from advsweep.store.tables import RUNS, SWEEP_RUNS
 
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
@@ -47,7 +47,7 @@ class Leases(StorePart):
             holder: a process that hands the run over if it holds the lease.
         """
         # On a server, FOR UPDATE makes claims atomic. SQLite has one writer at a time anyway.
-        query = select(Run.status, *LEASE_COLUMNS).where(Run.id == run_id).with_for_update()
+        query = select(RUNS.c.status, *LEASE_COLUMNS).where(RUNS.c.id == run_id).with_for_update()
         began = time.monotonic()
         with self._database.write() as connection:
             row = connection.execute(query).one_or_none()
@@ -78,15 +78,15 @@ class Leases(StorePart):
         """
         with self._database.write() as connection:
             now = self._now()
-            query = select(Run.id).add_columns(*LEASE_COLUMNS)
-            order = Run.id
+            query = select(RUNS.c.id).add_columns(*LEASE_COLUMNS)
+            order = RUNS.c.id
             if sweep is not None:
-                query = query.join(SweepRun, SweepRun.run_id == Run.id)
-                query = query.where(SweepRun.sweep_id == self._require_sweep(connection, sweep))
-                order = SweepRun.position
-            query = query.order_by(order).with_for_update(of=Run, skip_locked=True)
-            left = Run.status.in_([Status.PENDING, Status.INTERRUPTED]) & ~Run.stop_requested
-            available = left | (Run.status == Status.RUNNING) & self._is_silent(now)
+                query = query.join(SWEEP_RUNS, SWEEP_RUNS.c.run_id == RUNS.c.id)
+                query = query.where(SWEEP_RUNS.c.sweep_id == self._require_sweep(connection, sweep))
+                order = SWEEP_RUNS.c.position
+            query = query.order_by(order).with_for_update(of=RUNS, skip_locked=True)
+            left = RUNS.c.status.in_([Status.PENDING, Status.INTERRUPTED]) & ~RUNS.c.stop_requested
+            available = left | (RUNS.c.status == Status.RUNNING) & self._is_silent(now)
             # The last query is the slowest: it checks the processes of this host one by one.
             row = self._claimed_before(connection, owner)
             row = row or connection.execute(query.where(available).limit(1)).one_or_none()
@@ -102,24 +102,24 @@ class Leases(StorePart):
         old_is_over, future_is_over = self._guard.evidence()
         if not old_is_over:
             return false()
-        silent: ColumnElement[bool] = Run.heartbeat < now - owners.LEASE
+        silent: ColumnElement[bool] = RUNS.c.heartbeat < now - owners.LEASE
         if future_is_over:
-            elsewhere = Run.host.not_in(names_of_this_host())
-            silent |= (Run.heartbeat > now + owners.LEASE) & elsewhere
+            elsewhere = RUNS.c.host.not_in(names_of_this_host())
+            silent |= (RUNS.c.heartbeat > now + owners.LEASE) & elsewhere
         return silent
 
     def _claimed_before(self, connection: Connection, owner: Owner) -> AnyRow | None:
         """Returns the run that the first try of a repeated call has claimed."""
         if not self._patience.repeats:
             return None
-        query = select(Run.id).where(
-            Run.status == Status.RUNNING, *_owned_by(owner), Run.id.not_in(self.held)
+        query = select(RUNS.c.id).where(
+            RUNS.c.status == Status.RUNNING, *_owned_by(owner), RUNS.c.id.not_in(self.held)
         )
         return connection.execute(query.limit(1)).one_or_none()
 
     def _orphan(self, connection: Connection, query: Select[Any]) -> AnyRow | None:
         """Returns the first run whose process was on this host and has ended."""
-        here = (Run.status == Status.RUNNING) & Run.host.in_(names_of_this_host())
+        here = (RUNS.c.status == Status.RUNNING) & RUNS.c.host.in_(names_of_this_host())
         rows = connection.execute(query.where(here)).all()
         return next((row for row in rows if not self._guard.is_held(row)), None)
 
@@ -130,12 +130,12 @@ class Leases(StorePart):
         """
         with self._database.write() as connection:
             for ids in chunks(run_ids):
-                same = update(Run).where(Run.id.in_(ids)).values(heartbeat=Run.heartbeat)
+                same = update(RUNS).where(RUNS.c.id.in_(ids)).values(heartbeat=RUNS.c.heartbeat)
                 connection.execute(same)
 
     def owner(self, run_id: int) -> Owner | None:
         """Returns the process that holds, or last held, the lease; None for a fresh run."""
-        query = select(Run.host, Run.pid, Run.process_started).where(Run.id == run_id)
+        query = select(RUNS.c.host, RUNS.c.pid, RUNS.c.process_started).where(RUNS.c.id == run_id)
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
@@ -197,7 +197,7 @@ class Leases(StorePart):
 
     def _has_ended(self, connection: Connection, run_id: int, status: Status) -> bool:
         """Returns whether the first try of a repeated call has recorded this end."""
-        query = select(Run.id).where(Run.id == run_id, Run.status == status)
+        query = select(RUNS.c.id).where(RUNS.c.id == run_id, RUNS.c.status == status)
         own = query.where(*_owned_by(self.held[run_id]))
         return connection.execute(own).scalar() is not None
 
@@ -209,14 +209,14 @@ class Leases(StorePart):
         """
         with self._database.write() as connection:
             self._require_run(connection, run_id)
-            connection.execute(update(Run).where(Run.id == run_id).values(stop_requested=True))
+            connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(stop_requested=True))
 
     def withdraw_stops(self, run_ids: Sequence[int]) -> None:
         """Withdraws stop requests."""
         with self._database.write() as connection:
             for ids in chunks(run_ids):
-                requested = (Run.id.in_(ids), Run.stop_requested)
-                connection.execute(update(Run).where(*requested).values(stop_requested=False))
+                requested = (RUNS.c.id.in_(ids), RUNS.c.stop_requested)
+                connection.execute(update(RUNS).where(*requested).values(stop_requested=False))
 
     def stop_requested(self, run_id: int) -> bool:
         """Returns whether a run has a stop request."""
@@ -227,15 +227,15 @@ class Leases(StorePart):
         found: set[int] = set()
         with self._database.read() as connection:
             for ids in chunks(run_ids):
-                query = select(Run.id).where(Run.id.in_(ids), Run.stop_requested)
+                query = select(RUNS.c.id).where(RUNS.c.id.in_(ids), RUNS.c.stop_requested)
                 found.update(connection.execute(query).scalars())
         return found
 
 
 def _take(connection: Connection, run_id: int, owner: Owner, now: datetime) -> None:
     connection.execute(
-        update(Run)
-        .where(Run.id == run_id)
+        update(RUNS)
+        .where(RUNS.c.id == run_id)
         .values(
             status=Status.RUNNING,
             host=owner.host,
@@ -243,7 +243,7 @@ def _take(connection: Connection, run_id: int, owner: Owner, now: datetime) -> N
             process_started=owner.started,
             heartbeat=now,
             # A resumed run keeps the time of its first claim.
-            started=func.coalesce(Run.started, now),
+            started=func.coalesce(RUNS.c.started, now),
             finished=None,
             stage=None,
             failure=None,
@@ -255,7 +255,7 @@ def _take(connection: Connection, run_id: int, owner: Owner, now: datetime) -> N
 
 def _owned_by(owner: Owner) -> tuple[ColumnElement[bool], ...]:
     return (
-        Run.host == owner.host,
-        Run.pid == owner.pid,
-        Run.process_started.is_not_distinct_from(owner.started),
+        RUNS.c.host == owner.host,
+        RUNS.c.pid == owner.pid,
+        RUNS.c.process_started.is_not_distinct_from(owner.started),
     )

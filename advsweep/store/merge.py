@@ -29,7 +29,7 @@ from advsweep.store.records import RunRecord, Status
 from advsweep.store.run_folders import PREFIX, copy_folder, owners, size_of
 from advsweep.store.runs import without_secrets
 from advsweep.store.store import Store
-from advsweep.store.tables import Base, Checkpoint, Point, Run, Summary
+from advsweep.store.tables import CHECKPOINTS, METADATA, POINTS, RUNS, SUMMARIES
 
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
@@ -156,9 +156,9 @@ class _RunMerger:
         """
         with self._source.database.read() as connection:
             tables = set(inspect(connection).get_table_names())
-            if views := Base.metadata.tables.keys() - tables:
+            if views := METADATA.tables.keys() - tables:
                 raise StoreError(f"{self._source.name}: expected a table {min(views)}, got none")
-            found = connection.execute(select(Run.id).order_by(Run.id)).scalars().all()
+            found = connection.execute(select(RUNS.c.id).order_by(RUNS.c.id)).scalars().all()
         ids = list(dict.fromkeys(found))
         if not all(isinstance(run_id, int) for run_id in ids):
             raise StoreError(f"{self._source.name}: expected whole numbers as the ids of runs")
@@ -197,7 +197,7 @@ class _RunMerger:
 
     def _read_run(self, run_id: int) -> AnyRow:
         with self._source.database.read() as connection:
-            found = connection.execute(select(Run.__table__).where(Run.id == run_id)).first()
+            found = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).first()
         if found is None:
             raise foreign.ForeignError("it is gone")
         foreign.check_run(found._asdict())
@@ -227,8 +227,8 @@ class _RunMerger:
         """Returns a run of the target with another identity but the same folder name."""
         first = theirs.identity[:PREFIX]
         # A range, unlike LIKE, uses the index in every database.
-        alike = (Run.identity >= first, Run.identity < f"{first}g")
-        query = select(Run.id).where(*alike, Run.identity != theirs.identity)
+        alike = (RUNS.c.identity >= first, RUNS.c.identity < f"{first}g")
+        query = select(RUNS.c.id).where(*alike, RUNS.c.identity != theirs.identity)
         with self._target.database.read() as connection:
             return connection.execute(query.limit(1)).scalar()
 
@@ -237,9 +237,9 @@ class _RunMerger:
         foreign.check_points(points)
         summaries = self._source.metrics.summaries([theirs.id]).get(theirs.id, {})
         foreign.check_summaries(summaries)
-        query = select(Checkpoint.path, Checkpoint.step, Checkpoint.created)
+        query = select(CHECKPOINTS.c.path, CHECKPOINTS.c.step, CHECKPOINTS.c.created)
         with self._source.database.read() as connection:
-            found = connection.execute(query.where(Checkpoint.run_id == theirs.id)).all()
+            found = connection.execute(query.where(CHECKPOINTS.c.run_id == theirs.id)).all()
         checkpoints: dict[str, dict[str, Any]] = {}
         for row in found:
             try:
@@ -266,13 +266,13 @@ class _RunMerger:
         points, summaries = parts.points, parts.summaries
         with self._target.database.write_alone() as connection:
             if ours is None:
-                adding = insert(Run).values(values).returning(Run.id)
+                adding = insert(RUNS).values(values).returning(RUNS.c.id)
                 run_id = connection.execute(adding).scalar_one()
             else:
                 run_id = ours.id
-                connection.execute(update(Run).where(Run.id == run_id).values(values))
-                for model in (Point, Summary, Checkpoint):
-                    connection.execute(delete(model).where(model.run_id == run_id))
+                connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(values))
+                for table in (POINTS, SUMMARIES, CHECKPOINTS):
+                    connection.execute(delete(table).where(table.c.run_id == run_id))
             names = {name for name, _, _ in points} | summaries.keys()
             ids = metric_ids(connection, names)
             rows = [(ids[name], step, storable(value)) for name, step, value in points]
@@ -283,7 +283,7 @@ class _RunMerger:
                 write_summaries(connection, run_id, numbers)
             if has_folder and parts.checkpoints:
                 found = [{**checkpoint, "run_id": run_id} for checkpoint in parts.checkpoints]
-                connection.execute(insert(Checkpoint), found)
+                connection.execute(insert(CHECKPOINTS), found)
         self.ids[theirs.id] = run_id
         return None
 

@@ -14,26 +14,26 @@ from advsweep.store.samples import insert_samples
 from advsweep.store.store import Store
 from advsweep.store.sweeps import append_runs
 from advsweep.store.tables import (
-    Analysis,
-    Evaluation,
-    EvaluationSamples,
-    ProblemSet,
-    Run,
-    RunEvaluation,
-    Sweep,
-    SweepRun,
-    Trial,
+    ANALYSES,
+    EVALUATION_SAMPLES,
+    EVALUATIONS,
+    PROBLEM_SETS,
+    RUN_EVALUATIONS,
+    RUNS,
+    SWEEP_RUNS,
+    SWEEPS,
+    TRIALS,
 )
 
 _EVALUATION = (
-    ProblemSet.digest,
-    ProblemSet.problems,
+    PROBLEM_SETS.c.digest,
+    PROBLEM_SETS.c.problems,
     # NULL for an evaluation without samples.
-    select(EvaluationSamples.answers)
-    .where(EvaluationSamples.evaluation_id == Evaluation.id)
+    select(EVALUATION_SAMPLES.c.answers)
+    .where(EVALUATION_SAMPLES.c.evaluation_id == EVALUATIONS.c.id)
     .scalar_subquery()
     .label("answers"),
-    *Evaluation.__table__.columns,
+    *EVALUATIONS.c,
 )
 
 
@@ -58,10 +58,10 @@ class RowMerger:
 
     def merge_evaluations(self, old: int, new: int) -> None:
         """Merges the evaluations of a run; `old` is its id in the source, `new` in the target."""
-        query = select(RunEvaluation.step, *_EVALUATION).where(
-            RunEvaluation.run_id == old,
-            Evaluation.id == RunEvaluation.evaluation_id,
-            ProblemSet.id == Evaluation.problem_set_id,
+        query = select(RUN_EVALUATIONS.c.step, *_EVALUATION).where(
+            RUN_EVALUATIONS.c.run_id == old,
+            EVALUATIONS.c.id == RUN_EVALUATIONS.c.evaluation_id,
+            PROBLEM_SETS.c.id == EVALUATIONS.c.problem_set_id,
         )
         for row in self._read(query, foreign.check_link, f"evaluations of its run {old}"):
             step = row.pop("step")
@@ -70,10 +70,10 @@ class RowMerger:
     def merge_models(self) -> None:
         """Merges the evaluations of models without a run."""
         query = select(*_EVALUATION).where(
-            Evaluation.subject.startswith(MODEL_SUBJECT),
-            ProblemSet.id == Evaluation.problem_set_id,
+            EVALUATIONS.c.subject.startswith(MODEL_SUBJECT),
+            PROBLEM_SETS.c.id == EVALUATIONS.c.problem_set_id,
         )
-        query = query.order_by(Evaluation.id)
+        query = query.order_by(EVALUATIONS.c.id)
         for row in self._read(query, foreign.check_evaluation, "evaluations of models"):
             self._merge_evaluation(row)
 
@@ -94,12 +94,12 @@ class RowMerger:
 
     def merge_analyses(self, old: int, new: int) -> None:
         """Merges the analyses of a run; `old` is its id in the source, `new` in the target."""
-        query = select(Analysis.__table__).where(Analysis.run_id == old)
+        query = select(ANALYSES).where(ANALYSES.c.run_id == old)
         found = self._read(query, foreign.check_analysis, f"analyses of its run {old}")
         rows = [{**row, "run_id": new} for row in found]
         if rows and not self._dry_run:
             with self._target.database.write_alone() as connection:
-                adding = insert_or_ignore(connection, Analysis, "run_id", "identity")
+                adding = insert_or_ignore(connection, ANALYSES, "run_id", "identity")
                 connection.execute(adding, rows)
 
     def merge_sweeps(self, ids: Mapping[int, int]) -> list[str]:
@@ -113,7 +113,7 @@ class RowMerger:
         """
         known = {sweep.name for sweep in self._target.sweeps.select()}
         new = []
-        query = select(Sweep.__table__).order_by(Sweep.id)
+        query = select(SWEEPS).order_by(SWEEPS.c.id)
         for sweep in self._read(query, foreign.check_sweep, "sweeps"):
             if sweep["name"] not in known:
                 known.add(sweep["name"])
@@ -124,28 +124,28 @@ class RowMerger:
 
     def _merge_sweep(self, sweep: Mapping[str, Any], ids: Mapping[int, int]) -> None:
         with self._source.database.read() as connection:
-            query = select(SweepRun.run_id).where(SweepRun.sweep_id == sweep["id"])
-            old = connection.execute(query.order_by(SweepRun.position)).scalars().all()
+            query = select(SWEEP_RUNS.c.run_id).where(SWEEP_RUNS.c.sweep_id == sweep["id"])
+            old = connection.execute(query.order_by(SWEEP_RUNS.c.position)).scalars().all()
         trials = self._read_trials(sweep)
         spec = foreign.without_choices(sweep["spec"])
         values = {"name": sweep["name"], "spec": spec, "created": sweep["created"]}
         with self._target.database.write_alone() as connection:
-            connection.execute(insert_or_ignore(connection, Sweep, "name"), values)
-            named = select(Sweep.id).where(Sweep.name == sweep["name"])
+            connection.execute(insert_or_ignore(connection, SWEEPS, "name"), values)
+            named = select(SWEEPS.c.id).where(SWEEPS.c.name == sweep["name"])
             sweep_id = connection.execute(named).scalar_one()
             if new := [ids[run_id] for run_id in old if run_id in ids]:
                 append_runs(connection, sweep_id, new)
                 _drop_older_attempts(connection, sweep_id)
             # A search proposes trials in a fixed order, so those of two searches do not mix.
-            present = select(func.count()).where(Trial.sweep_id == sweep_id)
+            present = select(func.count()).where(TRIALS.c.sweep_id == sweep_id)
             if trials and not connection.execute(present).scalar_one():
                 rows = [{"sweep_id": sweep_id, **trial} for trial in trials]
-                connection.execute(insert(Trial), rows)
+                connection.execute(insert(TRIALS), rows)
 
     def _read_trials(self, sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Returns all trials of a sweep, or none: a search cannot continue from some of them."""
-        query = select(Trial.number, Trial.params, Trial.config_hash)
-        query = query.where(Trial.sweep_id == sweep["id"])
+        query = select(TRIALS.c.number, TRIALS.c.params, TRIALS.c.config_hash)
+        query = query.where(TRIALS.c.sweep_id == sweep["id"])
         try:
             with foreign.reading(), self._source.database.read() as connection:
                 trials = [dict(row._mapping) for row in connection.execute(query)]
@@ -179,13 +179,13 @@ class RowMerger:
 
 def _drop_older_attempts(connection: Connection, sweep_id: int) -> None:
     """Leaves only the latest attempt of each run in a sweep, as `Runs.new_attempt` does."""
-    members = (SweepRun.run_id == Run.id, SweepRun.sweep_id == sweep_id)
-    latest = select(Run.identity, func.max(Run.attempt).label("attempt")).where(*members)
-    newest = latest.group_by(Run.identity).subquery()
-    older = select(Run.id).where(
-        *members, Run.identity == newest.c.identity, Run.attempt < newest.c.attempt
+    members = (SWEEP_RUNS.c.run_id == RUNS.c.id, SWEEP_RUNS.c.sweep_id == sweep_id)
+    latest = select(RUNS.c.identity, func.max(RUNS.c.attempt).label("attempt")).where(*members)
+    newest = latest.group_by(RUNS.c.identity).subquery()
+    older = select(RUNS.c.id).where(
+        *members, RUNS.c.identity == newest.c.identity, RUNS.c.attempt < newest.c.attempt
     )
     ids = connection.execute(older).scalars().all()
     connection.execute(
-        delete(SweepRun).where(SweepRun.sweep_id == sweep_id, SweepRun.run_id.in_(ids))
+        delete(SWEEP_RUNS).where(SWEEP_RUNS.c.sweep_id == sweep_id, SWEEP_RUNS.c.run_id.in_(ids))
     )

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from sqlalchemy import (
     ARRAY,
     ColumnElement,
     Connection,
     Double,
     Integer,
+    Select,
     Text,
     bindparam,
     cast,
@@ -25,7 +26,6 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from advsweep.store.base import (
     Shared,
@@ -35,12 +35,10 @@ from advsweep.store.base import (
     insert_or_update,
     peer_ids,
 )
-from advsweep.store.tables import Checkpoint, Metric, Point, Run, Summary
+from advsweep.store.tables import CHECKPOINTS, METRICS, POINTS, RUNS, SUMMARIES
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
-
-    Series = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
+    from advsweep.store.arrays import Series
 
 _UPSERT = (
     "INSERT INTO points (run_id, metric_id, step, value) VALUES (?, ?, ?, ?)"
@@ -59,19 +57,26 @@ _UNNESTED = text(
     bindparam("values", type_=ARRAY(Double)),
 )
 
-# A curve as two texts of full precision: values one by one take ten times as long.
-_JOINED = (
-    select(
-        Point.run_id,
-        func.string_agg(cast(Point.step, Text), aggregate_order_by(literal(","), Point.step)),
-        func.string_agg(
-            func.coalesce(cast(Point.value, Text), "nan"),
-            aggregate_order_by(literal(","), Point.step),
-        ),
+
+@functools.cache
+def _joined() -> Select[Any]:
+    """Selects each curve as two texts on PostgreSQL.
+
+    Of full precision: values one by one take ten times as long.
+    """
+    from sqlalchemy.dialects.postgresql import aggregate_order_by
+
+    by_step = aggregate_order_by(literal(","), POINTS.c.step)
+    values = func.coalesce(cast(POINTS.c.value, Text), "nan")
+    return (
+        select(
+            POINTS.c.run_id,
+            func.string_agg(cast(POINTS.c.step, Text), by_step),
+            func.string_agg(values, by_step),
+        )
+        .group_by(POINTS.c.run_id)
+        .order_by(POINTS.c.run_id)
     )
-    .group_by(Point.run_id)
-    .order_by(Point.run_id)
-)
 
 
 class Metrics(StorePart):
@@ -120,18 +125,20 @@ class Metrics(StorePart):
         with self._database.write() as connection:
             self._guard.require(connection, run_id)
             # The run will record these steps again.
-            for model in (Point, Checkpoint):
+            for table in (POINTS, CHECKPOINTS):
                 connection.execute(
-                    delete(model).where(model.run_id == run_id, model.step > after_step)
+                    delete(table).where(table.c.run_id == run_id, table.c.step > after_step)
                 )
-            ahead = update(Run).where(Run.id == run_id, Run.step > after_step)
+            ahead = update(RUNS).where(RUNS.c.id == run_id, RUNS.c.step > after_step)
             connection.execute(ahead.values(step=after_step))
 
     def names(self, run_id: int) -> list[str]:
         """Returns the sorted names of the metrics that a run has points of."""
-        has_points = select(Point.step).where(Point.run_id == run_id, Point.metric_id == Metric.id)
+        has_points = select(POINTS.c.step).where(
+            POINTS.c.run_id == run_id, POINTS.c.metric_id == METRICS.c.id
+        )
         with self._database.read() as connection:
-            query = select(Metric.name).where(has_points.exists()).order_by(Metric.name)
+            query = select(METRICS.c.name).where(has_points.exists()).order_by(METRICS.c.name)
             return list(connection.execute(query).scalars())
 
     def points(
@@ -143,32 +150,33 @@ class Metrics(StorePart):
             names: only these metrics.
             since: only this step and later ones.
         """
-        query = select(Metric.name, Point.step, Point.value).where(
-            Metric.id == Point.metric_id, Point.run_id == run_id
+        query = select(METRICS.c.name, POINTS.c.step, POINTS.c.value).where(
+            METRICS.c.id == POINTS.c.metric_id, POINTS.c.run_id == run_id
         )
         if names is not None:
-            query = query.where(Metric.name.in_(names))
+            query = query.where(METRICS.c.name.in_(names))
         if since is not None:
-            query = query.where(Point.step >= since)
+            query = query.where(POINTS.c.step >= since)
         with self._database.read() as connection:
-            rows = connection.execute(query.order_by(Metric.name, Point.step)).all()
+            rows = connection.execute(query.order_by(METRICS.c.name, POINTS.c.step)).all()
         return [(name, step, _from_stored(value)) for name, step, value in rows]
 
     def series(self, run_ids: Sequence[int], name: str) -> dict[int, Series]:
         """Returns the steps and values of one metric by run, in the order of the steps."""
+        from advsweep.store.arrays import parse_series, split_series
+
         curves: dict[int, Series] = {}
         with self._database.read() as connection:
             for chosen in _conditions(connection, run_ids, name):
                 if connection.dialect.name == "postgresql":
-                    for run_id, *texts in connection.execute(_JOINED.where(*chosen)):
-                        steps, values = (joined.split(",") for joined in texts)
-                        curves[run_id] = np.array(steps, np.int64), np.array(values, np.float64)
+                    for run_id, steps, values in connection.execute(_joined().where(*chosen)):
+                        curves[run_id] = parse_series(steps, values)
                     continue
-                query = select(Point.run_id, Point.step, Point.value).where(*chosen)
-                cursor = connection.execute(query.order_by(Point.run_id, Point.step)).cursor
+                query = select(POINTS.c.run_id, POINTS.c.step, POINTS.c.value).where(*chosen)
+                cursor = connection.execute(query.order_by(POINTS.c.run_id, POINTS.c.step)).cursor
                 assert cursor is not None
                 # The driver's own tuples: converting them to rows takes as long as reading them.
-                curves.update(_curves(cursor.fetchall()))
+                curves.update(split_series(cursor.fetchall()))
         return curves
 
     def means(
@@ -192,7 +200,7 @@ class Metrics(StorePart):
         with self._database.read() as connection:
             for chosen in _conditions(connection, run_ids, name, first=first, last=last):
                 if connection.dialect.name == "postgresql":
-                    curves = connection.execute(_JOINED.where(*chosen))
+                    curves = connection.execute(_joined().where(*chosen))
                     for run_id, _, joined in curves:
                         values = [v for v in map(float, joined.split(",")) if not math.isnan(v)]
                         if (mean := _mean(values)) is not None:
@@ -202,8 +210,8 @@ class Metrics(StorePart):
                 assert isinstance(driver, sqlite3.Connection)
                 # The points become one list of floats, not rows. The stub only knows integers.
                 driver.create_aggregate("exact_mean", 1, _ExactMean)  # type: ignore[arg-type]
-                query = select(Point.run_id, func.exact_mean(Point.value)).where(*chosen)
-                means = connection.execute(query.group_by(Point.run_id))
+                query = select(POINTS.c.run_id, func.exact_mean(POINTS.c.value)).where(*chosen)
+                means = connection.execute(query.group_by(POINTS.c.run_id))
                 found.update((run_id, mean) for run_id, mean in means if mean is not None)
         return found
 
@@ -212,20 +220,20 @@ class Metrics(StorePart):
     ) -> dict[int, dict[str, float]]:
         """Returns the newest value of each metric in each run; missing metrics are left out."""
         newest = (
-            select(Point.value)
-            .where(Point.run_id == Run.id, Point.metric_id == Metric.id)
-            .order_by(Point.step.desc())
+            select(POINTS.c.value)
+            .where(POINTS.c.run_id == RUNS.c.id, POINTS.c.metric_id == METRICS.c.id)
+            .order_by(POINTS.c.step.desc())
             .limit(1)
         )
         # A NULL could mean no point, or a point whose value is NaN.
-        exists = newest.with_only_columns(Point.step).order_by(None).exists()
+        exists = newest.with_only_columns(POINTS.c.step).order_by(None).exists()
         found: dict[int, dict[str, float]] = {}
         with self._database.read() as connection:
             for ids in chunks(run_ids):
                 query = (
-                    select(Run.id, Metric.name, newest.scalar_subquery())
-                    .join(Metric, Metric.name.in_(names))
-                    .where(Run.id.in_(ids), exists)
+                    select(RUNS.c.id, METRICS.c.name, newest.scalar_subquery())
+                    .join(METRICS, METRICS.c.name.in_(names))
+                    .where(RUNS.c.id.in_(ids), exists)
                 )
                 for run_id, name, value in connection.execute(query):
                     found.setdefault(run_id, {})[name] = _from_stored(value)
@@ -247,10 +255,10 @@ class Metrics(StorePart):
         found: dict[int, dict[str, float]] = {}
         with self._database.read() as connection:
             for ids in chunks(run_ids):
-                query = select(Summary.run_id, Metric.name, Summary.value).where(
-                    Metric.id == Summary.metric_id, Summary.run_id.in_(ids)
+                query = select(SUMMARIES.c.run_id, METRICS.c.name, SUMMARIES.c.value).where(
+                    METRICS.c.id == SUMMARIES.c.metric_id, SUMMARIES.c.run_id.in_(ids)
                 )
-                for run_id, name, value in connection.execute(query.order_by(Metric.name)):
+                for run_id, name, value in connection.execute(query.order_by(METRICS.c.name)):
                     found.setdefault(run_id, {})[name] = _from_stored(value)
         return found
 
@@ -263,16 +271,16 @@ class Metrics(StorePart):
             steps: number of steps before the current step of the run.
         """
         query = (
-            select(Point.run_id, Metric.name, func.avg(Point.value))
-            .join(Metric, Metric.id == Point.metric_id)
-            .join(Run, Run.id == Point.run_id)
-            .where(Metric.name.in_(names), Point.step > Run.step - steps)
-            .group_by(Point.run_id, Metric.name)
+            select(POINTS.c.run_id, METRICS.c.name, func.avg(POINTS.c.value))
+            .join(METRICS, METRICS.c.id == POINTS.c.metric_id)
+            .join(RUNS, RUNS.c.id == POINTS.c.run_id)
+            .where(METRICS.c.name.in_(names), POINTS.c.step > RUNS.c.step - steps)
+            .group_by(POINTS.c.run_id, METRICS.c.name)
         )
         found: dict[int, dict[str, float]] = {}
         with self._database.read() as connection:
             for ids in chunks(run_ids):
-                for run_id, name, mean in connection.execute(query.where(Run.id.in_(ids))):
+                for run_id, name, mean in connection.execute(query.where(RUNS.c.id.in_(ids))):
                     if mean is not None:
                         found.setdefault(run_id, {})[name] = mean
         return found
@@ -282,14 +290,15 @@ class Metrics(StorePart):
 
         Values that are not finite are left out, and runs without any other value too.
         """
-        query = select(Point.run_id, func.avg(Point.value).label("mean")).where(
-            Point.run_id.in_(peer_ids(run_id)),
-            Point.metric_id == select(Metric.id).where(Metric.name == name).scalar_subquery(),
-            Point.step.between(first, last),
-            Point.value.between(-sys.float_info.max, sys.float_info.max),
+        query = select(POINTS.c.run_id, func.avg(POINTS.c.value).label("mean")).where(
+            POINTS.c.run_id.in_(peer_ids(run_id)),
+            POINTS.c.metric_id
+            == select(METRICS.c.id).where(METRICS.c.name == name).scalar_subquery(),
+            POINTS.c.step.between(first, last),
+            POINTS.c.value.between(-sys.float_info.max, sys.float_info.max),
         )
         with self._database.read() as connection:
-            rows = connection.execute(query.group_by(Point.run_id)).all()
+            rows = connection.execute(query.group_by(POINTS.c.run_id)).all()
         return {row.run_id: row.mean for row in rows}
 
 
@@ -305,10 +314,10 @@ def metric_ids(
     missing = sorted(set(names) - set(ids))
     if not missing:
         return ids
-    query = select(Metric.name, Metric.id).where(Metric.name.in_(missing))
+    query = select(METRICS.c.name, METRICS.c.id).where(METRICS.c.name.in_(missing))
     found = {row.name: row.id for row in connection.execute(query)}
     if new := [{"name": name} for name in missing if name not in found]:
-        connection.execute(insert_or_ignore(connection, Metric, "name"), new)
+        connection.execute(insert_or_ignore(connection, METRICS, "name"), new)
         found = {row.name: row.id for row in connection.execute(query)}
     return ids | found
 
@@ -334,7 +343,7 @@ def write_summaries(
     connection: Connection, run_id: int, rows: Sequence[tuple[int, float | None]]
 ) -> None:
     """Writes summaries (metric id, value)."""
-    statement = insert_or_update(connection, Summary, "run_id", "metric_id", update="value")
+    statement = insert_or_update(connection, SUMMARIES, "run_id", "metric_id", update="value")
     values = [{"run_id": run_id, "metric_id": metric, "value": v} for metric, v in rows]
     connection.execute(statement, values)
 
@@ -348,14 +357,14 @@ def _conditions(
     last: int | None = None,
 ) -> Iterator[list[ColumnElement[bool]]]:
     """Yields conditions for a metric's points, in portions that fit one statement."""
-    metric = connection.execute(select(Metric.id).where(Metric.name == name)).scalar()
+    metric = connection.execute(select(METRICS.c.id).where(METRICS.c.name == name)).scalar()
     within: list[ColumnElement[bool]] = []
     if first is not None:
-        within.append(Point.step <= first)
+        within.append(POINTS.c.step <= first)
     if last is not None:
-        within += [Run.id == Point.run_id, Point.step > Run.steps - last]
+        within += [RUNS.c.id == POINTS.c.run_id, POINTS.c.step > RUNS.c.steps - last]
     for ids in chunks(run_ids):
-        yield [Point.metric_id == metric, Point.run_id.in_(ids), *within]
+        yield [POINTS.c.metric_id == metric, POINTS.c.run_id.in_(ids), *within]
 
 
 class _ExactMean:
@@ -385,15 +394,3 @@ def storable(value: float) -> float | None:
 
 def _from_stored(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-def _curves(rows: Sequence[tuple[int, int, float | None]]) -> dict[int, Series]:
-    """Splits rows of (run, step, value), sorted by run, into one curve per run."""
-    if not rows:
-        return {}
-    # Floats hold ids and steps exactly, as they are far below 2**53. NULL becomes NaN.
-    runs, steps, values = np.array(rows, dtype=np.float64).T
-    starts = np.flatnonzero(np.diff(runs, prepend=-1.0))
-    bounds = zip(starts, [*starts[1:], len(runs)], strict=True)
-    steps = steps.astype(np.int64)
-    return {int(runs[a]): (steps[a:b], values[a:b].copy()) for a, b in bounds}

@@ -24,7 +24,7 @@ from advsweep.store import patience
 from advsweep.store.patience import Patience
 from advsweep.store.postgres import ServerClock
 from advsweep.store.records import Status
-from advsweep.store.tables import Run
+from advsweep.store.tables import RUNS
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LEASE = timedelta(seconds=60)
 """How long a lease is valid after the last heartbeat of its process."""
 
-LEASE_COLUMNS = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
+LEASE_COLUMNS = (RUNS.c.host, RUNS.c.pid, RUNS.c.process_started, RUNS.c.heartbeat)
 """The columns by which `LeaseGuard.is_held` decides."""
 
 _SEPARATOR = "#"
@@ -250,15 +250,15 @@ class LeaseGuard:
 
 # Built once: building one of these statements takes several times as long as running it.
 _HELD = (
-    Run.id == bindparam("held_run"),
-    Run.status == Status.RUNNING,
-    Run.host == bindparam("held_host"),
-    Run.pid == bindparam("held_pid"),
+    RUNS.c.id == bindparam("held_run"),
+    RUNS.c.status == Status.RUNNING,
+    RUNS.c.host == bindparam("held_host"),
+    RUNS.c.pid == bindparam("held_pid"),
     # NULL where the system does not say when a process started.
-    Run.process_started.is_not_distinct_from(bindparam("held_since")),
+    RUNS.c.process_started.is_not_distinct_from(bindparam("held_since")),
 )
-_SELECT_HELD = select(Run.id).where(*_HELD).with_for_update()
-_UPDATE_HELD = update(Run).where(*_HELD)
+_SELECT_HELD = select(RUNS.c.id).where(*_HELD).with_for_update()
+_UPDATE_HELD = update(RUNS).where(*_HELD)
 
 
 def _held_by(run_id: int, owner: Owner) -> dict[str, Any]:

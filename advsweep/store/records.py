@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from advsweep.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    import numpy as np
+    from jaxtyping import Float
 
 
 COLLAPSED = "collapse/detected"
@@ -274,127 +273,3 @@ class AnalysisRecord:
     created: datetime
     result: dict[str, Any]
     directions: Float[np.ndarray, " features"] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProblemCounts:
-    """Counts over n samples of one problem.
-
-    Attributes:
-        problem_id: stable name of the problem within its task.
-        n: scored samples; fewer than were drawn if the verifier failed.
-        c: correct samples.
-        distinct: different answers among the samples.
-        unscorable: the other samples: the verifier failed or could not read the reference answer.
-        answer_entropy: entropy of the answers' empirical distribution, in nats.
-        token_entropy: mean entropy per generated token, in nats; None if unknown.
-        right_entropy: entropy of the right answers' empirical distribution, in nats; None if no
-            answer was right, or if it is unknown.
-    """
-
-    problem_id: str
-    prompt: str
-    level: int
-    n: int
-    c: int
-    distinct: int
-    unscorable: int
-    answer_entropy: float
-    token_entropy: float | None = None
-    right_entropy: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewEvaluation:
-    """An evaluation to add.
-
-    Attributes:
-        identity: sha256, in hex, of the weights, the problems and the sampling.
-        subject: names the weights, such as `RUN_IDENTITY@STEP`, `base:KEY` or `model:KEY`.
-        run_id: the run to link it to; None for no run, or one that `Evaluations.link` adds later.
-        step: number of training steps of the weights; 0 is the base model.
-        task: the task's name.
-        settings: how it is sampled, such as `{"n": 128, "temperature": 1.0, "seed": 0}`.
-    """
-
-    identity: str
-    subject: str
-    run_id: int | None
-    step: int
-    task: str
-    settings: Mapping[str, Any]
-    problems: Sequence[ProblemCounts]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationRecord:
-    """An evaluation of a run's weights after `step` steps, or of a model without a run.
-
-    An evaluation that several runs share, such as that of their base model, has a record for each.
-
-    Attributes:
-        run_id: None for an evaluation of a model without a run.
-        problem_ids, prompts, levels: the problems; the arrays below are in their order.
-        n, c: samples and correct samples. Both are 0 for a problem without scored samples,
-            usually because its reference answer is unreadable; such a problem has no scores.
-        unscorable: samples that the verifier failed on; they count as not correct.
-        answer_entropy, token_entropy, right_entropy: in nats; the last two are NaN if unknown,
-            and the last for a problem without a right answer.
-    """
-
-    run_id: int | None
-    step: int
-    identity: str
-    subject: str
-    task: str
-    settings: dict[str, Any]
-    created: datetime
-    problem_ids: tuple[str, ...]
-    prompts: tuple[str, ...]
-    levels: Int[np.ndarray, " problems"]
-    n: Int[np.ndarray, " problems"]
-    c: Int[np.ndarray, " problems"]
-    distinct: Int[np.ndarray, " problems"]
-    unscorable: Int[np.ndarray, " problems"]
-    answer_entropy: Float[np.ndarray, " problems"]
-    token_entropy: Float[np.ndarray, " problems"]
-    right_entropy: Float[np.ndarray, " problems"]
-
-    @property
-    def columns(self) -> dict[str, Int[np.ndarray, " problems"] | Float[np.ndarray, " problems"]]:
-        """The numbers of each problem, as columns of a table."""
-        names = ["n", "c", "distinct", "unscorable"]
-        names += ["answer_entropy", "token_entropy", "right_entropy"]
-        return {"level": self.levels, **{name: getattr(self, name) for name in names}}
-
-    @property
-    def unjudged(self) -> tuple[str, ...]:
-        """The ids of problems without scored samples."""
-        return tuple(self.problem_ids[i] for i in np.flatnonzero(self.n == 0))
-
-    def scores(self, ks: Sequence[int] | None = None) -> dict[str, float]:
-        """Returns pass@k, answer entropy and token entropy by name, as means over problems.
-
-        If the verifier failed on samples, also their share as `evaluation/unscorable`.
-
-        Args:
-            ks: the k of pass@k; by default those of the evaluation's own settings. Runs with
-                other k share the evaluation of their base model.
-        """
-        # Imported here, because it loads scipy, which opening a store must not.
-        from advsweep.statistics import mean_over_problems, pass_at_k
-
-        ks = self.settings["k"] if ks is None else ks
-        return {
-            **{f"pass@{k}": float(mean_over_problems(pass_at_k(self.n, self.c, k))) for k in ks},
-            "entropy/answer": float(self.answer_entropy.mean()),
-            "entropy/token": float(self.token_entropy.mean()),
-            **({"evaluation/unscorable": share} if (share := unscorable_share([self])) else {}),
-        }
-
-
-def unscorable_share(evaluations: Sequence[EvaluationRecord]) -> float:
-    """Returns the share of samples that the verifier failed on, over problems with scores."""
-    drawn = sum(int(e.n.sum()) for e in evaluations)
-    failed = sum(int(e.unscorable[e.n > 0].sum()) for e in evaluations)
-    return failed / drawn if drawn else 0.0

@@ -17,7 +17,7 @@ from advsweep.store.imported import is_imported
 from advsweep.store.owners import LEASE_COLUMNS, LeaseGuard, host_name
 from advsweep.store.records import RunLine, RunOutline, RunRecord, Status
 from advsweep.store.run_folders import folder_name
-from advsweep.store.tables import Base, Evaluation, Run, RunEvaluation, Sweep, SweepRun
+from advsweep.store.tables import EVALUATIONS, METADATA, RUN_EVALUATIONS, RUNS, SWEEP_RUNS, SWEEPS
 
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
@@ -35,30 +35,32 @@ _CHUNK = 64
 def all_columns(status: Status | None = None) -> Select[Any]:
     """Selects whole rows of runs, of one recorded status or of all."""
     # Without environments, which are large and rarely needed.
-    query: Select[Any] = select(
-        *(c for c in Run.__table__.c if c is not Run.__table__.c.environment)
-    )
+    query: Select[Any] = select(*(c for c in RUNS.c if c is not RUNS.c.environment))
     if status is None:
         return query
-    return query.where(Run.status == (Status.RUNNING if status is Status.LOST else status))
+    return query.where(RUNS.c.status == (Status.RUNNING if status is Status.LOST else status))
 
 
 def in_sweep(query: Select[*tuple[Any, ...]], sweep_id: int | None) -> Select[*tuple[Any, ...]]:
     """Restricts a query to the runs of a sweep; None for all runs."""
     if sweep_id is None:
         return query
-    return query.join(SweepRun, SweepRun.run_id == Run.id).where(SweepRun.sweep_id == sweep_id)
+    return query.join(SWEEP_RUNS, SWEEP_RUNS.c.run_id == RUNS.c.id).where(
+        SWEEP_RUNS.c.sweep_id == sweep_id
+    )
 
 
 def sweep_names(
     connection: Connection, run_ids: Sequence[int] | None = None
 ) -> dict[int, tuple[str, ...]]:
     """Returns the sorted names of the sweeps of each run, of some runs or of all."""
-    query = select(SweepRun.run_id, Sweep.name).join(Sweep, Sweep.id == SweepRun.sweep_id)
-    query = query.order_by(Sweep.name)
+    query = select(SWEEP_RUNS.c.run_id, SWEEPS.c.name).join(
+        SWEEPS, SWEEPS.c.id == SWEEP_RUNS.c.sweep_id
+    )
+    query = query.order_by(SWEEPS.c.name)
     queries = [query]
     if run_ids is not None:
-        queries = [query.where(SweepRun.run_id.in_(ids)) for ids in chunks(run_ids)]
+        queries = [query.where(SWEEP_RUNS.c.run_id.in_(ids)) for ids in chunks(run_ids)]
     found: dict[int, tuple[str, ...]] = {}
     # Most runs are part of one sweep: they share one tuple.
     single: dict[str, tuple[str, ...]] = {}
@@ -102,9 +104,17 @@ def to_record(shared: Shared, row: AnyRow, sweeps: tuple[str, ...] = ()) -> RunR
 
 def select_lines(connection: Connection, guard: LeaseGuard, sweep_id: int | None) -> list[RunLine]:
     """Returns every run as a `RunLine`, newest first."""
-    columns = (Run.id, Run.identity, Run.estimator, Run.seed, Run.status, Run.step, Run.steps)
-    more = (Run.stage, Run.stop_requested, Run.error, *LEASE_COLUMNS)
-    query = in_sweep(select(*columns, *more), sweep_id).order_by(Run.id.desc())
+    columns = (
+        RUNS.c.id,
+        RUNS.c.identity,
+        RUNS.c.estimator,
+        RUNS.c.seed,
+        RUNS.c.status,
+        RUNS.c.step,
+        RUNS.c.steps,
+    )
+    more = (RUNS.c.stage, RUNS.c.stop_requested, RUNS.c.error, *LEASE_COLUMNS)
+    query = in_sweep(select(*columns, *more), sweep_id).order_by(RUNS.c.id.desc())
     return [
         RunLine(
             id=row.id,
@@ -129,9 +139,9 @@ def select_outlines(
 ) -> list[RunOutline]:
     """Returns every run as a `RunOutline`, by id or in the order of the sweep's plan."""
     # Only running runs need a heartbeat, and converting it takes as long as the rest of a row.
-    heartbeat = case((Run.status == Status.RUNNING, Run.heartbeat)).label("heartbeat")
-    stored = [getattr(Run, name) for name in RunOutline._fields[:-2]]
-    query = select(*stored, Run.status, *LEASE_COLUMNS[:-1], heartbeat).order_by(Run.id)
+    heartbeat = case((RUNS.c.status == Status.RUNNING, RUNS.c.heartbeat)).label("heartbeat")
+    stored = [RUNS.c[name] for name in RunOutline._fields[:-2]]
+    query = select(*stored, RUNS.c.status, *LEASE_COLUMNS[:-1], heartbeat).order_by(RUNS.c.id)
     query = in_sweep(query, sweep_id)
     sweeps = sweep_names(connection)
     # One row at a time: the texts of all configs would take most of the memory.
@@ -141,7 +151,9 @@ def select_outlines(
     ]
     if sweep_id is None:
         return outlines
-    planned = select(SweepRun.run_id, SweepRun.position).where(SweepRun.sweep_id == sweep_id)
+    planned = select(SWEEP_RUNS.c.run_id, SWEEP_RUNS.c.position).where(
+        SWEEP_RUNS.c.sweep_id == sweep_id
+    )
     positions = {row.run_id: row.position for row in connection.execute(planned)}
     # Sorted here, because SQLite would sort whole rows, configs included.
     return sorted(outlines, key=lambda run: positions[run.id])
@@ -156,13 +168,14 @@ def find_id(connection: Connection, key: str) -> int | None:
     if key == "last":
         return _last_id(connection)
     if key.isascii() and key.isdigit() and len(key) <= _ID_DIGITS:
-        by_id = connection.execute(select(Run.id).where(Run.id == int(key))).scalar()
+        query = select(RUNS.c.id).where(RUNS.c.id == int(key))
+        by_id: int | None = connection.execute(query).scalar()
         if by_id is not None:
             return by_id
     if not _HEX.fullmatch(key):
         return None
-    query = select(Run.identity, func.max(Run.id)).where(Run.identity.startswith(key))
-    found = connection.execute(query.group_by(Run.identity).limit(6)).all()
+    newest = select(RUNS.c.identity, func.max(RUNS.c.id)).where(RUNS.c.identity.startswith(key))
+    found = connection.execute(newest.group_by(RUNS.c.identity).limit(6)).all()
     if len(found) > 1:
         some = ", ".join(identity[: max(_SHOWN, len(key) + 2)] for identity, _ in found[:5])
         more = ", ..." if len(found) > 5 else ""
@@ -177,8 +190,8 @@ def _last_id(connection: Connection) -> int | None:
 
     Calibrations, which runs start on their own account, count only if there are no other runs.
     """
-    newest = func.coalesce(Run.started, Run.created).desc(), Run.id.desc()
-    query = select(Run.id, Run.config).order_by(*newest)
+    newest = func.coalesce(RUNS.c.started, RUNS.c.created).desc(), RUNS.c.id.desc()
+    query = select(RUNS.c.id, RUNS.c.config).order_by(*newest)
     first: int | None = None
     for start in itertools.count(step=_CHUNK):
         rows = connection.execute(query.offset(start).limit(_CHUNK)).all()
@@ -202,9 +215,9 @@ def not_found(connection: Connection, key: str, store: str) -> NotFoundError:
     """Returns the error for a key that names no run, with a suggestion."""
     if key == "last":
         return NotFoundError(f"there are no runs in {store} yet")
-    query = select(Run.id).order_by(Run.id.desc()).limit(_LISTED + 1)
+    query = select(RUNS.c.id).order_by(RUNS.c.id.desc()).limit(_LISTED + 1)
     newest = connection.execute(query).scalars().all()
-    if key in connection.execute(select(Sweep.name)).scalars().all():
+    if key in connection.execute(select(SWEEPS.c.name)).scalars().all():
         hint = f"'{key}' is a sweep: `advsweep ls {key}` lists its runs"
     elif len(newest) <= _LISTED:
         hint = nearest(key, map(str, newest))
@@ -218,17 +231,17 @@ def not_found(connection: Connection, key: str, store: str) -> NotFoundError:
 
 def remove_runs(connection: Connection, run_ids: Sequence[int]) -> None:
     """Removes runs and all rows about them; evaluations that other runs share stay."""
-    linked = select(RunEvaluation.evaluation_id).where(RunEvaluation.run_id.in_(run_ids))
+    linked = select(RUN_EVALUATIONS.c.evaluation_id).where(RUN_EVALUATIONS.c.run_id.in_(run_ids))
     evaluations = set(connection.execute(linked).scalars())
     # Children first, because of the foreign keys.
-    for table in reversed(Base.metadata.sorted_tables):
+    for table in reversed(METADATA.sorted_tables):
         for column in table.columns:
-            if column.references(Run.__table__.c.id):
+            if column.references(RUNS.c.id):
                 connection.execute(delete(table).where(column.in_(run_ids)))
     for ids in chunks(evaluations):
-        shared = select(RunEvaluation.evaluation_id)
-        unshared = (Evaluation.id.in_(ids), Evaluation.id.not_in(shared))
-        connection.execute(delete(Evaluation).where(*unshared))
+        shared = select(RUN_EVALUATIONS.c.evaluation_id)
+        unshared = (EVALUATIONS.c.id.in_(ids), EVALUATIONS.c.id.not_in(shared))
+        connection.execute(delete(EVALUATIONS).where(*unshared))
     if evaluations:
         remove_unused_problems(connection)
-    connection.execute(delete(Run).where(Run.id.in_(run_ids)))
+    connection.execute(delete(RUNS).where(RUNS.c.id.in_(run_ids)))

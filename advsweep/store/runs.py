@@ -19,7 +19,7 @@ from advsweep.store.records import NewRun, Peer, RunLine, RunOutline, RunRecord,
 from advsweep.store.run_folders import folder_name
 from advsweep.store.run_queries import all_columns, in_sweep, to_records
 from advsweep.store.sweeps import append_runs
-from advsweep.store.tables import Run, SweepRun
+from advsweep.store.tables import RUNS, SWEEP_RUNS
 
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
@@ -60,12 +60,14 @@ class Runs(StorePart):
         with self._database.write_alone() as connection:
             sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
             # Runs up to this id existed before; only their configs may need an update.
-            before = connection.execute(select(func.max(Run.id))).scalar() or 0
-            connection.execute(insert_or_ignore(connection, Run, "identity", "attempt"), new)
+            before = connection.execute(select(func.max(RUNS.c.id))).scalar() or 0
+            connection.execute(insert_or_ignore(connection, RUNS, "identity", "attempt"), new)
             latest: dict[str, int] = {}
             for identities in chunks({run.identity for run in runs}):
-                query = select(Run.identity, func.max(Run.id)).where(Run.identity.in_(identities))
-                rows = connection.execute(query.group_by(Run.identity))
+                query = select(RUNS.c.identity, func.max(RUNS.c.id)).where(
+                    RUNS.c.identity.in_(identities)
+                )
+                rows = connection.execute(query.group_by(RUNS.c.identity))
                 latest.update((identity, run_id) for identity, run_id in rows)
             ids = [latest[run.identity] for run in runs]
             known = [run_id for run_id in latest.values() if run_id <= before]
@@ -78,11 +80,13 @@ class Runs(StorePart):
         self, connection: Connection, ids: Sequence[int], configs: Mapping[str, Mapping[str, Any]]
     ) -> None:
         for some in chunks(ids):
-            query = select(Run.__table__).where(Run.id.in_(some), Run.status != Status.DONE)
+            query = select(RUNS).where(RUNS.c.id.in_(some), RUNS.c.status != Status.DONE)
             for row in connection.execute(query).all():
                 config = dict(configs[row.identity])
                 if row.config != config and self._guard.status(row) is not Status.RUNNING:
-                    connection.execute(update(Run).where(Run.id == row.id).values(config=config))
+                    connection.execute(
+                        update(RUNS).where(RUNS.c.id == row.id).values(config=config)
+                    )
 
     def _values(self, run: NewRun, attempt: int) -> dict[str, Any]:
         return {
@@ -103,13 +107,16 @@ class Runs(StorePart):
         # Alone, because the number of the attempt follows from those that exist.
         with self._database.write_alone() as connection:
             old = self._row(connection, run_id)
-            attempts = select(func.max(Run.attempt)).where(Run.identity == old.identity)
+            attempts = select(func.max(RUNS.c.attempt)).where(RUNS.c.identity == old.identity)
             if self._patience.repeats and (made := _later_attempt(connection, old)):
                 return made
             planned = NewRun(**{f.name: getattr(old, f.name) for f in fields(NewRun)})
             values = self._values(planned, connection.execute(attempts).scalar_one() + 1)
-            new = connection.execute(insert(Run).values(values).returning(Run.id)).scalar_one()
-            connection.execute(update(SweepRun).where(SweepRun.run_id == run_id).values(run_id=new))
+            adding = insert(RUNS).values(values).returning(RUNS.c.id)
+            new: int = connection.execute(adding).scalar_one()
+            connection.execute(
+                update(SWEEP_RUNS).where(SWEEP_RUNS.c.run_id == run_id).values(run_id=new)
+            )
         return new
 
     def set_stopping(self, run_ids: Sequence[int], rule: Mapping[str, Any] | None) -> None:
@@ -121,12 +128,12 @@ class Runs(StorePart):
         plain = None if rule is None else dict(rule)
         with self._database.write() as connection:
             for ids in chunks(run_ids):
-                query = select(Run.id, Run.stopping).where(Run.id.in_(ids))
+                query = select(RUNS.c.id, RUNS.c.stopping).where(RUNS.c.id.in_(ids))
                 others = [i for i, known in connection.execute(query) if known != plain]
-                change = update(Run).where(Run.id.in_(others))
+                change = update(RUNS).where(RUNS.c.id.in_(others))
                 # None would become JSON's null instead of NULL.
                 connection.execute(change.values(stopping=null() if plain is None else plain))
-                pruned = change.where(Run.status == Status.PRUNED)
+                pruned = change.where(RUNS.c.status == Status.PRUNED)
                 connection.execute(pruned.values(status=Status.INTERRUPTED))
 
     def remove(self, run_ids: Sequence[int]) -> None:
@@ -143,7 +150,7 @@ class Runs(StorePart):
                 run_queries.remove_runs(connection, ids)
 
     def _refuse_running(self, connection: Connection, run_ids: Sequence[int]) -> None:
-        query = select(Run.id, Run.status, *LEASE_COLUMNS).where(Run.id.in_(run_ids))
+        query = select(RUNS.c.id, RUNS.c.status, *LEASE_COLUMNS).where(RUNS.c.id.in_(run_ids))
         rows = {row.id: row for row in connection.execute(query.with_for_update())}
         for run_id in run_ids:
             if run_id not in rows:
@@ -173,10 +180,10 @@ class Runs(StorePart):
             limit: at most this many runs.
         """
         with self._database.read() as connection:
-            query, order = all_columns(status), Run.id
+            query, order = all_columns(status), RUNS.c.id
             if sweep is not None:
                 query = in_sweep(query, self._require_sweep(connection, sweep))
-                order = Run.id if newest_first else SweepRun.position
+                order = RUNS.c.id if newest_first else SWEEP_RUNS.c.position
             query = query.order_by(order.desc() if newest_first else order)
             # No query can check leases, on which the difference of running and lost depends.
             if ids is None and status not in (Status.RUNNING, Status.LOST):
@@ -195,12 +202,14 @@ class Runs(StorePart):
     ) -> list[AnyRow]:
         rows: dict[int, AnyRow] = {}
         for some in chunks(ids):
-            rows.update((row.id, row) for row in connection.execute(query.where(Run.id.in_(some))))
+            rows.update(
+                (row.id, row) for row in connection.execute(query.where(RUNS.c.id.in_(some)))
+            )
             # A run that is absent has another status or sweep, or does not exist.
             absent = set(some).difference(rows)
             if not absent:
                 continue
-            known = connection.execute(select(Run.id).where(Run.id.in_(absent))).scalars()
+            known = connection.execute(select(RUNS.c.id).where(RUNS.c.id.in_(absent))).scalars()
             if missing := sorted(absent.difference(known)):
                 raise self._no_run(missing[0])
         return [rows[i] for i in ids if i in rows]
@@ -215,11 +224,11 @@ class Runs(StorePart):
         counts: Counter[Status] = Counter()
         with self._database.read() as connection:
             sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
-            running = in_sweep(select(Run.status, *LEASE_COLUMNS), sweep_id)
-            for row in connection.execute(running.where(Run.status == Status.RUNNING)):
+            running = in_sweep(select(RUNS.c.status, *LEASE_COLUMNS), sweep_id)
+            for row in connection.execute(running.where(RUNS.c.status == Status.RUNNING)):
                 counts[self._guard.status(row)] += 1
-            others = in_sweep(select(Run.status, func.count()), sweep_id)
-            others = others.where(Run.status != Status.RUNNING).group_by(Run.status)
+            others = in_sweep(select(RUNS.c.status, func.count()), sweep_id)
+            others = others.where(RUNS.c.status != Status.RUNNING).group_by(RUNS.c.status)
             for status, count in connection.execute(others):
                 counts[status] += count
         return {status: counts[status] for status in Status}
@@ -240,14 +249,20 @@ class Runs(StorePart):
         """Returns the ids of the runs that ended last with this status, newest first."""
         with self._database.read() as connection:
             sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
-            query = in_sweep(select(Run.id), sweep_id).where(Run.status == status)
-            query = query.order_by(Run.finished.desc(), Run.id.desc()).limit(limit)
+            query = in_sweep(select(RUNS.c.id), sweep_id).where(RUNS.c.status == status)
+            query = query.order_by(RUNS.c.finished.desc(), RUNS.c.id.desc()).limit(limit)
             return list(connection.execute(query).scalars())
 
     def peers(self, run_id: int) -> list[Peer]:
         """Returns a run and all runs that share a sweep with it, by id."""
-        columns = (Run.id, Run.config_hash, Run.step, Run.steps, Run.status == Status.DONE)
-        query = select(*columns).where(Run.id.in_(peer_ids(run_id))).order_by(Run.id)
+        columns = (
+            RUNS.c.id,
+            RUNS.c.config_hash,
+            RUNS.c.step,
+            RUNS.c.steps,
+            RUNS.c.status == Status.DONE,
+        )
+        query = select(*columns).where(RUNS.c.id.in_(peer_ids(run_id))).order_by(RUNS.c.id)
         with self._database.read() as connection:
             return [Peer(*row) for row in connection.execute(query).all()]
 
@@ -268,7 +283,7 @@ class Runs(StorePart):
 
     def find_attempt(self, identity: str, attempt: int) -> RunRecord | None:
         """Returns one attempt of an identity; None if it does not exist."""
-        query = all_columns().where(Run.identity == identity, Run.attempt == attempt)
+        query = all_columns().where(RUNS.c.identity == identity, RUNS.c.attempt == attempt)
         with self._database.read() as connection:
             records = to_records(self._shared, connection, connection.execute(query).all())
         return records[0] if records else None
@@ -279,7 +294,7 @@ class Runs(StorePart):
             self._require_run(connection, run_id)
             self._guard.require(connection, run_id)
             connection.execute(
-                update(Run).where(Run.id == run_id).values(environment=dict(environment))
+                update(RUNS).where(RUNS.c.id == run_id).values(environment=dict(environment))
             )
 
     def environment(self, run_id: int) -> dict[str, Any]:
@@ -294,8 +309,8 @@ class Runs(StorePart):
         found: dict[int, dict[str, Any]] = {}
         with self._database.read() as connection:
             for ids in chunks(run_ids):
-                query = select(Run.id, Run.environment).where(Run.id.in_(ids))
-                rows = connection.execute(query.where(Run.environment.is_not(None)))
+                query = select(RUNS.c.id, RUNS.c.environment).where(RUNS.c.id.in_(ids))
+                rows = connection.execute(query.where(RUNS.c.environment.is_not(None)))
                 found.update((row.id, without_secrets(row.environment)) for row in rows)
         return found
 
@@ -305,9 +320,9 @@ class Runs(StorePart):
         with self._database.read() as connection:
             for ids in chunks(run_ids):
                 # PostgreSQL compares texts, but not JSON documents.
-                query = select(cast(Run.environment, Text)).where(Run.id.in_(ids)).distinct()
+                query = select(cast(RUNS.c.environment, Text)).where(RUNS.c.id.in_(ids)).distinct()
                 found.update(
-                    connection.execute(query.where(Run.environment.is_not(None))).scalars()
+                    connection.execute(query.where(RUNS.c.environment.is_not(None))).scalars()
                 )
         return [without_secrets(json.loads(text)) for text in sorted(found)]
 
@@ -319,12 +334,12 @@ class Runs(StorePart):
         found: dict[int, dict[str, int]] = {}
         with self._database.read() as connection:
             for ids in chunks(run_ids):
-                query = select(Run.id, Run.environment[REVISIONS]).where(Run.id.in_(ids))
+                query = select(RUNS.c.id, RUNS.c.environment[REVISIONS]).where(RUNS.c.id.in_(ids))
                 found.update((i, own) for i, own in connection.execute(query) if own is not None)
         return found
 
     def _row(self, connection: Connection, run_id: int) -> AnyRow:
-        row = connection.execute(all_columns().where(Run.id == run_id)).one_or_none()
+        row = connection.execute(all_columns().where(RUNS.c.id == run_id)).one_or_none()
         if row is None:
             raise self._no_run(run_id)
         return row
@@ -340,13 +355,13 @@ class Runs(StorePart):
 
 def _later_attempt(connection: Connection, old: AnyRow) -> int | None:
     """Returns the newest attempt after this one that has not started."""
-    query = select(Run.id).where(
-        Run.identity == old.identity,
-        Run.attempt > old.attempt,
-        Run.status == Status.PENDING,
-        Run.started.is_(None),
+    query = select(RUNS.c.id).where(
+        RUNS.c.identity == old.identity,
+        RUNS.c.attempt > old.attempt,
+        RUNS.c.status == Status.PENDING,
+        RUNS.c.started.is_(None),
     )
-    return connection.execute(query.order_by(Run.attempt.desc()).limit(1)).scalar()
+    return connection.execute(query.order_by(RUNS.c.attempt.desc()).limit(1)).scalar()
 
 
 def without_secrets(environment: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from advsweep.store.base import StorePart, chunks, insert_or_ignore
-from advsweep.store.tables import Evaluation, EvaluationSamples, ProblemSet
+from advsweep.store.tables import EVALUATION_SAMPLES, EVALUATIONS, PROBLEM_SETS
 
 MAX_SAMPLES = 8
 """Maximum number of answers that an evaluation keeps."""
@@ -55,14 +55,14 @@ class Samples(StorePart):
         Evaluations that older versions, or other programs, made have none.
         """
         query = (
-            select(Evaluation.identity, EvaluationSamples.answers, ProblemSet.problems)
-            .join(EvaluationSamples, EvaluationSamples.evaluation_id == Evaluation.id)
-            .join(ProblemSet, ProblemSet.id == Evaluation.problem_set_id)
+            select(EVALUATIONS.c.identity, EVALUATION_SAMPLES.c.answers, PROBLEM_SETS.c.problems)
+            .join(EVALUATION_SAMPLES, EVALUATION_SAMPLES.c.evaluation_id == EVALUATIONS.c.id)
+            .join(PROBLEM_SETS, PROBLEM_SETS.c.id == EVALUATIONS.c.problem_set_id)
         )
         found = {}
         with self._database.read() as connection:
             for some in chunks(identities):
-                rows = connection.execute(query.where(Evaluation.identity.in_(some)))
+                rows = connection.execute(query.where(EVALUATIONS.c.identity.in_(some)))
                 for identity, answers, problems in rows:
                     known = {name: (prompt, level) for name, prompt, level in problems}
                     found[identity] = [_to_sample(answer, known) for answer in answers]
@@ -74,7 +74,7 @@ def insert_samples(
 ) -> None:
     """Inserts the kept answers of an evaluation, unless it has some."""
     if answers:
-        insert = insert_or_ignore(connection, EvaluationSamples, "evaluation_id")
+        insert = insert_or_ignore(connection, EVALUATION_SAMPLES, "evaluation_id")
         connection.execute(
             insert, {"evaluation_id": evaluation_id, "answers": [dict(a) for a in answers]}
         )

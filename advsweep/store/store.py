@@ -21,7 +21,7 @@ from advsweep.store.runs import Runs
 from advsweep.store.samples import Samples
 from advsweep.store.schema_version import HEAD, prepare
 from advsweep.store.sweeps import Sweeps, Trials
-from advsweep.store.tables import Base
+from advsweep.store.tables import METADATA
 
 
 def open_store(
@@ -150,7 +150,7 @@ class Store:
         forked from this one. Do not use this store meanwhile.
         """
         with TemporaryDirectory() as folder, self.database.elsewhere(Path(folder) / DEFAULT_FILE):
-            Base.metadata.create_all(self.database.writer)
+            METADATA.create_all(self.database.writer)
             yield Store(self.database, self._shared.now, [])
 
     def without_retries(self) -> AbstractContextManager[None]:

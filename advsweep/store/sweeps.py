@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, func, select
 from advsweep.store.base import StorePart, insert_or_ignore, insert_or_update
 from advsweep.store.owners import LEASE_COLUMNS
 from advsweep.store.records import Status, SweepRecord, TrialRecord
-from advsweep.store.tables import Run, Sweep, SweepRun, Trial
+from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS, TRIALS
 
 
 class Sweeps(StorePart):
@@ -25,22 +25,22 @@ class Sweeps(StorePart):
         """Adds a sweep, or replaces the spec of the sweep of that name; returns its id."""
         values = {"name": name, "spec": dict(spec), "created": self._now()}
         with self._database.write() as connection:
-            connection.execute(insert_or_update(connection, Sweep, "name", update="spec"), values)
+            connection.execute(insert_or_update(connection, SWEEPS, "name", update="spec"), values)
             return self._require_sweep(connection, name)
 
     def select(self) -> list[SweepRecord]:
         """Returns every sweep, oldest first, with the number of its runs in each status."""
         # The status of a running run depends on its lease, which no query can check.
-        running = select(SweepRun.sweep_id, Run.status, *LEASE_COLUMNS).where(
-            SweepRun.run_id == Run.id, Run.status == Status.RUNNING
+        running = select(SWEEP_RUNS.c.sweep_id, RUNS.c.status, *LEASE_COLUMNS).where(
+            SWEEP_RUNS.c.run_id == RUNS.c.id, RUNS.c.status == Status.RUNNING
         )
         others = (
-            select(SweepRun.sweep_id, Run.status, func.count())
-            .where(SweepRun.run_id == Run.id, Run.status != Status.RUNNING)
-            .group_by(SweepRun.sweep_id, Run.status)
+            select(SWEEP_RUNS.c.sweep_id, RUNS.c.status, func.count())
+            .where(SWEEP_RUNS.c.run_id == RUNS.c.id, RUNS.c.status != Status.RUNNING)
+            .group_by(SWEEP_RUNS.c.sweep_id, RUNS.c.status)
         )
         with self._database.read() as connection:
-            sweeps = connection.execute(select(Sweep.__table__).order_by(Sweep.id)).all()
+            sweeps = connection.execute(select(SWEEPS).order_by(SWEEPS.c.id)).all()
             counts: dict[int, Counter[Status]] = {sweep.id: Counter() for sweep in sweeps}
             for row in connection.execute(running):
                 counts[row.sweep_id][self._guard.status(row)] += 1
@@ -62,21 +62,21 @@ class Sweeps(StorePart):
         with self._database.write() as connection:
             sweep_id = self._require_sweep(connection, name)
             # Rows that refer to the sweep first, because of the foreign keys.
-            connection.execute(delete(SweepRun).where(SweepRun.sweep_id == sweep_id))
-            connection.execute(delete(Trial).where(Trial.sweep_id == sweep_id))
-            connection.execute(delete(Sweep).where(Sweep.id == sweep_id))
+            connection.execute(delete(SWEEP_RUNS).where(SWEEP_RUNS.c.sweep_id == sweep_id))
+            connection.execute(delete(TRIALS).where(TRIALS.c.sweep_id == sweep_id))
+            connection.execute(delete(SWEEPS).where(SWEEPS.c.id == sweep_id))
 
 
 def append_runs(connection: Connection, sweep_id: int, run_ids: Iterable[int]) -> None:
     """Appends runs to a sweep; those that are part of it keep their position."""
-    query = select(func.max(SweepRun.position)).where(SweepRun.sweep_id == sweep_id)
+    query = select(func.max(SWEEP_RUNS.c.position)).where(SWEEP_RUNS.c.sweep_id == sweep_id)
     last = connection.execute(query).scalar()
     start = 0 if last is None else last + 1
     rows = [
         {"sweep_id": sweep_id, "run_id": run_id, "position": position}
         for position, run_id in enumerate(dict.fromkeys(run_ids), start)
     ]
-    connection.execute(insert_or_ignore(connection, SweepRun, "sweep_id", "run_id"), rows)
+    connection.execute(insert_or_ignore(connection, SWEEP_RUNS, "sweep_id", "run_id"), rows)
 
 
 class Trials(StorePart):
@@ -88,20 +88,24 @@ class Trials(StorePart):
         with self._database.write() as connection:
             sweep_id = self._require_sweep(connection, sweep)
             added = connection.execute(
-                insert_or_ignore(connection, Trial, "sweep_id", "number"),
+                insert_or_ignore(connection, TRIALS, "sweep_id", "number"),
                 {"sweep_id": sweep_id, **values},
             )
             if added.rowcount or not self._patience.repeats:
                 return bool(added.rowcount)
             # The first try may have added it before its connection broke.
-            at = (Trial.sweep_id == sweep_id, Trial.number == number)
-            known = connection.execute(select(Trial.params, Trial.config_hash).where(*at)).one()
+            at = (TRIALS.c.sweep_id == sweep_id, TRIALS.c.number == number)
+            known = connection.execute(
+                select(TRIALS.c.params, TRIALS.c.config_hash).where(*at)
+            ).one()
             return (known.params, known.config_hash) == (values["params"], config_hash)
 
     def select(self, sweep: str) -> list[TrialRecord]:
         """Returns the trials of a sweep by number; empty for a sweep without a search."""
-        query = select(Trial.number, Trial.params, Trial.config_hash).order_by(Trial.number)
+        query = select(TRIALS.c.number, TRIALS.c.params, TRIALS.c.config_hash).order_by(
+            TRIALS.c.number
+        )
         with self._database.read() as connection:
             sweep_id = self._require_sweep(connection, sweep)
-            rows = connection.execute(query.where(Trial.sweep_id == sweep_id))
+            rows = connection.execute(query.where(TRIALS.c.sweep_id == sweep_id))
             return [TrialRecord(**row._mapping) for row in rows]

@@ -1,4 +1,8 @@
-"""Tables: their columns, and how times, arrays and JSON documents are stored."""
+"""Tables: their columns, and how times, arrays and JSON documents are stored.
+
+Tables of SQLAlchemy's Core: nothing here needs objects of its ORM, which takes as long to import
+as all other modules of the store. `info["about"]` of a table says what a row is.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,32 @@ import functools
 import json
 import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
+    Column,
     DateTime,
     Double,
     Enum,
     ForeignKey,
+    Integer,
     LargeBinary,
     MetaData,
     String,
+    Table,
     UniqueConstraint,
 )
 from sqlalchemy.engine import Dialect
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeDecorator
 
 from advsweep.store.records import Failure, Status
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _SEED = re.compile(r', "seed": ([0-9]+)\}\Z')
 _CONFIGS = 1024  # parsed configs that are cached
@@ -63,17 +73,20 @@ class Packed(TypeDecorator["np.ndarray[Any, Any]"]):
     def process_bind_param(
         self, value: np.ndarray[Any, Any] | None, dialect: Dialect
     ) -> bytes | None:
-        return None if value is None else np.asarray(value, dtype=self.dtype).tobytes()
+        if value is None:
+            return None
+        from advsweep.store.arrays import pack
+
+        return pack(value, self.dtype)
 
     def process_result_value(
         self, value: bytes | None, dialect: Dialect
     ) -> np.ndarray[Any, Any] | None:
-        return None if value is None else np.frombuffer(value, dtype=self.dtype)
+        if value is None:
+            return None
+        from advsweep.store.arrays import unpack
 
-
-Counts = np.ndarray[Any, np.dtype[np.uint32]]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Directions = np.ndarray[Any, np.dtype[np.float32]]
+        return unpack(value, self.dtype)
 
 
 def _by_value(members: type[Status] | type[Failure]) -> Enum:
@@ -104,198 +117,168 @@ def _parse_without_seed(text: str) -> dict[str, Any]:
     return parsed
 
 
-class Base(DeclarativeBase):
-    """Base class of the models; named constraints let migrations change them."""
-
-    metadata = MetaData(
-        naming_convention={
-            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-            "pk": "pk_%(table_name)s",
-        }
-    )
-    type_annotation_map = {  # noqa: RUF012 (SQLAlchemy's own declaration)
-        datetime: UtcDateTime(),
-        dict[str, Any]: JSON(),
-        list[Any]: JSON(),
-        float: Double(),
+METADATA = MetaData(
+    # Named constraints let migrations change them.
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
     }
+)
+
+_Required = functools.partial(Column, nullable=False)
+_HASH = String(64)
 
 
-class Sweep(Base):
-    """A named set of runs."""
-
-    __tablename__ = "sweeps"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(unique=True)
-    spec: Mapped[dict[str, Any]]
-    created: Mapped[datetime]
+def _table(name: str, about: str, *columns: SchemaItem, **options: Any) -> Table:
+    return Table(name, METADATA, *columns, info={"about": about}, **options)
 
 
-class Run(Base):
-    """One training with one seed, in one attempt: its config, lease, progress and end."""
+SWEEPS = _table(
+    "sweeps",
+    "A named set of runs.",
+    Column("id", Integer, primary_key=True),
+    _Required("name", String, unique=True),
+    _Required("spec", JSON),
+    _Required("created", UtcDateTime),
+)
 
-    __tablename__ = "runs"
-    __table_args__ = (UniqueConstraint("identity", "attempt"),)
+RUNS = _table(
+    "runs",
+    "One training with one seed, in one attempt: its config, lease, progress and end.",
+    Column("id", Integer, primary_key=True),
+    _Required("identity", _HASH),
+    _Required("attempt", Integer),
+    _Required("config_hash", _HASH, index=True),
+    _Required("seed", BigInteger),
+    _Required("estimator", String),
+    _Required("backend", String),
+    _Required("steps", Integer),
+    _Required("config", JSON),
+    Column("environment", JSON),
+    _Required("status", _by_value(Status), index=True),
+    _Required("step", Integer),
+    Column("stage", String),
+    _Required("created", UtcDateTime),
+    Column("started", UtcDateTime),
+    Column("finished", UtcDateTime),
+    Column("heartbeat", UtcDateTime),
+    Column("host", String),
+    Column("pid", Integer),
+    Column("process_started", Double),
+    _Required("stop_requested", Boolean),
+    Column("failure", _by_value(Failure)),
+    Column("stopping", JSON),
+    Column("error", String),
+    Column("traceback", String),
+    UniqueConstraint("identity", "attempt"),
+)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
-    identity: Mapped[str] = mapped_column(String(64))
-    attempt: Mapped[int]
-    config_hash: Mapped[str] = mapped_column(String(64), index=True)
-    seed: Mapped[int] = mapped_column(BigInteger)
-    estimator: Mapped[str]
-    backend: Mapped[str]
-    steps: Mapped[int]
-    config: Mapped[dict[str, Any]]
-    environment: Mapped[dict[str, Any] | None]
-    status: Mapped[Status] = mapped_column(_by_value(Status), index=True)
-    step: Mapped[int]
-    stage: Mapped[str | None]
-    created: Mapped[datetime]
-    started: Mapped[datetime | None]
-    finished: Mapped[datetime | None]
-    heartbeat: Mapped[datetime | None]
-    host: Mapped[str | None]
-    pid: Mapped[int | None]
-    process_started: Mapped[float | None]
-    stop_requested: Mapped[bool]
-    failure: Mapped[Failure | None] = mapped_column(_by_value(Failure))
-    stopping: Mapped[dict[str, Any] | None]
-    error: Mapped[str | None]
-    traceback: Mapped[str | None]
+SWEEP_RUNS = _table(
+    "sweep_runs",
+    "A run's place in the plan of a sweep.",
+    Column("sweep_id", ForeignKey("sweeps.id"), primary_key=True),
+    Column("run_id", ForeignKey("runs.id"), primary_key=True, index=True),
+    _Required("position", Integer),
+)
 
+TRIALS = _table(
+    "trials",
+    "A point that a search proposed; its runs share a configuration.",
+    Column("sweep_id", ForeignKey("sweeps.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    _Required("params", JSON),
+    _Required("config_hash", _HASH),
+)
 
-class SweepRun(Base):
-    """A run's place in the plan of a sweep."""
+METRICS = _table(
+    "metrics",
+    "The name of a metric, once.",
+    Column("id", Integer, primary_key=True),
+    _Required("name", String, unique=True),
+)
 
-    __tablename__ = "sweep_runs"
+POINTS = _table(
+    "points",
+    "The value of a metric at a step; NULL stands for NaN.\n\n"
+    "The rows are stored in the order of the key, so that a curve is one stretch of the table.",
+    Column("run_id", ForeignKey("runs.id"), primary_key=True),
+    Column("metric_id", ForeignKey("metrics.id"), primary_key=True),
+    Column("step", Integer, primary_key=True),
+    Column("value", Double),
+    sqlite_with_rowid=False,
+)
 
-    sweep_id: Mapped[int] = mapped_column(ForeignKey("sweeps.id"), primary_key=True)
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True, index=True)
-    position: Mapped[int]
+SUMMARIES = _table(
+    "summaries",
+    "A number about a whole run.",
+    Column("run_id", ForeignKey("runs.id"), primary_key=True),
+    Column("metric_id", ForeignKey("metrics.id"), primary_key=True),
+    Column("value", Double),
+    sqlite_with_rowid=False,
+)
 
+CHECKPOINTS = _table(
+    "checkpoints",
+    "A checkpoint; `path` is relative to the parent of all run folders if it lies below it.",
+    Column("run_id", ForeignKey("runs.id"), primary_key=True),
+    Column("path", String, primary_key=True),
+    _Required("step", Integer),
+    _Required("created", UtcDateTime),
+)
 
-class Trial(Base):
-    """A point that a search proposed; its runs share a configuration."""
+PROBLEM_SETS = _table(
+    "problem_sets",
+    "Problems in a fixed order; `problems` is a list of [id, prompt, level].",
+    Column("id", Integer, primary_key=True),
+    _Required("digest", _HASH, unique=True),
+    _Required("problems", JSON),
+)
 
-    __tablename__ = "trials"
+EVALUATIONS = _table(
+    "evaluations",
+    "Counts per problem, each an array in the order of the problem set.",
+    Column("id", Integer, primary_key=True),
+    _Required("identity", _HASH, unique=True),
+    _Required("subject", String),
+    _Required("task", String),
+    _Required("settings", JSON),
+    _Required("created", UtcDateTime),
+    _Required("problem_set_id", ForeignKey("problem_sets.id")),
+    _Required("n", Packed("<u4")),
+    _Required("c", Packed("<u4")),
+    _Required("distinct", Packed("<u4")),
+    _Required("unscorable", Packed("<u4")),
+    _Required("answer_entropy", Packed("<f8")),
+    _Required("token_entropy", Packed("<f8")),
+    Column("right_entropy", Packed("<f8")),
+)
 
-    sweep_id: Mapped[int] = mapped_column(ForeignKey("sweeps.id"), primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True)
-    params: Mapped[dict[str, Any]]
-    config_hash: Mapped[str] = mapped_column(String(64))
+RUN_EVALUATIONS = _table(
+    "run_evaluations",
+    "A link of an evaluation to a run's weights after `step` steps; runs may share one.",
+    Column("run_id", ForeignKey("runs.id"), primary_key=True),
+    Column("evaluation_id", ForeignKey("evaluations.id"), primary_key=True),
+    _Required("step", Integer),
+)
 
+EVALUATION_SAMPLES = _table(
+    "evaluation_samples",
+    "Some answers of an evaluation; reports, which read evaluations, do not read them.",
+    Column("evaluation_id", ForeignKey("evaluations.id", ondelete="CASCADE"), primary_key=True),
+    _Required("answers", JSON),
+)
 
-class Metric(Base):
-    """The name of a metric, once."""
-
-    __tablename__ = "metrics"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(unique=True)
-
-
-class Point(Base):
-    """The value of a metric at a step; NULL stands for NaN.
-
-    The rows are stored in the order of the key, so that a curve is one stretch of the table.
-    """
-
-    __tablename__ = "points"
-    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
-    metric_id: Mapped[int] = mapped_column(ForeignKey("metrics.id"), primary_key=True)
-    step: Mapped[int] = mapped_column(primary_key=True)
-    value: Mapped[float | None]
-
-
-class Summary(Base):
-    """A number about a whole run."""
-
-    __tablename__ = "summaries"
-    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
-    metric_id: Mapped[int] = mapped_column(ForeignKey("metrics.id"), primary_key=True)
-    value: Mapped[float | None]
-
-
-class Checkpoint(Base):
-    """A checkpoint; `path` is relative to the parent of all run folders if it lies below it."""
-
-    __tablename__ = "checkpoints"
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
-    path: Mapped[str] = mapped_column(primary_key=True)
-    step: Mapped[int]
-    created: Mapped[datetime]
-
-
-class ProblemSet(Base):
-    """Problems in a fixed order; `problems` is a list of [id, prompt, level]."""
-
-    __tablename__ = "problem_sets"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    digest: Mapped[str] = mapped_column(String(64), unique=True)
-    problems: Mapped[list[Any]]
-
-
-class Evaluation(Base):
-    """Counts per problem, each an array in the order of the problem set."""
-
-    __tablename__ = "evaluations"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    identity: Mapped[str] = mapped_column(String(64), unique=True)
-    subject: Mapped[str]
-    task: Mapped[str]
-    settings: Mapped[dict[str, Any]]
-    created: Mapped[datetime]
-    problem_set_id: Mapped[int] = mapped_column(ForeignKey("problem_sets.id"))
-    n: Mapped[Counts] = mapped_column(Packed("<u4"))
-    c: Mapped[Counts] = mapped_column(Packed("<u4"))
-    distinct: Mapped[Counts] = mapped_column(Packed("<u4"))
-    unscorable: Mapped[Counts] = mapped_column(Packed("<u4"))
-    answer_entropy: Mapped[Floats] = mapped_column(Packed("<f8"))
-    token_entropy: Mapped[Floats] = mapped_column(Packed("<f8"))
-    right_entropy: Mapped[Floats | None] = mapped_column(Packed("<f8"))
-
-
-class RunEvaluation(Base):
-    """A link of an evaluation to a run's weights after `step` steps; runs may share one."""
-
-    __tablename__ = "run_evaluations"
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
-    evaluation_id: Mapped[int] = mapped_column(ForeignKey("evaluations.id"), primary_key=True)
-    step: Mapped[int]
-
-
-class EvaluationSamples(Base):
-    """Some answers of an evaluation; reports, which read evaluations, do not read them."""
-
-    __tablename__ = "evaluation_samples"
-
-    evaluation_id: Mapped[int] = mapped_column(
-        ForeignKey("evaluations.id", ondelete="CASCADE"), primary_key=True
-    )
-    answers: Mapped[list[Any]]
-
-
-class Analysis(Base):
-    """An analysis of a run's weights after `step` steps; `directions` are unit vectors."""
-
-    __tablename__ = "analyses"
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
-    identity: Mapped[str] = mapped_column(String(64), primary_key=True)
-    kind: Mapped[str] = mapped_column(String(16))
-    step: Mapped[int]
-    settings: Mapped[dict[str, Any]]
-    created: Mapped[datetime]
-    result: Mapped[dict[str, Any]]
-    directions: Mapped[Directions | None] = mapped_column(Packed("<f4"))
+ANALYSES = _table(
+    "analyses",
+    "An analysis of a run's weights after `step` steps; `directions` are unit vectors.",
+    Column("run_id", ForeignKey("runs.id"), primary_key=True),
+    Column("identity", _HASH, primary_key=True),
+    _Required("kind", String(16)),
+    _Required("step", Integer),
+    _Required("settings", JSON),
+    _Required("created", UtcDateTime),
+    _Required("result", JSON),
+    Column("directions", Packed("<f4")),
+)

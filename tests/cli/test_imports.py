@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 HEAVY = ("torch", "hydra", "matplotlib", "transformers", "trl", "vllm", "scipy.stats")
+TABLES = ("numpy", "scipy", "pandas", "rich", "textual", "alembic", "sqlalchemy.orm", *HEAVY)
+"""What a command that only lists or prints records has no use for."""
+OTHER_COMMANDS = tuple(
+    f"advsweep.cli.commands.{name}" for name in ("run", "report", "claims", "sweep", "estimators")
+)
 LIGHT = {
-    "--help": ("pandas", "sqlalchemy", "rich", "textual", "numpy", *HEAVY),
-    "ls": ("pandas", *HEAVY),
-    "status two": ("pandas", "rich", "textual", *HEAVY),
-    "show last": ("pandas", *HEAVY),
+    "--help": ("sqlalchemy", "pydantic", *TABLES),
+    "ls": (*OTHER_COMMANDS, *TABLES),
+    "ls two --format csv": TABLES,
+    "status two": (*OTHER_COMMANDS, *TABLES),
+    "show last": (*OTHER_COMMANDS, *TABLES),
+    "logs last": (*OTHER_COMMANDS, *TABLES),
     "metrics last": ("pandas", *HEAVY),
     "report two": ("pandas", *HEAVY),
     "report two --format json": ("pandas", *HEAVY),
@@ -20,7 +28,7 @@ LIGHT = {
     "plot --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "plot --list": ("pandas", *HEAVY),
     "plot two --figure acr --format csv": ("pandas", *HEAVY),
-    "logs last --follow": ("pandas", *HEAVY),
+    "logs last --follow": TABLES,
     "stop two": ("pandas", *HEAVY),
     "sync --help": ("pandas", "sqlalchemy", "rich", "numpy", "wandb", "tensorboard", *HEAVY),
     "export --help": ("pandas", "pyarrow", "sqlalchemy", "rich", "numpy", "wandb", *HEAVY),
@@ -57,19 +65,44 @@ SLOW = (
     [pytest.param(c, marks=[pytest.mark.slow] if c in SLOW else []) for c in LIGHT],
 )
 def test_reading_commands_load_nothing_heavy(command, fake_folder):
+    assert_absent(LIGHT[command], command.split(), fake_folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "absent"),
+    [
+        ("re", ("sqlalchemy", *TABLES)),
+        ("status ", (*OTHER_COMMANDS, *TABLES)),
+        ("show ", (*OTHER_COMMANDS, *TABLES)),
+    ],
+)
+def test_completion_loads_nothing_heavy(words, absent, fake_folder):
+    """Of a command's name, a sweep and a run."""
+    environment = {
+        "_ADVSWEEP_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"advsweep {words}",
+        "COMP_CWORD": str(len(words.split(" "))),
+    }
+    assert assert_absent(absent, [], fake_folder, **environment)
+
+
+def assert_absent(modules, words, folder, **environment):
+    """Runs a command, checks that it did not import some modules, and returns its output."""
     program = (
         "import sys; from advsweep.cli import main\n"
-        f"sys.argv = ['advsweep', *{command.split()!r}]\n"
+        f"sys.argv = ['advsweep', *{words!r}]\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code, end.code\n"
-        f"loaded = [m for m in {LIGHT[command]!r} if m in sys.modules]\n"
+        f"loaded = [m for m in {tuple(modules)!r} if m in sys.modules]\n"
         "assert not loaded, loaded\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=fake_folder,
+        cwd=folder,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -201,9 +201,9 @@ def test_hostile_logs_stay_text_that_every_store_accepts(store, tmp_path):
     with store.database.read() as connection:
         from sqlalchemy import select
 
-        from advsweep.store.tables import Run
+        from advsweep.store.tables import RUNS
 
-        check_run(connection.execute(select(Run.__table__)).one()._asdict())
+        check_run(connection.execute(select(RUNS)).one()._asdict())
     check_points(store.metrics.points(run.id))
     assert run.backend == "imported"
     assert run.directory.parent == store.runs_directory

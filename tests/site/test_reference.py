@@ -21,7 +21,7 @@ from advsweep.components import option_of
 from advsweep.estimators import ESTIMATORS, StatefulEstimator
 from advsweep.report.data.metric_catalogue import METRICS, find_metric
 from advsweep.store import open_store
-from advsweep.store.tables import Base
+from advsweep.store.tables import METADATA
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.registry import GROUPS
 from advsweep.sweep.retry_policy import Policy
@@ -117,7 +117,7 @@ def test_the_masses_of_an_estimator_are_drawn(tmp_path: Path) -> None:
 
 def test_every_table_and_column_of_the_store_is_in_the_reference(reference: dict[str, str]) -> None:
     page = reference["store.md"]
-    for entity in Base.metadata.tables.values():
+    for entity in METADATA.tables.values():
         section = page.split(f"\n## {entity.name}\n")[1].split("\n## ")[0]
         for column in entity.columns:
             assert f"| `{column.name}` |" in section

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from advsweep.errors import NotFoundError
 from advsweep.store import NewEvaluation, ProblemCounts
-from advsweep.store.tables import Evaluation
+from advsweep.store.tables import EVALUATIONS
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_an_evaluation_is_read_with_its_counts(store, clock, ids):
 def test_older_evaluations_have_no_entropy_of_right_answers(store, ids):
     store.evaluations.add(_evaluation("e", ids[0], 100))
     with store.database.write() as connection:
-        connection.execute(update(Evaluation).values(right_entropy=None))
+        connection.execute(update(EVALUATIONS).values(right_entropy=None))
     [found] = store.evaluations.select(ids)
     assert np.isnan(found.right_entropy).tolist() == [True, True]
 
@@ -119,3 +119,42 @@ def test_select_only_the_first_and_last_evaluations(store, ids):
         store.evaluations.add(_evaluation(f"e{step}", ids[0], step))
     assert [e.step for e in store.evaluations.select(ids)] == [0, 50, 100]
     assert [e.step for e in store.evaluations.select(ids, ends_only=True)] == [0, 100]
+
+
+def test_outlines_have_the_numbers_of_the_records(store, ids):
+    problems = [
+        ProblemCounts(
+            problem_id=f"p{i}",
+            prompt="prompt",
+            level=level,
+            n=n,
+            c=c,
+            distinct=2,
+            unscorable=unscorable,
+            answer_entropy=entropy,
+            token_entropy=0.25,
+        )
+        for i, (level, n, c, unscorable, entropy) in enumerate(
+            [(0, 8, 3, 0, 0.5), (0, 6, 0, 2, 1.5), (1, 0, 0, 8, 0.0), (2, 8, 8, 0, 0.25)]
+        )
+    ]
+    evaluation = replace(_evaluation("whole", ids[0], 100), problems=problems)
+    store.evaluations.add(evaluation)
+    store.evaluations.add(_evaluation("base", ids[0], 0))
+    store.evaluations.add(
+        replace(_evaluation("other", ids[0], 50), settings={"k": [1], "split": "train"})
+    )
+    records, outlines = store.evaluations.select([ids[0]]), store.evaluations.outlines(ids[0])
+    assert [outline.step for outline in outlines] == [0, 100]
+    for record, outline in zip(records, outlines, strict=True):
+        for name in ("levels", "n", "c", "unscorable", "answer_entropy", "token_entropy"):
+            whole = pytest.approx(getattr(record, name).tolist(), abs=0, rel=0, nan_ok=True)
+            assert list(getattr(outline, name)) == whole
+            assert list(getattr(record.outline(), name)) == whole
+        scores = outline.scores([1, 4, 8, 9])
+        assert list(scores) == list(record.scores([1, 4, 8, 9]))
+        assert scores == pytest.approx(record.scores([1, 4, 8, 9]), rel=1e-12, nan_ok=True)
+        assert outline.scores() == pytest.approx(record.scores(), nan_ok=True)
+    # By hand: the judged problems are solved at 3/8, 0/8 and 8/8; 2 of 24 samples failed.
+    assert outlines[1].scores([1])["pass@1"] == pytest.approx((3 / 8 + 0 + 1) / 3)
+    assert outlines[1].scores([1])["evaluation/unscorable"] == pytest.approx(2 / 24)

@@ -16,7 +16,7 @@ from sqlalchemy import create_engine
 from advsweep.errors import StoreError
 from advsweep.store import Owner, Status, open_store
 from advsweep.store.schema_version import HEAD, MIGRATIONS, REVISIONS
-from advsweep.store.tables import Base
+from advsweep.store.tables import METADATA
 
 
 def _config() -> Config:
@@ -56,7 +56,7 @@ def test_migrations_make_the_tables_of_the_models(tmp_path):
     open_store(str(tmp_path / "a.db")).close()
     with create_engine(f"sqlite:///{tmp_path / 'a.db'}").connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, METADATA) == []
 
 
 def test_metric_points_are_stored_in_the_order_of_their_key(tmp_path):

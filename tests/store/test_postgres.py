@@ -16,7 +16,7 @@ from advsweep.errors import StoreError
 from advsweep.store import Owner, open_store
 from advsweep.store.connections import locate
 from advsweep.store.schema_version import HEAD
-from advsweep.store.tables import Base
+from advsweep.store.tables import METADATA
 
 
 @pytest.fixture
@@ -163,4 +163,4 @@ def test_times_come_from_the_clock_of_the_server(
 def test_migrations_make_the_tables_of_the_models(postgres_url):
     with open_store(postgres_url) as store, store.database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, METADATA) == []

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from advsweep.errors import NotFoundError, StoreError
 from advsweep.store import NewEvaluation, Owner, ProblemCounts, Status
-from advsweep.store.tables import Base
+from advsweep.store.tables import METADATA
 
 PROBLEM = ProblemCounts(
     problem_id="a", prompt="1 + 1", level=1, n=4, c=2, distinct=2, unscorable=0, answer_entropy=0.1
@@ -150,7 +150,7 @@ def rows(store):
     with store.database.read() as connection:
         return {
             table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
-            for table in Base.metadata.sorted_tables
+            for table in METADATA.sorted_tables
         }
 
 

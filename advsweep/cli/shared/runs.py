@@ -10,7 +10,7 @@ from advsweep.cli.shared.output import echo, echo_line
 from advsweep.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from advsweep.store import EvaluationRecord, RunRecord, Store
+    from advsweep.store import EvaluationOutline, EvaluationRecord, RunRecord, Store
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def print_run(store: Store, run: RunRecord) -> None:
     if environment := store.runs.environment(run.id):
         echo("\nenvironment")
         _print_pairs(dict(flatten(environment)), indent="  ")
-    for evaluation in store.evaluations.select([run.id]):
+    for evaluation in store.evaluations.outlines(run.id):
         echo()
         print_evaluation(evaluation, f"evaluation after step {evaluation.step}: ")
     names = store.metrics.names(run.id)
@@ -210,7 +210,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
             yield f"{prefix}{key}", "null" if value is None else str(value)
 
 
-def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = None) -> None:
+def print_evaluation(e: EvaluationOutline, head: str, ks: Sequence[int] | None = None) -> None:
     """Prints an evaluation: its settings, scores and solve rates by level.
 
     Args:
@@ -220,14 +220,16 @@ def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = 
     s = e.settings
     cut = f", top-p {s['top_p']:g}" if s.get("top_p", 1.0) < 1 else ""
     by = f", sampled by {s['sampler']}" if "sampler" in s else ""
-    how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {len(e.problem_ids)} problems{by}"
+    how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {len(e.n)} problems{by}"
     echo_line(f"{head}{e.task}, {how}")
     _print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
-    if e.unjudged:
-        echo(f"  {len(e.unjudged)} problems have no pass@k: none of their samples could be scored")
-    by_level = [(level, e.levels == level) for level in sorted(set(e.levels.tolist()))]
-    counts = ((level, e.c[at].sum(), e.n[at].sum()) for level, at in by_level)
-    rates = "  ".join(f"{level}: {c / n:.3f}" if n else f"{level}: –" for level, c, n in counts)
+    if unjudged := e.n.count(0):
+        echo(f"  {unjudged} problems have no pass@k: none of their samples could be scored")
+    counts: dict[int, list[int]] = {}
+    for level, c, n in zip(e.levels, e.c, e.n, strict=True):
+        counts[level] = [a + b for a, b in zip(counts.get(level, (0, 0)), (c, n), strict=True)]
+    by_level = [(level, *counts[level]) for level in sorted(counts)]
+    rates = "  ".join(f"{level}: {c / n:.3f}" if n else f"{level}: –" for level, c, n in by_level)
     echo_line(f"  pass@1 by level  {rates}")
 
 

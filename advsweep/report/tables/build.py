@@ -70,7 +70,7 @@ from advsweep.report.tables.untrained import base_rows, model_rows
 from advsweep.statistics import RankInterval
 from advsweep.store import RunOutline, RunRecord, Status, Store
 from advsweep.store.component_revisions import find_mixed_revisions
-from advsweep.store.records import unscorable_share
+from advsweep.store.evaluation_records import unscorable_share
 
 NO_BASELINE = "none"
 _SHOWN = 8  # values of a key in a message

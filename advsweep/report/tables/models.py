@@ -29,7 +29,7 @@ from advsweep.report.tables.rows import make_cell
 from advsweep.report.tables.types import Cell, Provenance, Report, Row, RowKind
 from advsweep.statistics import all_or_none_interval, bootstrap_over_problems
 from advsweep.store import EvaluationRecord, Store
-from advsweep.store.records import unscorable_share
+from advsweep.store.evaluation_records import unscorable_share
 
 _OF_TASK = ("task", "problems", *RECORDED_LATER)
 _PROMPTS = "prompts"

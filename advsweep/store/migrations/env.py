@@ -2,8 +2,8 @@
 
 from alembic import context
 
-from advsweep.store.tables import Base
+from advsweep.store.tables import METADATA
 
-context.configure(connection=context.config.attributes["connection"], target_metadata=Base.metadata)
+context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
 with context.begin_transaction():
     context.run_migrations()

@@ -1,0 +1,192 @@
+"""Records of evaluations: what goes into the store and what comes out of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import comb
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float, Int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemCounts:
+    """Counts over n samples of one problem.
+
+    Attributes:
+        problem_id: stable name of the problem within its task.
+        n: scored samples; fewer than were drawn if the verifier failed.
+        c: correct samples.
+        distinct: different answers among the samples.
+        unscorable: the other samples: the verifier failed or could not read the reference answer.
+        answer_entropy: entropy of the answers' empirical distribution, in nats.
+        token_entropy: mean entropy per generated token, in nats; None if unknown.
+        right_entropy: entropy of the right answers' empirical distribution, in nats; None if no
+            answer was right, or if it is unknown.
+    """
+
+    problem_id: str
+    prompt: str
+    level: int
+    n: int
+    c: int
+    distinct: int
+    unscorable: int
+    answer_entropy: float
+    token_entropy: float | None = None
+    right_entropy: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewEvaluation:
+    """An evaluation to add.
+
+    Attributes:
+        identity: sha256, in hex, of the weights, the problems and the sampling.
+        subject: names the weights, such as `RUN_IDENTITY@STEP`, `base:KEY` or `model:KEY`.
+        run_id: the run to link it to; None for no run, or one that `Evaluations.link` adds later.
+        step: number of training steps of the weights; 0 is the base model.
+        task: the task's name.
+        settings: how it is sampled, such as `{"n": 128, "temperature": 1.0, "seed": 0}`.
+    """
+
+    identity: str
+    subject: str
+    run_id: int | None
+    step: int
+    task: str
+    settings: Mapping[str, Any]
+    problems: Sequence[ProblemCounts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOutline:
+    """What is shown of an evaluation, in plain numbers, so that reading it needs no numpy.
+
+    Attributes as in `EvaluationRecord`.
+    """
+
+    step: int
+    task: str
+    settings: Mapping[str, Any]
+    levels: Sequence[int]
+    n: Sequence[int]
+    c: Sequence[int]
+    unscorable: Sequence[int]
+    answer_entropy: Sequence[float]
+    token_entropy: Sequence[float]
+
+    def scores(self, ks: Sequence[int] | None = None) -> dict[str, float]:
+        """Returns what `EvaluationRecord.scores` does."""
+        counts = list(zip(self.n, self.c, strict=True))
+        scores = {}
+        for k in self.settings["k"] if ks is None else ks:
+            # 1 - C(n-c, k) / C(n, k), rounded once.
+            rates = [
+                (comb(n, k) - comb(n - c, k)) / comb(n, k) for n, c in counts if n >= max(k, 1)
+            ]
+            scores[f"pass@{k}"] = _mean(rates)
+        scores["entropy/answer"] = _mean(self.answer_entropy)
+        scores["entropy/token"] = _mean(self.token_entropy)
+        if drawn := sum(self.n):
+            failed = sum(u for u, n in zip(self.unscorable, self.n, strict=True) if n)
+            scores |= {"evaluation/unscorable": failed / drawn} if failed else {}
+        return scores
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Returns the mean; NaN without values."""
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRecord:
+    """An evaluation of a run's weights after `step` steps, or of a model without a run.
+
+    An evaluation that several runs share, such as that of their base model, has a record for each.
+
+    Attributes:
+        run_id: None for an evaluation of a model without a run.
+        problem_ids, prompts, levels: the problems; the arrays below are in their order.
+        n, c: samples and correct samples. Both are 0 for a problem without scored samples,
+            usually because its reference answer is unreadable; such a problem has no scores.
+        unscorable: samples that the verifier failed on; they count as not correct.
+        answer_entropy, token_entropy, right_entropy: in nats; the last two are NaN if unknown,
+            and the last for a problem without a right answer.
+    """
+
+    run_id: int | None
+    step: int
+    identity: str
+    subject: str
+    task: str
+    settings: dict[str, Any]
+    created: datetime
+    problem_ids: tuple[str, ...]
+    prompts: tuple[str, ...]
+    levels: Int[np.ndarray, " problems"]
+    n: Int[np.ndarray, " problems"]
+    c: Int[np.ndarray, " problems"]
+    distinct: Int[np.ndarray, " problems"]
+    unscorable: Int[np.ndarray, " problems"]
+    answer_entropy: Float[np.ndarray, " problems"]
+    token_entropy: Float[np.ndarray, " problems"]
+    right_entropy: Float[np.ndarray, " problems"]
+
+    @property
+    def columns(self) -> dict[str, Int[np.ndarray, " problems"] | Float[np.ndarray, " problems"]]:
+        """The numbers of each problem, as columns of a table."""
+        names = ["n", "c", "distinct", "unscorable"]
+        names += ["answer_entropy", "token_entropy", "right_entropy"]
+        return {"level": self.levels, **{name: getattr(self, name) for name in names}}
+
+    def outline(self) -> EvaluationOutline:
+        """Returns what is shown of the evaluation."""
+        return EvaluationOutline(
+            step=self.step,
+            task=self.task,
+            settings=self.settings,
+            levels=self.levels.tolist(),
+            n=self.n.tolist(),
+            c=self.c.tolist(),
+            unscorable=self.unscorable.tolist(),
+            answer_entropy=self.answer_entropy.tolist(),
+            token_entropy=self.token_entropy.tolist(),
+        )
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """The ids of problems without scored samples."""
+        return tuple(self.problem_ids[i] for i in (self.n == 0).nonzero()[0])
+
+    def scores(self, ks: Sequence[int] | None = None) -> dict[str, float]:
+        """Returns pass@k, answer entropy and token entropy by name, as means over problems.
+
+        If the verifier failed on samples, also their share as `evaluation/unscorable`.
+
+        Args:
+            ks: the k of pass@k; by default those of the evaluation's own settings. Runs with
+                other k share the evaluation of their base model.
+        """
+        # Imported here, because it loads scipy, which opening a store must not.
+        from advsweep.statistics import mean_over_problems, pass_at_k
+
+        ks = self.settings["k"] if ks is None else ks
+        return {
+            **{f"pass@{k}": float(mean_over_problems(pass_at_k(self.n, self.c, k))) for k in ks},
+            "entropy/answer": float(self.answer_entropy.mean()),
+            "entropy/token": float(self.token_entropy.mean()),
+            **({"evaluation/unscorable": share} if (share := unscorable_share([self])) else {}),
+        }
+
+
+def unscorable_share(evaluations: Sequence[EvaluationRecord]) -> float:
+    """Returns the share of samples that the verifier failed on, over problems with scores."""
+    drawn = sum(int(e.n.sum()) for e in evaluations)
+    failed = sum(int(e.unscorable[e.n > 0].sum()) for e in evaluations)
+    return failed / drawn if drawn else 0.0
