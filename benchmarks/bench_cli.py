@@ -28,7 +28,7 @@ ORM = "import sqlalchemy.orm"
 PANDAS = "import sqlalchemy.orm, pandas"
 COMPARED = {
     "--help": (TYPER, "2"),
-    "TAB": (TYPER, "2"),
+    "TAB": (TYPER, ""),
     "sweep --help": (TYPER, ""),
     "ls": (ORM, "1.6"),
     "status demo": (ORM, "1.6"),
