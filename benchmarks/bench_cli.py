@@ -28,7 +28,7 @@ ORM = "import sqlalchemy.orm"
 PANDAS = "import sqlalchemy.orm, pandas"
 COMPARED = {
     "--help": (TYPER, "2"),
-    "TAB": (TYPER, ""),
+    "TAB": ("--help", "1"),
     "sweep --help": (TYPER, ""),
     "ls": (ORM, "1.6"),
     "status demo": (ORM, "1.6"),
@@ -62,7 +62,7 @@ def main() -> None:
         total = cpu_seconds("sweep +experiment=demo backend=fake")
         wall = time.perf_counter() - started
         peers = dict.fromkeys(peer for peer, _ in COMPARED.values())
-        times = take_turns([*COMPARED, *peers, "pass"], ROUNDS)
+        times = take_turns([*dict.fromkeys([*COMPARED, *peers, "pass"])], ROUNDS)
         head("CPU ms")
         for command, (peer, target) in COMPARED.items():
             ratio = statistics.median(
@@ -73,7 +73,7 @@ def main() -> None:
                 f"{median_ms(times[command])} ({ratio:.2f} x)",
                 target and f"{target} x",
                 median_ms(times[peer]),
-                f"python -c '{peer}'",
+                f"advsweep {peer}" if peer in COMPARED else f"python -c '{peer}'",
             )
         show("python -c pass", median_ms(times["pass"]))
         for command, seconds in take_turns([*OTHERS], FEWER_ROUNDS).items():
