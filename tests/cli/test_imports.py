@@ -71,7 +71,7 @@ def test_reading_commands_load_nothing_heavy(command, fake_folder):
 @pytest.mark.parametrize(
     ("words", "absent"),
     [
-        ("re", ("sqlalchemy", *TABLES)),
+        ("re", ("sqlalchemy", "pydantic", *TABLES)),
         ("status ", (*OTHER_COMMANDS, *TABLES)),
         ("show ", (*OTHER_COMMANDS, *TABLES)),
     ],

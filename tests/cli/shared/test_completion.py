@@ -27,6 +27,14 @@ def offered(words: str) -> str:
     return CliRunner().invoke(app, [], prog_name="advsweep", env=environment).stdout.strip()
 
 
+def test_commands_and_options_of_all_commands_are_completed():
+    assert set(offered("re").split()) == {"retry", "report", "replay"}
+    assert offered("--deb") == "--debug"
+    assert offered("--debug stat") == "status"
+    assert offered("estimators app") == "apply"
+    assert offered("report --asse") == "--assert"
+
+
 def test_estimators_are_completed_by_name():
     assert offered("estimators show power_a") == "power_alpha"
 
