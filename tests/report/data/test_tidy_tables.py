@@ -202,6 +202,6 @@ def test_an_interrupted_export_changes_nothing(filled, tmp_path):
 
 def test_parquet_without_its_package_names_the_extra(filled, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r"advsweep\[data\]"):
+    with pytest.raises(ConfigError, match=r"install it with .*'pyarrow>=\d+'"):
         written(filled, tmp_path / "out", "parquet")
     assert not (tmp_path / "out").exists()

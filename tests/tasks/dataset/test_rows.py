@@ -159,7 +159,7 @@ def test_missing_packages_are_named(
     monkeypatch.setattr(builtins, "__import__", fail)
     (tmp_path / "a.parquet").touch()
     place = place if place.startswith("hub:") else str(tmp_path / place)
-    with pytest.raises(ConfigError, match=rf"{missing}, which is not .*'advsweep\[data\]'"):
+    with pytest.raises(ConfigError, match=rf"{missing}, which is not .*'{missing}>="):
         Source(place).read("train")
 
 
