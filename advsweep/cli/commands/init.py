@@ -39,6 +39,8 @@ sweep:
 
 MAKEFILE = f"""\
 ADVSWEEP ?= advsweep
+# The name of the sweep, as the sweep file has it.
+NAME := $(shell sed -n 's/^  name: *\\([^ \\#]*\\).*/\\1/p' sweep.yaml)
 
 .PHONY: plan sweep report schema ci
 
@@ -49,15 +51,15 @@ sweep:   ## train what is missing; repeat it to resume
 \t$(ADVSWEEP) sweep sweep.yaml
 
 report:  ## the table, and a page to click through
-\t$(ADVSWEEP) report first
-\t$(ADVSWEEP) report first --format html > report.html
+\t$(ADVSWEEP) report $(NAME)
+\t$(ADVSWEEP) report $(NAME) --format html > report.html
 
 schema:  ## after an update: what editors know of sweep.yaml
 \t$(ADVSWEEP) schema > {SCHEMA}
 
 # For CI: exit code 1 unless the data support the statement (`advsweep report --help`).
 ci: sweep
-\t$(ADVSWEEP) report first --assert 'pass@1[grpo] >= pass@1[base]'
+\t$(ADVSWEEP) report $(NAME) --assert 'pass@1[grpo] >= pass@1[base]'
 """
 
 README = f"""\

@@ -69,6 +69,9 @@ def test_makefile_trains_and_judges(advsweep, tmp_path):
     sweep, fake = "sweep sweep.yaml", " ".join(f"'{word}'" for word in FAKE)
     makefile = (tmp_path / "Makefile").read_text()
     (tmp_path / "Makefile").write_text(makefile.replace(sweep, f"{sweep} {fake}"))
+    # The Makefile reads the sweep's name from the sweep file.
+    renamed = (tmp_path / "sweep.yaml").read_text().replace("name: first  ", "name: other  ")
+    (tmp_path / "sweep.yaml").write_text(renamed)
     made = subprocess.run(
         ["make", "ci", "report", f"ADVSWEEP={sys.executable} -m advsweep"],
         cwd=tmp_path,
