@@ -102,15 +102,15 @@ def test_it_may_bring_a_yaml(plugged: Advsweep, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("overrides", "message"),
     [
-        ("estimator.scale=0", "estimator.scale: expected > 0, got 0"),
-        ("estimator=halve", "no estimator is called 'halve'; did you mean 'halved'?"),
-        ("estimator=lost", "'lost' of package 'advsweep-halved' cannot be loaded"),
+        (["estimator=halved", "estimator.scale=0"], "estimator.scale: expected > 0, got 0"),
+        (["estimator=halve"], "no estimator is called 'halve'; did you mean 'halved'?"),
+        (["estimator=lost"], "'lost' of package 'advsweep-halved' cannot be loaded"),
     ],
 )
-def test_it_is_checked_like_ours(plugged: Advsweep, override: str, message: str) -> None:
-    done = plugged("run", "--dry-run", "estimator=halved", override)
+def test_it_is_checked_like_ours(plugged: Advsweep, overrides: list[str], message: str) -> None:
+    done = plugged("run", "--dry-run", *overrides)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr

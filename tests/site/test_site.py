@@ -23,7 +23,7 @@ PAGES = (
     "papers.html",
     "changelog.html",
     "concepts/masses.html",
-    "notebooks/python_api.html",
+    "notebooks/quickstart.html",
     "reference/commands.html",
     "reference/config/backend.html",
     "reference/estimators/fade.html",

@@ -154,7 +154,10 @@ def test_one_batch_gives_equal_loss_and_gradient(
 
 
 class Silent:
-    """A reporter of a training that is not started."""
+    """A reporter of a training that is not started, though its model is loaded."""
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        assert stage == "loading the model"
 
     def log(self, message: str) -> None:
         raise AssertionError(message)
