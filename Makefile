@@ -27,7 +27,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo studies smoke gpu-study test test-all test-slow test-security test-portable test-trl test-vllm test-verl soak check readme docs bench clean
+.PHONY: help install demo studies smoke gpu-study test test-all test-slow test-pages test-security test-portable test-trl test-vllm test-verl soak check readme docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -105,10 +105,13 @@ gpu-study: $(if $(filter small,$(SIZE)),$(VENV)/.dev,$(GPU_VENV)/.study)  ## fiv
 test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, in about 5 minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m 'not slow' $(PYTEST_ARGS)
 
-test-all: test-slow smoke test-vllm test-verl test-portable  ## every other test: slow, studies, PostgreSQL, Ray, browser, TRL, vLLM, verl
+test-all: test-slow test-pages smoke test-vllm test-verl test-portable  ## every other test: slow, pages, studies, PostgreSQL, Ray, browser, TRL, vLLM, verl
 
-test-slow: $(VENV)/.dev  ## the tests that `make test` leaves out, but for those of vLLM and verl
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
+test-slow: $(VENV)/.dev  ## the tests that `make test` leaves out, but for those of pages, vLLM and verl
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m slow --ignore=tests/site $(PYTEST_ARGS)
+
+test-pages: $(VENV)/.dev $(VENV)/.docs  ## builds the documentation site and runs the blocks of its pages and the notebooks
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m slow tests/site $(PYTEST_ARGS)
 
 test-security: $(VENV)/.dev  ## the tests that hold the promises of SECURITY.md
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m security $(PYTEST_ARGS)
