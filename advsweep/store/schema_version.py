@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from advsweep.errors import NoStoreError, StoreError
+from advsweep.errors import NoStoreError, StoreError, StoreUnavailableError
 from advsweep.local_files import FILE_MODE
-from advsweep.store.connections import Database, Location, translated
+from advsweep.store.connections import BUSY_SECONDS, Database, Location, translated
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """The names of the migrations, oldest first; a test compares them with the files."""
@@ -22,6 +23,9 @@ REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 HEAD = REVISIONS[-1]
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+
+MODE_PAUSE = 0.05
+"""Seconds between two attempts to change the journal mode of a new file."""
 
 
 def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
@@ -118,13 +122,22 @@ def _check_file(location: Location, file: Path, *, create: bool) -> None:
 
 
 def _use_write_ahead_log(database: Database) -> None:
-    # The file stores the mode, which cannot be changed within a transaction.
-    with translated(database.location):
-        connection = database.writer.raw_connection()
+    # The file stores the mode, which cannot be changed within a transaction. Despite its timeout,
+    # SQLite fails at once if another process is changing the mode too.
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
         try:
-            connection.cursor().execute("PRAGMA journal_mode = WAL")
-        finally:
-            connection.close()
+            with translated(database.location):
+                connection = database.writer.raw_connection()
+                try:
+                    connection.cursor().execute("PRAGMA journal_mode = WAL")
+                finally:
+                    connection.close()
+            return
+        except StoreUnavailableError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(MODE_PAUSE)
 
 
 def _migrate(connection: Connection, version: str | None) -> list[str]:

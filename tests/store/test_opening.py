@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -255,6 +256,17 @@ def test_processes_that_create_the_same_store_at_once(tmp_path, side_by_side):
     side_by_side([partial(create, f"sweep {i}") for i in range(3)])
     with open_store(str(tmp_path / "a.db")) as store:
         assert len(store.sweeps.select()) == 3
+
+
+def test_creation_waits_for_another_process_that_prepares_the_same_file(tmp_path):
+    with sqlite3.connect(tmp_path / "a.db", isolation_level=None, check_same_thread=False) as other:
+        # SQLite does not wait for this lock when it changes the journal mode.
+        other.execute("BEGIN IMMEDIATE")
+        end = threading.Timer(0.3, other.rollback)
+        end.start()
+        with open_store(str(tmp_path / "a.db")) as store:
+            assert store.schema_version() == HEAD
+        end.join()
 
 
 def test_opening_loads_neither_torch_nor_alembic(tmp_path):
