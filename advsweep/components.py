@@ -215,14 +215,20 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
     return fitted
 
 
-def parameters(cls: type[Component]) -> list[dict[str, Any]]:
-    """List the fields of a component for people: name, type, default, range and meaning."""
+def parameters(
+    cls: type[Component], values: Mapping[str, Any] = types.MappingProxyType({})
+) -> list[dict[str, Any]]:
+    """List the fields of a component for people: name, type, default, range and meaning.
+
+    Args:
+        values: values of a config file, which replace the defaults of the class.
+    """
     hints = field_types(cls)
     return [
         {
             "name": f.name,
             "type": describe_type(hints[f.name]),
-            "default": _default_of(f),
+            "default": values.get(f.name, _default_of(f)),
             "range": option_of(f).range,
             "help": option_of(f).help,
         }

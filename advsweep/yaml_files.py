@@ -13,6 +13,9 @@ from advsweep.errors import ConfigError
 if TYPE_CHECKING:
     from yaml import SafeLoader, YAMLError  # type: ignore[import-untyped]
 
+YAML_SUFFIXES = (".yaml", ".yml")
+"""Endings of the names of YAML files."""
+
 _MOST_BYTES = 10 * 2**20
 _EXPONENT = re.compile(r"[-+]?\d[\d_]*\.?[\d_]*[eE][-+]?\d+$")
 _MOST_NODES = 100_000

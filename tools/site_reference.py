@@ -8,15 +8,18 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from site_text import code, docstring, escape, prose, table, value
 
 from advsweep.components import Component, parameters
 from advsweep.registry import Registry
+
+if TYPE_CHECKING:
+    from advsweep.config.groups import ConfigGroups
 
 _WIDTH = 92
 _API = {
@@ -98,12 +101,15 @@ def groups() -> dict[str, tuple[str, Registry[Any]]]:
 
 def config_pages() -> dict[str, str]:
     """Return a page per config group, and one of them all."""
+    from advsweep.sweep.registry import config_groups
+
     pages = {}
     rows = []
-    for key, (title, registry) in groups().items():
-        pages[f"config/{key}.md"] = _group_page(key, title, registry)
-        members = ", ".join(f"`{cls.name}`" for cls in _classes(registry))
-        rows.append([f"[`{key}`]({key}.md)", members])
+    with config_groups() as files:
+        for key, (title, registry) in groups().items():
+            pages[f"config/{key}.md"] = _group_page(key, title, registry, files)
+            members = ", ".join(f"`{cls.name}`" for cls in _classes(registry))
+            rows.append([f"[`{key}`]({key}.md)", members])
     pages["config/index.md"] = "\n".join(
         [
             "# Config keys\n",
@@ -126,18 +132,16 @@ def _run_parameters() -> list[dict[str, Any]]:
     from advsweep.config.groups import conf_directory
     from advsweep.yaml_files import read_yaml
 
-    defaults = read_yaml(conf_directory() / "config.yaml")
-    found = parameters(RunParameters)
-    return [{**each, "default": defaults.get(each["name"], each["default"])} for each in found]
+    return parameters(RunParameters, read_yaml(conf_directory() / "config.yaml"))
 
 
 def _classes(registry: Registry[Any]) -> list[type[Component]]:
     return sorted(registry.classes(), key=lambda cls: cls.name)
 
 
-def _group_page(key: str, title: str, registry: Registry[Any]) -> str:
+def _group_page(key: str, title: str, registry: Registry[Any], files: ConfigGroups) -> str:
     parts = [f"# {title}\n"]
-    if presets := _presets(key, registry):
+    if presets := _presets(key, registry, files):
         parts += [
             "Members that are presets: a component with values of its own.\n",
             table(("name", "values"), presets),
@@ -148,22 +152,20 @@ def _group_page(key: str, title: str, registry: Registry[Any]) -> str:
             parts.append(f"[{escape(cls.name)} in full](../estimators/{cls.name}.md)\n")
         else:
             parts.append(docstring(cls))
-        found = parameters(cls)
-        if found:
-            parts.append(_keys_table(f"{key}.", found, _file_values(key, cls.name)))
+        # The values of a member's own file beat the defaults of the class.
+        if found := parameters(cls, files.member_values(key, cls.name)):
+            parts.append(_keys_table(f"{key}.", found))
         else:
             parts.append("It has no keys.\n")
     return "\n".join(parts)
 
 
-def _keys_table(
-    prefix: str, found: list[dict[str, Any]], given: Mapping[str, Any] | None = None
-) -> str:
+def _keys_table(prefix: str, found: list[dict[str, Any]]) -> str:
     rows = [
         [
             code(prefix + each["name"]),
             escape(each["type"]),
-            value((given or {}).get(each["name"], each["default"])),
+            value(each["default"]),
             escape(each["range"]),
             escape(each["help"]),
         ]
@@ -172,26 +174,13 @@ def _keys_table(
     return table(("key", "type", "default", "range", "meaning"), rows)
 
 
-def _file_values(key: str, name: str) -> Mapping[str, Any]:
-    """Return the values of a member's own YAML file, which beat the defaults of the class."""
-    from advsweep.sweep.registry import config_groups
-
-    return config_groups().member_values(key, name)
-
-
-def _presets(key: str, registry: Registry[Any]) -> list[list[str]]:
-    from advsweep.config.groups import conf_directory
-
-    names = {cls.name for cls in registry.classes()}
-    folder = conf_directory() / key
-    files = sorted(path.stem for path in folder.glob("*.yaml")) if folder.is_dir() else []
+def _presets(key: str, registry: Registry[Any], files: ConfigGroups) -> list[list[str]]:
     rows = []
-    for name in files:
-        if name in names or name.startswith("_"):
-            continue
-        values = _file_values(key, name)
-        shown = ", ".join(f"{k}={v}" for k, v in values.items())
-        rows.append([code(name), code(shown)])
+    for name in files.members(key):
+        if name not in registry:
+            values = files.member_values(key, name)
+            shown = ", ".join(f"{k}={v}" for k, v in values.items())
+            rows.append([code(name), code(shown)])
     return rows
 
 

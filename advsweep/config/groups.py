@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING, Any, Self
 from advsweep.components import Plain
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.registry import Registry
-from advsweep.yaml_files import check_yaml, read_yaml, yaml_error
+from advsweep.yaml_files import YAML_SUFFIXES, check_yaml, read_yaml, yaml_error
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
 
 PRESET_GROUPS = ("method", "experiment")
 """Groups whose members set other groups; a composed config has no node for them."""
-
-SWEEP_FILES = (".yaml", ".yml")
-"""How a sweep file of the user's ends that is named by its path, outside of config folders."""
 
 _DIRECTIVES = ("@package", "yaml-language-server:")
 """How comments start that are not for people: for Hydra, and for editors."""
@@ -146,7 +143,7 @@ class ConfigGroups:
         name = str(value)
         if name in self._given and group == "experiment":
             return name
-        if group == "experiment" and name.endswith(SWEEP_FILES):
+        if group == "experiment" and name.endswith(YAML_SUFFIXES):
             return self._add_file(Path(name))
         folder, _, stem = f"{group}/{name}".rpartition("/")
         if stem in self._files(folder):

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from advsweep.config.groups import SWEEP_FILES, conf_directory
+from advsweep.config.groups import conf_directory
 from advsweep.errors import ConfigError
+from advsweep.yaml_files import YAML_SUFFIXES
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -116,7 +117,7 @@ def _parse(text: str) -> Override:
     from hydra.core.override_parser.types import Override as Parsed
     from hydra.errors import HydraException
 
-    if "=" not in text and text.endswith(SWEEP_FILES):
+    if "=" not in text and text.endswith(YAML_SUFFIXES):
         return Override(text, "experiment", (text,))
     try:
         parsed = _parser().parse_override(text)

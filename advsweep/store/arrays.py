@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from advsweep.store.evaluation_records import COUNTS, ENTROPIES
+
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
@@ -45,10 +47,6 @@ def split_series(rows: Sequence[tuple[int, int, float | None]]) -> dict[int, Ser
     bounds = zip(starts, [*starts[1:], len(runs)], strict=True)
     steps = steps.astype(np.int64)
     return {int(runs[a]): (steps[a:b], values[a:b].copy()) for a, b in bounds}
-
-
-COUNTS = ("n", "c", "distinct", "unscorable")
-ENTROPIES = ("answer_entropy", "token_entropy", "right_entropy")
 
 
 def evaluation_columns(problems: Sequence[ProblemCounts]) -> dict[str, np.ndarray[Any, Any]]:

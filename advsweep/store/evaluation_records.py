@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
+COUNTS = ("n", "c", "distinct", "unscorable")
+ENTROPIES = ("answer_entropy", "token_entropy", "right_entropy")
+"""The numbers of a problem: fields of the records below and columns of the table."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProblemCounts:
     """Counts over n samples of one problem.
@@ -141,9 +146,8 @@ class EvaluationRecord:
     @property
     def columns(self) -> dict[str, Int[np.ndarray, " problems"] | Float[np.ndarray, " problems"]]:
         """The numbers of each problem, as columns of a table."""
-        names = ["n", "c", "distinct", "unscorable"]
-        names += ["answer_entropy", "token_entropy", "right_entropy"]
-        return {"level": self.levels, **{name: getattr(self, name) for name in names}}
+        numbers = {name: getattr(self, name) for name in (*COUNTS, *ENTROPIES)}
+        return {"level": self.levels, **numbers}
 
     def outline(self) -> EvaluationOutline:
         """Returns what is shown of the evaluation."""

@@ -21,6 +21,7 @@ from sqlalchemy import JSON, BigInteger, Boolean, Double, Enum, Integer, String,
 from sqlalchemy.types import TypeEngine
 
 from advsweep.errors import AdvsweepError, StoreError
+from advsweep.store.evaluation_records import COUNTS, ENTROPIES
 from advsweep.store.records import NewAnalysis, Status
 from advsweep.store.run_folders import folder_name, is_hash, is_name, shown
 from advsweep.store.samples import MAX_CHARACTERS, MAX_SAMPLES
@@ -41,9 +42,6 @@ MAX_NAME = 200
 
 _WHOLE = 2**31
 """Upper bound of integer columns other than BIGINT."""
-
-_COUNTS = ("n", "c", "distinct", "unscorable")
-_ENTROPIES = ("answer_entropy", "token_entropy", "right_entropy")
 
 
 class ForeignError(StoreError):
@@ -226,8 +224,8 @@ def check_evaluation(row: Mapping[str, Any]) -> None:
     if row["answers"] is not None:
         _check_answers(row, {problem[0] for problem in problems})
     # Older stores lack the last of them.
-    entropies = [key for key in _ENTROPIES if row[key] is not None]
-    for key in (*_COUNTS, *entropies):
+    entropies = [key for key in ENTROPIES if row[key] is not None]
+    for key in (*COUNTS, *entropies):
         _require(len(row[key]) == len(problems), key, "a number for each problem", row)
     _require(bool((row["c"] <= row["n"]).all()), "c", "no more than n", row)
     for key in entropies:

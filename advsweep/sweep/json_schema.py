@@ -279,10 +279,10 @@ def _fields(cls: type[Component], given: Mapping[str, Any]) -> dict[str, _Field]
         each["name"]: _Field(
             cls.name,
             list(_forms(hints[each["name"]], options[each["name"]])),
-            given.get(each["name"], each["default"]),
+            each["default"],
             each["help"],
         )
-        for each in parameters(cls)
+        for each in parameters(cls, given)
     }
 
 

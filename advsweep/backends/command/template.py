@@ -36,7 +36,6 @@ NEEDED = ("estimator", "seed", "steps")
 """Keys that a command takes, or a template states: every run has them."""
 
 _FOLDER = Path(__file__).parent / "templates"
-_SUFFIXES = (".yaml", ".yml")
 _EACH = frozenset({"each", "as"})
 
 

@@ -171,8 +171,9 @@ def find_claims(name: str) -> Path:
     """
     from advsweep.errors import ConfigError, nearest
     from advsweep.report import claim_lists
+    from advsweep.yaml_files import YAML_SUFFIXES
 
-    if (path := Path(name)).suffix in (".yaml", ".yml"):
+    if (path := Path(name)).suffix in YAML_SUFFIXES:
         return path
     known = claim_lists()
     if name not in known:

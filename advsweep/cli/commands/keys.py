@@ -85,9 +85,8 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     from advsweep.components import parameters
 
-    for field in parameters(component):
-        default = node.get(field["name"], field["default"])
-        key = f"{prefix}{field['name']}"
+    for field in parameters(component, node):
+        key, default = f"{prefix}{field['name']}", field["default"]
         yield _row(key, component.name, field["type"], default, field["range"], field["help"])
 
 

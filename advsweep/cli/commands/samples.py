@@ -154,5 +154,5 @@ def _print_text(title: str, text: str) -> None:
     """Prints a text below its title, every line with a mark that the text cannot remove."""
     from advsweep.cli.shared.output import echo_line
 
-    for number, line in enumerate(text.split("\n") or [""]):
+    for number, line in enumerate(text.split("\n")):
         echo_line(f"  {title if number == 0 else '':<7} | {line}")

@@ -11,15 +11,13 @@ import typer
 
 from advsweep.errors import AdvsweepError
 from advsweep.printable import printable_line
+from advsweep.yaml_files import YAML_SUFFIXES
 
 if TYPE_CHECKING:
     from advsweep.store import Store
 
 OFFERED = 50
 """Number of newest runs offered; older ones must be typed."""
-
-SWEEP_FILES = (".yaml", ".yml")
-"""As `advsweep.config.groups.SWEEP_FILES`, whose module imports more than completion needs."""
 
 _PLAIN_WORD = re.compile(r"[\w.@%+,/][\w.@%+,:/=-]*")
 
@@ -100,7 +98,7 @@ def complete_schema(incomplete: str) -> list[str]:
 def _awaits_value(given: Sequence[str]) -> bool:
     """Returns whether the last word is a key; bash makes `seed=1 method=` of five words."""
     last = "".join(given[-1:])
-    is_value = "=" in last or last.endswith(SWEEP_FILES) or given[-2:-1] == ["="]
+    is_value = "=" in last or last.endswith(YAML_SUFFIXES) or given[-2:-1] == ["="]
     return last == "=" or bool(last and not is_value)
 
 
@@ -112,7 +110,7 @@ def _sweep_files(incomplete: str) -> list[str]:
     except OSError:
         return []
     shown = [p.name for p in found if not p.name.startswith(".") and p.name.startswith(begun)]
-    names = [f"{folder}{slash}{name}" for name in shown if name.endswith(SWEEP_FILES)]
+    names = [f"{folder}{slash}{name}" for name in shown if name.endswith(YAML_SUFFIXES)]
     return [name for name in names if _PLAIN_WORD.fullmatch(name)]
 
 

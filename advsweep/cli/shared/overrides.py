@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advsweep.cli.shared.output import warn
 from advsweep.errors import ConfigError
+from advsweep.yaml_files import YAML_SUFFIXES
 
 
 def check_overrides(overrides: list[str] | None) -> list[str]:
@@ -16,7 +17,7 @@ def check_overrides(overrides: list[str] | None) -> list[str]:
     places: dict[str, int] = {}
     for place, text in enumerate(given):
         key, equals, value = text.lstrip("+").partition("=")
-        if (not equals and not text.endswith((".yaml", ".yml"))) or text.startswith("~"):
+        if (not equals and not text.endswith(YAML_SUFFIXES)) or text.startswith("~"):
             continue
         if not equals:
             key, value = "experiment", text

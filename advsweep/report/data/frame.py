@@ -20,6 +20,7 @@ from advsweep.report.data.grouping import flatten, group_runs
 from advsweep.report.data.measure import measure
 from advsweep.report.data.selection import refuse_empty, select_columns, split_columns
 from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.store.evaluation_records import COUNTS, ENTROPIES
 
 _EVALUATION = 10  # characters of an evaluation's identity
 
@@ -144,8 +145,7 @@ def problem_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:
     identity: one run can have several evaluations on the same task.
     """
     records = store.evaluations.select([run.id for run in runs])
-    columns = ["run", "step", "task", "evaluation", "problem", "level", "n", "c", "distinct"]
-    columns += ["unscorable", "answer_entropy", "token_entropy", "right_entropy"]
+    columns = ["run", "step", "task", "evaluation", "problem", "level", *COUNTS, *ENTROPIES]
     empty = pd.DataFrame(columns=columns)
     problems = pd.concat(map(_problems, records), ignore_index=True) if records else empty
     return _with_names(runs, problems[columns])
