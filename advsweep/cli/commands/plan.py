@@ -30,9 +30,10 @@ def plan(
     Takes the arguments of `advsweep sweep`. Builds and checks every run and looks it up in the
     store. Prints which runs are done, running or missing, and which are duplicates. Estimates the
     remaining time from finished runs of the same shape (backend, model, task, rollout policy, group
-    size, prompts per step), or from the times that a paper reports for its sweep file. For a
-    search, prints the search space, the trials so far and the best of them. Creates no store and
-    downloads nothing: an identity that depends on missing data begins with a question mark.
+    size, prompts per step), or from the times that a paper reports for its sweep file; without
+    either, prints the backend's first guess. For a search, prints the search space, the trials so
+    far and the best of them. Creates no store and downloads nothing: an identity that depends on
+    missing data begins with a question mark.
 
     Examples:
         advsweep plan estimator=grpo,fade seed=0,1,2

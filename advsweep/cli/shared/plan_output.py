@@ -196,6 +196,7 @@ def remaining_record(left: TimeEstimate) -> dict[str, Any]:
     return {
         "steps_left": left.steps,
         "seconds_left": left.seconds,
+        "guessed_seconds_left": left.guess,
         "gpu_hours_left": left.gpu_hours,
         "untold": left.unknown,
         "sources": left.sources,
@@ -204,24 +205,31 @@ def remaining_record(left: TimeEstimate) -> dict[str, Any]:
 
 
 def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> str:
-    """Describes the remaining work in a line.
+    """Describes the remaining work in a line, by earlier runs or else by a first guess.
 
     Args:
         fits: whether this machine can execute the plan.
     """
     if not left.steps:
-        return "no steps left"
+        is_done = left.states["done"] == len(left.runs)
+        return "Everything is done already; no steps left." if is_done else "no steps left"
     steps = f"{left.steps} steps left"
+    beside = f" with {slots} side by side"
+    beside += "" if fits else ", for which this machine has no room"
     if left.seconds is None:
-        return f"{steps}; no time estimate: no run of this shape has finished yet"
+        if left.guess is None:
+            return f"{steps}; the time is known when the first run has finished"
+        return (
+            f"{steps}, roughly {duration(left.guess)}{beside} (a first guess for an idle machine: "
+            "no run of this kind has finished in this store)"
+        )
     gpus = "" if left.gpu_hours is None else f" and {left.gpu_hours:.3g} GPU-hours"
     rest = (
         f"; no time estimate for {left.unknown} runs: none of their kind has finished yet"
         if left.unknown
         else ""
     )
-    took = f"about {duration(left.seconds)}{gpus} with {slots} side by side"
-    took += "" if fits else ", for which this machine has no room"
+    took = f"about {duration(left.seconds)}{gpus}{beside}"
     runs = f"{left.sources} earlier run{'' if left.sources == 1 else 's'}"
     sources = [f"from {runs}"] if left.sources or not left.published else []
     sources += [f"by {'; '.join(left.published)}"] if left.published else []

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from advsweep.cli.shared.output import echo_line
-from advsweep.cli.shared.plan_output import describe_remaining, duration
+from advsweep.cli.shared.plan_output import describe_remaining
 from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def print_start(plan: Plan, store: Store, jobs: int | None, *, force: bool = Fal
     slots = max(1, min(jobs or plan.executor.capacity(), len(plan.runs)))
     left = estimate(plan, store, slots, force=force)
     echo_line(describe_plan(plan), err=True)
-    echo_line(describe_time(plan, left, slots), err=True)
+    echo_line(describe_remaining(left, slots), err=True)
     if left.steps and (line := describe_tokens(plan, left)):
         echo_line(line, err=True)
 
@@ -70,34 +70,17 @@ def _several(values: Iterable[object], what: str) -> str:
     return ", ".join(found)
 
 
-def describe_time(plan: Plan, left: TimeEstimate, slots: int) -> str:
-    """Describes the time that is left, by earlier runs or else by the backend's first guess."""
-    if not left.steps:
-        return "Everything is done already; no steps left."
-    if left.seconds is not None:
-        return describe_remaining(left, slots)
-    total = 0.0
-    for planned, state in zip(plan.runs, left.runs, strict=True):
-        guess = planned.run.backend.rough_seconds(planned.run)
-        if guess is None:
-            return f"{left.steps} steps left; the time is known when the first run has finished"
-        total += guess * state.steps_left / planned.run.steps
-    return (
-        f"{left.steps} steps left, roughly {duration(total / slots)} with {slots} side by side (a "
-        "first guess for an idle machine: no run of this kind has finished in this store)"
-    )
-
-
 def describe_tokens(plan: Plan, left: TimeEstimate) -> str | None:
     """Describes how many tokens are generated, where nobody knows how long a training takes.
 
     None if the time is known or guessed, or if a program apart from advsweep generates them.
     """
+    if left.seconds is not None or left.guess is not None:
+        return None
     trained = evaluated = 0
     for planned, state in zip(plan.runs, left.runs, strict=True):
         run = planned.run
-        known = left.seconds is not None or run.backend.rough_seconds(run) is not None
-        if known or run.backend.external or run.absent:
+        if run.backend.external or run.absent:
             return None
         tokens = run.backend.completion_tokens(run)
         trained += state.steps_left * run.prompts_per_step * run.group_size * tokens

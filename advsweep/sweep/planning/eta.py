@@ -1,7 +1,8 @@
 """Estimates the time that a plan has left.
 
 The estimate follows earlier runs of the same shape in the store. Without any, it follows the
-published time that the sweep file gives.
+published time that the sweep file gives. Apart from it stands the guess of the backends, for a
+store that tells nothing yet.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class RunEstimate:
         steps_left: training steps to do; 0 also if an earlier run of the plan is the same
             training.
         seconds_left: the time they should take; None if it is unknown.
+        guess: the backend's first guess of that time in seconds; None if it has none.
     """
 
     run_id: int | None
@@ -51,6 +53,7 @@ class RunEstimate:
     step: int
     steps_left: int
     seconds_left: float | None
+    guess: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class TimeEstimate:
         unknown: the number of runs with steps left whose time is unknown.
         sources: the number of earlier runs that it was estimated from.
         published: the sources of the published times that it was estimated from.
+        guess: the time left by the backends' first guesses, if `seconds` is unknown; None also if
+            a backend has none.
     """
 
     runs: Sequence[RunEstimate]
@@ -73,6 +78,7 @@ class TimeEstimate:
     unknown: int
     sources: int
     published: Sequence[str] = ()
+    guess: float | None = None
 
     @property
     def states(self) -> Counter[str]:
@@ -118,9 +124,16 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
                 step=0 if record is None else record.step,
                 steps_left=left,
                 seconds_left=seconds,
+                guess=guess_seconds(planned, left),
             )
         )
     return replace(combine([runs], slots, gpus, times.sources), published=list(published))
+
+
+def guess_seconds(planned: PlannedRun, steps: int) -> float | None:
+    """Return the backend's first guess of the seconds of a run's steps; None if it has none."""
+    rough = planned.run.backend.rough_seconds(planned.run)
+    return None if rough is None else rough * steps / planned.run.steps
 
 
 class StepTimes:
@@ -167,12 +180,15 @@ def combine(
     total = sum(map(sum, known))
     unknown = len(runs) - sum(map(len, known))
     is_known = unknown == 0 or total > 0
+    guesses = [[r.guess for r in batch if r.guess is not None] for batch in batches]
+    is_guessed = not is_known and sum(map(len, guesses)) == len(runs)
     return TimeEstimate(
         runs=runs,
         seconds=sum(_makespan(batch, slots) for batch in known) if is_known else None,
         gpu_hours=gpus * total / 3600 if is_known and gpus else None,
         unknown=unknown,
         sources=sources,
+        guess=sum(_makespan(batch, slots) for batch in guesses) if is_guessed else None,
     )
 
 

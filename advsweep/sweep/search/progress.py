@@ -18,6 +18,7 @@ from advsweep.sweep.planning.eta import (
     TimeEstimate,
     combine,
     estimate,
+    guess_seconds,
 )
 from advsweep.sweep.search.study import plan_search
 
@@ -104,12 +105,15 @@ def _typical_run(study: Study, own: StepTimes, other: StepTimes) -> RunEstimate:
     steps = round(sum(lengths) / len(lengths))
     times = [other.seconds(planned.config, planned.run.steps) for planned in study.corners]
     known = [seconds for seconds in times if seconds is not None]
+    guesses = [guess_seconds(planned, planned.run.steps) for planned in study.corners]
+    guessed = [seconds for seconds in guesses if seconds is not None]
     return RunEstimate(
         run_id=None,
         status=MISSING,
         step=0,
         steps_left=steps,
         seconds_left=sum(known) / len(known) if known else own.seconds_of_any(steps),
+        guess=sum(guessed) / len(guesses) if len(guessed) == len(guesses) else None,
     )
 
 

@@ -12,12 +12,17 @@ from typer.testing import CliRunner
 from advsweep.cli.app import app
 from advsweep.cli.shared.options import ListFormat
 from advsweep.cli.shared.plan_output import print_plan
+from advsweep.cli.shared.start_output import print_start
 from advsweep.errors import StoreError
+from advsweep.store import open_store
 from advsweep.sweep.planning.plan import make_plan
 
 FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
 # Three runs that the finished sweep has, and three more, duplicates through an alias.
 MORE = ["estimator=grpo,dr_grpo,mean_grpo", "seed=0,1,2", *FAKE]
+BANDIT = ["backend=bandit", "model=table", "task=bandit", "optimizer=sgd"]
+
+DONE = "Everything is done already; no steps left."
 
 
 @pytest.fixture
@@ -137,7 +142,7 @@ def test_force_counts_what_is_done_as_work(invoke):
     done = invoke("plan", *FAKE, "seed=0,1", "--force").stdout.splitlines()
     assert done[-2].endswith(": 2 runs, 2 done")
     assert done[-1].startswith("24 steps left, about ")
-    assert invoke("plan", *FAKE, "seed=0,1").stdout.splitlines()[-1] == "no steps left"
+    assert invoke("plan", *FAKE, "seed=0,1").stdout.splitlines()[-1] == DONE
 
 
 def test_without_a_store_nothing_is_made(invoke, tmp_path, monkeypatch):
@@ -149,12 +154,35 @@ def test_without_a_store_nothing_is_made(invoke, tmp_path, monkeypatch):
         # A header, the first 50, an empty line and two about all of them.
         assert len(lines) == 54
         assert done.stderr == "10 more not shown; --all shows them.\n"
-        assert (
-            lines[-1] == "720 steps left; no time estimate: no run of this shape has finished yet"
-        )
+        assert lines[-1] == "720 steps left; the time is known when the first run has finished"
     everything = invoke("plan", "seed=range(60)", "--all", *FAKE)
     assert (len(everything.stdout.splitlines()), everything.stderr) == (64, "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_first_guess_of_the_backend_is_marked_as_such(invoke):
+    """No run on the bandit has finished in this store; a step takes about a millisecond."""
+    more = [*BANDIT, "steps=20000", "seed=0,1", "-j1"]
+    found = json.loads(invoke("plan", *more, "--format", "json").stdout)
+    assert (found["seconds_left"], found["gpu_hours_left"], found["untold"]) == (None, None, 2)
+    assert found["guessed_seconds_left"] == pytest.approx(2 * 20)
+    assert [run["seconds_left"] for run in found["runs"]] == [None, None]
+    text = invoke("plan", *more).stdout
+    assert "\n40000 steps left, roughly 40 s with 1 side by side (a first guess " in text
+    known = json.loads(invoke("plan", *FAKE, "seed=3", "--format", "json").stdout)
+    assert known["seconds_left"] > 0
+    assert known["guessed_seconds_left"] is None
+
+
+def test_sweep_begins_with_the_words_of_the_plan(capsys, tmp_path):
+    plan = make_plan([*BANDIT, "estimator=grpo,fade", "steps=2000"])
+    print_plan(plan, str(tmp_path / "missing.db"), 2, ListFormat.TABLE)
+    planned = capsys.readouterr().out.splitlines()
+    with open_store(str(tmp_path / "new.db")) as store:
+        print_start(plan, store, 2)
+    line = capsys.readouterr().err.splitlines()[1]
+    assert line.startswith("4000 steps left, roughly 2 s with 2 side by side (a first guess ")
+    assert line in planned
 
 
 def test_a_store_that_is_none_is_refused(invoke, tmp_path):
@@ -192,8 +220,8 @@ def test_time_estimate_names_its_source(invoke, tmp_path):
     )
     overrides = ["+experiment=theirs", "resources.gpus=2", "prompts_per_step=3", *FAKE[1:]]
     done = invoke("plan", *overrides, "-j1", "--config-dir", str(tmp_path))
-    said = "12 steps left; no time estimate: no run of this shape has finished yet"
-    assert done.stdout.splitlines()[-1] == said
+    assert done.stdout.splitlines()[-1].startswith("12 steps left, roughly ")
+    assert "Table 7" not in done.stdout  # another number of prompts per step
     done = invoke("plan", *overrides[:2], *FAKE[1:], "-j1", "--config-dir", str(tmp_path))
     said = "12 steps left, about 3.0 h and 6 GPU-hours with 1 side by side (by Table 7)"
     assert without_room(done.stdout.splitlines()[-1]) == said

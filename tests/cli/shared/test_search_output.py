@@ -36,7 +36,7 @@ def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
         "group_size             choice   4, 8",
         "",
         "sweep s: search=optuna for pass@1 (higher), 2 trials of 2 runs each: 2 to come",
-        "24 steps left; no time estimate: no run of this shape has finished yet",
+        "24 steps left; the time is known when the first run has finished",
     ]
     assert advsweep(*SEARCH, "--dry-run").stdout == planned.stdout
     planned = advsweep(*SEARCH, "--format=json")
@@ -63,7 +63,7 @@ def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
     assert shown[5].split()[:2] == ["0", "done"]
     assert shown[-4].endswith("2 trials of 2 runs each: 2 done")
     assert shown[-3] == "best of 2 trials, means over seeds:"
-    assert shown[-1] == "no steps left"
+    assert shown[-1] == "Everything is done already; no steps left."
     refused = advsweep(*SEARCH, "--force")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "--force: a search always resumes" in refused.stderr

@@ -11,9 +11,9 @@ import pytest
 
 from advsweep.cli.shared.execution import print_outcome
 from advsweep.cli.shared.overrides import check_overrides
+from advsweep.cli.shared.plan_output import describe_remaining
 from advsweep.cli.shared.start_output import (
     describe_plan,
-    describe_time,
     describe_tokens,
     print_start,
 )
@@ -51,7 +51,7 @@ def test_many_estimators_are_counted():
 def test_first_guess_grows_with_the_work_and_shrinks_with_slots(tmp_path):
     def guess(*overrides: str, slots: int = 1) -> str:
         plan = make_plan(list(overrides))
-        return describe_time(plan, estimate(plan, None, slots), slots)
+        return describe_remaining(estimate(plan, None, slots), slots)
 
     # 200 steps x 64 prompts x 8 rollouts x 0.25 ms = 25.6 s.
     assert "200 steps left, roughly 26 s with 1 side by side (a first guess" in guess("seed=0")
@@ -71,6 +71,7 @@ def test_tokens_are_counted_where_no_time_is_known(tmp_path):
         "smaller evaluation.n makes them shorter"
     )
     assert describe_tokens(plan, replace(left, seconds=3.0)) is None
+    assert describe_tokens(plan, replace(left, guess=3.0)) is None
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,16 @@ def test_without_a_store_all_is_to_come(search: Study) -> None:
     assert (progress.results, progress.best, progress.to_come) == ((), [], 4)
     # Eight runs of 150 steps on average.
     assert (progress.left.steps, progress.left.seconds, progress.left.unknown) == (1200, None, 8)
+    assert progress.left.guess is None  # the fake backend has none
+
+
+def test_first_guess_covers_the_trials_to_come() -> None:
+    overrides = ("search=optuna", "search.trials=4", "steps=choice(100,200)", "seed=0,1")
+    bandit = ("backend=bandit", "model=table", "task=bandit", "optimizer=sgd")
+    found = plan_search([*bandit, *overrides], name="s")
+    assert found is not None
+    # Eight runs of 150 steps on average, two side by side; a step takes about a millisecond.
+    assert read_progress(found, None, 2).left.guess == pytest.approx(8 * 150 * 1e-3 / 2)
 
 
 def test_trials_are_counted_by_their_state(
