@@ -140,6 +140,15 @@ def is_disk_full(error: BaseException) -> bool:
     return False
 
 
+def counted(number: int | str, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: 1 run, 2 runs; a text, such as 1,024, stays as it is.
+
+    >>> counted(1, "process", "processes"), counted(0, "run")
+    ('1 process', '0 runs')
+    """
+    return f"{number} {noun if str(number) == '1' else plural or noun + 's'}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the nearest known names, those it is a part of, or all.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from advsweep import errors
-from advsweep.errors import StoreError, is_disk_full, nearest
+from advsweep.errors import StoreError, counted, is_disk_full, nearest
 
 
 def test_every_error_is_in_one_tree() -> None:
@@ -43,3 +43,13 @@ def test_nearest_names() -> None:
 
 def test_a_name_that_is_known_twice_is_offered_once() -> None:
     assert nearest("pas@1", ["pass@1", "pass@1"]) == "did you mean 'pass@1'?"
+
+
+def test_nouns_follow_their_number() -> None:
+    assert [counted(n, "run") for n in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+    assert [counted(n, "process", "processes") for n in (1, 2)] == ["1 process", "2 processes"]
+    assert [counted(text, "step") for text in ("1", "1, 2", "1,024")] == [
+        "1 step",
+        "1, 2 steps",
+        "1,024 steps",
+    ]

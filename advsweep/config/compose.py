@@ -22,7 +22,7 @@ from advsweep.config.groups import (
     is_unresolved,
 )
 from advsweep.config.space import Assignment, Delete, Point
-from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.errors import ConfigError, UnknownNameError, counted, nearest
 
 LISTED_MESSAGES = 5
 
@@ -330,7 +330,7 @@ class MessageCounts:
         """
         lines = []
         for message, count in list(self._counts.items())[:LISTED_MESSAGES]:
-            some = f" ({count} run{'s' if count > 1 else ''})" if count < self._runs else ""
+            some = f" ({counted(count, 'run')})" if count < self._runs else ""
             lines.append(f"{message}{some}")
         if (more := len(self._counts) - LISTED_MESSAGES) > 0:
             lines.append(f"... and {more} {kind} more")

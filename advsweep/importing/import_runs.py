@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from advsweep import __version__
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, counted
 from advsweep.importing.base import ImportedRun, Importer, ImportOptions
 from advsweep.importing.settings import UNKNOWN, NamePattern, merged, seed_of, stored_config
 from advsweep.importing.write import ImportAction, Written, gather, write_run
@@ -180,13 +180,13 @@ class _RunWriter:
         remarks = list(self._shorter)
         if number := self._without["estimator"]:
             remarks.append(
-                f"the estimator of {number} runs is not known: name it with --set estimator=NAME "
-                "or --name-pattern"
+                f"the estimator of {counted(number, 'run')} is not known: name it with --set "
+                "estimator=NAME or --name-pattern"
             )
         if number := self._without["seed"]:
             remarks.append(
-                f"the seed of {number} runs is not known: runs of equal settings were numbered, so "
-                "that seeds of two rows are no pairs"
+                f"the seed of {counted(number, 'run')} is not known: runs of equal settings were "
+                "numbered, so that seeds of two rows are no pairs"
             )
         return remarks
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from advsweep.errors import ConfigError, NotFoundError, nearest
+from advsweep.errors import ConfigError, NotFoundError, counted, nearest
 from advsweep.importing.base import ImportedRun, Importer, ImportOptions, ProblemResult
 from advsweep.local_files import open_regular
 from advsweep.logs.base import LAST_STEP
@@ -342,7 +342,8 @@ def _from_pass_at_k(k: int, values: Mapping[str, _Value]) -> tuple[dict[str, _Co
         counts[problem] = _Count(responses, correct)
     how = f"n and c from pass@{k}"
     if unclear:
-        how += f" ({unclear:,} problems with pass@{k} = 1 count as solved by all their samples)"
+        which = f"{counted(f'{unclear:,}', 'problem')} with pass@{k} = 1"
+        how += f" (taken as solved by all samples: {which})"
     return counts, how
 
 

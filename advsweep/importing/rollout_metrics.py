@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from advsweep.errors import AdvsweepError, ConfigError
+from advsweep.errors import AdvsweepError, ConfigError, counted
 from advsweep.logs.base import LoggedStep
 from advsweep.logs.rollouts import RolloutStep, filled
 from advsweep.printable import printable_line
@@ -258,9 +258,8 @@ class RolloutMetrics:
             notes.append(f"advantages were computed from the rewards by {named}")
         if self._bare:
             why = f"{named}: {self._why}" if self._why else "the estimator is unknown"
-            notes.append(
-                f"{self._bare:,} steps have no masses and other metrics of advantages ({why})"
-            )
+            steps = counted(f"{self._bare:,}", "step")
+            notes.append(f"no masses and other metrics of advantages in {steps} ({why})")
         low, high = self._extremes
         if low < high < self._success_at:
             notes.append(

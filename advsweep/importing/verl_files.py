@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, counted
 from advsweep.local_files import open_regular
 from advsweep.printable import printable_line
 
@@ -87,7 +87,7 @@ def find_runs(source: Path) -> tuple[list[VerlFiles], list[str]]:
     remarks = []
     if lost:
         remarks.append(
-            f"{len(lost):,} folders belong to no single run and were left out, such as "
+            f"left out {counted(f'{len(lost):,}', 'folder')} of no single run, such as "
             f"{printable_line(_relative(lost[0], root))}"
         )
     return runs, remarks

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 import pandas as pd
 
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, counted
 from advsweep.printable import printable
 from advsweep.report.data.cutoffs import parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
@@ -137,7 +137,8 @@ class ReportTable:
         return self.render()
 
     def __repr__(self) -> str:
-        return f"<report of {self.report.provenance.runs} runs, {len(self.report.rows)} rows>"
+        rows = counted(len(self.report.rows), "row")
+        return f"<report of {counted(self.report.provenance.runs, 'run')}, {rows}>"
 
     def _repr_html_(self) -> str:
         document = lay_out(self.report).map_texts(lambda text: html.escape(printable(text)))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from advsweep.errors import FitError
+from advsweep.errors import FitError, counted
 from advsweep.statistics.samples import ROUNDING, as_pairs, check_share
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def rank_correlation(
     of_x, of_y = _ranks(all_x[whole]), _ranks(all_y[whole])
     n = of_x.size
     if n < 3:
-        raise FitError(f"{n} points: a rank correlation needs at least 3")
+        raise FitError(f"{counted(n, 'point')}: a rank correlation needs at least 3")
     if not of_x.any() or not of_y.any():
         axis = "y" if of_x.any() else "x"
         raise FitError(f"all {n} points have the same {axis}, so that ranks tell nothing")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from advsweep.errors import AdvsweepError, FitError
+from advsweep.errors import AdvsweepError, FitError, counted
 from advsweep.statistics.intervals import Estimate
 from advsweep.statistics.samples import ROUNDING, as_sample, check_share
 
@@ -202,7 +202,9 @@ def checked_curve(
 
 def _refuse_hopeless(k: Float[np.ndarray, " points"], curve: Float[np.ndarray, " points"]) -> None:
     if k.size <= _PARAMETERS:
-        raise FitError(f"{k.size} points of pass@k: a law of {_PARAMETERS} parameters needs more")
+        raise FitError(
+            f"{counted(k.size, 'point')} of pass@k: a law of {_PARAMETERS} parameters needs more"
+        )
     for value, meaning in ((0, "nothing"), (1, "everything")):
         if (np.abs(curve - value) <= ROUNDING).all():
             raise FitError(f"pass@k is {value} at every k: {meaning} was solved")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri, stdtr, stdtrit
 
-from advsweep.errors import AdvsweepError, FitError
+from advsweep.errors import AdvsweepError, FitError, counted
 from advsweep.statistics.intervals import Estimate, Interval
 from advsweep.statistics.samples import ROUNDING, as_pairs, check_share
 
@@ -93,7 +93,7 @@ def regress(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Regression:
     xs, ys = all_x[whole], all_y[whole]
     n = xs.size
     if n < 3:
-        raise FitError(f"{n} points: a line with an interval needs at least 3")
+        raise FitError(f"{counted(n, 'point')}: a line with an interval needs at least 3")
     if np.ptp(xs) <= ROUNDING * np.abs(xs).max():
         raise FitError(f"all {n} points have the same x ({xs[0]:.4g}), so that no line is theirs")
     x_mean, y_mean = float(xs.mean()), float(ys.mean())
@@ -144,7 +144,8 @@ def regress_within(
     freedom = n - count - 1
     if freedom < 1:
         raise FitError(
-            f"{n} points of {count} groups: a slope within groups needs at least {count + 2}"
+            f"{counted(n, 'point')} of {counted(count, 'group')}: a slope within groups needs at "
+            f"least {count + 2}"
         )
     sizes = np.bincount(own)
     dx, dy = (v - (np.bincount(own, v) / sizes)[own] for v in (xs, ys))

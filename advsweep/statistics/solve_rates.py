@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaln, chdtrc, expit, gammaln, logit, psi, xlog1py, xlogy
 
-from advsweep.errors import AdvsweepError, FitError
+from advsweep.errors import AdvsweepError, FitError, counted
 from advsweep.statistics.intervals import Estimate
 from advsweep.statistics.samples import as_sample, check_share
 
@@ -252,7 +252,7 @@ def _refuse_hopeless(counts: Float[np.ndarray, " counts"], parameters: int) -> N
     prompts, different = int(counts.sum()), int((counts > 0).sum())
     if prompts < PROMPTS_FOR_A_PARAMETER * parameters:
         raise FitError(
-            f"{prompts} prompts: a fit of {parameters} parameters needs at least "
+            f"{counted(prompts, 'prompt')}: a fit of {parameters} parameters needs at least "
             f"{PROMPTS_FOR_A_PARAMETER * parameters}"
         )
     if different <= parameters:

@@ -157,10 +157,10 @@ def test_stop_kills_the_process_that_has_a_run_and_no_other(store):
     strange = subprocess.Popen(sleep, cwd="/")
     process = subprocess.Popen([*sleep, "advsweep"])
     try:
-        for each, killed in ((strange, 0), (process, 1)):
+        for each, killed in ((strange, "0 processes"), (process, "1 process")):
             store.leases.claim(3, Owner(Owner.current().host, each.pid, process_started(each.pid)))
-            assert f"Killed {killed} processes" in advsweep("stop", "3", "--kill").stderr
-            if not killed:
+            assert f"Killed {killed}" in advsweep("stop", "3", "--kill").stderr
+            if each is strange:
                 store.leases.finish(3, Status.INTERRUPTED)
         assert process.wait(timeout=60) == -signal.SIGKILL
         assert strange.poll() is None
@@ -173,7 +173,7 @@ def test_stop_kills_the_process_that_has_a_run_and_no_other(store):
 def test_retry_starts_what_is_not_done_and_says_what_came_of_it(store):
     done = advsweep("retry", "other", DEBUG, code=1)
     assert "Skipped 1 of 2 runs: done, running or pruned." in done.stderr
-    assert "1 runs: 1 failed" in done.stderr
+    assert "1 run: 1 failed" in done.stderr
     assert "run 3 failed: RuntimeError: step 3 fails" in done.stderr
     outcome = json.loads(advsweep("retry", "3", DEBUG, "--format", "json", code=1).stdout)
     assert [failure["id"] for failure in outcome["failed"]] == [3]
@@ -187,8 +187,8 @@ def test_retry_leaves_pruned_runs_alone_but_for_another_rule(store):
     ids = [run.id for run in store.runs.select(sweep="ruled")]
     assert {run.status for run in store.runs.select(ids=ids)} == {Status.PRUNED}
     assert "No runs to restart" in advsweep("retry", "ruled", DEBUG).stderr
-    assert "1 runs: 1 pruned" in advsweep("retry", str(ids[0]), DEBUG, *rule).stderr
-    assert "1 runs: 1 done" in advsweep("retry", str(ids[0]), DEBUG, "stopping=none").stderr
+    assert "1 run: 1 pruned" in advsweep("retry", str(ids[0]), DEBUG, *rule).stderr
+    assert "1 run: 1 done" in advsweep("retry", str(ids[0]), DEBUG, "stopping=none").stderr
     # The rule of the other one is still the sweep's.
     left, done = store.runs.select(ids=[ids[1], ids[0]])
     assert (left.status, left.stopping) == (Status.PRUNED, sweep.stopping.rule())
@@ -273,7 +273,7 @@ def test_logs_of_a_special_file_are_refused(store):
 def test_retry_with_trust_says_what_the_store_chooses(store):
     done = advsweep("retry", "3", "--trust-store", code=1)
     assert 'the store chooses executor: {"name": "debug"' in done.stderr
-    assert "1 runs: 1 failed" in done.stderr
+    assert "1 run: 1 failed" in done.stderr
 
 
 def test_eval_resolves_no_text_of_a_store(store, monkeypatch):
@@ -289,7 +289,7 @@ def test_eval_resolves_no_text_of_a_store(store, monkeypatch):
 
 
 def test_rm_asks_and_refuses_what_is_done_or_running(store):
-    with pytest.raises(ConfigError, match="completed runs, such as run 1; pass --force"):
+    with pytest.raises(ConfigError, match="1 completed run, such as run 1; pass --force"):
         advsweep("rm", "pair", "--yes")
     with pytest.raises(ConfigError, match="expected a terminal"):
         advsweep("rm", "3")
@@ -303,7 +303,7 @@ def test_rm_takes_the_folder_but_not_what_other_sweeps_share(store):
     own, shared = store.runs.select(sweep="pair", newest_first=False)
     assert own.directory.is_dir()
     done = advsweep("rm", "pair", "--yes", "--force")
-    assert "Deleted 1 runs; kept 1 that other sweeps share" in done.stderr
+    assert "Deleted 1 run; kept 1 that other sweeps share" in done.stderr
     assert not own.directory.exists()
     assert shared.directory.is_dir()
     assert [run.sweeps for run in store.runs.select()] == [("other",), ("other",)]

@@ -109,8 +109,8 @@ def test_several_responses(tmp_path: Path) -> None:
     }
     assert run.left_out == {"tasks without a metric that says what is correct": 1}
     assert run.notes[0] == (
-        "code: pass@2 of filter none, n and c from pass@2 (1 problems with pass@2 = 1 count as "
-        "solved by all their samples)"
+        "code: pass@2 of filter none, n and c from pass@2 (taken as solved by all samples: "
+        "1 problem with pass@2 = 1)"
     )
 
 

@@ -95,8 +95,8 @@ def test_an_estimator_with_memory_needs_every_step() -> None:
     assert [step.values.get("mass/success") for step in found.steps] == [*expected, None]
     assert found.steps[2].values["collapse/acr"] == 0.5
     assert found.notes[1] == (
-        "1 steps have no masses and other metrics of advantages (estimator 'ha_dw': it has "
-        "memory, and the rollouts of step 3 are missing)"
+        "no masses and other metrics of advantages in 1 step (estimator 'ha_dw': it has memory, "
+        "and the rollouts of step 3 are missing)"
     )
 
 

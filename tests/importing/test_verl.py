@@ -182,7 +182,7 @@ def test_files_belong_to_the_run_whose_folder_they_share(tmp_path: Path) -> None
     assert own["collapse/acr"] == other["collapse/acr"] == 0.5
     assert "mass/success" in own
     assert "mass/success" not in other
-    assert first.notes[-1].startswith("1 folders belong to no single run")
+    assert first.notes[-1].startswith("left out 1 folder of no single run")
     assert first.notes[-1].endswith("such as other")
 
 

@@ -382,7 +382,7 @@ def test_difficulty_has_the_spread_of_problems_and_fitted_betas(lab):
     found = records_of(lab, "difficulty")
     # Both seeds together; the first problem lacks samples.
     counts = np.bincount(sum(np.minimum(solved, 15) for solved in seeds)[1:], minlength=33)
-    assert "In grpo 1 problems are left out" in notes_of(lab, "difficulty")
+    assert "Left out in grpo: 1 problem with samples" in notes_of(lab, "difficulty")
     one = [r for r in found if r["betas"] == 1]
     assert [(r["from"], r["to"]) for r in one][:3] == [(0, 3), (4, 6), (7, 9)]
     assert (one[-1]["to"], len(one), one[0]["problems"], one[0]["samples"]) == (32, 10, 199, 32)
@@ -686,7 +686,7 @@ def test_runs_that_were_not_evaluated_alike_are_refused(lab):
     lab.samples = 8
     lab.run("grpo", 1, points=[("reward/mean", 1, 0.5)])
     for figure in ("passk", "acr", "diversity", "levels"):
-        with pytest.raises(ReportError, match=r"evaluation.n: 4 \(1 runs\) and 8 \(1 runs\)"):
+        with pytest.raises(ReportError, match=r"evaluation.n: 4 \(1 run\) and 8 \(1 run\)"):
             records_of(lab, figure)
     assert len(records_of(lab, "curves")) == 1
 

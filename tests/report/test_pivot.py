@@ -173,7 +173,7 @@ def test_refuses_a_column_of_a_task_with_different_evaluations(tasks):
     run = tasks.run("fade", 0, solved=(2, 0), task={"name": "countdown"})
     tasks.evaluate(run, "c", 20, (4, 4), task="math", n=16, k=[1])
     assert "pass@1[math]" not in [c.name for c in build_report(tasks.store, "demo").columns]
-    with pytest.raises(ReportError, match=r"evaluation\.n: 16 \(1 runs\) and 8 \(2 runs\)"):
+    with pytest.raises(ReportError, match=r"evaluation\.n: 16 \(1 run\) and 8 \(2 runs\)"):
         build_report(tasks.store, "demo", columns=["pass@1[math]"])
     mixed = build_report(tasks.store, "demo", columns=["pass@1[math]"], mixed_protocols=True)
     assert [row.cells["pass@1[math]"].mean for row in mixed.rows[1:]] == pytest.approx([0.5, 0.25])
@@ -184,7 +184,7 @@ def test_refuses_runs_of_several_tasks_unless_mixed(lab):
     first = lab.run("grpo", 0, solved=None, task={"name": "math"})
     lab.evaluate(first, "a", 20, (4, 0), task="math")
     lab.run("fade", 0, solved=(4, 4), task={"name": "countdown"})
-    with pytest.raises(ReportError, match=r"task: countdown \(1 runs\) and math \(1 runs\)"):
+    with pytest.raises(ReportError, match=r"task: countdown \(1 run\) and math \(1 run\)"):
         build_report(lab.store, "demo")
     mixed = build_report(lab.store, "demo", columns=["pass@1"], mixed_protocols=True)
     assert [row.cells["pass@1"].mean for row in mixed.rows[1:]] == pytest.approx([0.5, 1.0])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from advsweep.backends.command.process import Output
 from advsweep.backends.command.template import OutOfMemory
-from advsweep.errors import NoMemoryError, ProcessKilledError, TrainingError
+from advsweep.errors import NoMemoryError, ProcessKilledError, TrainingError, counted
 from advsweep.kernel import memory_kills
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ class OutputLog:
         if not left_out:
             return
         last = list(itertools.islice(reversed(output.tail), min(LAST_LINES, left_out)))
-        self._reporter.log(f"{left_out:,} lines of output are left out; the last {len(last)}:")
+        self._reporter.log(
+            f"left out {counted(f'{left_out:,}', 'line')} of output; the last {len(last)}:"
+        )
         for line in reversed(last):
             self._reporter.log(f"| {line}")
 

@@ -29,7 +29,7 @@ from advsweep.backends.command.output_log import (
 )
 from advsweep.backends.command.process import Ended, Output, RunningCommand
 from advsweep.backends.command.template import Template
-from advsweep.errors import TrainingError
+from advsweep.errors import TrainingError, counted
 from advsweep.kernel import memory_kills
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ class CommandTraining:
             ended = self._follow(command, output)
             output.finish(command.output)
         if ended.left:
-            self._reporter.log(f"ended {ended.left} processes that the command had left behind")
+            left = counted(ended.left, "process", "processes")
+            self._reporter.log(f"ended {left} that the command had left behind")
         if left_out := self._feed.left_out():
             self._reporter.log(left_out)
         if not self._stopping:
@@ -301,11 +302,11 @@ class CommandTraining:
         if ended.code != 0 or not problems:
             raise TrainingError(
                 f"the evaluation of step {found.step} ended with exit code {ended.code} and "
-                f"counts of {len(problems)} problems; expected 0, and lines such as "
+                f"counts of {counted(len(problems), 'problem')}; expected 0, and lines such as "
                 f'{{"problem": "a", "n": 8, "correct": 3}}{last_words(command.output)}'
             )
         if left_out:
-            self._reporter.log(f"{left_out} lines of the evaluation without counts")
+            self._reporter.log(f"{counted(left_out, 'line')} of the evaluation without counts")
         self._reporter.counted(found.step, task, problems)
 
     def _check_end(self, ended: Ended, output: Output, kills: int) -> None:
@@ -323,8 +324,8 @@ class CommandTraining:
             raise failure(ended.code, output, memory, kills=kills, where=where)
         if self._step == self._start:
             behind = (
-                f"; {ended.left} of its processes were in the background, and were ended: a "
-                f"command must stay in the foreground"
+                f"; ended {ended.left} of its processes, which were in the background: a command "
+                "must stay in the foreground"
                 if ended.left
                 else ""
             )

@@ -10,7 +10,7 @@ from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_importer
 from advsweep.cli.shared.options import RecordFormat
 from advsweep.cli.shared.output import echo_line, print_json, progress_bar
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from advsweep.importing.import_runs import ImportSummary
@@ -174,8 +174,9 @@ def _print(summary: ImportSummary, *, dry_run: bool) -> None:
     evaluations = sum(written.evaluations for _, written in summary.runs)
     names = summary.names
     metrics = len({*names.kept, *names.renamed.values()})
-    took = f"{len(summary.runs)} runs ({counts or 'none'}), {steps:,} steps ({new:,} new)"
-    took += f", {metrics} metrics" + (f", {evaluations} evaluations" if evaluations else "")
+    took = f"{counted(len(summary.runs), 'run')} ({counts or 'none'}), "
+    took += f"{counted(f'{steps:,}', 'step')} ({new:,} new), {counted(metrics, 'metric')}"
+    took += f", {counted(evaluations, 'evaluation')}" if evaluations else ""
     lines = [("would take" if dry_run else "took", took)]
     lines.append(("renamed", _some([f"{a} -> {b}" for a, b in sorted(names.renamed.items())])))
     lines.append(("kept", _some(sorted(names.kept))))

@@ -9,6 +9,7 @@ import typer
 from advsweep.cli.shared import options
 from advsweep.cli.shared.options import ListFormat
 from advsweep.cli.shared.output import echo, echo_line
+from advsweep.errors import counted
 
 if TYPE_CHECKING:
     from advsweep.store import EvaluationRecord, RunRecord
@@ -69,7 +70,7 @@ def ls(
     print_listing(rows, output)
     left = opened.runs.count(sweep=sweep, status=parse_status(status)) - len(runs)
     if left:
-        echo_line(f"{left} older runs not shown; --all shows them.", err=True)
+        echo_line(f"{counted(left, 'older run')} not shown; --all shows them.", err=True)
     if not runs:
         echo("No runs found.", err=True)
 

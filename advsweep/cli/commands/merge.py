@@ -10,7 +10,7 @@ import typer
 from advsweep.cli.shared import options
 from advsweep.cli.shared.options import RecordFormat
 from advsweep.cli.shared.output import echo_line, progress_bar, warn
-from advsweep.errors import StoreError
+from advsweep.errors import StoreError, counted
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -116,5 +116,6 @@ def _print(merged: MergeResult, what: str, *, dry_run: bool) -> None:
         warn(f"run {run_id} of the other store is done in both and differs: {difference}")
     if merged.without_folder:
         warn(
-            f"{len(merged.without_folder)} runs copied without their folder of checkpoints and logs"
+            f"{counted(len(merged.without_folder), 'run')} copied without a folder of checkpoints "
+            "and logs"
         )

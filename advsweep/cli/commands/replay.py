@@ -13,7 +13,7 @@ from advsweep.cli.commands.estimators.describe import TableFormat
 from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_run
 from advsweep.cli.shared.output import echo, echo_line, warn
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from advsweep.diagnostics.replay import Replay, Replayed
@@ -300,8 +300,9 @@ def _heading(result: Replay) -> str:
     count = len(result.steps)
     solved = "" if result.rates is None else f", solve rate {solve_rate:.3g}"
     return (
-        f"{count:,} step{'s' * (count != 1)}, {groups:,} groups, {rollouts:,} rollouts; mean "
-        f"reward {reward:.3g}{solved}; {100 * collapse:.1f} % of the groups have equal rewards"
+        f"{counted(f'{count:,}', 'step')}, {counted(f'{groups:,}', 'group')}, "
+        f"{counted(f'{rollouts:,}', 'rollout')}; mean reward "
+        f"{reward:.3g}{solved}; {100 * collapse:.1f} % of the groups have equal rewards"
     )
 
 

@@ -12,7 +12,7 @@ from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_target
 from advsweep.cli.shared.options import RecordFormat
 from advsweep.cli.shared.output import echo, echo_line, warn
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from advsweep.cli.shared.runs import Targets
@@ -151,6 +151,6 @@ def _print(outcome: SweepResult) -> None:
         (outcome.queued, "queued or running"),
     )
     parts = ", ".join(f"{count} {what}" for count, what in counts if count)
-    echo_line(f"{len(outcome.run_ids)} runs: {parts}", err=True)
+    echo_line(f"{counted(len(outcome.run_ids), 'run')}: {parts}", err=True)
     for run_id, error in outcome.failed.items():
         echo_line(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)

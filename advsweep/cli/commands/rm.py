@@ -11,7 +11,7 @@ import typer
 
 from advsweep.cli.shared import options
 from advsweep.cli.shared.output import echo, warn
-from advsweep.errors import ConfigError, NotFoundError, StoreError
+from advsweep.errors import ConfigError, NotFoundError, StoreError, counted
 
 if TYPE_CHECKING:
     from advsweep.cli.shared.runs import Targets
@@ -60,7 +60,7 @@ def rm(
             remove_folder(opened, run)
     kept = len(found.runs) - len(runs)
     shared = f"; kept {kept} that other sweeps share" if kept else ""
-    echo(f"Deleted {len(runs)} runs{shared}.", err=True)
+    echo(f"Deleted {counted(len(runs), 'run')}{shared}.", err=True)
 
 
 def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
@@ -76,9 +76,9 @@ def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
             )
         found.update(named or matching)
     if not yes:
-        _confirm(f"{len(found)} evaluations of models")
+        _confirm(f"{counted(len(found), 'evaluation')} of models")
     store.evaluations.remove_of_models(sorted(found))
-    echo(f"Deleted {len(found)} evaluations of models.", err=True)
+    echo(f"Deleted {counted(len(found), 'evaluation')} of models.", err=True)
 
 
 def remove_folder(store: Store, run: RunRecord) -> None:
@@ -127,14 +127,14 @@ def _check_removable(runs: Sequence[RunRecord], *, force: bool) -> None:
     running = [run.id for run in runs if run.status is Status.RUNNING]
     if running:
         raise ConfigError(
-            f"refusing to delete {len(running)} running runs, such as run {running[0]}; stop it "
-            f"with `advsweep stop {running[0]}`"
+            f"refusing to delete {counted(len(running), 'running run')}, such as run {running[0]}; "
+            f"stop it with `advsweep stop {running[0]}`"
         )
     done = [run.id for run in runs if run.status is Status.DONE]
     if done and not force:
         raise ConfigError(
-            f"refusing to delete {len(done)} completed runs, such as run {done[0]}; pass --force "
-            "to delete them"
+            f"refusing to delete {counted(len(done), 'completed run')}, such as run {done[0]}; "
+            "pass --force to delete them"
         )
 
 
@@ -142,7 +142,7 @@ def _confirm_runs(runs: Sequence[RunRecord], sweeps: Sequence[str]) -> None:
     states = Counter(run.status.value for run in runs)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     what = f"sweep {', '.join(sweeps)} and " if sweeps else ""
-    _confirm(f"{what}{len(runs)} runs ({counts or 'none'})")
+    _confirm(f"{what}{counted(len(runs), 'run')} ({counts or 'none'})")
 
 
 def _confirm(what: str) -> None:

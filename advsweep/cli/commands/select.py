@@ -13,6 +13,7 @@ import typer
 from advsweep.cli.shared import evaluation_options, options
 from advsweep.cli.shared.options import RecordFormat
 from advsweep.cli.shared.output import echo_line
+from advsweep.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +104,7 @@ def select(
         return
     echo_line(f"{out}: " + ", ".join(f"{n} of level {level}" for level, n in counts.items()))
     if left_out:
-        echo_line(f"Skipped {left_out} problems without a scorable answer.", err=True)
+        echo_line(f"Skipped {counted(left_out, 'problem')} without a scorable answer.", err=True)
 
 
 def _rows(evaluation: EvaluationRecord) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import typer
 from advsweep.cli.shared import options
 from advsweep.cli.shared.options import RecordFormat
 from advsweep.cli.shared.output import duration, echo, echo_line, warn
+from advsweep.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,10 +95,10 @@ def _print(sweep: str | None, sweep_status: SweepStatus) -> None:
 
     states = [f"{count} {state.value}" for state, count in sweep_status.states.items() if count]
     what = f"sweep {sweep}" if sweep else "all sweeps"
-    echo_line(f"{what}: {', '.join([f'{sweep_status.runs} runs', *states])}")
+    echo_line(f"{what}: {', '.join([counted(sweep_status.runs, 'run'), *states])}")
     if collapsed := sweep_status.collapsed:
         listed = ", ".join(map(str, collapsed[:LISTED])) + (" ..." if collapsed[LISTED:] else "")
-        echo_line(f"collapsed in training: {len(collapsed)} runs ({listed})")
+        echo_line(f"collapsed in training: {counted(len(collapsed), 'run')} ({listed})")
     if sweep_status.running:
         echo()
         print_columns(

@@ -8,6 +8,7 @@ import typer
 
 from advsweep.cli.shared import options
 from advsweep.cli.shared.output import echo
+from advsweep.errors import counted
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -43,7 +44,7 @@ def stop(
             opened.leases.request_stop(run.id)
         killed = [run for run in running if kill and _kill(opened, run.id)]
     echo(
-        f"Requested a stop of {len(running)} running and {len(waiting)} waiting runs; "
+        f"Requested a stop of {len(running)} running and {counted(len(waiting), 'waiting run')}; "
         f"{len(runs) - len(running) - len(waiting)} had already ended.",
         err=True,
     )
@@ -52,7 +53,7 @@ def stop(
         rest = (
             f"; {left} are on other machines, have just ended, or are not advsweep" if left else ""
         )
-        echo(f"Killed {len(killed)} processes{rest}.", err=True)
+        echo(f"Killed {counted(len(killed), 'process', 'processes')}{rest}.", err=True)
 
 
 def _kill(store: Store, run_id: int) -> bool:

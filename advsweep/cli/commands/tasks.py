@@ -10,6 +10,7 @@ from advsweep.cli.shared import options
 from advsweep.cli.shared.help import App
 from advsweep.cli.shared.options import ListFormat, RecordFormat
 from advsweep.cli.shared.output import echo, echo_line, warn
+from advsweep.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -153,7 +154,7 @@ def _print(record: dict[str, Any]) -> None:
         counts = found["levels"].items()
         levels = ", ".join(f"{count} of level {level}" for level, count in counts)
         many = f": {levels}" if len(counts) > 1 else ""
-        echo_line(f"{split.replace('_', '-')}: {found['problems']} problems{many}")
+        echo_line(f"{split.replace('_', '-')}: {counted(found['problems'], 'problem')}{many}")
     for name, floor in record["floors"].items():
         means = ", ".join(f"{k} {v:.4f}" for k, v in floor.items() if k != "help")
         echo_line(f"floor {name}, {floor['help']}: {means}")

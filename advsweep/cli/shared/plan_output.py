@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from advsweep.cli.shared.options import ListFormat
 from advsweep.cli.shared.output import echo, echo_line, warn
+from advsweep.errors import counted
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -133,10 +134,10 @@ def _print_table(
     detail = {s: n for s, n in left.states.items() if s not in ("done", "running", "missing")}
     known = f" ({', '.join(f'{count} {state}' for state, count in detail.items())})"
     echo()
-    echo_line(f"sweep {plan.name}: {len(rows)} runs, {tally}{known if detail else ''}")
+    echo_line(f"sweep {plan.name}: {counted(len(rows), 'run')}, {tally}{known if detail else ''}")
     echo(describe_remaining(left, slots, fits=fits))
     if together := count_stackable(plan):
-        echo_line(f"{together} runs can be trained together, several in one process")
+        echo_line(f"{counted(together, 'run')} can be trained together, several in one process")
 
 
 def _tally(left: TimeEstimate) -> dict[str, int]:
@@ -213,7 +214,7 @@ def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> 
     if not left.steps:
         is_done = left.states["done"] == len(left.runs)
         return "Everything is done already; no steps left." if is_done else "no steps left"
-    steps = f"{left.steps} steps left"
+    steps = f"{counted(left.steps, 'step')} left"
     beside = f" with {slots} side by side"
     beside += "" if fits else ", for which this machine has no room"
     if left.seconds is None:
@@ -225,12 +226,12 @@ def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> 
         )
     gpus = "" if left.gpu_hours is None else f" and {left.gpu_hours:.3g} GPU-hours"
     rest = (
-        f"; no time estimate for {left.unknown} runs: none of their kind has finished yet"
+        f"; no time estimate for {counted(left.unknown, 'run')}: none of that kind has finished yet"
         if left.unknown
         else ""
     )
     took = f"about {duration(left.seconds)}{gpus}{beside}"
-    runs = f"{left.sources} earlier run{'' if left.sources == 1 else 's'}"
+    runs = counted(left.sources, "earlier run")
     sources = [f"from {runs}"] if left.sources or not left.published else []
     sources += [f"by {'; '.join(left.published)}"] if left.published else []
     return f"{steps}, {took} ({', '.join(sources)}){rest}"

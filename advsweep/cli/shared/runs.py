@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from advsweep.cli.shared.output import echo, echo_line
-from advsweep.errors import NotFoundError
+from advsweep.errors import NotFoundError, counted
 
 if TYPE_CHECKING:
     from advsweep.store import EvaluationOutline, EvaluationRecord, RunRecord, Store
@@ -220,11 +220,11 @@ def print_evaluation(e: EvaluationOutline, head: str, ks: Sequence[int] | None =
     s = e.settings
     cut = f", top-p {s['top_p']:g}" if s.get("top_p", 1.0) < 1 else ""
     by = f", sampled by {s['sampler']}" if "sampler" in s else ""
-    how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {len(e.n)} problems{by}"
+    how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {counted(len(e.n), 'problem')}{by}"
     echo_line(f"{head}{e.task}, {how}")
     _print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
     if unjudged := e.n.count(0):
-        echo(f"  {unjudged} problems have no pass@k: none of their samples could be scored")
+        echo(f"  no pass@k of {counted(unjudged, 'problem')}: no sample could be scored")
     counts: dict[int, list[int]] = {}
     for level, c, n in zip(e.levels, e.c, e.n, strict=True):
         counts[level] = [a + b for a, b in zip(counts.get(level, (0, 0)), (c, n), strict=True)]

@@ -26,6 +26,7 @@ from advsweep.cli.shared.plan_output import (
     remaining_record,
 )
 from advsweep.cli.shared.start_output import describe_plan
+from advsweep.errors import counted
 from advsweep.sweep.search.dimensions import format_params
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def search(
     from advsweep.sweep.search.execution import execute_search
 
     echo_line(
-        f"sweep {study.name}: {study.search.trials} trials of {len(study.seeds)} runs each, "
-        f"search={study.search.name} over {', '.join(study.dimensions)}",
+        f"sweep {study.name}: {_describe_size(study)}, search={study.search.name} over "
+        f"{', '.join(study.dimensions)}",
         err=True,
     )
     echo_line(describe_plan(replace(study.example, name=None)), err=True)
@@ -80,6 +81,11 @@ def search(
             execution.print_outcome(study.example, outcome, url)
             _print_best(study, best, results)
     raise typer.Exit(outcome.exit_code)
+
+
+def _describe_size(study: Study) -> str:
+    trials, runs = counted(study.search.trials, "trial"), counted(len(study.seeds), "run")
+    return f"{trials} of {runs} each"
 
 
 def print_search(
@@ -159,8 +165,8 @@ def _print_state(study: Study, progress: SearchProgress) -> None:
     counts = [f"{count} {state}" for state, count in progress.states.items()]
     counts += [f"{progress.to_come} to come"] if progress.to_come else []
     echo(
-        f"\nsweep {study.name}: search={study.search.name} for {aims}, {study.search.trials} "
-        f"trials of {len(study.seeds)} runs each: {', '.join(counts)}"
+        f"\nsweep {study.name}: search={study.search.name} for {aims}, "
+        f"{_describe_size(study)}: {', '.join(counts)}"
     )
     _print_best(study, progress.best, progress.results, err=False)
 
@@ -183,7 +189,7 @@ def _print_best(
             echo_line(f"no trial has {' and '.join(study.search.metrics)}", err=err)
         return
     what = "best" if len(study.search.metrics) == 1 else "Pareto front"
-    echo_line(f"{what} of {len(results)} trials, means over seeds:", err=err)
+    echo_line(f"{what} of {counted(len(results), 'trial')}, means over seeds:", err=err)
     for result in best:
         record = _record(study, result)
         scores = ", ".join(f"{name} {show_number(v)}" for name, v in record["values"].items())

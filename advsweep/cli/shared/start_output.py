@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from advsweep.cli.shared.output import echo_line
 from advsweep.cli.shared.plan_output import describe_remaining
+from advsweep.errors import counted
 from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:
@@ -43,15 +44,14 @@ def describe_plan(plan: Plan) -> str:
         f"{_several((_title(run.task) for run in runs), 'tasks')} with model "
         f"{_several((_title(run.model) for run in runs), 'models')} "
         f"(backend {_several((run.backend.name for run in runs), 'backends')})",
-        f"{_several((run.steps for run in runs), 'numbers')} steps of "
-        f"{_several((run.prompts_per_step for run in runs), 'numbers')} prompts x "
-        f"{_several((run.group_size for run in runs), 'numbers')} rollouts"
+        f"{counted(_several((run.steps for run in runs), 'numbers'), 'step')} of "
+        f"{counted(_several((run.prompts_per_step for run in runs), 'numbers'), 'prompt')} x "
+        f"{counted(_several((run.group_size for run in runs), 'numbers'), 'rollout')}"
         + (f" of at most {tokens:,} tokens" if tokens > 1 else ""),
     ]
     if plan.name is None:
         return f"Training {parts[0]}: {parts[1]}"
-    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    return f"sweep {plan.name}: {count} of {parts[0]}: {parts[1]}"
+    return f"sweep {plan.name}: {counted(len(runs), 'run')} of {parts[0]}: {parts[1]}"
 
 
 def _title(component: object) -> str:

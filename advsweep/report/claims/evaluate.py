@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from advsweep.errors import FitError, NotFoundError, ReportError, StoreError
+from advsweep.errors import FitError, NotFoundError, ReportError, StoreError, counted
 from advsweep.report.claims.claim_reports import ClaimReports, columns_of, untreated
 from advsweep.report.claims.expressions import ClaimVerdict, find_row
 from advsweep.report.claims.findings import LEVEL, Finding
@@ -226,6 +226,6 @@ def _survivors(column: str, rows: Sequence[Row]) -> str:
         values = [value for value in row.cells[column].values if not math.isnan(value)]
         reached = sum(value > 0 for value in values)
         shown.append(f"{reached} of {row.n} runs of {name_group(row.group)}")
-    more = [f"{len(shown) - _NAMED} more rows"] if len(shown) > _NAMED else []
+    more = [counted(len(shown) - _NAMED, "more row")] if len(shown) > _NAMED else []
     where = column.partition("@")[2] or "it"
     return f"; {', '.join([*shown[:_NAMED], *more])} reach {where}" if shown else ""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from advsweep.errors import counted
 from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.claims.evaluate import ClaimResult, ClaimResults
 from advsweep.report.claims.expressions import ClaimVerdict
@@ -74,7 +75,7 @@ def _more(result: ClaimResult) -> str:
 
 def _summary(results: ClaimResults) -> str:
     counts = ", ".join(f"{results.count(verdict)} {_COUNTED[verdict]}" for verdict in ClaimVerdict)
-    text = f"{len(results.results)} claims: {counts}"
+    text = f"{counted(len(results.results), 'claim')}: {counts}"
     if made := [result.claim.id for result in results.results if result.by_construction]:
         text += f"; by construction: {', '.join(made)}"
     return text

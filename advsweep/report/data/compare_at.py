@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from advsweep.errors import counted
 from advsweep.report.data.columns import Column
 from advsweep.report.data.cutoffs import Cutoff, CutoffSteps, at_cost, at_value, steps_at
 from advsweep.report.data.evaluations import EvaluationsByTask
@@ -69,7 +70,9 @@ def describe_missing(
             rows.append(f"{_name(group)}: {len(own)} of {len(members)} (seeds {seeds})")
     if not missing:
         return ""
-    shown = rows[:_NAMED] + ([f"{len(rows) - _NAMED} more rows"] if len(rows) > _NAMED else [])
+    shown = rows[:_NAMED] + (
+        [counted(len(rows) - _NAMED, "more row")] if len(rows) > _NAMED else []
+    )
     return (
         f"; {missing} of {total} runs do not come to it and are left out of its numbers, by row: "
         f"{'; '.join(shown)}"
@@ -95,4 +98,5 @@ def _gaps(evaluated: EvaluationsByTask) -> str:
     ]
     if not gaps:
         return ""
-    return f", evaluations on the straight line between two, {max(gaps)} steps apart at most"
+    steps = counted(max(gaps), "step")
+    return f", evaluations on the straight line between two, {steps} apart at most"

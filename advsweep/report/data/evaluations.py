@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advsweep.errors import ReportError
+from advsweep.errors import ReportError, counted
 from advsweep.report.data.last_evaluations import own_runs, read_evaluations
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
@@ -262,7 +262,7 @@ def _with_main(
         )
         return EvaluationsByTask(tasks, OWN_TASKS, differing)
     if len(counts) > 1:
-        some = " and ".join(f"{task} ({n} runs)" for task, n in sorted(counts.items()))
+        some = " and ".join(f"{task} ({counted(n, 'run')})" for task, n in sorted(counts.items()))
         raise ReportError(_refusal(f"task: {some}"))
     if counts:
         return EvaluationsByTask(tasks, next(iter(counts)), differing)
@@ -385,7 +385,7 @@ def _differing(
         )
         if len(counts) > 1:
             shown = name if name in _NO_SETTINGS else f"evaluation.{name}"
-            some = " and ".join(f"{v} ({n} runs)" for v, n in sorted(counts.items()))
+            some = " and ".join(f"{v} ({counted(n, 'run')})" for v, n in sorted(counts.items()))
             parts.append(f"{shown}: {some}")
     differences = "; ".join(parts) or "the problems themselves, or their prompts"
     return _refusal(differences)

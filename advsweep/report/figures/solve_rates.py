@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from advsweep.errors import FitError, NotFoundError, ReportError
+from advsweep.errors import FitError, NotFoundError, ReportError, counted
 from advsweep.report.figures.chart import Chart, Options, add_legend, estimate_fields, legend_height
 from advsweep.report.figures.data import EvaluatedRow, FigureData, Replicates
 from advsweep.report.figures.style import BLACK, RowStyle
@@ -128,8 +128,8 @@ class Difficulty(_PanelGrid):
                 "of each problem the samples of all seeds together; lines: beta-binomials fitted "
                 "by least squares",
                 *(
-                    f"in {panel.label} {panel.left_out} problems are left out, as some of their "
-                    "samples could not be scored"
+                    f"left out in {panel.label}: {counted(panel.left_out, 'problem')} with samples "
+                    "that could not be scored"
                     for panel in panels
                     if panel.left_out
                 ),

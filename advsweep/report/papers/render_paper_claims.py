@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from advsweep.errors import counted
 from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.claims.expressions import ClaimVerdict
 from advsweep.report.papers.paper_claims import THEORY, PaperVerdict, PartVerdict
@@ -98,7 +99,7 @@ def _summary(verdicts: Sequence[PaperVerdict]) -> str:
     counts = Counter(verdict.verdict for verdict in verdicts)
     judged = len(verdicts) - counts[ClaimVerdict.NOT_JUDGED]
     parts = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _COUNTED.items())
-    return f"{len(verdicts)} claims, {judged} judged: {parts}"
+    return f"{counted(len(verdicts), 'claim')}, {judged} judged: {parts}"
 
 
 def _papers(verdicts: Sequence[PaperVerdict]) -> list[str]:

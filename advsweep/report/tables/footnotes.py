@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from advsweep.errors import counted
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import show_key
 from advsweep.report.data.windows import END_STEPS
@@ -203,13 +204,13 @@ def provenance(report: Report) -> list[str]:
     """Describes in a few lines where the numbers come from."""
     p = report.provenance
     where = p.store if p.sweep is None else f"{p.store}, sweep {p.sweep}"
-    what = f"{p.runs} runs" if report.over == "seeds" else "models evaluated without a run"
+    what = counted(p.runs, "run") if report.over == "seeds" else "models evaluated without a run"
     lines = [f"{where}: {what}" + _dates(report)]
     for evaluation in p.evaluations:
         own = {k: v for k, v in evaluation.items() if k not in ("task", "problems")}
         how = ", ".join(f"{k}={show_key(v)}" for k, v in own.items())
         problems, task = (show_key(evaluation[key]) for key in ("problems", "task"))
-        lines.append(f"evaluated on {problems} problems of {task}: {how}")
+        lines.append(f"evaluated on {counted(problems, 'problem')} of {task}: {how}")
     made = [f"{name} {'/'.join(p.versions[name])}" for name in _SHOWN if name in p.versions]
     if p.commits:
         some = "/".join(commit[:_COMMIT] for commit in p.commits)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from advsweep.components import option
+from advsweep.errors import counted
 from advsweep.sweep.early_stopping.base import ComparativeRule, ObservedRun, Stopping
 from advsweep.sweep.registry import STOPPINGS
 
@@ -61,7 +62,7 @@ class EarlyAcr(Stopping):
         if not early:
             return None
         acr = float(np.mean(early))
-        where = f"ACR over the first {self.first} steps is {acr:.3f}"
+        where = f"ACR over the first {counted(self.first, 'step')} is {acr:.3f}"
         if acr > self.threshold:
             return f"{where}, above {self.threshold:g}"
         if forecast := self._predicted_low(acr, others):
@@ -175,7 +176,7 @@ class MedianRule(ComparativeRule):
             return None
         return (
             f"{self.where(step)} is {value:.3f}, worse than {median:.3f}, the median of "
-            f"{len(rest)} other configurations"
+            f"{counted(len(rest), 'other configuration')}"
         )
 
 

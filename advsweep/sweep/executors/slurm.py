@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import option
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, counted
 from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import (
     STORE_VARIABLE,
@@ -143,7 +143,7 @@ class SlurmExecutor(QueueExecutor):
                     ]
             except (OSError, RuntimeError) as error:
                 raise ConfigError(
-                    f"executor: expected Slurm to take {len(batch)} jobs, got: {error}"
+                    f"executor: expected Slurm to take {counted(len(batch), 'job')}, got: {error}"
                 ) from error
             names = [self._name(task.job_id) for task in submitted]
             yield {job.run_id: name for job, name in zip(batch, names, strict=True)}

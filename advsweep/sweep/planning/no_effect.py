@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from advsweep.config.settings import Match
-from advsweep.errors import BatchError, ConfigError
+from advsweep.errors import BatchError, ConfigError, counted
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -131,8 +131,9 @@ def _no_groups(run: Run) -> str:
     if len(kept):
         return ""
     return (
-        f"rollout: policy '{run.rollout.name}' keeps no group of {run.group_size} rollouts, "
-        f"whatever their rewards are{f' ({reason})' if reason else ''}; change group_size or its "
+        f"rollout: policy '{run.rollout.name}' keeps no group of "
+        f"{counted(run.group_size, 'rollout')}, whatever their rewards "
+        f"are{f' ({reason})' if reason else ''}; change group_size or its "
         f"fields, or take another policy"
     )
 

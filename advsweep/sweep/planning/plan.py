@@ -21,7 +21,7 @@ from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import Override, parse_overrides
 from advsweep.config.space import Assignment, Point, PublishedTime, points
 from advsweep.config.sweep_file import read_spaces
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, counted
 from advsweep.store.component_revisions import alike, component_name, run_list
 from advsweep.sweep.early_stopping.base import Stopping
 from advsweep.sweep.executors.base import Executor
@@ -336,9 +336,8 @@ def outdated_runs(plan: Plan, store: Store | None) -> list[str]:
 
 
 def _sentence(key: str, name: str, ids: Sequence[int]) -> str:
-    what = "1 run" if len(ids) == 1 else f"{len(ids)} runs"
     verb = "is" if len(ids) == 1 else "are"
     return (
-        f"{what} of an older revision of {key} '{name}' {verb} not reused ({run_list(ids)}): the "
-        f"results of the two differ"
+        f"{counted(len(ids), 'run')} of an older revision of {key} '{name}' {verb} not reused "
+        f"({run_list(ids)}): the results of the two differ"
     )

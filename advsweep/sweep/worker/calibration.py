@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from advsweep.backends.build import calibration_of, reference_run
 from advsweep.components import Component
 from advsweep.config.settings import Match
-from advsweep.errors import LeaseLostError, TrainingError
+from advsweep.errors import LeaseLostError, TrainingError, counted
 from advsweep.store import Failure, NewRun, Owner, Status
 from advsweep.sweep.worker.environment import describe_environment
 from advsweep.sweep.worker.log_search import LogSearch
@@ -273,7 +273,8 @@ def _unmoved(run: Run) -> str:
     reference = run.optimizer.match_reference
     assert isinstance(reference, Component)
     return (
-        f"optimizer.match: expected weights that change by a finite amount in {run.steps} steps, "
-        f"with estimator '{run.estimator.name}' and with the reference '{reference.name}'; got "
+        "optimizer.match: expected weights that change by a finite amount in "
+        f"{counted(run.steps, 'step')}, with estimator "
+        f"'{run.estimator.name}' and with the reference '{reference.name}'; got "
         f"none; try a smaller optimizer.lr, more match_steps, or match=none"
     )

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.errors import AdvsweepWarning, ConfigError, counted
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.dataset.rows import Rows, Source, read_levels
 from advsweep.tasks.dataset.templates import template
@@ -166,9 +166,9 @@ def _fit(
     if not problems:
         _refuse(rows, columns, recipe, levels, where, shared)
     _check_ids(problems, recipe.columns)
-    _warn(repeated, f"{where} problems that repeat earlier ones are left out")
-    _warn(shared, f"{where} problems that are held out are left out")
-    _warn(unlevelled, f"{where} problems without a level are left out")
+    _warn(repeated, f"{where} problem", "the same as an earlier one")
+    _warn(shared, f"{where} problem", "held out, too")
+    _warn(unlevelled, f"{where} problem", "without a level")
     return problems
 
 
@@ -197,11 +197,12 @@ def _refuse(
     )
 
 
-def _warn(left_out: Sequence[Problem | str], what: str) -> None:
+def _warn(left_out: Sequence[Problem | str], noun: str, why: str) -> None:
     if left_out:
         first = left_out[0]
         example = first if isinstance(first, str) else f"{first.id}: {_start(first.prompt)}"
-        warnings.warn(f"{len(left_out)} {what} ({example})", AdvsweepWarning, stacklevel=2)
+        message = f"left out {counted(len(left_out), noun)}, {why} ({example})"
+        warnings.warn(message, AdvsweepWarning, stacklevel=2)
 
 
 def _start(text: str) -> str:
@@ -358,7 +359,8 @@ def _cut(
     """Split off `count` problems; both parts keep their order."""
     if count >= len(problems):
         raise ConfigError(
-            f"held_out: expected fewer than the {len(problems)} problems of the data, got {count}"
+            f"held_out: expected fewer than the {counted(len(problems), 'problem')} of the data, "
+            f"got {count}"
         )
     chosen = set(rng.permutation(len(problems))[:count].tolist())
     held_out = [problem for i, problem in enumerate(problems) if i in chosen]

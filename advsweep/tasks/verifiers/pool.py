@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from advsweep.errors import TrainingError
+from advsweep.errors import TrainingError, counted
 
 if TYPE_CHECKING:
     from advsweep.tasks.verifiers.base import Verifier
@@ -72,7 +72,7 @@ class VerifierPool:
                     return answers
         raise TrainingError(
             f"the process that verifies answers ended {_ATTEMPTS} times with the same "
-            f"{len(jobs)} answers; see its errors above"
+            f"{counted(len(jobs), 'answer')}; see its errors above"
         )
 
     def close(self) -> None:

@@ -23,10 +23,10 @@ def test_the_block_says_what_was_taken_renamed_and_left(advsweep, tmp_path):
     words = ("import", "jsonl", "logs", "--name-pattern", "{estimator}-s{seed}", "--sweep", "x")
     planned = advsweep(*words, "--dry-run")
     assert planned.returncode == 0, planned.stderr
-    assert planned.stdout.startswith("would take 4 runs (4 new), 40 steps (40 new), 1 metrics\n")
+    assert planned.stdout.startswith("would take 4 runs (4 new), 40 steps (40 new), 1 metric\n")
     done = advsweep(*words)
     assert done.stdout.splitlines() == [
-        "took       4 runs (4 new), 40 steps (40 new), 1 metrics",
+        "took       4 runs (4 new), 40 steps (40 new), 1 metric",
         "renamed    reward -> reward/mean",
         "kept       nothing",
         "left out   incomplete lines (4)",

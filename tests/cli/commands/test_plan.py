@@ -121,7 +121,7 @@ def test_plans_and_warns_of_missing_resources(invoke):
     for command in (["plan"], ["sweep", "--dry-run"]):
         done = invoke(*command, *FAKE, "seed=3", "resources.gpus=1000")
         assert done.exit_code == 0
-        assert ": 1 runs, 1 missing" in done.stdout
+        assert ": 1 run, 1 missing" in done.stdout
         assert "this machine cannot execute the plan: resources.gpus: expected at m" in done.stderr
     submitted = invoke("plan", *FAKE, "seed=3", "resources.gpus=1000", "executor=slurm")
     assert (submitted.exit_code, submitted.stderr) == (0, "")

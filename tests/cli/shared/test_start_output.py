@@ -35,6 +35,15 @@ def test_run_says_what_is_trained_and_on_what():
     )
 
 
+def test_one_is_no_plural():
+    plan = make_plan([*FAKE, "steps=1", "prompts_per_step=1"], name="one")
+    text = describe_plan(plan)
+    assert text.startswith("sweep one: 1 run of grpo on ")
+    assert text.endswith(": 1 step of 1 prompt x 8 rollouts of at most 10 tokens")
+    left = estimate(plan, None, 1)
+    assert describe_remaining(left, 1).startswith("1 step left; ")
+
+
 def test_sweep_lists_what_differs():
     plan = make_plan(["estimator=grpo,rloo", "seed=0,1", "group_size=4,8", *FAKE], name="two")
     assert describe_plan(plan) == (

@@ -267,7 +267,7 @@ def test_formats(lab):
     assert document["claims"][0]["judged"] == f"{REWARD}[b] > {REWARD}[a]"
     assert any("sweep main: 9 runs" in line for line in document["provenance"])
     for name, words in {
-        "table": "1 claims: 1 hold, 0 contradicted, 0 cannot be told",
+        "table": "1 claim: 1 hold, 0 contradicted, 0 cannot be told",
         "markdown": "| x | holds | +0.06 | [+0.0352, +0.0848] | 3 |",
         "latex": "x & holds & $+0.06$ & [+0.0352, +0.0848] & 3",
     }.items():

@@ -410,7 +410,7 @@ def test_refuses_runs_with_different_evaluations(lab):
     lab.run("grpo", 0)
     lab.samples = 8
     lab.run("fade", 0)
-    with pytest.raises(ReportError, match=r"evaluation\.n: 4 \(1 runs\) and 8 \(1 runs\)") as error:
+    with pytest.raises(ReportError, match=r"evaluation\.n: 4 \(1 run\) and 8 \(1 run\)") as error:
         build_report(lab.store, "demo")
     assert "temperature" not in str(error.value)
 
@@ -419,7 +419,7 @@ def test_refuses_runs_with_different_samplers(lab):
     lab.run("grpo", 0)
     other = lab.run("fade", 0, solved=None)
     lab.evaluate(other, "fade", 20, (2, 0), sampler="vllm")
-    some = r"sampler: the default \(1 runs\) and vllm \(1 runs\);"
+    some = r"sampler: the default \(1 run\) and vllm \(1 run\);"
     with pytest.raises(ReportError, match=some):
         build_report(lab.store, "demo")
 
@@ -437,7 +437,7 @@ def test_refuses_runs_with_different_verifiers(lab, key, first, second):
     for run_id, value in zip(runs, (first, second), strict=True):
         lab.evaluate(run_id, f"{run_id}@20", 20, (2, 0), **{key: value})
         lab.evaluate(run_id, "base", 0, (1, 0), **{key: value})
-    some = f"one table cannot hold them: {key}: {first} (1 runs) and {second} (1 runs);"
+    some = f"one table cannot hold them: {key}: {first} (1 run) and {second} (1 run);"
     with pytest.raises(ReportError, match=re.escape(some)):
         build_report(lab.store, "demo")
     # Evaluations from before, which do not say it, are alike with either, but not with both.
@@ -446,7 +446,7 @@ def test_refuses_runs_with_different_verifiers(lab, key, first, second):
         report = build_report(lab.store, "demo", where=parse_where(f"estimator=rloo,{one}"))
         assert {"rloo", one} <= set(_rows(report))
         assert key not in report.provenance.evaluations[0]
-    with pytest.raises(ReportError, match=rf"{key}: .*not recorded \(1 runs\)"):
+    with pytest.raises(ReportError, match=rf"{key}: .*not recorded \(1 run\)"):
         build_report(lab.store, "demo")
 
 

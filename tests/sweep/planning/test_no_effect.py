@@ -37,7 +37,7 @@ def plan(*overrides: str, **options: Any) -> Plan:
         (["group_size=1", "rollout=filter_drop"], "rollout: policy 'filter_drop' keeps no group"),
         (
             ["group_size=1", "rollout=dynamic_sampling"],
-            "rollout: policy 'dynamic_sampling' keeps no group of 1 rollouts",
+            "rollout: policy 'dynamic_sampling' keeps no group of 1 rollout, whatever",
         ),
         (
             ["rollout=dynamic_sampling", "rollout.max_draws=1", "rollout.draw_prompts=2"],

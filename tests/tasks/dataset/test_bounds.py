@@ -137,7 +137,7 @@ def test_level_of_many_digits_is_none(tmp_path: Path, written: Any, level: int |
     rows.append({"question": "q", "answer": "1", "level": written})
     made = task(tmp_path, rows, level_column="level")
     if level is None:
-        with pytest.warns(AdvsweepWarning, match="1 training problems without a level"):
+        with pytest.warns(AdvsweepWarning, match="1 training problem, without a level"):
             problems = made.problems(Split.TRAIN)
     else:
         problems = made.problems(Split.TRAIN)

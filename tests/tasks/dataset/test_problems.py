@@ -105,7 +105,7 @@ def test_levels_are_read_and_chosen(sums: str, write: Write) -> None:
     assert {p.level for p in train(plain)} == {0}
     odd = [{"question": "a?", "answer": 1, "level": "Level ?"}]
     odd += [{"question": f"{i}?", "answer": i, "level": level} for i, level in enumerate([3, 2.0])]
-    with pytest.warns(AdvsweepWarning, match="1 training problems without a level are left out"):
+    with pytest.warns(AdvsweepWarning, match="left out 1 training problem, without a level"):
         found = train(make(write("odd.jsonl", odd), held_out=1, level_column="level", seed=0))
     assert len(found) == 1
 
@@ -115,7 +115,7 @@ def test_levels_may_come_from_a_file(sums: str, write: Write) -> None:
     levels = [{"id": id, "level": i % 7, "solve_rate": 0.5} for i, id in enumerate(ids[:14])]
     path = write("levels.jsonl", levels)
     task = make(sums, held_out=2, level_file=path, levels=[6, 0])
-    with pytest.warns(AdvsweepWarning, match="6 training problems without a level are left out"):
+    with pytest.warns(AdvsweepWarning, match="left out 6 training problems, without a level"):
         found = train(task)
     found += held_out(task)
     assert Counter(p.level for p in found) == {0: 2, 6: 2}
@@ -151,8 +151,8 @@ def test_duplicates_are_left_out(write: Write) -> None:
         assert [p.reference["answer"] for p in train(task)] == ["0", "1", "2"]
     assert [p.reference["answer"] for p in held_out(task)] == ["3"]
     assert [str(w.message).partition(" (")[0] for w in found] == [
-        "1 training problems that repeat earlier ones are left out",
-        "1 training problems that are held out are left out",
+        "left out 1 training problem, the same as an earlier one",
+        "left out 1 training problem, held out, too",
     ]
 
 

@@ -144,7 +144,7 @@ def test_a_server_that_cannot_be_started_is_an_error(
     make: Callable[..., VerifierPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(TrainingError, match="ended 3 times with the same 1 answers"):
+    with pytest.raises(TrainingError, match="ended 3 times with the same 1 answer;"):
         make().judge([RIGHT])
 
 
