@@ -45,7 +45,7 @@ def keys(
 
     with config_groups(config_dirs or ()) as groups:
         rows = list(_all_rows(groups) if group is None else _group_rows(groups, group))
-    print_listing(rows, output)
+    print_listing(rows, output, optional=("of", "type", "range"))
 
 
 def _all_rows(groups: ConfigGroups) -> Iterator[dict[str, Any]]:

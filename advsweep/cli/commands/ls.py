@@ -67,7 +67,7 @@ def ls(
 
         for row, keys in zip(rows, varying_keys(r.config for r in runs), strict=True):
             row["what"] = " ".join(keys)
-    print_listing(rows, output)
+    print_listing(rows, output, optional=("identity",))
     left = opened.runs.count(sweep=sweep, status=parse_status(status)) - len(runs)
     if left:
         echo_line(f"{counted(left, 'older run')} not shown; --all shows them.", err=True)

@@ -36,7 +36,7 @@ def methods(
         }
         for name, config in composed.items()
     ]
-    print_listing(rows, output)
+    print_listing(rows, output, optional=("objective", "rollout", "estimator"))
 
 
 def _as_overrides(node: Mapping[str, Any]) -> str:
@@ -72,4 +72,4 @@ def experiments(
         }
         for name, config in composed.items()
     ]
-    print_listing(rows, output)
+    print_listing(rows, output, optional=("model", "task"))

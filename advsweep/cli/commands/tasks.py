@@ -62,7 +62,7 @@ def root(
         }
         for name, node in nodes.items()
     ]
-    print_listing(rows, output)
+    print_listing(rows, output, optional=("verifier", "data"))
 
 
 @app.command("show")

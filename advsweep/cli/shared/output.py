@@ -16,8 +16,8 @@ import json
 import math
 import os
 import select
+import shutil
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -27,6 +27,7 @@ from typing import Any
 
 import typer
 
+from advsweep.cli.shared.columns import fit, lay_out
 from advsweep.cli.shared.options import ListFormat
 from advsweep.printable import printable, printable_json, printable_line, spreadsheet_cell
 
@@ -114,8 +115,14 @@ def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     echo(buffer.getvalue(), nl=False)
 
 
-def print_listing(records: Sequence[Mapping[str, Any]], how: ListFormat) -> None:
-    """Prints records with the same keys in the chosen format."""
+def print_listing(
+    records: Sequence[Mapping[str, Any]], how: ListFormat, *, optional: Sequence[str] = ()
+) -> None:
+    """Prints records with the same keys in the chosen format.
+
+    Args:
+        optional: keys that a narrow terminal's table may lack, the least important first.
+    """
     if how is ListFormat.JSON:
         print_json(records)
         return
@@ -123,26 +130,28 @@ def print_listing(records: Sequence[Mapping[str, Any]], how: ListFormat) -> None
     rows = [[_cell(r[c]) for c in columns] for r in records]
     if how is ListFormat.CSV:
         print_csv(columns, rows)
-    elif rows:
-        print_columns(columns, rows)
+    elif rows and (left_out := print_columns(columns, rows, optional=optional)):
+        names = ", ".join(left_out)
+        echo_line(f"Left out for lack of room: {names} (--format json shows them).", err=True)
 
 
-def print_columns(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints left-aligned columns without trailing spaces."""
+def print_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = ()
+) -> Sequence[str]:
+    """Prints left-aligned columns; fits them to a terminal, but not to a file or a pipe.
+
+    Args:
+        optional: columns that may be left out, the least important first.
+
+    Returns:
+        The columns that were left out.
+    """
     table = [[printable_line(cell) for cell in row] for row in (columns, *rows)]
-    widths = [max(_width(row[i]) for row in table) for i in range(len(columns))]
-    lines = []
-    for row in table:
-        cells = (c + " " * (width - _width(c)) for c, width in zip(row, widths, strict=True))
-        lines.append("  ".join(cells).rstrip())
-    echo("\n".join(lines))
-
-
-def _width(text: str) -> int:
-    """Returns the width on a terminal; combining characters (the hat of p̂) take no cell."""
-    if text.isascii():
-        return len(text)
-    return sum(not unicodedata.combining(character) for character in text)
+    left_out: Sequence[str] = ()
+    if sys.stdout.isatty():
+        table, left_out = fit(table, shutil.get_terminal_size().columns, optional)
+    echo("\n".join(lay_out(table)))
+    return left_out
 
 
 def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

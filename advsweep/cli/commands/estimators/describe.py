@@ -44,7 +44,8 @@ def root(
 ) -> None:
     """List, show, apply and plot estimators.
 
-    Without a command, lists every estimator by family, with its formula and source.
+    Without a command, lists every estimator by family, with its formula and source. On a terminal
+    that is too narrow for all columns, some are left out.
 
     Examples:
         advsweep estimators
@@ -58,7 +59,11 @@ def root(
     if output is TableFormat.MARKDOWN:
         echo(markdown_table(), nl=False)
         return
-    print_listing(_records(), ListFormat(output.value))
+    print_listing(
+        _records(),
+        ListFormat(output.value),
+        optional=("released", "held", "aliases", "family", "source"),
+    )
     if output is TableFormat.TABLE:
         _print_refused()
 
