@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import typer
@@ -71,22 +72,60 @@ def test_every_help_has_examples_of_its_command(name):
         assert f"  {example}\n" in text  # in one piece, however narrow the terminal
 
 
-@pytest.mark.parametrize(
-    "example", [e for command in (ROOT, *COMMANDS.values()) for e in command.examples]
-)
-def test_examples_can_be_parsed(example):
-    # What follows `&&` or stands before `>`.
-    words = shlex.split(example.split("&& ")[-1].split(" > ")[0])
-    assert words.pop(0) == "advsweep"
-    group, context = ROOT, None
-    while isinstance(group, TyperGroup) and words:
-        context = group.make_context("advsweep", words, parent=context)
+def steps(example: str) -> list[list[str]]:
+    """Returns the words of each command of an example, without a redirection at its end."""
+    return [shlex.split(step.split(" > ")[0]) for step in example.split(" && ")]
+
+
+def parse(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """Parses a command as click does, and returns its name and parameters.
+
+    Raises:
+        click's `UsageError`: an option or an argument is unknown, missing or of a wrong type.
+    """
+    program, *words = words
+    assert program == "advsweep"
+    command, name, context = ROOT, "", None
+    while isinstance(command, TyperGroup):
+        context = command.make_context("advsweep", words, parent=context)
         words = [*context._protected_args, *context.args]
         if not words:
-            return  # a group that is a command itself
-        name = words.pop(0)
-        group = group.commands[name]
-    group.make_context(name, words, parent=context)
+            return name.strip(), context.params  # a group that is a command itself
+        assert words[0] in command.commands, f"advsweep{name} has no command '{words[0]}'"
+        name, command = f"{name} {words[0]}", command.commands[words.pop(0)]
+    return name.strip(), command.make_context(name, words, parent=context).params
+
+
+PLANNING = ("run", "sweep", "plan")
+EXAMPLES = {example for command in (ROOT, *COMMANDS.values()) for example in command.examples}
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES))
+def test_examples_can_be_parsed(example):
+    for words in steps(example):
+        if words[0] == "advsweep":
+            parse(words)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A folder with the sweep.yaml of `advsweep init`, which some examples name."""
+    folder = tmp_path_factory.mktemp("begun")
+    assert CliRunner().invoke(app, ["init", str(folder)]).exit_code == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    "example", sorted(e for e in EXAMPLES if any(s[1] in PLANNING for s in steps(e)))
+)
+def test_keys_of_examples_compose(example, begun, monkeypatch):
+    """Nothing is trained: the runs of the example are composed, built and checked."""
+    monkeypatch.chdir(begun)
+    for _, *words in steps(example):
+        if words[0] in PLANNING:
+            dry = ["--dry-run"] if words[0] != "plan" and "--dry-run" not in words else []
+            done = CliRunner().invoke(app, [*words, *dry], prog_name="advsweep")
+            assert done.exit_code == 0, f"{example}: {done.exception or done.output}"
 
 
 @pytest.mark.parametrize(
