@@ -96,7 +96,7 @@ def missing_files(site: Path) -> list[str]:
             path, _, anchor = address.partition("#")
             path = path.partition("?")[0]
             if "://" in address or address.startswith("//"):
-                if kind in ("script", "img", "link") and 'rel="canonical"' not in address:
+                if kind in ("script", "img", "link"):
                     missing.append(f"{page.relative_to(site)}: {address}")
             elif not address.startswith(("mailto:", "data:", "javascript:")):
                 found = site / path.lstrip("/") if path.startswith("/") else page.parent / path

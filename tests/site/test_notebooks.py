@@ -55,6 +55,7 @@ def test_warnings_styles_and_notes_on_the_machine_are_removed() -> None:
     cell = nbformat.v4.new_code_cell(
         "x",
         execution_count=3,
+        metadata={"execution": {"iopub.status.busy": "2026-01-01T00:00:00Z"}},
         outputs=[
             output("stream", name="stderr", text="a warning\n"),
             output("stream", text="\x1b[?25ha table\r\nmean ± half the interval\nmade on AMD\n"),
@@ -68,12 +69,31 @@ def test_warnings_styles_and_notes_on_the_machine_are_removed() -> None:
         metadata={"kernelspec": kernel, "language_info": {"name": "python", "version": "3"}},
     )
     [done] = run_notebooks.clean(notebook).cells
-    assert done.execution_count is None
+    assert (done.execution_count, done.metadata) == (None, {})
+    assert done.outputs[-1].execution_count is None
     assert [each.get("text") or each.data for each in done.outputs] == [
         "a table\n...\n",
         {"text/html": "<p>"},
     ]
     assert "language_info" not in notebook.metadata
+
+
+def test_cells_become_blocks_with_what_they_show(tmp_path: Path) -> None:
+    output = nbformat.v4.new_output
+    image = {"image/png": "aVZCT1I=", "text/plain": "<Figure size 640x480>"}
+    cells = [
+        nbformat.v4.new_raw_cell("raw"),
+        nbformat.v4.new_code_cell(" "),
+        nbformat.v4.new_code_cell("draw()", outputs=[output("display_data", image)]),
+        nbformat.v4.new_code_cell("print(1)", outputs=[output("stream", text="1\n")]),
+        nbformat.v4.new_code_cell("2", outputs=[output("execute_result", {"text/plain": "2"})]),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "n.ipynb")
+    assert site_pages.notebook_page(tmp_path / "n.ipynb", tmp_path / "n.md", str) == (
+        "```python\ndraw()\n```\n\n![Output of the cell above](n_2.png)\n\n"
+        "```python\nprint(1)\n```\n\n```text\n1\n```\n\n"
+        "```python\n2\n```\n\n```text\n2\n```\n"
+    )
 
 
 def test_a_notebook_is_a_page(tmp_path: Path) -> None:

@@ -252,6 +252,36 @@ def test_words_are_appended_to_their_command_alone(tmp_path: Path) -> None:
     assert page_blocks.check_page(page, tmp_path) == 1
 
 
+def test_blocks_run_as_if_nothing_was_set_in_a_terminal_of_one_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADVSWEEP_STORE", "mine.db")
+    monkeypatch.setenv("COLUMNS", "70")
+    page = page_with(tmp_path, "```sh\necho $COLUMNS $NO_COLOR ${ADVSWEEP_STORE-none}\n```\n")
+    [ran] = page_blocks.run_page(page, tmp_path)
+    assert ran.printed == "110 1 none\n"
+
+
+def test_notes_below_a_table_are_left_out(tmp_path: Path) -> None:
+    page = page_with(tmp_path, "```sh\necho table; echo mean ± half of it; echo commit\n```\n")
+    [ran] = page_blocks.run_page(page, tmp_path)
+    assert ran.printed == "table\n...\n"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("0.25 ± 0.01", "0.125   ± 0.2*"),
+        ("run 0a1b2c3d", "run ffffffff"),
+        ("took 50 s", "took 2 min"),
+        ("a\n\n───", "a\n--------"),
+    ],
+)
+def test_outputs_may_differ_in_numbers_digests_times_and_rules(one: str, other: str) -> None:
+    assert page_blocks.skeleton(one) == page_blocks.skeleton(other)
+    assert page_blocks.skeleton(one) != page_blocks.skeleton(f"{other} more")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -267,14 +297,27 @@ def test_a_comment_that_belongs_to_no_block_is_an_error(text: str) -> None:
         list(page_blocks.blocks(text))
 
 
-def test_words_for_a_command_that_the_block_lacks_are_an_error() -> None:
+@pytest.mark.parametrize("command", ["ls", "sweeps"])
+def test_words_for_a_command_that_the_block_lacks_are_an_error(command: str) -> None:
     with pytest.raises(page_blocks.BlockError, match="no `advsweep sweep` in"):
-        list(page_blocks.blocks("<!-- with sweep: steps=2 -->\n```sh\nadvsweep ls\n```\n"))
+        list(page_blocks.blocks(f"<!-- with sweep: steps=2 -->\n```sh\nadvsweep {command}\n```\n"))
 
 
 def test_a_figure_that_no_block_makes_is_an_error(tmp_path: Path) -> None:
-    page = page_with(tmp_path, "```sh\ntrue\n```\n\n![It](it.svg)\n")
+    text = "```sh\ntrue\n```\n\n![It](it.svg)\n"
+    page = page_with(tmp_path, text)
     with pytest.raises(page_blocks.BlockError, match=r"it\.svg"):
+        page_blocks.check_page(page, tmp_path)
+    page_blocks.write_page(page, tmp_path)
+    assert page.read_text("utf-8") == text
+    # The figures of a page of which nothing runs are its own.
+    page = page_with(tmp_path, f"<!-- not run: it needs a GPU -->\n{text}")
+    assert page_blocks.check_page(page, tmp_path) == 0
+
+
+def test_output_where_the_page_shows_none_is_an_error(tmp_path: Path) -> None:
+    page = page_with(tmp_path, "```sh\necho more\n```\n\n```text\n```\n")
+    with pytest.raises(page_blocks.BlockError, match="shows other output"):
         page_blocks.check_page(page, tmp_path)
 
 
@@ -309,13 +352,18 @@ def test_links_are_those_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(site_pages, "_ROOT_PAGES", {"CHANGELOG.md": "changelog.md"})
     page = (
         "[log](../CHANGELOG.md#new) [study](../experiments/one/) [file](../conf/a.yaml) "
-        "[x](https://example.org) [made](reference/made.md)\n\n```\n[code](../nowhere)\n```\n"
+        "[x](https://example.org) [made](reference/made.md) [here](#part) [m](mailto:a@b.c) "
+        "[front](../README.md) [all](../experiments) [t](../a.txt)\n\n"
+        "```\n[code](../nowhere)\n```\n"
     )
     repository(
         root,
         {
             "CHANGELOG.md": "[page](docs/page.md)\n",
             "docs/page.md": page,
+            "docs/.hidden.md": "[broken](nowhere.md)\n",
+            "README.md": "# It\n",
+            "a.txt": "a\n",
             "conf/a.yaml": "a: 1\n",
             "experiments/one/README.md": "[page](../../docs/page.md) ![f](f.svg)\n",
             "experiments/one/f.svg": "<svg/>",
@@ -326,6 +374,8 @@ def test_links_are_those_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyP
     expected = page.replace("../CHANGELOG.md#new", "changelog.md#new")
     expected = expected.replace("../experiments/one/", "studies/one/index.md")
     expected = expected.replace("../conf/a.yaml", "files/conf/a.yaml.txt")
+    expected = expected.replace("../README.md", "index.md").replace("../a.txt", "files/a.txt")
+    expected = expected.replace("../experiments", "studies/index.md")
     assert (target / "page.md").read_text() == expected
     assert (target / "files/conf/a.yaml.txt").read_text() == "a: 1\n"
     assert (target / "changelog.md").read_text() == "[page](page.md)\n"
@@ -397,11 +447,15 @@ def test_files_that_a_built_page_lacks_are_found(tmp_path: Path) -> None:
         '<img src="there.svg"><img alt=a src=gone.svg><a href="https://example.org">x</a>'
         '<script src="https://example.org/x.js"></script><a href="#gone">y</a>'
         '<h2 id="here">z</h2><a href="#here">y</a><a href="other.html#here">y</a>'
-        "<a href=other.html#caf%C3%A9>y</a>"
+        "<a href=other.html#caf%C3%A9>y</a><a href=mailto:a@example.org>z</a>"
+        '<link href="//example.org/x.css"><a href="/there.svg#part">y</a><img src="there.svg?v=1">'
     )
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "report.html").write_text('<img src="made.svg">')
     (tmp_path / "other.html").write_text("<h2 id=café>z</h2>", "utf-8")
     assert build_site.missing_files(tmp_path) == [
         "index.html: #gone",
+        "index.html: //example.org/x.css",
         "index.html: gone.svg",
         "index.html: https://example.org/x.js",
         "index.html: other.html#here",
