@@ -71,7 +71,7 @@ def test_answers_are_read_with_their_problems(store, run_id):
     store.evaluations.add(_evaluation(run_id), kept)
     assert store.samples.select([IDENTITY, "none"]) == {IDENTITY: kept}
     assert [sample.verdict for sample in kept] == ["correct", "unscorable"]
-    assert _sample(reward=0.0).verdict == "wrong"
+    assert _sample(reward=0.0).verdict == _sample(reward=0.5).verdict == "wrong"
 
 
 def test_an_evaluation_without_answers_has_none(store, run_id):
@@ -88,9 +88,10 @@ def test_the_first_answers_of_an_evaluation_stay(store, run_id):
 
 def test_a_long_answer_loses_its_middle(store, run_id):
     text = "a" * MAX_CHARACTERS + "b" * MAX_CHARACTERS
-    store.evaluations.add(_evaluation(run_id), [_sample(answer=text, length=len(text))])
+    store.evaluations.add(_evaluation(run_id), [_sample(answer=text, read=text, length=len(text))])
     [kept] = store.samples.select([IDENTITY])[IDENTITY]
     assert len(kept.answer) == MAX_CHARACTERS
+    assert kept.read == kept.answer
     assert kept.length == 2 * MAX_CHARACTERS
     assert kept.answer.startswith("aaa")
     assert kept.answer.endswith("bbb")
