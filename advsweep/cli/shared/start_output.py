@@ -28,7 +28,7 @@ def print_start(plan: Plan, store: Store, jobs: int | None, *, force: bool = Fal
     left = estimate(plan, store, slots, force=force)
     echo_line(describe_plan(plan), err=True)
     echo_line(describe_remaining(left, slots), err=True)
-    if left.steps and (line := describe_tokens(plan, left)):
+    if line := describe_tokens(plan, left):
         echo_line(line, err=True)
 
 
@@ -80,7 +80,7 @@ def describe_tokens(plan: Plan, left: TimeEstimate) -> str | None:
     trained = evaluated = 0
     for planned, state in zip(plan.runs, left.runs, strict=True):
         run = planned.run
-        if run.backend.external or run.absent:
+        if run.backend.external:
             return None
         tokens = run.backend.completion_tokens(run)
         trained += state.steps_left * run.prompts_per_step * run.group_size * tokens

@@ -20,7 +20,7 @@ from advsweep.cli.shared.start_output import (
 from advsweep.errors import ConfigError
 from advsweep.store import open_store
 from advsweep.sweep.events import SweepResult
-from advsweep.sweep.planning.eta import estimate
+from advsweep.sweep.planning.eta import estimate, guess_seconds
 from advsweep.sweep.planning.plan import make_plan
 from tests.cli.conftest import FAKE
 
@@ -55,6 +55,29 @@ def test_sweep_lists_what_differs():
 def test_many_estimators_are_counted():
     names = "grpo,rloo,dr_grpo,fade,maxrl,gpg,psr"
     assert "7 runs of 7 estimators on" in describe_plan(make_plan([f"estimator={names}", *FAKE]))
+    fewer = names.rpartition(",")[0]
+    listed = describe_plan(make_plan([f"estimator={fewer}", *FAKE]))
+    assert f"6 runs of {fewer.replace(',', ', ')} on" in listed
+
+
+@pytest.mark.parametrize(("jobs", "slots"), [(1, 1), (8, 2)])
+def test_workers_are_no_more_than_runs(capsys, tmp_path, jobs, slots):
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        print_start(make_plan(["seed=0,1"]), store, jobs)
+    assert f" with {slots} side by side " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["backend=command", "backend.template=trl_script"],  # a program of its own
+        ["backend=bandit", "model=table", "task=bandit", "optimizer=sgd"],  # always one token
+    ],
+)
+def test_nothing_is_said_of_tokens_where_they_mean_nothing(given):
+    plan = make_plan(given, single=True)
+    assert "tokens" not in describe_plan(plan)
+    assert describe_tokens(plan, estimate(plan, None, 1)) is None
 
 
 def test_first_guess_grows_with_the_work_and_shrinks_with_slots(tmp_path):
@@ -68,6 +91,15 @@ def test_first_guess_grows_with_the_work_and_shrinks_with_slots(tmp_path):
     assert "roughly 26 s with 2" in guess("seed=0,1", slots=2)
     assert "roughly 51 s" in guess("backend.minibatches=4")
     assert "known when the first run has finished" in guess(*FAKE)
+    plan = make_plan(["seed=0"])
+    assert guess_seconds(plan.runs[0], 50) == pytest.approx(6.4)
+
+
+def after(steps, plan):
+    """What is left of a plan of one run after some steps, in a store without finished runs."""
+    left = estimate(plan, None, 1)
+    [run] = left.runs
+    return replace(left, runs=[replace(run, steps_left=run.steps_left - steps)])
 
 
 def test_tokens_are_counted_where_no_time_is_known(tmp_path):
@@ -84,21 +116,30 @@ def test_tokens_are_counted_where_no_time_is_known(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "answers"),
+    ("settings", "done", "answers"),
     [
-        ([], 2 * 128 * 140 + 3 * 128 * 140),
-        (["evaluation.every=0"], 2 * 128 * 140),
-        (["evaluation.n_between=8"], 2 * 128 * 140 + 3 * 8 * 140),
-        (["evaluation.train_problems=10"], 5 * 128 * 150),
+        ([], 0, 2 * 128 * 140 + 3 * 128 * 140),
+        (["evaluation.every=0"], 0, 2 * 128 * 140),
+        (["evaluation.n_between=8"], 0, 2 * 128 * 140 + 3 * 8 * 140),
+        (["evaluation.train_problems=10"], 0, 5 * 128 * 150),
+        # The base and step 50 are evaluated already.
+        ([], 50, 2 * 128 * 140 + 128 * 140),
+        ([], 200, 0),
     ],
 )
-def test_tokens_of_evaluations(tmp_path, settings, answers):
+def test_tokens_of_evaluations(settings, done, answers):
     plan = make_plan(["backend=fake", "steps=200", *settings], single=True)
-    with open_store(str(tmp_path / "advsweep.db")) as store:
-        left = estimate(plan, store, 1)
-    trained = 200 * 64 * 8 * 10
+    trained = (200 - done) * 64 * 8 * 10
     total = (trained + answers * 10) / 10**6
-    assert f"At most {total:.3g} million" in (describe_tokens(plan, left) or "")
+    line = describe_tokens(plan, after(done, plan)) or ""
+    assert line.startswith(f"At most {total:.3g} million" if total else "At most 0 tokens")
+    assert ("a smaller evaluation.n" in line) is (answers * 10 > trained)
+
+
+def test_many_tokens_are_written_in_words():
+    plan = make_plan(["backend=fake", "steps=200000", "evaluation.every=0"], single=True)
+    line = describe_tokens(plan, estimate(plan, None, 1)) or ""
+    assert ": 1.02 billion in training, 358,400 in evaluations" in line
 
 
 def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
@@ -110,6 +151,9 @@ def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
     assert "(from 1 earlier run)" in second[1]
     again = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
     assert again[1] == "Everything is done already; no steps left."
+    assert not [line for line in again if "tokens" in line][1:]
+    forced = advsweep("run", "seed=1", "--force", *SMALL).stderr.splitlines()
+    assert forced[1].startswith("12 steps left, about ")
 
 
 def test_json_on_stdout_stays_json(advsweep):
