@@ -156,8 +156,9 @@ def main() -> None:
     open_closed_streams()
     tolerate_broken_stderr()
     warnings.formatwarning = _format_warning
-    if "_ADVSWEEP_COMPLETE" in os.environ:
-        # A shell shows them in the middle of the line that is being typed.
+    # A shell shows messages in the middle of the line that is being typed.
+    completing = "_ADVSWEEP_COMPLETE" in os.environ
+    if completing:
         warnings.simplefilter("ignore", AdvsweepWarning)
     sys.excepthook = _print_exception
     arguments = sys.argv[1:]
@@ -169,7 +170,8 @@ def main() -> None:
     except AdvsweepError as error:
         if debug:
             raise
-        echo_line(f"advsweep: {error}", err=True)
+        if not completing:
+            echo_line(f"advsweep: {error}", err=True)
         sys.exit(2)
     except SystemExit as end:
         # typer turns a broken pipe into exit code 1 without a message.

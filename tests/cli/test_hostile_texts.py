@@ -531,12 +531,13 @@ def test_log_that_is_no_file_is_refused(
 def test_completion_offers_plain_words(folder: Path) -> None:
     with open_store(str(folder / "advsweep.db")) as store:
         store.sweeps.add("plain-1", {})
-        store.sweeps.add("x;reboot", {})
+        for name in ("x;reboot", "--force", "=1"):
+            store.sweeps.add(name, {})
         context = SimpleNamespace(params={"store": str(folder / "advsweep.db")})
-        assert complete_sweep(context, "") == ["plain-1"]
-        assert controls("".join(text for run in complete_run(context, "") for text in run)) == set()
-        store.sweeps.remove("plain-1")
-        store.sweeps.remove("x;reboot")
+        assert complete_sweep(context) == ["plain-1"]
+        assert controls("".join(text for run in complete_run(context) for text in run)) == set()
+        for name in ("plain-1", "x;reboot", "--force", "=1"):
+            store.sweeps.remove(name)
 
 
 def test_traceback_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:

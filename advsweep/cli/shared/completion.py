@@ -1,16 +1,18 @@
-"""Shell completion of arguments; `--install-completion` sets it up."""
+"""Shell completion of arguments; `--install-completion` sets it up.
+
+Typer offers the returned words that begin with what is typed; `advsweep.cli.app.main` keeps
+silent about errors.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from advsweep.errors import AdvsweepError
-from advsweep.printable import printable_line
 from advsweep.yaml_files import YAML_SUFFIXES
 
 if TYPE_CHECKING:
@@ -22,37 +24,37 @@ OFFERED = 50
 _PLAIN_WORD = re.compile(r"[\w.@%+,/][\w.@%+,:/=-]*")
 
 
-def complete_estimator(incomplete: str) -> list[str]:
+def complete_estimator() -> list[str]:
     """Completes an estimator's name."""
     from advsweep.estimators import estimator_names
 
-    return _starting(estimator_names(), incomplete)
+    return estimator_names()
 
 
-def complete_importer(incomplete: str) -> list[str]:
+def complete_importer() -> list[str]:
     """Completes a format's name."""
     from advsweep.importing import IMPORTERS
 
-    return _starting(IMPORTERS, incomplete)
+    return list(IMPORTERS)
 
 
-def complete_tracker(incomplete: str) -> list[str]:
+def complete_tracker() -> list[str]:
     """Completes a tracker's name."""
     from advsweep.sweep.registry import TRACKINGS
 
-    return _starting([name for name in TRACKINGS if name != "none"], incomplete)
+    return [name for name in TRACKINGS if name != "none"]
 
 
-def complete_export_format(incomplete: str) -> list[str]:
+def complete_export_format() -> list[str]:
     """Completes a format of `advsweep export`."""
-    return _starting(["hf", "parquet", "csv", *complete_tracker("")], incomplete)
+    return ["hf", "parquet", "csv", *complete_tracker()]
 
 
-def complete_claims(incomplete: str) -> list[str]:
+def complete_claims() -> list[str]:
     """Completes the name of a shipped list of claims, or `theory`."""
     from advsweep.report.claims.lists import claim_lists
 
-    return _starting([*claim_lists(), "theory"], incomplete)
+    return [*claim_lists(), "theory"]
 
 
 def complete_override(context: typer.Context, incomplete: str) -> list[str]:
@@ -70,35 +72,32 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
         return files
     if not equals:  # bash splits words at "=" and expects the value alone
         key, value = words[-1] if words else "", incomplete
-    chosen, comma, begun = value.rpartition(",")
+    chosen, comma, _ = value.rpartition(",")
     head = f"{key}=" if equals else ""
     group = key.lstrip("+")
-    try:
-        with config_groups(context.params.get("config_dir") or ()) as groups:
-            members = groups.members(group) if group in groups.names else _components(group)
-    except AdvsweepError:
-        return []  # completion cannot show an error
-    return [f"{head}{chosen}{comma}{name}" for name in _starting(members, begun)]
+    with config_groups(context.params.get("config_dir") or ()) as groups:
+        members = groups.members(group) if group in groups.names else _components(group)
+    return [f"{head}{chosen}{comma}{name}" for name in members]
 
 
-def complete_group(incomplete: str) -> list[str]:
+def complete_group() -> list[str]:
     """Completes a config group, for `advsweep keys`."""
     from advsweep.sweep.registry import GROUPS
 
-    return _starting(GROUPS, incomplete)
+    return list(GROUPS)
 
 
-def complete_schema(incomplete: str) -> list[str]:
+def complete_schema() -> list[str]:
     """Completes a kind of file, for `advsweep schema`."""
     from advsweep.sweep.registry import GROUPS
 
-    return _starting(["sweep", "run", *GROUPS], incomplete)
+    return ["sweep", "run", *GROUPS]
 
 
 def _awaits_value(given: Sequence[str]) -> bool:
     """Returns whether the last word is a key; bash makes `seed=1 method=` of five words."""
     last = "".join(given[-1:])
-    is_value = "=" in last or last.endswith(YAML_SUFFIXES) or given[-2:-1] == ["="]
+    is_value = "=" in last or given[-2:-1] == ["="]
     return last == "=" or bool(last and not is_value)
 
 
@@ -127,49 +126,40 @@ def complete_figure(incomplete: str) -> list[str]:
     """Completes a figure's name; in a comma-separated list the last one."""
     from advsweep.report.figures.registry import FIGURES
 
-    before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _starting(FIGURES, last)]
+    before, comma, _ = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in FIGURES]
 
 
-def complete_sweep(context: typer.Context, incomplete: str) -> list[str]:
+def complete_sweep(context: typer.Context) -> list[str]:
     """Completes a sweep's name."""
-    return _starting(_sweeps(_store(context)), incomplete)
+    return _sweeps(_store(context))
 
 
-def complete_run(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+def complete_run(context: typer.Context) -> list[tuple[str, str]]:
     """Completes the id of one of the newest runs; describes each."""
-    return [run for run in _runs(_store(context)) if run[0].startswith(incomplete)]
+    return _runs(_store(context))
 
 
-def complete_target(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+def complete_target(context: typer.Context) -> list[tuple[str, str]]:
     """Completes a sweep's name or a run's id."""
     store = _store(context)
-    sweeps = [(name, "sweep") for name in _starting(_sweeps(store), incomplete)]
-    return sweeps + [run for run in _runs(store) if run[0].startswith(incomplete)]
+    return [(name, "sweep") for name in _sweeps(store)] + _runs(store)
 
 
-def _starting(names: Iterable[str], incomplete: str) -> list[str]:
-    return [name for name in names if name.startswith(incomplete)]
-
-
-def _store(context: typer.Context) -> Store | None:
-    """Opens the store named on the command line; returns None if it cannot be opened."""
+def _store(context: typer.Context) -> Store:
+    """Opens the store named on the command line."""
     from advsweep.store import open_store
 
-    try:
-        return open_store(context.params.get("store"), create=False)
-    except AdvsweepError:
-        return None  # completion cannot show an error
+    return open_store(context.params.get("store"), create=False)
 
 
-def _sweeps(store: Store | None) -> list[str]:
+def _sweeps(store: Store) -> list[str]:
     """Returns the sweep names that need no quoting: the shell executes the completed word."""
-    names = [] if store is None else [sweep.name for sweep in store.sweeps.select()]
+    names = [sweep.name for sweep in store.sweeps.select()]
     return [name for name in names if _PLAIN_WORD.fullmatch(name)]
 
 
-def _runs(store: Store | None) -> list[tuple[str, str]]:
-    runs = [] if store is None else store.runs.select(limit=OFFERED)
-    return [
-        (str(r.id), printable_line(f"{r.estimator} seed={r.seed} {r.status.value}")) for r in runs
-    ]
+def _runs(store: Store) -> list[tuple[str, str]]:
+    # Reading runs refuses estimators with other characters than names have.
+    runs = store.runs.select(limit=OFFERED)
+    return [(str(run.id), f"{run.estimator} seed={run.seed} {run.status.value}") for run in runs]

@@ -49,8 +49,6 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
-        except typer.Exit:
-            raise
         except Exception as error:
             # `--seed 3` where a config key is meant.
             option = getattr(error, "option_name", None)
@@ -102,7 +100,7 @@ class Group(TyperGroup):
         width = max(map(len, names), default=0)
         for name in names:
             command = self.get_command(ctx, name)
-            if isinstance(command, TyperCommand | TyperGroup) and not command.hidden:
+            if isinstance(command, TyperCommand | TyperGroup):
                 panel = command.rich_help_panel or "Commands"
                 # The same width in every panel: the summaries stand below each other.
                 rows.setdefault(panel, []).append((name.ljust(width), summary(command)))

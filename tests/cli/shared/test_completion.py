@@ -31,12 +31,24 @@ def test_commands_and_options_of_all_commands_are_completed():
     assert set(offered("re").split()) == {"retry", "report", "replay"}
     assert offered("--deb") == "--debug"
     assert offered("--debug stat") == "status"
+    assert offered("--debug report --asse") == "--assert"
     assert offered("estimators app") == "apply"
     assert offered("report --asse") == "--assert"
 
 
-def test_estimators_are_completed_by_name():
-    assert offered("estimators show power_a") == "power_alpha"
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("estimators show power_a", "power_alpha"),
+        ("claims th", "theory"),
+        ("claims two", "two_stage"),
+        ("sync ", "mlflow tensorboard trackio wandb"),
+        ("export 1 --to ", "hf parquet csv mlflow tensorboard trackio wandb"),
+        ("import tr", "trl"),
+    ],
+)
+def test_names_of_the_package_are_completed(words, names):
+    assert offered(words).split() == names.split()
 
 
 @pytest.mark.parametrize(
@@ -52,6 +64,8 @@ def test_estimators_are_completed_by_name():
         ("run optimizer.lr = 1", ""),
         ("run --config-dir /none estimator = power_a", ""),
         ("run est", ""),
+        ("run task.reward=acc", "task.reward=accuracy"),
+        ("run task.verifier=num", "task.verifier=numeric"),
     ],
 )
 def test_members_of_groups_are_completed(words, values):
@@ -72,10 +86,33 @@ def test_sweeps_are_those_of_the_store_that_is_named():
     assert offered("status x") == ""
 
 
+def test_runs_are_the_newest_ones_whose_id_begins_so(finished, monkeypatch):
+    def ids(words):
+        environment = {"_ADVSWEEP_COMPLETE": "complete_bash", "COMP_WORDS": f"advsweep {words}"}
+        return finished(**environment, COMP_CWORD=str(len(words.split(" ")))).stdout.split()
+
+    assert ids("show ") == ["6", "5", "4", "3", "2", "1"]
+    assert ids("show 4") == ids("metrics 4") == ["4"]
+    assert ids("metrics t") == ["two"]
+    monkeypatch.setattr("advsweep.cli.shared.completion.OFFERED", 2)  # the fork takes it over
+    assert ids("show ") == ["6", "5"]
+    assert ids("metrics ") == ["two", "6", "5"]
+
+
 def test_without_a_store_nothing_is_offered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert offered("status ") == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", ["status --store notes.txt ", "show ", "run --config-dir none task="]
+)
+def test_errors_are_no_part_of_the_line_that_is_typed(advsweep, tmp_path, words):
+    (tmp_path / "notes.txt").write_text("no store\n" * 200)
+    environment = {"_ADVSWEEP_COMPLETE": "complete_bash", "COMP_WORDS": f"advsweep {words}"}
+    done = advsweep(**environment, COMP_CWORD=str(len(words.split(" "))))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
@@ -96,6 +133,7 @@ def test_sweep_files_are_completed(tmp_path, monkeypatch):
     assert offered("sweep x") == ""  # the shell would run it
     assert offered("sweep estimator = grpo,power_a") == "grpo,power_alpha"
     assert offered("sweep sub/none/") == ""
+    assert offered("sweep sweep.yaml oth") == ""  # a second file is refused
     assert offered("sweep seed = 1 swe") == "sweep.yaml"
     (tmp_path / ".hidden.yaml").write_text("steps: 1")
     assert ".hidden.yaml" not in offered("sweep ")

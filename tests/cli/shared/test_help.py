@@ -52,6 +52,11 @@ def test_commands_stand_in_their_panels_with_whole_summaries():
         panel = re.search(rf"^{command.rich_help_panel}:\n((?:  .*\n)+)", text, re.MULTILINE)
         assert re.search(rf"^  {name} +{re.escape(summary(command))}$", panel[1], re.MULTILINE)
     assert max(map(len, text.splitlines())) <= 80
+    panels = text.partition(f"{PANELS[0]}:")[2].partition("Examples:")[0]
+    columns = {
+        len(line) - len(line[2:].split(None, 1)[1]) for line in re.findall(r"^  .*", panels, re.M)
+    }
+    assert len(columns) == 1  # the summaries of all panels stand below each other
 
 
 def test_narrow_terminal_wraps_summaries_and_cuts_none():
@@ -143,6 +148,7 @@ def test_usage_has_arguments_without_python_types(name, usage):
     text = shown(*name.split())
     assert text.startswith(f"Usage: advsweep {name} {usage}\n")
     assert "list[" not in text
+    assert "[required]" not in text
     assert "<str>" not in text.partition("Options:")[0]
 
 
@@ -157,6 +163,8 @@ def test_option_in_place_of_a_config_key_is_explained():
     done = CliRunner().invoke(app, ["run", "--seed", "3"], prog_name="advsweep")
     assert done.exit_code == 2
     assert "config keys are written without dashes: seed=VALUE" in done.output
+    long = CliRunner().invoke(app, ["sweep", "--group-size=3"], prog_name="advsweep")
+    assert "without dashes: group_size=VALUE" in long.output
     other = CliRunner().invoke(app, ["ls", "--seed", "3"], prog_name="advsweep")
     assert other.exit_code == 2
     assert "dashes" not in other.output  # it takes no config keys

@@ -77,6 +77,7 @@ def test_added_commands_come_after_the_lazy_ones(lazy):
     del commands["absent"]
     assert [*commands.outlines()] == ["greet", "more", "later"]
     commands["greet"] = commands["later"]
+    assert commands["greet"] is commands["later"]
     assert [*commands] == ["greet", "more", "later"]
     with pytest.raises(KeyError):
         commands["nothing"]
