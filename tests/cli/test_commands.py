@@ -212,3 +212,18 @@ def test_runs_that_share_a_base_may_ask_for_other_k(advsweep):
     assert other.returncode == 0, other.stderr
     assert "pass@4" in other.stdout
     assert "pass@8" not in other.stdout
+
+
+def test_a_run_that_learned_nothing_is_named(advsweep):
+    # One group of two in each of two steps: both rewards are equal with seed 0, not with seed 2.
+    small = ["backend=fake", "executor=debug", "steps=2", "prompts_per_step=1", "group_size=2"]
+    small += ["evaluation.n=1"]
+    done = advsweep("run", *small)
+    [line] = [line for line in done.stdout.splitlines() if "was learned" in line]
+    assert line.startswith("run 1: nothing was learned: the rewards were equal within every group")
+    assert line.endswith("`advsweep samples 1` shows what the model wrote")
+    assert line in advsweep("show", "1").stdout.splitlines()
+    swept = advsweep("sweep", "seed=0,1,2", *small, "--name", "few")
+    assert [line for line in swept.stderr.splitlines() if "was learned" in line] == [
+        line.replace("run 1", "runs 1-2")
+    ]

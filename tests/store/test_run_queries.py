@@ -88,6 +88,9 @@ def test_recent_means_are_of_the_newest_steps(store, ids):
     assert store.metrics.recent_means([run_id, other], names, 3) == {
         run_id: {"time/update": 9.0, "time/reward": 4.0}
     }
+    assert store.metrics.recent_means([run_id], names) == {
+        run_id: {"time/update": 5.5, "time/reward": 4.0}
+    }
 
 
 def test_peers_share_a_sweep(store, ids, new_run):

@@ -18,6 +18,7 @@ import torch
 from advsweep.backends.base import BATCH_FIELDS, Backend, Reporter, hash_json
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl.config import HfModel, TransformersGeneration, VllmGeneration
+from advsweep.backends.trl.lost_characters import describe_lost_characters, warn_of_lost_characters
 from advsweep.backends.trl.options import (
     ESTIMATOR_FILE,
     EVALUATION_REMEDIES,
@@ -130,13 +131,15 @@ class TrlBackend(Backend):
         self.layout_of(run, self.processes or 1)
 
     def cautions(self, run: Run) -> list[str]:
-        if self.model_of(run).lora_rank or run.optimizer.lr <= HIGH_RATE:
-            return []
-        return [
-            f"optimizer.lr: {run.optimizer.lr:g} is high for a pretrained language model, of "
-            f"which all weights are trained; above {HIGH_RATE:g} it may forget what it learned; "
-            "papers use optimizer.lr=1e-6"
-        ]
+        model = self.model_of(run)
+        found = [] if run.absent else describe_lost_characters(model, run.task)
+        if not model.lora_rank and run.optimizer.lr > HIGH_RATE:
+            found.append(
+                f"optimizer.lr: {run.optimizer.lr:g} is high for a pretrained language model, of "
+                f"which all weights are trained; above {HIGH_RATE:g} it may forget what it "
+                "learned; papers use optimizer.lr=1e-6"
+            )
+        return found
 
     def cpu_threads(self) -> int:
         return self.threads * (self.processes or 1)
@@ -195,6 +198,7 @@ class TrlBackend(Backend):
                 "model: a model is evaluated with transformers, which is not installed: "
                 f"{extra_command('hf')}"
             )
+        warn_of_lost_characters(_hf(model), task)
         sampling = _sampling(generation)
         sampling.check()
         tokens = _completion_tokens(sampling, task)

@@ -60,8 +60,8 @@ def sweep(
         advsweep sweep sweep.yaml --jobs 2
         advsweep sweep +experiment=demo --dry-run
     """
-    from advsweep.cli.shared import execution, search_output
-    from advsweep.cli.shared.output import print_json
+    from advsweep.cli.shared import execution, runs, search_output
+    from advsweep.cli.shared.output import echo_line, print_json
     from advsweep.cli.shared.overrides import check_overrides
     from advsweep.cli.shared.plan_output import print_plan, print_warnings
     from advsweep.cli.shared.start_output import print_start
@@ -111,5 +111,7 @@ def sweep(
         if output is RecordFormat.JSON:
             print_json(execution.outcome_record(plan, outcome))
         else:
+            for sentence in runs.describe_no_signal(opened, outcome.run_ids):
+                echo_line(sentence, err=True)
             execution.print_outcome(plan, outcome, store)
     raise typer.Exit(outcome.exit_code)

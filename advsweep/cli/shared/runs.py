@@ -141,6 +141,9 @@ def print_run(store: Store, run: RunRecord) -> None:
             "folder": str(run.directory),
         }
     )
+    for sentence in describe_no_signal(store, [run.id]):
+        echo()
+        echo_line(sentence)
     echo("\nconfig")
     _print_pairs(dict(flatten(run.config)), indent="  ")
     if environment := store.runs.environment(run.id):
@@ -195,7 +198,23 @@ def print_summary(store: Store, run: RunRecord) -> None:
         echo_line(f"  {'':<24} {'first':>8} {'last':>8}")
     for label, before, after in rows:
         echo_line(f"  {label:<24} {before:8.3f} {after:8.3f}")
+    for sentence in describe_no_signal(store, [run.id]):
+        echo_line(sentence)
     echo(f"\nadvsweep show {run.id} has the rest.", err=True)
+
+
+def describe_no_signal(store: Store, run_ids: Sequence[int]) -> list[str]:
+    """Returns a sentence for the runs that learned nothing, or hardly anything, for each cause."""
+    from advsweep.store.component_revisions import run_list
+    from advsweep.store.no_signal import find_no_signal
+
+    by_text: dict[str, list[int]] = {}
+    for run_id, found in find_no_signal(store, run_ids).items():
+        by_text.setdefault(found.text, []).append(run_id)
+    return [
+        f"{run_list(ids)}: {text}; `advsweep samples {ids[0]}` shows what the model wrote"
+        for text, ids in by_text.items()
+    ]
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

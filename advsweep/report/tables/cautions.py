@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from advsweep.report.data.columns import Column
@@ -10,6 +11,7 @@ from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask
 from advsweep.report.data.grouping import Group
 from advsweep.report.tables.comparison import name_group
 from advsweep.store import RunRecord, Store
+from advsweep.store.no_signal import find_no_signal
 
 MOST_OF_SAMPLES = 1 / 4
 """The largest k of pass@k as a share of the samples per problem, without a caution."""
@@ -87,6 +89,20 @@ def describe_dominance(
     return [_sentence(outcome, named) for outcome, named in rows.items() if named]
 
 
+def describe_no_signal(
+    store: Store, groups: Sequence[tuple[Group, Sequence[RunRecord]]]
+) -> list[str]:
+    """Describes the rows with runs that learned nothing, or hardly anything, from their rewards."""
+    found = find_no_signal(store, [run.id for _, members in groups for run in members])
+    rows: dict[str, list[str]] = {}
+    for group, members in groups:
+        counts = Counter(found[run.id].text for run in members if run.id in found)
+        for text, count in counts.items():
+            some = "" if count == len(members) else f" ({count} of {len(members)} runs)"
+            rows.setdefault(text, []).append(f"{name_group(group)}{some}")
+    return [f"{_listed(named)}: {text}" for text, named in rows.items()]
+
+
 def _dominant(success: float, failure: float) -> str | None:
     """Returns the outcome whose advantages are nearly all of a step's; None if neither is."""
     if max(success, failure) <= 0:
@@ -125,10 +141,13 @@ def _sentence(outcome: str, rows: Sequence[str]) -> str:
         _OUTCOMES[0]: ("right", "likelier"),
         _OUTCOMES[1]: ("wrong", "less likely"),
     }[outcome]
-    named = ", ".join(rows[:_NAMED])
-    named += f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
     return (
-        f"{named}: so many rollouts of the first {START} steps are {what}, and nearly all "
+        f"{_listed(rows)}: so many rollouts of the first {START} steps are {what}, and nearly all "
         f"advantages are theirs, so that training mostly makes the model's own answers {effect}; "
         "compare such rows where right and wrong answers are about as frequent"
     )
+
+
+def _listed(rows: Sequence[str]) -> str:
+    named = ", ".join(rows[:_NAMED])
+    return named + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")

@@ -324,3 +324,10 @@ def test_a_high_learning_rate_is_a_warning(small_run: MakeRun) -> None:
     assert "optimizer.lr=1e-6" in caution
     assert cautions(optimizer={"lr": 1e-5}) == []
     assert cautions(optimizer={"lr": 3e-4}, model={"lora_rank": 4}) == []
+
+
+def test_characters_that_the_tokeniser_leaves_out_are_a_warning(small_run: MakeRun) -> None:
+    assert small_run("trl").backend.cautions(small_run("trl", optimizer={"lr": 1e-6})) == []
+    run = small_run("trl", optimizer={"lr": 1e-6}, task={"name": "routes", "levels": [0]})
+    [caution] = run.backend.cautions(run)
+    assert "leaves out characters of" in caution

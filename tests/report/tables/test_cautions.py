@@ -76,3 +76,21 @@ def test_runs_without_these_metrics_have_no_caution(lab, constant):
     lab.run("grpo", 0, points=constant(mass__failure=0.7))
     lab.run("rloo", 0, points=constant(mass__failure=0.7, mass__success=0.0))
     assert _cautions(lab, SIGN) == []
+
+
+NOTHING = "was learned"
+
+
+def test_rows_that_learned_nothing(lab, constant):
+    equal = {"cost__utilisation": 1.0, "collapse__acr": 1.0, "reward__mean": 0.0}
+    zero = constant(**equal, collapse__all_wrong=1.0, collapse__acr_after=1.0)
+    for seed in range(2):
+        lab.run("grpo", seed, points=zero)
+        lab.run("rloo", seed, points=zero)
+        # Advantages in groups of equal rewards teach something.
+        lab.run("psr", seed, points=constant(**equal, collapse__acr_after=0.0))
+    lab.run("fade", 0, points=zero)
+    lab.run("fade", 1, points=constant(**equal, collapse__acr_after=0.5))
+    [line] = _cautions(lab, NOTHING)
+    assert line.startswith("grpo, rloo, fade (1 of 2 runs): nothing was learned: the rewards were")
+    assert "(all 0)" in line

@@ -1,0 +1,83 @@
+"""Runs that learned nothing from their rewards."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from advsweep.store.no_signal import NoSignal, find_no_signal
+
+ALL_WRONG = {"collapse/acr": 1.0, "collapse/all_wrong": 1.0, "reward/mean": 0.0}
+
+
+def _found(store, new_run, *steps):
+    """What is found of a run with these metrics, by step."""
+    [run_id] = store.runs.add([new_run(0)])
+    points = [
+        (name, step, value)
+        for step, values in enumerate(steps, start=1)
+        for name, value in values.items()
+    ]
+    store.metrics.record(run_id, points)
+    return find_no_signal(store, [run_id]).get(run_id)
+
+
+@pytest.mark.parametrize(
+    ("steps", "share"),
+    [
+        # Every step of a plain rollout policy trains on all groups.
+        ([{"collapse/acr_after": 1.0, "cost/utilisation": 1.0}] * 2, 0.0),
+        # Policies that drop groups of equal rewards: some steps train on no group.
+        ([{"cost/utilisation": 0.0}] * 2, 0.0),
+        ([{"cost/utilisation": 0.0}] * 199 + [{"collapse/acr_after": 0.0, "cost/utilisation": 1.0}],
+         0.005),
+        # An estimator with advantages in groups of equal rewards.
+        ([ALL_WRONG | {"collapse/acr_after": 0.0, "cost/utilisation": 1.0}], None),
+        ([{"collapse/acr_after": 1.0, "cost/utilisation": 1.0},
+          {"collapse/acr_after": 0.75, "cost/utilisation": 1.0}], None),
+        # Nothing was scored in one step.
+        ([{"collapse/acr_after": math.nan, "cost/utilisation": 1.0},
+          {"collapse/acr_after": 1.0, "cost/utilisation": 1.0}], 0.0),
+        # Another trainer recorded no advantages.
+        ([ALL_WRONG], None),
+        ([ALL_WRONG | {"cost/utilisation": 1.0}], None),
+        ([ALL_WRONG | {"collapse/acr_after": 1.0}], 0.0),
+    ],
+)  # fmt: skip
+def test_what_counts_is_the_share_of_groups_with_advantages(store, new_run, steps, share):
+    found = _found(store, new_run, *steps)
+    assert (None if found is None else found.with_advantages) == (
+        share if share is None else pytest.approx(share, abs=1e-12)
+    )
+
+
+def test_a_run_without_steps_is_not_judged(store, new_run):
+    assert _found(store, new_run) is None
+
+
+def test_its_cause_is_read_from_the_rewards(store, new_run):
+    nothing = {"collapse/acr_after": 1.0, "cost/utilisation": 1.0}
+    found = _found(store, new_run, ALL_WRONG | nothing, ALL_WRONG | nothing)
+    assert found == NoSignal(0.0, equal=1.0, wrong=1.0, reward=0.0)
+    assert found.text == (
+        "nothing was learned: the rewards were equal within every group of every step (all 0), so "
+        "that advantages were 0; try an easier task, another prompt, another model or a larger "
+        "group_size"
+    )
+
+
+@pytest.mark.parametrize(
+    ("signal", "part"),
+    [
+        (NoSignal(0.0, 1.0, 0.0, 1.0), "of every step, so that advantages were 0; try a harder"),
+        (NoSignal(0.0, 1.0, 1.0, -0.5), "of every step, so that advantages were 0; try an easier"),
+        (NoSignal(0.004, 0.996, 0.99, 0.001), "hardly anything was learned: the rewards were"),
+        (NoSignal(0.004, 0.996, 0.99, 0.001), "equal within more than 99% of the groups, so"),
+        (NoSignal(0.0, 0.3, 0.3, 0.4), "nothing was learned from the rewards: no group had an"),
+        (NoSignal(0.004, 0.3, 0.3, 0.4), "fewer than 1% of the groups had an advantage"),
+        (NoSignal(0.0, math.nan, math.nan, math.nan), "check the estimator's fields"),
+    ],
+)
+def test_the_sentence_names_cause_and_remedy(signal, part):
+    assert part in signal.text
