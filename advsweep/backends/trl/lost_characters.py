@@ -15,13 +15,14 @@ from __future__ import annotations
 import functools
 import unicodedata
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from advsweep.backends.step_changes import evenly_spaced
-from advsweep.errors import AdvsweepWarning
+from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.printable import printable_line
 from advsweep.tasks.base import Split
 
@@ -34,6 +35,7 @@ SAMPLED = 100
 
 _FILE = "tokenizer.json"
 _SHOWN = 8
+_SCORED = 8
 _SMALL = 64
 _COMPARED = "LNPS"
 """Unicode's letters, numbers, punctuation and symbols."""
@@ -42,26 +44,82 @@ _COMPARED = "LNPS"
 def describe_lost_characters(model: HfModel, task: Task) -> list[str]:
     """Describe the characters of a task that the model's tokeniser leaves out.
 
-    Some training and held-out problems are looked at: their prompts and their gold answers.
+    Some training and held-out problems are looked at: their prompts, and whether a known right
+    answer is still right without the characters that it loses.
 
     Returns:
-        A warning; empty if no character is lost, or if the tokeniser cannot be checked.
+        Warnings; empty if nothing is lost, or if the tokeniser cannot be checked.
     """
     file = model.folder / _FILE
-    if not file.is_file():
+    tokenizer = _load(str(file), file.stat().st_mtime_ns) if file.is_file() else None
+    if tokenizer is None:
         return []
     problems = _sample(task)
-    prompts = tuple(dict.fromkeys(problem.text for problem in problems))
-    answers = (problem.reference.get("answer") for problem in problems)
-    golds = tuple(dict.fromkeys(answer for answer in answers if isinstance(answer, str)))
-    text = _describe(str(file), file.stat().st_mtime_ns, model.path, prompts, golds)
-    return [text] if text else []
+    prompts = list(dict.fromkeys(problem.text for problem in problems))
+    losses = [lost for prompt in prompts if (lost := tokenizer.lost(prompt))]
+    known, found = f"the tokeniser of {model.path}{tokenizer.small_alphabet()}", []
+    if losses:
+        found.append(
+            f"model.path: {known} leaves out characters of {len(losses)} of {len(prompts)} sampled "
+            f"prompts, which the model does not see: {_spell(dict.fromkeys(chain(*losses)))}; take "
+            "another model, or problems and a prompt without them (task.data, task.prompt)"
+        )
+    if example := _unwritable(tokenizer, task, problems):
+        found.append(
+            f"model.path: {known} cannot write right answers: of '{example[0]}' it keeps "
+            f"'{example[1]}', which is wrong; take another model or verifier (task.verifier)"
+        )
+    return [printable_line(text) for text in found]
 
 
 def warn_of_lost_characters(model: HfModel, task: Task) -> None:
     """Warn of them, where no plan does."""
     for caution in describe_lost_characters(model, task):
         warnings.warn(caution, AdvsweepWarning, stacklevel=2)
+
+
+class Tokeniser:
+    """A tokeniser of the package `tokenizers`; each text is looked at once."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.lost = functools.lru_cache(maxsize=8 * SAMPLED)(self._lost)
+
+    def kept(self, text: str) -> str:
+        """Return what the known tokens of a text decode to."""
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        ids = [
+            i
+            for i, token in zip(encoded.ids, encoded.tokens, strict=True)
+            # The unknown mark; models of the class Unigram keep the text and have only its id.
+            if token != getattr(self._tokenizer.model, "unk_token", None)
+            and token == self._tokenizer.id_to_token(i)
+        ]
+        kept: str = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return kept
+
+    def _lost(self, text: str) -> tuple[str, ...]:
+        """Return the characters of a text that are left out, each once."""
+        kept = _forms(self.kept(text))
+        return tuple(c for c in dict.fromkeys(text) if not _forms(c) <= kept)
+
+    def small_alphabet(self) -> str:
+        """Describe the characters of a small tokeniser; empty for others."""
+        words = sorted(self._tokenizer.get_vocab(with_added_tokens=False))
+        known = [word for word in words if len(word) == 1]
+        return f", which has only {' '.join(known)}," if len(words) <= _SMALL and known else ""
+
+
+# A sweep plans many runs of one model and one task.
+@functools.lru_cache(maxsize=4)
+def _load(file: str, changed: int) -> Tokeniser | None:
+    """Load a file that changed at a time, in ns; None if it cannot be loaded."""
+    try:
+        from tokenizers import Tokenizer
+
+        return Tokeniser(Tokenizer.from_file(file))
+    except Exception:  # noqa: BLE001 - it raises nothing narrower; the training reports the cause
+        return None
 
 
 def _sample(task: Task) -> list[Problem]:
@@ -71,53 +129,21 @@ def _sample(task: Task) -> list[Problem]:
     return [*chosen, *(task.draw(SAMPLED, np.random.default_rng(0)) if task.can_train else ())]
 
 
-# A sweep plans many runs of one model and one task.
-@functools.lru_cache(maxsize=8)
-def _describe(
-    file: str, changed: int, path: str, prompts: tuple[str, ...], golds: tuple[str, ...]
-) -> str:
+def _unwritable(
+    tokenizer: Tokeniser, task: Task, problems: Sequence[Problem]
+) -> tuple[str, str] | None:
+    """Return a right answer and what is kept of it, if losses make all of some answers wrong."""
+    solved = [(p, s) for p in problems if isinstance(s := p.reference.get("solution"), str)]
+    if not solved or not all(tokenizer.lost(solution) for _, solution in solved):
+        return None
     try:
-        from tokenizers import Tokenizer
-
-        tokenizer = Tokenizer.from_file(file)
-    except Exception:  # noqa: BLE001 - it raises nothing narrower; the training reports the cause
-        return ""
-    of_prompts, of_golds = (
-        [lost for text in texts if (lost := lost_characters(text, tokenizer))]
-        for texts in (prompts, golds)
-    )
-    parts = [
-        f"{len(losses)} of {len(texts)} {what}"
-        for losses, texts, what in (
-            (of_prompts, prompts, "sampled prompts"),
-            (of_golds, golds, "gold answers"),
-        )
-        if losses
-    ]
-    if not parts:
-        return ""
-    lost = list(dict.fromkeys(c for losses in (*of_prompts, *of_golds) for c in losses))
-    more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
-    return (
-        f"model.path: the tokeniser of {path} leaves out characters of {' and '.join(parts)}: "
-        f"{_spell(lost[:_SHOWN])}{more}. The model neither reads nor writes them{_known(tokenizer)}"
-        f"; take a model that knows them, or problems and a prompt without them (task.data, "
-        f"task.prompt)"
-    )
-
-
-def lost_characters(text: str, tokenizer: Any) -> list[str]:
-    """Return the characters of a text that a tokeniser of `tokenizers` leaves out, each once."""
-    encoded = tokenizer.encode(text, add_special_tokens=False)
-    ids = [
-        i
-        for i, token in zip(encoded.ids, encoded.tokens, strict=True)
-        # The unknown mark; models of the class Unigram keep the text and have only its id.
-        if token != getattr(tokenizer.model, "unk_token", None)
-        and tokenizer.id_to_token(i) == token
-    ]
-    kept = _forms(tokenizer.decode(ids, skip_special_tokens=False))
-    return [c for c in dict.fromkeys(text) if not _forms(c) <= kept]
+        task.check_consent()
+    except ConfigError:
+        return None  # verifying may run programs
+    some = solved[:_SCORED]
+    kept = [tokenizer.kept(solution) for _, solution in some]
+    outcomes = task.score([problem for problem, _ in some], kept)
+    return (some[0][1], kept[0]) if (outcomes == 0).all() else None
 
 
 def _forms(text: str) -> set[str]:
@@ -127,11 +153,7 @@ def _forms(text: str) -> set[str]:
 
 
 def _spell(characters: Iterable[str]) -> str:
-    return printable_line(" ".join(characters))
-
-
-def _known(tokenizer: Any) -> str:
-    """Describe the characters that a small tokeniser knows; empty for others."""
-    words = sorted(tokenizer.get_vocab(with_added_tokens=False))
-    known = [word for word in words if len(word) == 1]
-    return f", but {_spell(known)}" if len(words) <= _SMALL and known else ""
+    """List the first characters."""
+    listed = list(characters)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return " ".join(listed[:_SHOWN]) + more
