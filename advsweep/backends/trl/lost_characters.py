@@ -57,16 +57,17 @@ def describe_lost_characters(model: HfModel, task: Task) -> list[str]:
     problems = _sample(task)
     prompts = list(dict.fromkeys(problem.text for problem in problems))
     losses = [lost for prompt in prompts if (lost := tokenizer.lost(prompt))]
-    known, found = f"the tokeniser of {model.path}{tokenizer.small_alphabet()}", []
+    of_model, found = f"model.path: the tokeniser of {model.path}", []
     if losses:
         found.append(
-            f"model.path: {known} leaves out characters of {len(losses)} of {len(prompts)} sampled "
-            f"prompts, which the model does not see: {_spell(dict.fromkeys(chain(*losses)))}; take "
-            "another model, or problems and a prompt without them (task.data, task.prompt)"
+            f"{of_model}{tokenizer.small_alphabet()} leaves out characters of {len(losses)} of "
+            f"{len(prompts)} sampled prompts, which the model does not see: "
+            f"{_spell(dict.fromkeys(chain(*losses)))}; take another model, or problems and "
+            "a prompt without them (task.data, task.prompt)"
         )
     if example := _unwritable(tokenizer, task, problems):
         found.append(
-            f"model.path: {known} cannot write right answers: of '{example[0]}' it keeps "
+            f"{of_model} cannot write right answers: of '{example[0]}' it keeps "
             f"'{example[1]}', which is wrong; take another model or verifier (task.verifier)"
         )
     return [printable_line(text) for text in found]
