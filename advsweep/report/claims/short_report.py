@@ -14,14 +14,18 @@ SHOWN_COLUMNS = 4
 
 
 def describe_findings(report: Report) -> list[str]:
-    """Returns a sentence for each row that is compared, or why none is."""
+    """Returns a sentence for each row that is compared, or why none is.
+
+    Rows with runs that learned nothing come first.
+    """
+    untaught = [f"{sentence}." for sentence in report.untaught]
     judged = judge_differences(report)
     if not judged:
-        return [f"{note[0].upper()}{note[1:]}." for note in difference_notes(report)]
+        return untaught + [f"{note[0].upper()}{note[1:]}." for note in difference_notes(report)]
     texts: dict[int, list[str]] = {}
     for finding in find_differences(judged, report):
         texts.setdefault(finding.row, []).append(finding.text)
-    return [
+    return untaught + [
         f"{name_group(report.rows[row].group)} against {report.baseline}: {'; '.join(said)}."
         for row, said in texts.items()
     ]

@@ -177,8 +177,7 @@ def build_report(
     longest = max(run.steps for run in done)
     chosen = [within_steps(column, longest) for column in chosen]
     shown = [column for column in chosen if _has_values(listed, column)]
-    cautions = describe_no_signal(store, groups)
-    cautions += [*describe_large_k(evaluated, shown), *describe_dominance(store, groups)]
+    cautions = [*describe_large_k(evaluated, shown), *describe_dominance(store, groups)]
     ranks: Mapping[int, RankInterval] = {}
     if rank is not None:
         listed, ranks = rank_rows(listed, _ranking(chosen, keys, rank))
@@ -196,6 +195,7 @@ def build_report(
         pivot=tuple(keys),
         apart=() if layout is None else layout.apart,
         remarks=tuple(remarks),
+        untaught=tuple(describe_no_signal(store, groups)),
         cautions=tuple(cautions),
         layout=layout,
         baseline=None if compared is None else compared.text,

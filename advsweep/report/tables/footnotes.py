@@ -69,7 +69,7 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
             "leave open, 95 % after Holm; rows with overlapping ranks may be equal"
         )
     lines += report.remarks
-    lines += report.cautions
+    lines += [*report.untaught, *report.cautions]
     if rates := report.provenance.learning_rates:
         lines.append(f"learning rates: {'; '.join(map(_matched, rates))}")
     if report.left_out:

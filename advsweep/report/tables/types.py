@@ -215,6 +215,7 @@ class Report:
         pivot: config keys whose values are columns of the written table.
         apart: keys that separate rows which are not compared with each other.
         remarks: sentences on how runs were selected and combined.
+        untaught: sentences on rows with runs that learned nothing from their rewards.
         cautions: sentences on numbers that say less than they seem to.
         over: what the intervals are over: `seeds`, or `problems` of models without a run.
         layout: the layout of a paper's table; None for our own.
@@ -235,6 +236,7 @@ class Report:
     pivot: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    untaught: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     over: str = "seeds"
     layout: Layout | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advsweep.report import build_report, lay_out
+from advsweep.report import build_report, describe_findings, lay_out
 
 LARGE = "k is above a quarter of the"
 SIGN = "nearly all advantages are theirs"
@@ -78,9 +78,6 @@ def test_runs_without_these_metrics_have_no_caution(lab, constant):
     assert _cautions(lab, SIGN) == []
 
 
-NOTHING = "was learned"
-
-
 def test_rows_that_learned_nothing(lab, constant):
     equal = {"cost__utilisation": 1.0, "collapse__acr": 1.0, "reward__mean": 0.0}
     zero = constant(**equal, collapse__all_wrong=1.0, collapse__acr_after=1.0)
@@ -91,6 +88,9 @@ def test_rows_that_learned_nothing(lab, constant):
         lab.run("psr", seed, points=constant(**equal, collapse__acr_after=0.0))
     lab.run("fade", 0, points=zero)
     lab.run("fade", 1, points=constant(**equal, collapse__acr_after=0.5))
-    [line] = _cautions(lab, NOTHING)
+    report = build_report(lab.store, "demo")
+    [line] = report.untaught
+    assert line in lay_out(report).notes
+    assert describe_findings(report)[0] == f"{line}."
     assert line.startswith("grpo, rloo, fade (1 of 2 runs): nothing was learned: the rewards were")
     assert "(all 0)" in line
