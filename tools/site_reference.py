@@ -56,8 +56,6 @@ def commands() -> Iterator[tuple[str, Any, Any]]:
 
 def _subcommands(prefix: str, group: Any, parent: Any) -> Iterator[tuple[str, Any, Any]]:
     for name, command in group.commands.items():
-        if command.hidden:
-            continue
         context = typer.Context(command, info_name=name, parent=parent, terminal_width=_WIDTH)
         yield f"{prefix}{name}", command, context
         if hasattr(command, "commands"):

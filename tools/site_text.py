@@ -40,9 +40,7 @@ def _cell(text: str) -> str:
 
 
 def value(given: Any) -> str:
-    """Return a value as it is written in YAML, as inline code; a missing one as a dash."""
-    if given is None:
-        return "`null`"
+    """Return a value as it is written in YAML, as inline code."""
     if isinstance(given, str):
         return code(given) if given else "`''`"
     return code(json.dumps(given, ensure_ascii=False))

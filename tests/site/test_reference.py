@@ -34,8 +34,7 @@ BANDIT = ["backend=bandit", "model=table", "task=bandit", "optimizer=sgd"]
 
 def registered(group: TyperGroup, prefix: str = "") -> Iterator[str]:
     for name, command in group.commands.items():
-        if not command.hidden:
-            yield f"{prefix}{name}"
+        yield f"{prefix}{name}"
         if isinstance(command, TyperGroup):
             yield from registered(command, f"{prefix}{name} ")
 
@@ -83,7 +82,14 @@ def test_numbers_of_a_run_have_the_defaults_of_the_configuration(reference: dict
 
 def test_a_yaml_file_beats_the_default_of_the_class(reference: dict[str, str]) -> None:
     page = reference["config/optimizer.md"]
+    assert "presets" not in page
     assert "| `optimizer.lr` | a number | `0.1` |" in page.split("## sgd")[1]
+
+
+def test_presets_are_members_without_a_component_of_their_name(reference: dict[str, str]) -> None:
+    presets = reference["config/evaluation.md"].split("\n## standard\n")[0]
+    assert "| `greedy` | `name=standard, n=1, k=[1], temperature=0` |" in presets
+    assert "| `standard` |" not in presets
 
 
 def test_every_estimator_has_a_page_and_a_line() -> None:
@@ -98,6 +104,9 @@ def test_every_estimator_has_a_page_and_a_line() -> None:
             assert part in page, cls.name
         assert all(f"`estimator.{f.name}`" in page for f in dataclasses.fields(cls))
         assert f"[`{cls.name}`]({cls.name}.md)" in pages["estimators/index.md"]
+    assert "| needs | `rewards`, `ref_rewards` |" in pages["estimators/aapo.md"]
+    assert "| order of the rollouts | does not matter |" in pages["estimators/grpo.md"]
+    assert "code.** `rule=window` with" in pages["estimators/ha_dw.md"]
     plain = re.sub(r"\[(`\w+`)\]\([^)]+\)", r"\1", pages["estimators/index.md"])
     assert markdown_table() in plain
 
@@ -121,6 +130,10 @@ def test_every_table_and_column_of_the_store_is_in_the_reference(reference: dict
         section = page.split(f"\n## {entity.name}\n")[1].split("\n## ")[0]
         for column in entity.columns:
             assert f"| `{column.name}` |" in section
+    sections = {text.partition("\n")[0]: text for text in page.split("\n## ")}
+    assert "| `name` | String |  | unique |" in sections["sweeps"]
+    assert "| `finished` | UtcDateTime | yes |  |" in sections["runs"]
+    assert "| `run_id` | Integer |  | primary key, → `runs.id` |" in sections["run_evaluations"]
 
 
 def test_the_python_api_is_in_the_reference(reference: dict[str, str]) -> None:
@@ -129,6 +142,7 @@ def test_the_python_api_is_in_the_reference(reference: dict[str, str]) -> None:
         assert f"### {name}\n" in page
     assert "AdvsweepError" in page
     assert "-> 'pd.DataFrame'" not in page
+    assert not re.search(r"<factory>| at 0x|__version__|`\w+\._\w", page)
 
 
 # Metrics
@@ -194,6 +208,9 @@ def test_directions_are_those_of_reports(reference: dict[str, str]) -> None:
 
 def test_text_is_shown_unchanged() -> None:
     assert site_text.escape("a_b *c* <d> `e_f`") == r"a\_b \*c\* &lt;d&gt; `e_f`"
+    assert [site_text.value(each) for each in (None, "", "a", 0.5)] == [
+        *("`null`", "`''`", "`a`", "`0.5`")
+    ]
     assert site_text.escape("an odd ` _") == "an odd \\` \\_"
     assert site_text.table(("a",), [["x|y\nz"]]).splitlines()[2] == "| x\\|y z |"
 
@@ -206,8 +223,17 @@ def test_sections_of_a_docstring_are_lists() -> None:
             one: the first,
                 on two lines.
             two: the second.
+
+        Returns:
+            A number_ of
+            two lines.
+
+        With a formula_:
+
+            a_b = c_d
         """
 
     assert site_text.docstring(example) == (
-        "Do it.\n\n\n**Args**\n\n- `one`: the first,\n  on two lines.\n- `two`: the second.\n"
+        "Do it.\n\n\n**Args**\n\n- `one`: the first,\n  on two lines.\n- `two`: the second.\n\n\n"
+        "**Returns**\n\nA number\\_ of\n  two lines.\n\nWith a formula\\_:\n\n    a_b = c_d\n"
     )

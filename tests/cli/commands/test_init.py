@@ -107,6 +107,7 @@ def test_follows_no_link_out_of_the_folder(advsweep, tmp_path):
     (tmp_path / "mine" / "README.md").symlink_to(tmp_path / "elsewhere")
     assert advsweep("init", "mine").returncode == 2
     assert not (tmp_path / "elsewhere").exists()
+    assert len(list((tmp_path / "mine").iterdir())) == 1
 
 
 def test_file_in_place_of_the_folder_is_refused(advsweep, tmp_path):
