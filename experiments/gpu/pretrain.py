@@ -2,7 +2,7 @@
 
     python experiments/gpu/pretrain.py FOLDER [--size full] [--seed 0]
 
-Initial weights, layout, tokeniser and files of the folder are those of the tiny backend's
+Initial weights, layout, tokenizer and files of the folder are those of the tiny backend's
 exports; transformers trains the model, in bfloat16 on a GPU. A batch is one half routes and one
 half countdown. Training ends where the model solves TARGET of routes' training problems at the
 first try, so that bases of every size start where the bases of the CPU studies do, or after the

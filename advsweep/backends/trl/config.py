@@ -59,10 +59,10 @@ class HfModel(Component):
         None, help="transformers' attention implementation; null: its choice"
     )
     prompt: Prompt = option(
-        Prompt.AUTO, help="chat: the tokeniser's chat template; auto: that where there is one"
+        Prompt.AUTO, help="chat: the tokenizer's chat template; auto: that where there is one"
     )
     pad_token: str | None = option(
-        None, help="the token that fills batches; null: the tokeniser's own"
+        None, help="the token that fills batches; null: the tokenizer's own"
     )
     lora_rank: int = option(0, ge=0, help="rank of a LoRA adapter; 0: all weights are trained")
     lora_alpha: float = option(32.0, gt=0, help="the adapter is scaled by this over its rank")
@@ -127,7 +127,7 @@ def fingerprint(folder: Path) -> str:
     """Return the sha256, in hex, of a folder's files: names, sizes and samples.
 
     The samples are 64 KiB at the start, the middle and the end of each file. That covers any
-    tokeniser's settings, and enough of the weights to tell two trainings apart.
+    tokenizer's settings, and enough of the weights to tell two trainings apart.
     """
     files = sorted(path for path in folder.iterdir() if path.is_file())
     stats = [(str(path), path.stat()) for path in files if not path.name.startswith(".")]

@@ -1,4 +1,4 @@
-"""Loading of models and tokenisers with transformers, with checks that they can be trained."""
+"""Loading of models and tokenizers with transformers, with checks that they can be trained."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def model_arguments(model: HfModel) -> dict[str, Any]:
 
 
 def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
-    """Return the model's tokeniser, set up to pad on the left.
+    """Return the model's tokenizer, set up to pad on the left.
 
     Args:
-        folder: the tokeniser's folder; None: the model's location.
+        folder: the tokenizer's folder; None: the model's location.
 
     Raises:
         ConfigError: the model is missing or not causal, or has no padding token.
@@ -64,16 +64,16 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
         )
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"model.path: expected a model with a tokeniser, got {model.path}: {_first(error)}"
+            f"model.path: expected a model with a tokenizer, got {model.path}: {_first(error)}"
         ) from error
     if tokenizer.eos_token is None:
         raise ConfigError(
-            f"model.path: expected a tokeniser with an end mark, but that of {model.path} has none"
+            f"model.path: expected a tokenizer with an end mark, but that of {model.path} has none"
         )
     if not tokenizer.encode(string.printable, add_special_tokens=False):
-        # transformers makes an empty tokeniser if a folder has no tokeniser files.
+        # transformers makes an empty tokenizer if a folder has no tokenizer files.
         raise ConfigError(
-            f"model.path: expected a model with a tokeniser, and that of {model.path} has no "
+            f"model.path: expected a model with a tokenizer, and that of {model.path} has no "
             f"words; are its files there (tokenizer.json, tokenizer_config.json)?"
         )
     if model.pad_token is not None:
@@ -92,7 +92,7 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
         )
     if model.prompt is Prompt.CHAT and tokenizer.chat_template is None:
         raise ConfigError(
-            f"model.prompt: expected auto or plain, as the tokeniser of {model.path} has no chat "
+            f"model.prompt: expected auto or plain, as the tokenizer of {model.path} has no chat "
             f"template, got chat"
         )
     return tokenizer

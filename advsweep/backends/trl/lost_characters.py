@@ -1,10 +1,10 @@
-"""Finds characters of a task that a model's tokeniser leaves out, which the model never sees.
+"""Finds characters of a task that a model's tokenizer leaves out, which the model never sees.
 
 Plans look for them, so only the package `tokenizers` is imported, which takes a twentieth of a
 second, and not transformers. It reads `tokenizer.json`; folders without that file, and names on
 the hub, are not checked.
 
-Real tokenisers do not write a text back exactly: they change spaces, case, accents and
+Real tokenizers do not write a text back exactly: they change spaces, case, accents and
 compatibility forms, and add marks. Such changes lose nothing. A character counts as lost if the
 text that a prompt's known tokens decode to lacks it in every form. Spaces, marks and controls are
 not compared.
@@ -42,13 +42,13 @@ _COMPARED = "LNPS"
 
 
 def describe_lost_characters(model: HfModel, task: Task) -> list[str]:
-    """Describe the characters of a task that the model's tokeniser leaves out.
+    """Describe the characters of a task that the model's tokenizer leaves out.
 
     Some training and held-out problems are looked at: their prompts, and whether a known right
     answer is still right without the characters that it loses.
 
     Returns:
-        Warnings; empty if nothing is lost, or if the tokeniser cannot be checked.
+        Warnings; empty if nothing is lost, or if the tokenizer cannot be checked.
     """
     file = model.folder / _FILE
     tokenizer = _load(str(file), file.stat().st_mtime_ns) if file.is_file() else None
@@ -57,7 +57,7 @@ def describe_lost_characters(model: HfModel, task: Task) -> list[str]:
     problems = _sample(task)
     prompts = list(dict.fromkeys(problem.text for problem in problems))
     losses = [lost for prompt in prompts if (lost := tokenizer.lost(prompt))]
-    of_model, found = f"model.path: the tokeniser of {model.path}", []
+    of_model, found = f"model.path: the tokenizer of {model.path}", []
     if losses:
         found.append(
             f"{of_model}{tokenizer.small_alphabet()} leaves out characters of {len(losses)} of "
@@ -79,8 +79,8 @@ def warn_of_lost_characters(model: HfModel, task: Task) -> None:
         warnings.warn(caution, AdvsweepWarning, stacklevel=2)
 
 
-class Tokeniser:
-    """A tokeniser of the package `tokenizers`; each text is looked at once."""
+class CheckedTokenizer:
+    """A tokenizer of the package `tokenizers`; each text is looked at once."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -105,7 +105,7 @@ class Tokeniser:
         return tuple(c for c in dict.fromkeys(text) if not _forms(c) <= kept)
 
     def small_alphabet(self) -> str:
-        """Describe the characters of a small tokeniser; empty for others."""
+        """Describe the characters of a small tokenizer; empty for others."""
         words = sorted(self._tokenizer.get_vocab(with_added_tokens=False))
         known = [word for word in words if len(word) == 1]
         return f", which has only {' '.join(known)}," if len(words) <= _SMALL and known else ""
@@ -113,12 +113,12 @@ class Tokeniser:
 
 # A sweep plans many runs of one model and one task.
 @functools.lru_cache(maxsize=4)
-def _load(file: str, changed: int) -> Tokeniser | None:
+def _load(file: str, changed: int) -> CheckedTokenizer | None:
     """Load a file that changed at a time, in ns; None if it cannot be loaded."""
     try:
         from tokenizers import Tokenizer
 
-        return Tokeniser(Tokenizer.from_file(file))
+        return CheckedTokenizer(Tokenizer.from_file(file))
     except Exception:  # noqa: BLE001 - it raises nothing narrower; the training reports the cause
         return None
 
@@ -131,7 +131,7 @@ def _sample(task: Task) -> list[Problem]:
 
 
 def _unwritable(
-    tokenizer: Tokeniser, task: Task, problems: Sequence[Problem]
+    tokenizer: CheckedTokenizer, task: Task, problems: Sequence[Problem]
 ) -> tuple[str, str] | None:
     """Return a right answer and what is kept of it, if losses make all of some answers wrong."""
     solved = [(p, s) for p in problems if isinstance(s := p.reference.get("solution"), str)]

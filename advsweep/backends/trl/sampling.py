@@ -398,7 +398,7 @@ def as_completions(texts: Sequence[str], statistics: TokenStatistics, n: int) ->
 
 
 def end_marks(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end a completion: the tokeniser's and those that the model names."""
+    """Return the tokens that end a completion: the tokenizer's and those that the model names."""
     named = model.generation_config.eos_token_id
     marks = [named] if isinstance(named, int) else list(named or ())
     return [*dict.fromkeys([tokenizer.eos_token_id, *marks])]

@@ -179,7 +179,7 @@ class VllmSampler:
         context: most tokens of prompt and completion; None: the model's.
 
     Raises:
-        ConfigError: there is no such model, or it has no tokeniser.
+        ConfigError: there is no such model, or it has no tokenizer.
         SamplerError: vLLM cannot load it, or compute with it on this machine.
     """
 

@@ -81,7 +81,7 @@ def test_models_that_cannot_be_trained(
 
 
 def test_batches_may_be_filled_with_the_unknown_mark(folder: Path) -> None:
-    """As tokenisers of GPT-2 and Qwen2 do by default, whose one mark stands for everything."""
+    """As tokenizers of GPT-2 and Qwen2 do by default, whose one mark stands for everything."""
     from advsweep.backends.trl.loading import load_tokenizer
 
     edit(folder / "tokenizer_config.json", unk_token="<pad>")
@@ -106,9 +106,9 @@ def test_a_name_on_a_hub_that_cannot_be_reached(
     [
         ("model.safetensors", False, "model: .* got .*/model: .*model.safetensors"),
         ("model.safetensors", True, "model: expected one that transformers can load, got .*/model"),
-        ("tokenizer.json", False, r"model\.path: expected a model with a tokeniser, .* no words"),
+        ("tokenizer.json", False, r"model\.path: expected a model with a tokenizer, .* no words"),
     ],
-    ids=["no weights", "cut weights", "no tokeniser"],
+    ids=["no weights", "cut weights", "no tokenizer"],
 )
 def test_files_of_a_model_that_are_missing_or_damaged(
     small_run: MakeRun,
@@ -326,7 +326,7 @@ def test_a_high_learning_rate_is_a_warning(small_run: MakeRun) -> None:
     assert cautions(optimizer={"lr": 3e-4}, model={"lora_rank": 4}) == []
 
 
-def test_characters_that_the_tokeniser_leaves_out_are_a_warning(small_run: MakeRun) -> None:
+def test_characters_that_the_tokenizer_leaves_out_are_a_warning(small_run: MakeRun) -> None:
     assert small_run("trl").backend.cautions(small_run("trl", optimizer={"lr": 1e-6})) == []
     run = small_run("trl", optimizer={"lr": 1e-6}, task={"name": "routes", "levels": [0]})
     [caution] = run.backend.cautions(run)

@@ -1,4 +1,4 @@
-"""Characters of a task that a model's tokeniser leaves out."""
+"""Characters of a task that a model's tokenizer leaves out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tokenizers.processors import TemplateProcessing  # noqa: E402
 
 from advsweep.backends.trl.config import HfModel  # noqa: E402
 from advsweep.backends.trl.lost_characters import (  # noqa: E402
-    Tokeniser,
+    CheckedTokenizer,
     describe_lost_characters,
     warn_of_lost_characters,
 )
@@ -84,8 +84,8 @@ def _words(*words: str) -> Tokenizer:
 @pytest.mark.parametrize(
     "tokenizer", [_bytes(), _fallback(), _pieces("▁ouestlfichrna°1⁄2?σ≤9你好straße🎉x")]
 )
-def test_real_tokenisers_lose_nothing(tokenizer: Any) -> None:
-    assert Tokeniser(tokenizer).lost(TEXT) == ()
+def test_real_tokenizers_lose_nothing(tokenizer: Any) -> None:
+    assert CheckedTokenizer(tokenizer).lost(TEXT) == ()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_real_tokenisers_lose_nothing(tokenizer: Any) -> None:
     ],
 )
 def test_unknown_characters_are_lost(tokenizer: Any, text: str, lost: str) -> None:
-    assert Tokeniser(tokenizer).lost(text) == tuple(lost)
+    assert CheckedTokenizer(tokenizer).lost(text) == tuple(lost)
 
 
 def _model(folder: Path, tokenizer: Any) -> HfModel:
@@ -142,7 +142,7 @@ def test_a_loss_in_prompts_has_counts_an_example_and_a_remedy(tmp_path: Path) ->
     model = _model(tmp_path, _letters("+0123456789"))
     task = _Task({"1+2": "3", "3+4?": "7", "so\x1b[2J": "12", "5+6": "11"})
     [text] = _found(model, task)
-    assert f"tokeniser of {tmp_path}, which has only + 0 1 2 3 4 5 6 7 8 9, leaves out" in text
+    assert f"tokenizer of {tmp_path}, which has only + 0 1 2 3 4 5 6 7 8 9, leaves out" in text
     assert "of 2 of 4 sampled prompts, which the model does not see: s o [ J ?; take" in text
     with pytest.warns(AdvsweepWarning, match="leaves out characters"):
         warn_of_lost_characters(model, cast(Any, task))
@@ -181,5 +181,5 @@ def test_what_cannot_be_checked_is_not_judged(tmp_path: Path) -> None:
     assert _found(HfModel(path=str(tmp_path)), task) == []
     (tmp_path / "tokenizer.json").write_text("{}")
     assert _found(HfModel(path=str(tmp_path)), task) == []
-    # Another tokeniser takes its place.
+    # Another tokenizer takes its place.
     assert _found(_model(tmp_path, _letters("xyz")), task) != []
