@@ -7,7 +7,7 @@ estimator: some estimators have advantages in groups of equal rewards too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 FEW = 0.01
 """A run learned hardly anything if a smaller share of its groups has an advantage."""
+
+EARLY_STEPS = 10
+MOST_EARLY = 0.1
+"""Runs with at least this share in their early steps learned something; their curves are not read,
+which would take longer than the rest of a report of many runs."""
 
 _AFTER = "collapse/acr_after"
 _TRAINED = "cost/utilisation"
@@ -69,8 +74,16 @@ def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, NoSignal]:
     Runs whose groups' advantages were not recorded are left out, such as those of other
     trainers. Steps in which the rollout policy kept no group count as steps without advantages.
     """
-    means = store.metrics.recent_means(run_ids, (_AFTER, _TRAINED))
-    shares = {run_id: _with_advantages(found) for run_id, found in means.items()}
+    after, trained = (
+        store.metrics.means(run_ids, name, first=EARLY_STEPS) for name in (_AFTER, _TRAINED)
+    )
+    early = {run_id: _with_advantages(after.get(run_id), trained.get(run_id)) for run_id in run_ids}
+    suspects = [run_id for run_id, share in early.items() if share is None or share < MOST_EARLY]
+    means = store.metrics.recent_means(suspects, (_AFTER, _TRAINED))
+    shares = {
+        run_id: _with_advantages(found.get(_AFTER), found.get(_TRAINED))
+        for run_id, found in means.items()
+    }
     few = {run_id: share for run_id, share in shares.items() if share is not None and share < FEW}
     reasons = store.metrics.recent_means(list(few), _REASONS)
     return {
@@ -79,12 +92,15 @@ def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, NoSignal]:
     }
 
 
-def _with_advantages(means: Mapping[str, float]) -> float | None:
+def _with_advantages(after: float | None, trained: float | None) -> float | None:
     """Returns the share of the generated groups with advantages; None if it is unknown.
 
     Groups that the rollout policy drops are not part of `collapse/acr_after`.
+
+    Args:
+        after: mean of `collapse/acr_after`; None if no step has it.
+        trained: mean of `cost/utilisation`; None if no step has it.
     """
-    trained = means.get(_TRAINED, 1.0)
-    if _AFTER in means:
-        return (1 - means[_AFTER]) * trained
+    if after is not None:
+        return (1 - after) * (1.0 if trained is None else trained)
     return 0.0 if trained == 0 else None

@@ -36,6 +36,9 @@ def _found(store, new_run, *steps):
         ([ALL_WRONG | {"collapse/acr_after": 0.0, "cost/utilisation": 1.0}], None),
         ([{"collapse/acr_after": 1.0, "cost/utilisation": 1.0},
           {"collapse/acr_after": 0.75, "cost/utilisation": 1.0}], None),
+        # It learned in its first steps.
+        ([{"collapse/acr_after": 0.0, "cost/utilisation": 1.0}] * 2
+         + [{"collapse/acr_after": 1.0, "cost/utilisation": 1.0}] * 298, None),
         # Nothing was scored in one step.
         ([{"collapse/acr_after": math.nan, "cost/utilisation": 1.0},
           {"collapse/acr_after": 1.0, "cost/utilisation": 1.0}], 0.0),
