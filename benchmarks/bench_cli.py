@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 from figures import head, show
 
-ROUNDS = 5
+ROUNDS = 15
 FEWER_ROUNDS = 2
 TYPER = "import typer"
 ORM = "import sqlalchemy.orm"

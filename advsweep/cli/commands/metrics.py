@@ -13,7 +13,6 @@ import typer
 from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_target
 from advsweep.errors import ConfigError, NotFoundError, nearest
-from advsweep.packages import extra_command
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -161,6 +160,8 @@ def _write_parquet(frame: DataFrame, file: Path | None) -> None:
     try:
         frame.to_parquet(sys.stdout.buffer if file is None else file, index=False, engine="pyarrow")
     except ImportError as error:
+        from advsweep.packages import extra_command
+
         raise ConfigError(
             f"--format parquet: expected pyarrow; install it with `{extra_command('data')}`"
         ) from error

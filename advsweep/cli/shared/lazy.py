@@ -54,9 +54,14 @@ class LazyCommands(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len(self._found.keys() | self._built)
 
-    def outlines(self) -> dict[str, Built]:
-        """Returns all commands with their summaries; those not built yet without their options."""
-        return {name: self._built.get(name) or self._outline(name) for name in self}
+    def outlines(self, begun: str = "") -> dict[str, Built]:
+        """Returns commands with their summaries; those not built yet without their options.
+
+        Args:
+            begun: how their names begin.
+        """
+        names = [name for name in self if name.startswith(begun)]
+        return {name: self._built.get(name) or self._outline(name) for name in names}
 
     def _outline(self, name: str) -> Command:
         panel, place = self._found[name]
@@ -113,8 +118,8 @@ class LazyGroup(Group):
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        outlined = self._outlined()
+        outlined = self._outlined(incomplete)
         return outlined.shell_complete(typer.Context(outlined), incomplete)
 
-    def _outlined(self) -> Group:
-        return Group(name=self.name, commands=self._lazy.outlines())
+    def _outlined(self, begun: str = "") -> Group:
+        return Group(name=self.name, commands=self._lazy.outlines(begun))

@@ -74,6 +74,7 @@ def test_added_commands_come_after_the_lazy_ones(lazy):
     assert len(commands) == 4
     assert commands["greet"] is commands["greet"]
     assert commands["greet"].rich_help_panel == "Train"
+    assert [*commands.outlines("gr")] == ["greet"]  # loads no other module
     del commands["absent"]
     assert [*commands.outlines()] == ["greet", "more", "later"]
     commands["greet"] = commands["later"]
