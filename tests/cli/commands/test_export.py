@@ -90,8 +90,7 @@ def test_mistakes_are_refused(call, arguments, words):
 
 def test_every_format_is_offered():
     trackers = [name for name in TRACKINGS if name != "none"]
-    assert complete_export_format("") == ["hf", "parquet", "csv", *trackers]
-    assert complete_export_format("p") == ["parquet"]
+    assert complete_export_format() == ["hf", "parquet", "csv", *trackers]
 
 
 def test_a_folder_with_other_files_is_refused(call, tmp_path):
