@@ -217,7 +217,7 @@ def test_a_queue_that_cannot_be_asked_is_given_nothing(
     (slurm / "hold").touch()
     (slurm / "start").write_text(IDLE)
     (slurm / "refuse").touch()
-    with pytest.raises(ConfigError, match=r"expected Slurm to take 1 jobs, got: .*Invalid account"):
+    with pytest.raises(ConfigError, match=r"expected Slurm to take 1 job, got: .*Invalid account"):
         execute(plan(*ON_SLURM), store)
     (slurm / "refuse").unlink()
     execute(plan(*ON_SLURM), store)
