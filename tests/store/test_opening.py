@@ -68,6 +68,16 @@ def test_reading_creates_no_store(tmp_path):
     assert open_store(str(path)).runs.select() == []
 
 
+def test_a_new_store_is_readable_by_its_owner_alone_in_any_folder(tmp_path):
+    folder = tmp_path / "100 % of it"
+    folder.mkdir()
+    with open_store(str(folder / "a.db")) as store:
+        store.sweeps.add("demo", {})
+        files = sorted(folder.glob("a.db*"))
+        assert [file.name for file in files] == ["a.db", "a.db-shm", "a.db-wal"]
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+
+
 def test_a_file_that_is_no_database_is_refused(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("line\n" * 2000)
@@ -77,14 +87,16 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
     assert path.read_text() == "line\n" * 2000
 
 
-def test_a_database_of_another_program_is_left_alone(tmp_path):
+@pytest.mark.parametrize("table", ["songs", "alembic_version"])
+def test_a_database_of_another_program_is_left_alone(tmp_path, table):
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE songs (title TEXT)")
-    with pytest.raises(StoreError, match=r"other tables \(songs\)"):
-        open_store(str(path))
+        connection.execute(f"CREATE TABLE {table} (version_num TEXT)")
+    for upgrade in (False, True):
+        with pytest.raises(StoreError, match=rf"other tables \({table}\)"):
+            open_store(str(path), upgrade=upgrade)
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [(table,)]
 
 
 def test_a_newer_store_is_refused(tmp_path):

@@ -137,7 +137,7 @@ def test_runs_that_cannot_be_found(store, new_run):
         store.runs.find("last")
     store.sweeps.add("demo", {})
     store.runs.add([new_run(seed=i) for i in range(3)], "demo")
-    for key in ("7", "abc", "ffffffffff", "nonsense"):
+    for key in ("7", "abc", "ffffffffff", "nonsense", "\u00b2", "9" * 30):
         with pytest.raises(NotFoundError, match=f"no run '{key}' .*known: 1, 2, 3"):
             store.runs.find(key)
     with pytest.raises(NotFoundError, match="'demo' is a sweep: `advsweep ls demo`"):
@@ -149,6 +149,20 @@ def test_an_ambiguous_identity_is_refused(store, new_run):
     with pytest.raises(NotFoundError, match="several runs \\(abcd111111, abcd222222\\)"):
         store.runs.find("abcd")
     assert store.runs.find("abcd2").id == 2
+    same = "abcd" + "3" * 20
+    store.runs.add([replace(new_run(), identity=same + str(i) * 40) for i in (1, 2)])
+    with pytest.raises(NotFoundError, match=f"\\({same}11, {same}22\\)"):
+        store.runs.find(same)
+
+
+def test_last_is_no_calibration_while_there_are_other_runs(store, clock, new_run):
+    calibration = new_run().config | {"optimizer": {"calibrates": "grpo"}}
+    runs = [replace(new_run(i), config=calibration) for i in range(1, 80)]
+    assert store.runs.add(runs)[-1] == 79
+    assert store.runs.find("last").id == 79
+    clock.forward(-1)
+    assert store.runs.add([new_run(0)]) == [80]
+    assert store.runs.find("last").id == 80
 
 
 def test_distinct_environments(store, new_run):

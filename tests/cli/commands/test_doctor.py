@@ -14,8 +14,10 @@ from advsweep.cli.shared.installation import (
     FEATURES,
     Check,
     State,
+    check_core,
     check_extra,
     check_gpu,
+    check_postgres,
     check_slurm,
     check_store,
     check_vllm,
@@ -95,6 +97,22 @@ def test_missing_and_unfit_packages_have_their_pip_command(pretended):
     assert unfit.remedy.endswith("'scipy<0.1'")
 
 
+def test_packages_that_training_needs_have_their_pip_command_too(pretended):
+    pretended("numpy>=1; python_version > '3'", "nothing-of-this-name>=2", "scipy; extra == 'ray'")
+    check = check_core()
+    assert check.state is State.UNUSABLE
+    assert check.detail == "expected nothing-of-this-name>=2 (got none)"
+    assert check.remedy.endswith("'nothing-of-this-name>=2'")
+    detail = check_extra("ray", "Ray", "use").detail
+    assert "scipy" in detail
+    assert "numpy" not in detail
+
+
+def test_gpu_is_missing_where_none_is_listed(monkeypatch):
+    answers(monkeypatch, torch=done(torch_says()))
+    assert check_gpu().state is State.MISSING
+
+
 def test_gpu_that_works(monkeypatch):
     answers(monkeypatch, torch=done(f"noise\n{torch_says(('H100', 80 * 2**30), built='13.0')}"))
     check = check_gpu()
@@ -103,7 +121,11 @@ def test_gpu_that_works(monkeypatch):
 
 
 def test_gpu_that_torch_was_not_built_for(monkeypatch):
-    answers(monkeypatch, torch=done(torch_says()), nvidia_smi=done("GPU 0: H100\nGPU 1: H100\n"))
+    answers(
+        monkeypatch,
+        torch=done(torch_says()),
+        nvidia_smi=done("GPU 0: H100\n  MIG 1g.10gb\nGPU 1: H100\n"),
+    )
     check = check_gpu()
     assert check.state is State.UNUSABLE
     assert "nvidia-smi lists 2, but torch 2.13.0 is built without CUDA" in check.detail
@@ -139,6 +161,10 @@ def test_vllm_without_a_gpu_is_unusable(pretended):
     check = check_vllm(none)
     assert check.state is State.MISSING
     assert check.remedy.endswith("pip install nothing-of-this-name")
+    assert check_vllm(Check("GPU", State.OK, "")).remedy.endswith("pip install nothing")
+    for own in ("nothing", "numpy"):
+        pretended(f"{own}; extra == 'vllm'", "numpy; extra == 'vllm-cpu'")
+        assert check_vllm(none).state is State.OK
 
 
 def test_slurm_needs_its_commands(monkeypatch, pretended):
@@ -162,6 +188,32 @@ def test_store_is_named_and_a_damaged_one_is_unusable(tmp_path):
     assert "schema" in check_store(url).detail
     (tmp_path / "advsweep.db").write_text("no database")
     assert check_store(url).state is State.UNUSABLE
+
+
+def test_server_that_the_environment_names_is_tried(monkeypatch, pretended):
+    pretended("numpy; extra == 'postgres'")
+    monkeypatch.delenv("ADVSWEEP_STORE", raising=False)
+    check = check_postgres(None)
+    assert check.state is State.OK
+    assert "no server named" in check.detail
+    monkeypatch.setenv("ADVSWEEP_STORE", "postgresql://me@127.0.0.1:1/runs")
+    assert check_postgres(None).state is State.UNUSABLE
+    pretended("nothing; extra == 'postgres'")
+    assert check_postgres(None).state is State.MISSING
+
+
+def test_remedies_are_listed_for_what_is_not_usable(monkeypatch, in_process):
+    checks = [
+        Check("one", State.OK, "fine", "nothing to do"),
+        Check("two", State.MISSING, "absent", "pip install two"),
+        Check("three", State.UNUSABLE, "broken"),
+    ]
+    monkeypatch.setattr(installation, "examine", lambda store: checks)
+    code, out, _ = in_process("doctor")
+    assert code == 0
+    assert out.split("\nTo get what is missing:\n")[1].strip() == "two: pip install two"
+    monkeypatch.setattr(installation, "examine", lambda store: checks[::2])
+    assert "To get" not in in_process("doctor")[1]
 
 
 def test_password_of_a_server_is_not_shown(monkeypatch, in_process):

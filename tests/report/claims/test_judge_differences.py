@@ -85,4 +85,26 @@ def test_a_difference_that_the_correction_withdraws_is_not_settled(lab, constant
     assert fade.outcome == "not settled"
     [first, *_] = find_differences(judged, report)
     assert first.text.startswith("not settled after the correction")
+    assert f", p adj {fade.difference.p_adjusted:.3f})" in first.text
     assert first.outcome == "cannot tell"
+
+
+def test_findings_with_a_significant_difference_come_first_and_may_be_mixed(lab, constant):
+    wave = [0.0, 0.01, 0.02, 0.01, 0.0]
+    means = {"grpo": (0.5, 0.2), "rloo": (0.5, 0.2), "fade": (0.3, 0.4)}
+    for name, (acr, wrong) in means.items():
+        for seed in SEEDS:
+            own = wave[seed] * (1 if name == "grpo" else -1) + (seed % 2) * 0.01
+            points = constant(collapse__acr=acr + own, collapse__all_wrong=wrong + own)
+            lab.run(name, seed, points=points, solved=None)
+    columns = ["collapse/acr", "collapse/all_wrong"]
+    report = build_report(lab.store, "demo", columns=columns, baseline="grpo")
+    judged = judge_differences(report)
+    findings = find_differences(judged, report)
+    names = [name_group(report.rows[one.row].group) for one in findings]
+    assert (names, [one.outcome for one in findings]) == (
+        ["fade", "rloo"],
+        ["mixed", "cannot tell"],
+    )
+    assert findings[0].text.startswith("better ACR (")
+    assert "; worse collapse/all_wrong (" in findings[0].text

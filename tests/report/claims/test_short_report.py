@@ -39,6 +39,22 @@ def test_few_columns_keep_their_numbers(report):
     assert list(short.differences) == kept
 
 
+def test_a_report_without_pass_at_k_keeps_its_first_columns(demo):
+    names = [
+        f"{metric}{part}" for part in ("", "@end") for metric in ("entropy/token", "collapse/acr")
+    ]
+    names.append("cost/rollouts")
+    short = shorten_report(build_report(demo.store, "demo", columns=names))
+    assert [column.name for column in short.columns] == names[:4]
+
+
+def test_families_of_columns_share_the_sentence_of_their_row(demo):
+    report = build_report(demo.store, "demo", columns=["pass@1", "collapse/acr"])
+    for sentence in describe_findings(report):
+        assert "p@1" in sentence
+        assert "ACR" in sentence
+
+
 def test_it_fits_a_terminal_of_80_characters(report):
     text = to_table(lay_out_short(shorten_report(report)), width=80, styled=False, wrapped=True)
     assert max(map(len, text.splitlines())) <= 80
