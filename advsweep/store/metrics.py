@@ -263,22 +263,20 @@ class Metrics(StorePart):
         return found
 
     def recent_means(
-        self, run_ids: Sequence[int], names: Sequence[str], steps: int | None = None
+        self, run_ids: Sequence[int], names: Sequence[str], steps: int
     ) -> dict[int, dict[str, float]]:
         """Returns the means of some metrics over the newest steps of each run.
 
         Args:
-            steps: number of steps before the current step of the run; None: all.
+            steps: number of steps before the current step of the run.
         """
         query = (
             select(POINTS.c.run_id, METRICS.c.name, func.avg(POINTS.c.value))
             .join(METRICS, METRICS.c.id == POINTS.c.metric_id)
             .join(RUNS, RUNS.c.id == POINTS.c.run_id)
-            .where(METRICS.c.name.in_(names))
+            .where(METRICS.c.name.in_(names), POINTS.c.step > RUNS.c.step - steps)
             .group_by(POINTS.c.run_id, METRICS.c.name)
         )
-        if steps is not None:
-            query = query.where(POINTS.c.step > RUNS.c.step - steps)
         found: dict[int, dict[str, float]] = {}
         with self._database.read() as connection:
             for ids in chunks(run_ids):

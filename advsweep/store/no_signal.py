@@ -74,22 +74,28 @@ def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, NoSignal]:
     Runs whose groups' advantages were not recorded are left out, such as those of other
     trainers. Steps in which the rollout policy kept no group count as steps without advantages.
     """
-    after, trained = (
-        store.metrics.means(run_ids, name, first=EARLY_STEPS) for name in (_AFTER, _TRAINED)
-    )
-    early = {run_id: _with_advantages(after.get(run_id), trained.get(run_id)) for run_id in run_ids}
+    early = _shares(store, run_ids, first=EARLY_STEPS)
     suspects = [run_id for run_id, share in early.items() if share is None or share < MOST_EARLY]
-    means = store.metrics.recent_means(suspects, (_AFTER, _TRAINED))
-    shares = {
-        run_id: _with_advantages(found.get(_AFTER), found.get(_TRAINED))
-        for run_id, found in means.items()
+    few = {
+        run_id: share
+        for run_id, share in _shares(store, suspects).items()
+        if share is not None and share < FEW
     }
-    few = {run_id: share for run_id, share in shares.items() if share is not None and share < FEW}
-    reasons = store.metrics.recent_means(list(few), _REASONS)
+    reasons = [store.metrics.means(list(few), name) for name in _REASONS]
     return {
-        run_id: NoSignal(share, *(reasons.get(run_id, {}).get(name, math.nan) for name in _REASONS))
+        run_id: NoSignal(share, *(means.get(run_id, math.nan) for means in reasons))
         for run_id, share in few.items()
     }
+
+
+def _shares(
+    store: Store, run_ids: Sequence[int], first: int | None = None
+) -> dict[int, float | None]:
+    """Returns the share of groups with advantages over the first steps of each run, or over all."""
+    after, trained = (
+        store.metrics.means(run_ids, name, first=first) for name in (_AFTER, _TRAINED)
+    )
+    return {run_id: _with_advantages(after.get(run_id), trained.get(run_id)) for run_id in run_ids}
 
 
 def _with_advantages(after: float | None, trained: float | None) -> float | None:

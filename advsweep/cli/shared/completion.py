@@ -1,7 +1,7 @@
 """Shell completion of arguments; `--install-completion` sets it up.
 
-Typer offers the returned words that begin with what is typed; `advsweep.cli.app.main` keeps
-silent about errors.
+Typer offers the returned words that begin with what is typed; `advsweep.cli.app.main` prints no
+`AdvsweepError` meanwhile.
 """
 
 from __future__ import annotations
