@@ -149,6 +149,17 @@ def counted(number: int | str, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if str(number) == '1' else plural or noun + 's'}"
 
 
+def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
+    """Return the first names of many, and the number of the others.
+
+    >>> first_of("abcd", 3), first_of("abc", 3)
+    ('a, b, c and 1 more', 'a, b, c')
+    """
+    found = list(names)
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return separator.join(found[:most]) + more
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the nearest known names, those it is a part of, or all.
 

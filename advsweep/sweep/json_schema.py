@@ -34,7 +34,7 @@ from advsweep.components import (
 from advsweep.config.groups import PRESET_GROUPS, ConfigGroups
 from advsweep.config.overrides import CALL
 from advsweep.config.space import PublishedTime
-from advsweep.errors import UnknownNameError, nearest
+from advsweep.errors import UnknownNameError, first_of, nearest
 from advsweep.sweep.registry import GROUPS
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -355,9 +355,7 @@ def _value(fields: list[_Field], *, of: int | None) -> Plain:
 
 def _listed(fields: list[_Field]) -> str:
     """Name the components that have a field, the first of them if there are many."""
-    names = [each.member for each in fields]
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{', '.join(names[:_LISTED])}{more}"
+    return first_of((each.member for each in fields), _LISTED)
 
 
 def _swept(key: str, value: Plain, *, group: bool) -> Plain:

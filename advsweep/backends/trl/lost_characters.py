@@ -15,14 +15,14 @@ from __future__ import annotations
 import functools
 import unicodedata
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from advsweep.backends.step_changes import evenly_spaced
-from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.errors import AdvsweepWarning, ConfigError, first_of
 from advsweep.printable import printable_line
 from advsweep.tasks.base import Split
 
@@ -62,8 +62,8 @@ def describe_lost_characters(model: HfModel, task: Task) -> list[str]:
         found.append(
             f"{of_model}{tokenizer.small_alphabet()} leaves out characters of {len(losses)} of "
             f"{len(prompts)} sampled prompts, which the model does not see: "
-            f"{_spell(dict.fromkeys(chain(*losses)))}; take another model, or problems and "
-            "a prompt without them (task.data, task.prompt)"
+            f"{first_of(dict.fromkeys(chain(*losses)), _SHOWN, ' ')}; take another model, or "
+            "problems and a prompt without them (task.data, task.prompt)"
         )
     if example := _unwritable(tokenizer, task, problems):
         found.append(
@@ -151,10 +151,3 @@ def _forms(text: str) -> set[str]:
     """Return the characters of a text without differences of case, accent or compatibility."""
     plain = unicodedata.normalize("NFKD", text)
     return set("".join(c for c in plain if unicodedata.category(c)[0] in _COMPARED).casefold())
-
-
-def _spell(characters: Iterable[str]) -> str:
-    """List the first characters."""
-    listed = list(characters)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return " ".join(listed[:_SHOWN]) + more

@@ -10,7 +10,7 @@ from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_importer
 from advsweep.cli.shared.options import RecordFormat
 from advsweep.cli.shared.output import echo_line, print_json, progress_bar
-from advsweep.errors import ConfigError, counted
+from advsweep.errors import ConfigError, counted, first_of
 
 if TYPE_CHECKING:
     from advsweep.importing.import_runs import ImportSummary
@@ -189,5 +189,4 @@ def _print(summary: ImportSummary, *, dry_run: bool) -> None:
 
 
 def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:_LISTED]) or "nothing"
-    return shown + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    return first_of(names, _LISTED) or "nothing"

@@ -17,7 +17,7 @@ from typing import Any
 
 from advsweep.backends.base import Backend
 from advsweep.components import option_of
-from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.errors import NotFoundError, ReportError, first_of, nearest
 from advsweep.report.data.filters import HASH_KEY, MISSING, lookup, show_key
 from advsweep.store import RunOutline, RunRecord
 from advsweep.store.component_revisions import HASH
@@ -157,8 +157,7 @@ def _refuse_mixture(group: Group, members: Sequence[RunRecord]) -> None:
 
 
 def _some(values: Sequence[Any]) -> str:
-    shown = ", ".join(show_key(value) for value in values[:_SHOWN])
-    return shown + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
+    return first_of(map(show_key, values), _SHOWN)
 
 
 def common_group(groups: Sequence[Group]) -> Group:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.errors import NotFoundError, ReportError, first_of, nearest
 from advsweep.report.data.columns import (
     REACHED,
     UNEVALUATED,
@@ -254,9 +254,7 @@ def _values(runs: Sequence[RunRecord | RunOutline], where: Sequence[Filter]) -> 
         values = [value_of(run, filter.key) for run in runs]
         known = dict.fromkeys(show_key(value) for value in values if value is not MISSING)
         if known and not any(map(filter.holds, values)):
-            some = list(known)[:_SHOWN]
-            more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-            text += f"; {filter.key} is {', '.join(some)}{more}"
+            text += f"; {filter.key} is {first_of(known, _SHOWN)}"
     return text
 
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from advsweep.errors import first_of
 from advsweep.report.data.columns import Column
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask
 from advsweep.report.data.grouping import Group
@@ -100,7 +101,7 @@ def describe_no_signal(
         for text, count in counts.items():
             some = "" if count == len(members) else f" ({count} of {len(members)} runs)"
             rows.setdefault(text, []).append(f"{name_group(group)}{some}")
-    return [f"{_listed(named)}: {text}" for text, named in rows.items()]
+    return [f"{first_of(named, _NAMED)}: {text}" for text, named in rows.items()]
 
 
 def _dominant(success: float, failure: float) -> str | None:
@@ -142,12 +143,7 @@ def _sentence(outcome: str, rows: Sequence[str]) -> str:
         _OUTCOMES[1]: ("wrong", "less likely"),
     }[outcome]
     return (
-        f"{_listed(rows)}: so many rollouts of the first {START} steps are {what}, and nearly all "
-        f"advantages are theirs, so that training mostly makes the model's own answers {effect}; "
-        "compare such rows where right and wrong answers are about as frequent"
+        f"{first_of(rows, _NAMED)}: so many rollouts of the first {START} steps are {what}, and "
+        f"nearly all advantages are theirs, so that training mostly makes the model's own answers "
+        f"{effect}; compare such rows where right and wrong answers are about as frequent"
     )
-
-
-def _listed(rows: Sequence[str]) -> str:
-    named = ", ".join(rows[:_NAMED])
-    return named + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from advsweep.errors import counted
+from advsweep.errors import counted, first_of
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import show_key
 from advsweep.report.data.windows import END_STEPS
@@ -106,8 +106,8 @@ def _unmarked(report: Report, marked: BestMarks) -> list[str]:
     if not names:
         return []
     return [
-        f"no best in {_listed(names)}: the 95 % interval of the difference between the best mean "
-        "and another holds 0"
+        f"no best in {first_of(names, _NAMED)}: the 95 % interval of the difference between the "
+        "best mean and another holds 0"
     ]
 
 
@@ -125,8 +125,8 @@ def _without_spread(report: Report) -> list[str]:
     for row_name, headers in alike.items():
         by_columns.setdefault(tuple(headers), []).append(row_name)
     return [
-        f"zero spread: all seeds of {_listed(rows)} have the same {_listed(list(headers))}, so "
-        "that ±0 is no interval"
+        f"zero spread: all seeds of {first_of(rows, _NAMED)} have the same "
+        f"{first_of(headers, _NAMED)}, so that ±0 is no interval"
         for headers, rows in by_columns.items()
     ]
 
@@ -159,12 +159,6 @@ def difference_notes(report: Report) -> list[str]:
     if any(d.improvement is not None for d in report.differences):
         lines.append("P(better): chance that a run does better than one of the baseline")
     return lines
-
-
-def _listed(names: list[str]) -> str:
-    if len(names) > _NAMED:
-        return ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more"
-    return ", ".join(names)
 
 
 def _pruned(report: Report) -> list[str]:
