@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from site_text import code, escape, prose, table, value
+from site_text import code, escape, link_papers, prose, table, value
 
 from advsweep.cli.commands.estimators.describe import describe, markdown_table, sizes
 from advsweep.errors import AdvsweepError
@@ -33,7 +33,7 @@ def estimator_pages(figures: Path | None = None) -> dict[str, str]:
 
 
 def _overview() -> str:
-    listed = markdown_table()
+    listed = link_papers(markdown_table())
     for cls in ESTIMATORS.classes():
         listed = listed.replace(f" `{cls.name}`", f" [`{cls.name}`]({cls.name}.md)", 1)
     return (

@@ -21,7 +21,14 @@ def escape(text: str) -> str:
 
 
 def _escape_prose(text: str) -> str:
-    return re.sub(r"([\\*_\[\]])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
+    escaped = re.sub(r"([\\*_\[\]])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
+    return link_papers(escaped)
+
+
+def link_papers(text: str) -> str:
+    """Return Markdown in which the numbers of papers, arXiv's or a DOI, are links."""
+    text = re.sub(r"arXiv:(\d{4}\.\d{5})", r"[\g<0>](https://arxiv.org/abs/\1)", text)
+    return re.sub(r"doi:(10\.\d+/[\w.-]+\w)", r"[\g<0>](https://doi.org/\1)", text)
 
 
 def code(text: str) -> str:

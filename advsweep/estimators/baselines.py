@@ -64,8 +64,8 @@ class Reinforce(Estimator):
     name: ClassVar[str] = "reinforce"
     family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 2"
+    paper: ClassVar[str] = "REINFORCE (Williams 1992, doi:10.1007/BF00992696)"
+    equation: ClassVar[str] = "sec. 4; FADE (arXiv:2607.01490), sec. 2"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
@@ -85,8 +85,8 @@ class DrGRPO(Estimator):
     name: ClassVar[str] = "dr_grpo"
     family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - p"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 2.2"
+    paper: ClassVar[str] = "Dr. GRPO (Liu et al. 2025, arXiv:2503.20783)"
+    equation: ClassVar[str] = "sec. 3.2; FADE (arXiv:2607.01490), sec. 2.2"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
@@ -107,7 +107,7 @@ class MinBaseline(Estimator):
     family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - min r"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.5, in words; Garg and Venkatesh (2025)"
+    equation: ClassVar[str] = "sec. 8.5, in words, after Garg and Venkatesh 2025 (arXiv:2511.04439)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
@@ -128,7 +128,7 @@ class ReLU(Estimator):
     family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = max(0, rᵢ - p)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.11"
+    equation: ClassVar[str] = "sec. 8.11, after Srinivasan et al. 2018 (arXiv:1810.09026)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
@@ -143,15 +143,15 @@ class GPG(Estimator):
     With F = 1 it is `dr_grpo`, with F = σ `grpo`; what sets GPG apart is its loss.
     Homogeneous groups get 0.
 
-    Departures: the paper's emphasis on the responses usable for a gradient estimate has no
+    Departures: the emphasis of AAPO's text on the responses usable for a gradient estimate has no
     formula there and is left out.
     """
 
     name: ClassVar[str] = "gpg"
     family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / F,  F = 1 or σ"
-    paper: ClassVar[str] = "AAPO (arXiv:2505.14264)"
-    equation: ClassVar[str] = "Eq. 3"
+    paper: ClassVar[str] = "GPG (Chu et al. 2025, arXiv:2504.02546)"
+    equation: ClassVar[str] = "as in AAPO (arXiv:2505.14264), Eq. 3"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
@@ -170,14 +170,14 @@ class RLOO(Estimator):
     Its expected masses are pq without the factor 1-1/G of `dr_grpo`. Homogeneous groups
     get 0, and so does the only scorable rollout of a group.
 
-    Departures: the papers only name it; the formula is that of the authors they cite.
+    Departures: none.
     """
 
     name: ClassVar[str] = "rloo"
     family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - mean of the others = G/(G-1) · (rᵢ - p)"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "by name; Ahmadian et al., Kool et al."
+    paper: ClassVar[str] = "RLOO (Ahmadian et al. 2024, arXiv:2402.14740)"
+    equation: ClassVar[str] = "after Kool et al. 2019; FADE (arXiv:2607.01490), by name"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     minimum_group: ClassVar[int] = 2
@@ -201,8 +201,8 @@ class GRPO(Estimator):
     name: ClassVar[str] = "grpo"
     family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (σ + ε)"
-    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
-    equation: ClassVar[str] = "Eq. 3"
+    paper: ClassVar[str] = "GRPO (Shao et al. 2024, arXiv:2402.03300)"
+    equation: ClassVar[str] = "sec. 4.1.2; A-GRAE (arXiv:2602.05548), Eq. 3"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     conventions: ClassVar[Mapping[Enum, Conventions]] = {

@@ -60,7 +60,7 @@ class Softmax(Estimator):
     family: ClassVar[str] = "exponential"
     formula: ClassVar[str] = "Aᵢ = exp(β rᵢ)/Z - 1/G,  Z = Σ exp(β rⱼ)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.9"
+    equation: ClassVar[str] = "sec. 8.9; normalise=rs: Jiang et al. 2025 (arXiv:2509.24261)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
 
@@ -99,7 +99,7 @@ class LogMeanExp(Estimator):
     family: ClassVar[str] = "exponential"
     formula: ClassVar[str] = "Aᵢ = lme(r) - lme(r without i),  lme(x) = log(mean exp(β x))/β"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.9; Jiang et al. (2025)"
+    equation: ClassVar[str] = "sec. 8.9, after Jiang et al. 2025 (arXiv:2509.24261)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
     minimum_group: ClassVar[int] = 2

@@ -29,14 +29,14 @@ class PassKLOO(Estimator):
     everything else 0, so the expected masses are p q^(k-1) and 0. The maximum of nothing is
     0, which makes k = 1 `reinforce`. Blocks that lose rollouts to the mask are smaller.
 
-    Departures: none; the paper prints the mass summed over a block, k p q^(k-1).
+    Departures: none; FADE prints the mass summed over a block, k p q^(k-1).
     """
 
     name: ClassVar[str] = "passk_loo"
     family: ClassVar[str] = "pass@k"
     formula: ClassVar[str] = "Aᵢ = max r - max of the others, in blocks of k"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.4.1; Tang et al. (arXiv:2503.19595)"
+    paper: ClassVar[str] = "Tang et al. 2025 (arXiv:2503.19595)"
+    equation: ClassVar[str] = "leave-one-out; FADE (arXiv:2607.01490), sec. 8.4.1"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
@@ -75,14 +75,14 @@ class PassKAnalytic(Estimator):
     is homogeneous, when F < k (every subset succeeds), or when its mask leaves fewer than
     k rollouts.
 
-    Departures: none; the paper gives no k, 4 is ours.
+    Departures: none; FADE gives no k, 4 is ours.
     """
 
     name: ClassVar[str] = "passk_analytic"
     family: ClassVar[str] = "pass@k"
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p)/q · √((1-R)/R),  R = 1 - C(F,k)/C(G,k)"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.4"
+    paper: ClassVar[str] = "Pass@k training (Chen et al. 2025, arXiv:2508.10751)"
+    equation: ClassVar[str] = "analytical; FADE (arXiv:2607.01490), sec. 8.4.2"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
@@ -105,15 +105,15 @@ class PassKMix(Estimator):
     own p. Group masses are p (p A_s⁽ᵏ⁾ + q A_s⁽¹⁾) on both sides; k = 1 is `grpo`.
     Homogeneous groups get 0; where A⁽ᵏ⁾ is 0 for too few failures, (1-p) `grpo` is left.
 
-    Departures: exact at finite G, where the paper's derivation takes its limit; it
-    gives no k, 4 is ours.
+    Departures: exact at finite G, where FADE's derivation takes its limit; it gives no k, 4 is
+    ours.
     """
 
     name: ClassVar[str] = "passk_mix"
     family: ClassVar[str] = "pass@k"
     formula: ClassVar[str] = "Aᵢ = p · passk_analytic(k) + (1-p) · grpo"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.4.3"
+    paper: ClassVar[str] = "Pass@k training (Chen et al. 2025, arXiv:2508.10751)"
+    equation: ClassVar[str] = "combined; FADE (arXiv:2607.01490), sec. 8.4.3"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True

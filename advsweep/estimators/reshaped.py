@@ -39,7 +39,7 @@ class SkewR(Estimator):
     family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) √(p(1-p))"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.1; Thrampoulidis et al. (arXiv:2510.23049)"
+    equation: ClassVar[str] = "sec. 8.1, after Thrampoulidis et al. 2025 (arXiv:2510.23049)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
@@ -63,7 +63,7 @@ class PowerNorm(Estimator):
     family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (p(1-p))^γ"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.8"
+    equation: ClassVar[str] = "sec. 8.8, after Andrychowicz et al. 2021 (arXiv:2006.05990)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     rates: ClassVar[bool] = True
 
@@ -212,8 +212,8 @@ class MaxRL(Estimator):
     name: ClassVar[str] = "maxrl"
     family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / p"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.3"
+    paper: ClassVar[str] = "MaxRL (Tajwar et al. 2026, arXiv:2602.02710)"
+    equation: ClassVar[str] = "as in FADE (arXiv:2607.01490), sec. 8.3"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
@@ -244,7 +244,7 @@ class BinaryContrastive(Estimator):
     family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = 1 if rᵢ = 1 else -p/(1-p)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.7; Greensmith et al. (2004)"
+    equation: ClassVar[str] = "sec. 8.7, after Greensmith et al. 2004 (JMLR 5)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True

@@ -58,7 +58,7 @@ class AsymRE(Estimator):
     family: ClassVar[str] = "shifted baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - (b + δ),  b = p, 0 or min r"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.5; Arnal et al."
+    equation: ClassVar[str] = "sec. 8.5, after Arnal et al. 2026 (arXiv:2506.20520)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
@@ -99,7 +99,7 @@ class Quantile(Estimator):
     family: ClassVar[str] = "shifted baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - Q_τ,  Q_τ = 0 if p ≤ τ else 1 on binary rewards"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.6; Dabney et al. (2018)"
+    equation: ClassVar[str] = "sec. 8.6, after Dabney et al. 2018 (arXiv:1710.10044)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     released_options: ClassVar[tuple[str, ...]] = (
         "convention=standard tau=0.4 scale=std interpolate=true",
@@ -151,7 +151,7 @@ class MCGRPO(Estimator):
     family: ClassVar[str] = "shifted baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - med r"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.6; Kim (2026)"
+    equation: ClassVar[str] = "sec. 8.6, after Kim 2026 (arXiv:2601.22582)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
 

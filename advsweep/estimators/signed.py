@@ -30,8 +30,8 @@ class PSR(Estimator):
     name: ClassVar[str] = "psr"
     family: ClassVar[str] = "signed"
     formula: ClassVar[str] = "Aᵢ = 1 if rᵢ = 1 else 0"
-    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
-    equation: ClassVar[str] = "by name; the code of Zhu et al. (arXiv:2506.01347)"
+    paper: ClassVar[str] = "PSR (Zhu et al. 2025, arXiv:2506.01347)"
+    equation: ClassVar[str] = "the authors' code; A-GRAE (arXiv:2602.05548), by name"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
@@ -59,8 +59,8 @@ class NSR(Estimator):
     name: ClassVar[str] = "nsr"
     family: ClassVar[str] = "signed"
     formula: ClassVar[str] = "Aᵢ = 0 if rᵢ = 1 else -1"
-    paper: ClassVar[str] = "Two-stage view (arXiv:2510.04028)"
-    equation: ClassVar[str] = "by name; the code of Zhu et al. (arXiv:2506.01347)"
+    paper: ClassVar[str] = "NSR (Zhu et al. 2025, arXiv:2506.01347)"
+    equation: ClassVar[str] = "the authors' code; Two-stage view (arXiv:2510.04028), by name"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
@@ -88,8 +88,8 @@ class WReinforce(Estimator):
     name: ClassVar[str] = "w_reinforce"
     family: ClassVar[str] = "signed"
     formula: ClassVar[str] = "Aᵢ = λ if rᵢ = 1 else -1"
-    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
-    equation: ClassVar[str] = "by name; the code of Zhu et al. (arXiv:2506.01347)"
+    paper: ClassVar[str] = "W-REINFORCE (Zhu et al. 2025, arXiv:2506.01347)"
+    equation: ClassVar[str] = "the authors' code; A-GRAE (arXiv:2602.05548), by name"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True

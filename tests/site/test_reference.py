@@ -107,7 +107,10 @@ def test_every_estimator_has_a_page_and_a_line() -> None:
     assert "| needs | `rewards`, `ref_rewards` |" in pages["estimators/aapo.md"]
     assert "| order of the rollouts | does not matter |" in pages["estimators/grpo.md"]
     assert "code.** `rule=window` with" in pages["estimators/ha_dw.md"]
-    plain = re.sub(r"\[(`\w+`)\]\([^)]+\)", r"\1", pages["estimators/index.md"])
+    source = "[arXiv:2402.14740](https://arxiv.org/abs/2402.14740)"
+    assert source in pages["estimators/rloo.md"]
+    assert source in pages["estimators/index.md"]
+    plain = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", pages["estimators/index.md"])
     assert markdown_table() in plain
 
 
@@ -212,6 +215,12 @@ def test_text_is_shown_unchanged() -> None:
         *("`null`", "`''`", "`a`", "`0.5`")
     ]
     assert site_text.escape("an odd ` _") == "an odd \\` \\_"
+    assert site_text.escape("(Ye 2020, arXiv:1912.09729)") == (
+        "(Ye 2020, [arXiv:1912.09729](https://arxiv.org/abs/1912.09729))"
+    )
+    assert site_text.escape("(doi:10.1007/BF00992696).") == (
+        "([doi:10.1007/BF00992696](https://doi.org/10.1007/BF00992696))."
+    )
     assert site_text.table(("a",), [["x|y\nz"]]).splitlines()[2] == "| x\\|y z |"
 
 
