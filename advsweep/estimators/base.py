@@ -227,6 +227,8 @@ class Estimator(Component):
             return
         counted = lengths if batch.mask is None else lengths[batch.mask]
         longest = counted.max().item() if counted.numel() else 0
+        if not math.isfinite(longest):
+            raise BatchError(f"lengths: expected finite numbers of tokens, got {longest:g}")
         if longest > value.shape[2]:
             raise BatchError(
                 f"{name}: expected the shape {shape} and at least {longest:g} tokens, which the "
@@ -279,11 +281,12 @@ class StatefulEstimator(Estimator, Generic[Memory]):
         """Return the memory before the first call."""
 
     def state_dict(self) -> dict[str, Any]:
-        return asdict(self._memory)
+        return asdict(self._memory) if self.stateful else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._check_state(state, expected=tuple(self.state_dict()))
-        self._memory = type(self._memory)(**state)
+        if self.stateful:
+            self._memory = type(self._memory)(**state)
 
     def reset(self) -> None:
         self._memory = self._fresh_memory()

@@ -82,8 +82,12 @@ class Groups:
 
     @functools.cached_property
     def mean_range(self) -> tuple[float, float]:
-        """Return the smallest and largest group mean; not finite if any reward is not."""
-        low, high = torch.aminmax(self.mean)
+        """Return the smallest and largest mean of the groups with a scorable rollout.
+
+        They are not finite if any reward is not.
+        """
+        counted = self.mean if isinstance(self.count, int) else self.mean[self.count > 0]
+        low, high = torch.aminmax(counted)
         return low.item(), high.item()
 
     @property

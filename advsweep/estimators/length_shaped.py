@@ -43,7 +43,7 @@ class T2T(GRPO):
     family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = grpo of Rᵢ,  Rᵢ = 1 - α p Lᵢ if rᵢ = 1 else α (1-p) Lᵢ"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.2, Eq. 12-14"
+    equation: ClassVar[str] = "sec. 8.2, Eq. 12-14, after Lin et al. 2026 (arXiv:2602.04265)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     needs: ClassVar[frozenset[str]] = frozenset({"lengths"})
     binary_only: ClassVar[bool] = True
@@ -111,6 +111,7 @@ class GRPOLead(Estimator):
     needs: ClassVar[frozenset[str]] = frozenset({"lengths"})
     binary_only: ClassVar[bool] = True
     per_group: ClassVar[bool] = True
+    revision: ClassVar[int] = 2  # in 1, w depended on the place in a batch, in the last bit
 
     alpha: float = option(0.05, ge=0, lt=math.inf, help="α: how much a shorter answer counts")
     wrong: float = option(-1.0, gt=-math.inf, lt=1, help="reward of a wrong answer")
@@ -139,7 +140,8 @@ class GRPOLead(Estimator):
 
     def _z(self, lengths: PerRollout, correct: FlagPerRollout) -> PerRollout:
         """Standardised lengths among the right answers of each group."""
-        count = correct.sum(dim=1, keepdim=True)
+        # In the dtype of the lengths: torch takes the root of integers in float32.
+        count = correct.sum(dim=1, keepdim=True, dtype=lengths.dtype)
         mean = torch.where(correct, lengths, 0.0).sum(dim=1, keepdim=True) / count.clamp(min=1)
         centred = torch.where(correct, lengths - mean, 0.0)
         norm: Tensor = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
@@ -156,6 +158,7 @@ class GRPOLead(Estimator):
         return total / at_least(few, 1) > self.long_from
 
     def _weight(self, rate: PerGroup) -> PerGroup:
-        # 1/(1 + exp(x)) without overflow.
-        falling = torch.sigmoid(self.w_slope * (self.w_mid - rate))
+        # Not torch.sigmoid, which rounds differently by the place of a number in its tensor. Where
+        # exp overflows the quotient is 0.
+        falling = 1 / (1 + torch.exp(self.w_slope * (rate - self.w_mid)))
         return self.w_min + (self.w_max - self.w_min) * falling

@@ -45,7 +45,8 @@ class EntropyShaped(Wrapper):
     kappa: float = option(2.0, gt=1, help="κ: the bonus is at most |Âᵢ|/κ")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerToken:
+        # Checked before the base, whose memory advances. Rounding can put the entropy of a certain
+        # token below 0.
+        entropies = groups.finite("token_entropies").detach().clamp(min=0)
         base = self._inner._advantages(groups, info)[..., None]
-        # Rounding can put the entropy of a certain token below 0.
-        entropies = groups.finite("token_entropies").clamp(min=0)
         return base + torch.minimum(self.alpha * entropies, base.abs() / self.kappa)

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.objectives.base import LossInputs
-from advsweep.objectives.tokenwise import Aggregation, Tokenwise, total
+from advsweep.objectives.tokenwise import LARGEST_LOG_RATIO, Aggregation, Tokenwise, total
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 
 class Ratio(Enum):
@@ -46,7 +46,8 @@ class Clipped(Tokenwise):
     Ye et al. 2020 (arXiv:1912.09729), which verl, and so A-GRAE's scripts, take with 3.
 
     Departures: with the sequence ratio every token carries its sequence's loss, so that
-    `seq_mean_token_mean` is GSPO's formula and the others weigh sequences by length.
+    `seq_mean_token_mean` is GSPO's formula and the others weigh sequences by length. Log-ratios
+    above 40 count as 40, without gradient, so that nothing overflows.
     """
 
     name: ClassVar[str] = "clipped"
@@ -72,11 +73,11 @@ class Clipped(Tokenwise):
                 log_ratio = mean.detach() + (log_ratio - log_ratio.detach())
             else:
                 log_ratio = mean.expand_as(log_ratio)
-        ratio = log_ratio.exp()
+        ratio = log_ratio.clamp(max=LARGEST_LOG_RATIO).exp()
         free = ratio * advantages
         clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
         loss, stopped = _clip(free, clipped, advantages, self.dual_clip)
-        metrics["loss/clip_fraction"] = total(stopped & mask) / inputs.tokens
+        metrics["loss/clip_fraction"] = _share(stopped & mask, inputs)
         return loss
 
 
@@ -95,7 +96,7 @@ class AdaptiveClipped(Tokenwise):
 
     Source: DCPO (arXiv:2509.02333), dynamic adaptive clipping, and its authors' code.
 
-    Departures: none.
+    Departures: log-ratios above 40 count as 40, without gradient, so that nothing overflows.
     """
 
     name: ClassVar[str] = "adaptive_clipped"
@@ -116,16 +117,25 @@ class AdaptiveClipped(Tokenwise):
         mask = inputs.completion_mask
         advantages = inputs.token_advantages
         old = inputs.old_log_probs.where(mask, 0.0)
-        ratio = (inputs.log_probs - old).where(mask, 0.0).exp()
-        # Where q underflows 1/q is infinite, and the clamps below give both bounds.
-        rarity = 4 * (-old).exp()
+        log_ratio = (inputs.log_probs - old).where(mask, 0.0)
+        ratio = log_ratio.clamp(max=LARGEST_LOG_RATIO).exp()
+        rarity = 4 * (-old).clamp(max=LARGEST_LOG_RATIO).exp()
         low = 0.5 + 0.5 * (1 - self.clip_low * rarity).clamp(min=0).sqrt()
         high = (0.5 + 0.5 * (1 + self.clip_high * rarity).sqrt()).clamp(max=self.cap)
         free = ratio * advantages
         clipped = torch.minimum(torch.maximum(ratio, low), high) * advantages
         loss, stopped = _clip(free, clipped, advantages, self.dual_clip)
-        metrics["loss/clip_fraction"] = total(stopped & mask) / inputs.tokens
+        metrics["loss/clip_fraction"] = _share(stopped & mask, inputs)
         return loss
+
+
+def _share(
+    tokens: Bool[Tensor, "*runs rollouts tokens"], inputs: LossInputs
+) -> Float[Tensor, "*runs"]:
+    """Return the share of the minibatch's tokens, in the precision of the loss."""
+    # At least float32, which integers would be divided in.
+    precision = torch.promote_types(inputs.log_probs.dtype, torch.float32)
+    return total(tokens).to(precision) / inputs.tokens
 
 
 def _clip(

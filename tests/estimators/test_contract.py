@@ -9,6 +9,7 @@ import inspect
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -164,6 +165,30 @@ def test_yaml_names_it_and_cites_its_source(name: str) -> None:
         f"# Parameters, defaults and ranges: advsweep estimators show {name}",
         f"name: {name}",
     ]
+
+
+def test_links_every_paper_that_it_cites(name: str) -> None:
+    cls = ESTIMATORS.get(name)
+    # A year is part of a citation, and each citation has an arXiv number, a DOI or a journal.
+    for citation in re.split(r"; | after ", f"{cls.paper}; {cls.equation}"):
+        if re.search(r"et al|\b(19|20)\d\d\b", citation):
+            assert re.search(r"arXiv:\d{4}\.\d{5}|doi:10\.|JMLR|Kool", citation), citation
+
+
+@pytest.mark.parametrize(
+    ("name", "original"),
+    [
+        ("grpo", "arXiv:2402.03300"),
+        ("dr_grpo", "arXiv:2503.20783"),
+        ("rloo", "arXiv:2402.14740"),
+        ("reinforce", "doi:10.1007/BF00992696"),
+    ],
+)
+def test_cites_the_paper_that_introduced_it_first(name: str, original: str) -> None:
+    cls = ESTIMATORS.get(name)
+    assert original in cls.paper
+    # The paper whose study this package follows is named as well.
+    assert re.search(r"arXiv:(2602\.05548|2607\.01490)", cls.equation)
 
 
 def test_plain_config_builds_the_same_estimator(estimator: Estimator) -> None:
@@ -577,6 +602,15 @@ def test_state_survives_json_and_resumes_exactly(estimator: Estimator, name: str
     assert (estimator.state_dict() != fresh) == estimator.stateful
     estimator.reset()
     assert estimator.state_dict() == fresh
+
+
+@pytest.mark.parametrize("spec", [*VARIANTS, {"name": "avspo", "preset": "released"}], ids=str)
+def test_only_a_stateful_estimator_has_a_state(spec: dict[str, Any]) -> None:
+    estimator = build_estimator(spec)
+    estimator.compute(every_input(binary(6, 8)))
+    state = estimator.state_dict()
+    assert bool(state) is estimator.stateful
+    build_estimator(spec).load_state_dict(state)
 
 
 def test_a_saved_state_does_not_change_afterwards(estimator: Estimator) -> None:

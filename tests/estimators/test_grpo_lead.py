@@ -36,6 +36,31 @@ def test_worked_values_of_a_group_of_long_responses() -> None:
     assert values == pytest.approx(expected, abs=1e-9)
 
 
+def test_worked_values_in_double_precision() -> None:
+    # Of right answers of 5000, 6000 and 9000 tokens s_L is √(13e6/3) = 2081.6659994661 (in float32
+    # √2 makes it 2081.6660351), z = -5/6, -1/3 and 7/6 of 2000/s_L.
+    values = values_of([1, 1, 1, 0], [5000, 6000, 9000, 5500])
+    expected = [0.5125816716932, 0.4891432158928, 0.4221129515027, -2.2371308113641]
+    assert values == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("slope", [1.7, 3.1, 7.3, 10.0])
+def test_groups_have_the_same_bits_at_every_place_of_a_batch(slope: float) -> None:
+    # Vector and scalar code may round a function differently, and which of them computes a group
+    # depends on how many there are.
+    generator = torch.Generator().manual_seed(3)
+    rates = torch.rand(64, 1, generator=generator)
+    rewards = (torch.rand(64, 11, generator=generator) < rates).float()
+    lengths = torch.randint(3000, 9000, (64, 11), generator=generator).float()
+    estimator = build_estimator("grpo_lead", w_slope=slope, w_mid=0.5)
+    together = estimator(GroupBatch(rewards=rewards, lengths=lengths))
+    for size in (1, 2, 3, 5, 7, 9, 15):
+        for start in range(0, 64 - size, size):
+            part = slice(start, start + size)
+            alone = estimator(GroupBatch(rewards=rewards[part], lengths=lengths[part]))
+            assert torch.equal(alone, together[part])
+
+
 def test_worked_values_of_a_group_of_short_responses() -> None:
     # Rewards of 1 and -1: mean -1/2, sample σ √(6/7), so 1.5/σ w(1/4) and -0.5/σ w(3/4).
     values = values_of([1, 1, 0, 0, 0, 0, 0, 0], [5.0, 7.0] + [6.0] * 6)

@@ -172,6 +172,17 @@ def test_means_whose_exponential_would_overflow_are_refused_and_forgotten() -> N
     assert estimator.state_dict() == {"c": 0.5, "recent": []}
 
 
+def test_a_masked_group_has_no_mean_to_refuse() -> None:
+    rewards = torch.tensor([[128, 129, 129, 128.5], [0, 0, 0, 0], [128, 128, 129, 128]])
+    mask = torch.tensor([True, False, True])[:, None].expand(3, 4)
+    found = build_estimator("ha_dw")(GroupBatch(rewards=rewards.double(), mask=mask))
+    # A shift of all rewards moves p and C alike.
+    shifted = (rewards.double() - 128).where(mask, 0.0)
+    expected = build_estimator("ha_dw")(GroupBatch(rewards=shifted, mask=mask))
+    assert (expected[1] == 0).all()
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("moves", ["after", "before"])
 def test_two_hundred_steps_against_a_plain_loop(moves: str) -> None:
     rng = random.Random(11)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -71,6 +72,27 @@ def test_without_entropy_it_is_its_base() -> None:
     assert torch.equal(shaped.nonzero, plain.nonzero)
     torch.testing.assert_close(shaped.rollout_means(LENGTHS), plain.values)
     torch.testing.assert_close(shaped.sizes(LENGTHS), plain.values.abs())
+
+
+def test_no_gradient_reaches_the_entropies() -> None:
+    entropies = torch.ones(2, 4, 3, requires_grad=True)
+    values = build_estimator("entropy_shaped")(a_batch(entropies))
+    assert not values.requires_grad
+
+
+@pytest.mark.parametrize("field", ["lengths", "token_entropies"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused_before_the_memory_moves(
+    field: str, bad: float
+) -> None:
+    batch = a_batch(torch.ones(2, 4, 3), token_entropy=torch.ones(2, 4))
+    broken = getattr(batch, field).clone()
+    broken[0, 0] = bad
+    estimator = build_estimator("entropy_shaped", base="fade")
+    before = estimator.state_dict()
+    with pytest.raises(BatchError, match=f"{field}: expected finite numbers"):
+        estimator(dataclasses.replace(batch, **{field: broken}))
+    assert estimator.state_dict() == before
 
 
 def test_a_rounded_entropy_below_0_moves_nothing() -> None:

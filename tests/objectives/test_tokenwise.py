@@ -89,6 +89,39 @@ def test_penalty_and_bonus_equal_naive_loops(
     assert output.loss.item() == pytest.approx(plain.loss.item() + 0.1 * kl - bonus, abs=1e-9)
 
 
+@pytest.mark.parametrize("kind", KINDS[:3], ids=lambda kind: "-".join(kind.values()))
+@pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
+@pytest.mark.parametrize("old", [-100.0, -1.0])
+def test_a_ratio_beyond_float32_has_a_finite_gradient(
+    kind: dict[str, Any], advantage: float, old: float
+) -> None:
+    # exp(100) is infinite in float32, and times an advantage or a gradient of 0 it was NaN.
+    log_probs = torch.full((1, 2), old + 100.0, requires_grad=True)
+    inputs = LossInputs(
+        log_probs=log_probs,
+        old_log_probs=torch.full((1, 2), old),
+        completion_mask=torch.ones(1, 2, dtype=torch.bool),
+        advantages=torch.tensor([advantage]),
+        rollouts=1,
+        tokens=2,
+        reference_log_probs=torch.full((1, 2), old + 200.0),
+    )
+    loss = OBJECTIVES.build(kind, kl_coef=0.1).loss(inputs).loss
+    (gradient,) = torch.autograd.grad(loss, log_probs)
+    assert loss.isfinite()
+    assert (gradient == 0).all()
+
+
+def test_the_clip_fraction_has_the_precision_of_the_loss(make_inputs: Any) -> None:
+    # One of three tokens: 1/3 in float32 is off by 1e-8.
+    inputs = make_inputs([[1.5, 1.0, 1.0]], [1.0])
+    fraction = OBJECTIVES.build("clipped").loss(inputs).metrics["loss/clip_fraction"]
+    assert fraction.item() == 1 / 3
+    single = replace(inputs, log_probs=inputs.log_probs.float())
+    fraction = OBJECTIVES.build("clipped").loss(single).metrics["loss/clip_fraction"]
+    assert fraction.dtype is torch.float32
+
+
 def test_the_penalty_pulls_towards_the_reference(random_inputs: Any, gradient: Any) -> None:
     """∂k3/∂l = 1 - e^d: positive where the policy is above the reference, and 0 at it."""
     inputs = random_inputs(3)
