@@ -86,6 +86,8 @@ class Run:
         group_size: rollouts per prompt (G).
         prompts_per_step: prompts per training step (B).
         steps: training steps.
+        shared_task: the task as the config has it, if the run's seed draws its own from it
+            (`task.seed=seed`); None if all seeds have `task`. Config and identity have this one.
         absent: data that is not on this machine and must not be fetched. The identity then
             depends on the task's settings alone; it starts with a question mark, as it is not
             final.
@@ -106,6 +108,7 @@ class Run:
     prompts_per_step: int
     steps: int
     seed: int
+    shared_task: Task | None = None
     absent: tuple[str, ...] = ()
     learning_rate_scale: float = 1.0
 
@@ -113,6 +116,11 @@ class Run:
     def total_steps(self) -> int:
         """The steps that schedules span: for a calibration, those of the runs it is made for."""
         return self.optimizer.calibrates or self.steps
+
+    @property
+    def planned_task(self) -> Task:
+        """The task as the config has it, the same for all seeds."""
+        return self.task if self.shared_task is None else self.shared_task
 
     def plain(self, shared: dict[int, Plain] | None = None) -> Plain:
         """Return the resolved config in JSON types; every node has its name.
@@ -123,7 +131,7 @@ class Run:
         """
         config: Plain = {}
         for key in NODE_KEYS:
-            component = getattr(self, key)
+            component = self.planned_task if key == "task" else getattr(self, key)
             if shared is None:
                 config[key] = component.plain()
             else:
@@ -156,7 +164,8 @@ class Run:
     def _material(self) -> Plain:
         keys = (key for key in NODE_KEYS if key not in ("task", "evaluation"))
         nodes = {key: getattr(self, key).identity() for key in keys}
-        nodes["task"] = self.task.plain() if self.absent else self.task.identity()
+        task = self.planned_task
+        nodes["task"] = task.plain() if self.absent else task.identity()
         nodes |= {key: getattr(self, key) for key in PARAMETERS if key != "seed"}
         return self.backend.reached(nodes)
 

@@ -87,14 +87,26 @@ def build_run(
             raise ConfigError(f"{key}: expected {expected}, got nothing")
     numbers = RunParameters.build({key: config[key] for key in PARAMETERS})
     nodes = {key: _build(key, config[key], cache) for key in NODES}
+    shared_task = nodes["task"]
+    nodes["task"] = _task_for_seed(shared_task, numbers.seed, cache)
+    follows_seed = nodes["task"] is not shared_task
     if nodes["backend"].external:
+        if follows_seed:
+            raise ConfigError(
+                f"task.seed: expected an integer with backend '{nodes['backend'].name}', whose "
+                f"program draws no task by the seed of a run, got 'seed'"
+            )
         run = Run(**nodes, **{key: getattr(numbers, key) for key in PARAMETERS})
         run.backend.check(run)
         return run
     if isinstance(nodes["model"], TaskModel):
         nodes["model"] = _model_for_task(nodes["model"], nodes["task"], cache)
-    absent = () if fetch else nodes["task"].absent()
-    run = Run(**nodes, **{key: getattr(numbers, key) for key in PARAMETERS}, absent=absent)
+    run = Run(
+        **nodes,
+        **{key: getattr(numbers, key) for key in PARAMETERS},
+        shared_task=shared_task if follows_seed else None,
+        absent=() if fetch else nodes["task"].absent(),
+    )
     objective = run.objective.for_completions(run.backend.completion_tokens(run))
     if objective is not run.objective:
         run = replace(run, objective=objective)
@@ -120,6 +132,16 @@ def _build(key: str, node: Any, cache: ComponentCache | None) -> Any:
     if (key, text) not in cache:
         cache[key, text] = NODES[key].build(node, where=key)
     return cache[key, text]
+
+
+def _task_for_seed(task: Task, seed: int, cache: ComponentCache | None) -> Component:
+    if cache is None:
+        return task.for_seed(seed)
+    # Planned runs of one seed share their task, as they share its problems.
+    key = ("task for seed", f"{id(task)} {seed}")
+    if key not in cache:
+        cache[key] = task.for_seed(seed)
+    return cache[key]
 
 
 def _model_for_task(model: TaskModel, task: Task, cache: ComponentCache | None) -> Component:

@@ -13,7 +13,7 @@ import numpy as np
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
-from advsweep.tasks.base import Problem, Split, Task
+from advsweep.tasks.base import Problem, SeededTask, Split, Task, TaskSeed
 from advsweep.tasks.floors import Floor
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class BanditTask(Task):
 
 
 @dataclass(kw_only=True)
-class Bandit(BanditTask):
+class Bandit(SeededTask, BanditTask):
     """Prompts with N behaviours, of which C are correct and have the level's success rate.
 
     Logits are normal with standard deviation `spread`. The logits of the correct behaviours are
@@ -168,7 +168,12 @@ class Bandit(BanditTask):
     jitter: float = option(
         0.0, ge=0, help="standard deviation of a level's success rates, in log-odds"
     )
-    seed: int = option(0, ge=0, help="draws the logits, and which behaviours are correct")
+    seed: int | TaskSeed = option(
+        0,
+        ge=0,
+        help="draws the logits, and which behaviours are correct; seed: that of the run, so that "
+        "each seed has a table of its own",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -216,7 +221,7 @@ class Bandit(BanditTask):
 
     def _draw_level(self, level: int) -> tuple[np.ndarray, np.ndarray]:
         """Return rewards and logits of the prompts of a level."""
-        rng = np.random.default_rng([self.seed, level])
+        rng = np.random.default_rng([self.own_seed, level])
         shape = self.prompts_per_level, self.behaviours
         rewards = np.tile(np.arange(self.behaviours) < self.correct, (shape[0], 1))
         rewards[:, self.common :] = rng.permuted(rewards[:, self.common :], axis=1)

@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from advsweep.components import Component, Plain
+from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -130,6 +131,10 @@ class Task(Component):
         """Whether there are training problems; some sets are for evaluation only."""
         return True
 
+    def for_seed(self, seed: int) -> Self:
+        """Return the task of a run with this seed; the task itself if all seeds share it."""
+        return self
+
     def absent(self) -> tuple[str, ...]:
         """Return data that is missing on this machine, as `key=place`, without downloading."""
         return ()
@@ -205,6 +210,38 @@ class Task(Component):
         return {}
 
 
+class TaskSeed(Enum):
+    """A seed of a task that depends on the run."""
+
+    RUN = "seed"
+    """The run's own seed: runs of one seed share their task, and seeds replicate it."""
+
+
+class SeededTask(Task):
+    """A task that its option `seed` draws at random."""
+
+    seed: int | TaskSeed
+
+    def for_seed(self, seed: int) -> Self:
+        if isinstance(self.seed, int):
+            return self
+        return self.build({**self.plain(), "seed": seed})
+
+    @property
+    def own_seed(self) -> int:
+        """The seed that draws the task.
+
+        Raises:
+            ConfigError: it is that of a run; `for_seed` returns the task of a run.
+        """
+        if isinstance(self.seed, int):
+            return self.seed
+        raise ConfigError(
+            "task.seed: expected an integer for a task without a run, got 'seed'; choose one, "
+            "such as seed=0"
+        )
+
+
 class CorpusShares(NamedTuple):
     """Shares of the mistaken answers in a pretraining corpus; all others are right.
 
@@ -225,6 +262,8 @@ class SymbolTask(Task):
     """
 
     alphabet: ClassVar[str]
+    map_seed = 0
+    """Draws what models learn of the task in their pretraining, if it is drawn; no option."""
     corpus_shares: ClassVar[CorpusShares]
     """The shares of mistaken answers in the corpus, unless a model's recipe has others."""
 

@@ -143,6 +143,11 @@ class TinyBackend(Backend):
                 f"task: expected one over the characters that the run's model knows, "
                 f"'{own.alphabet}', got '{target.label}'"
             )
+        if target.map_seed != own.map_seed:
+            raise ConfigError(
+                f"task.seed: expected the map that the run's model knows, that of seed "
+                f"{own.map_seed}, got that of seed {target.map_seed}; leave --task out"
+            )
         torch.set_num_threads(self.threads)
         weights = self._weights(run, directory, step)
         return TinySampler(weights, model, target, run.evaluation.top_p)

@@ -112,6 +112,11 @@ class TrlBackend(Backend):
                 "model.path: expected a folder or a name on the hub, got nothing; give it as "
                 "model.path=Qwen/Qwen2.5-0.5B or model.path=/a/folder"
             )
+        if isinstance(run.task, SymbolTask) and run.task.map_seed:
+            raise ConfigError(
+                f"task.seed: expected an integer with backend 'trl', as the model of all seeds "
+                f"knows one map of '{run.task.name}', got 'seed'"
+            )
         missing = [name for name in ("trl", "datasets") if importlib.util.find_spec(name) is None]
         if missing:
             raise ConfigError(

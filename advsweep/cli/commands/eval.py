@@ -79,7 +79,7 @@ def evaluate(
             run = build_run(record.config)
             weights = run_subject(run, record, last, request.generations())
             title = f"run {record.id} after step {last}"
-            todo.append((title, weights, request.task(), request.settings()))
+            todo.append((title, weights, request.task(run.seed), request.settings()))
         done = []
         for title, weights, task_, settings in todo:
             with evaluation_options.evaluation_progress(title) as on_progress:

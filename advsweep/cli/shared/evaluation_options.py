@@ -70,11 +70,16 @@ class EvaluationRequest:
     nodes: Plain
     samples_with: tuple[type[Generation], ...]
 
-    def task(self) -> Task:
-        """Builds the task without checking it."""
+    def task(self, seed: int | None = None) -> Task:
+        """Builds the task without checking it.
+
+        Args:
+            seed: that of the run to evaluate; None for a model.
+        """
         from advsweep.tasks import TASKS
 
-        return TASKS.build(self.nodes["task"], where="task")
+        task = TASKS.build(self.nodes["task"], where="task")
+        return task if seed is None else task.for_seed(seed)
 
     def settings(self) -> EvaluationSettings:
         """Builds the sampling settings."""

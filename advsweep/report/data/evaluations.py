@@ -11,6 +11,7 @@ from typing import Any
 
 from advsweep.errors import ReportError, counted
 from advsweep.report.data.last_evaluations import own_runs, read_evaluations
+from advsweep.report.data.own_tasks import TaskSettings, has_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
 # Settings that do not change how samples were drawn.
@@ -39,8 +40,7 @@ class TaskEvaluations:
         base: each run's evaluation before its first step.
         along: all evaluations of each run, in the order of their steps.
         models: evaluations of models without a run, by the same protocol.
-        configs: the different settings of the task in the runs' configs, as JSON; none if the
-            runs were trained on other tasks.
+        settings: the task of each run in its config; none of runs that were trained on others.
     """
 
     protocol: Protocol
@@ -48,7 +48,7 @@ class TaskEvaluations:
     base: Mapping[int, EvaluationRecord]
     along: Mapping[int, Sequence[EvaluationRecord]]
     models: Sequence[EvaluationRecord]
-    configs: Sequence[str] = ()
+    settings: Mapping[int, TaskSettings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,12 @@ def select_evaluations(
     """
     of_models = store.evaluations.of_models()
     of_runs, steps = read_evaluations(store, runs, along=along)
-    tasks, differing = _by_task(of_runs, of_models, steps, mixed=mixed)
+    own = {run.id: TaskSettings.of(run) for run in own_runs(runs)}
+    tasks, differing = _by_task(of_runs, of_models, steps, own, mixed=mixed)
     if differing and not tasks:
         raise ReportError(next(iter(differing.values())))
-    tasks = {t: replace(own, configs=_configs(runs, t, own)) for t, own in tasks.items()}
     on_training = store.evaluations.select(list(steps), ends_only=not along, split="train")
-    train, _ = _by_task(on_training, [], steps, mixed=mixed)
+    train, _ = _by_task(on_training, [], steps, own, mixed=mixed)
     return replace(_with_main(runs, tasks, differing, mixed=mixed), train=train)
 
 
@@ -132,11 +132,16 @@ def _by_task(
     of_runs: Sequence[EvaluationRecord],
     of_models: Sequence[EvaluationRecord],
     steps: Mapping[int, int],
+    settings: Mapping[int, TaskSettings],
     *,
     mixed: bool,
 ) -> tuple[dict[str, TaskEvaluations], dict[str, str]]:
-    """Returns the evaluations by task, and why those of a task were not made alike."""
-    ways = _Protocols(of_runs, of_models)
+    """Returns the evaluations by task, and why those of a task were not made alike.
+
+    Args:
+        settings: each run's own task.
+    """
+    ways = _Protocols(of_runs, of_models, settings)
     by_task: dict[str, list[tuple[str, EvaluationRecord]]] = {}
     for record in of_runs:
         by_task.setdefault(record.task, []).append((ways.key(record), record))
@@ -156,7 +161,9 @@ def _by_task(
             chosen = {i: max(found, key=lambda k: found[k].created) for i, found in finals.items()}
         else:
             chosen = dict.fromkeys(finals, newest)
-        tasks[task] = _of_task(records, finals, chosen, ways, models, steps)
+        made = _of_task(records, finals, chosen, ways, models, steps)
+        own = {i: settings[i] for i in made.final if i in settings and settings[i].name == task}
+        tasks[task] = replace(made, settings=own)
     return tasks, differing
 
 
@@ -168,18 +175,11 @@ def unjudged_problems(records: Iterable[EvaluationRecord]) -> int:
 def model_evaluations(store: Store) -> dict[str, tuple[Protocol, list[EvaluationRecord]]]:
     """Returns the evaluations of models without a run, by protocol."""
     records = store.evaluations.of_models()
-    ways = _Protocols([], records)
+    ways = _Protocols([], records, {})
     found: dict[str, list[EvaluationRecord]] = {}
     for record in records:
         found.setdefault(ways.key(record), []).append(record)
     return {key: (ways.by_key[key], records) for key, records in found.items()}
-
-
-def _configs(runs: Sequence[RunRecord], name: str, task: TaskEvaluations) -> list[str]:
-    """Returns the settings of a task in the configs of its evaluated runs, as JSON."""
-    nodes = [run.config.get("task", {}) for run in own_runs(runs) if run.id in task.final]
-    own = [json.dumps(node, sort_keys=True) for node in nodes if node.get("name") == name]
-    return list(dict.fromkeys(own))
 
 
 Finals = dict[int, dict[str, EvaluationRecord]]
@@ -258,7 +258,7 @@ def _with_main(
             base={i: tasks[t].base[i] for i, t in own.items() if i in tasks[t].base},
             along={i: tasks[t].along[i] for i, t in own.items() if i in tasks[t].along},
             models=[record for part in parts for record in part.models],
-            configs=[config for part in parts for config in part.configs],
+            settings={i: own for part in parts for i, own in part.settings.items()},
         )
         return EvaluationsByTask(tasks, OWN_TASKS, differing)
     if len(counts) > 1:
@@ -292,6 +292,7 @@ class _Protocols:
         of_runs: the evaluations of a table's runs.
         of_models: the evaluations of models without a run. The runs' evaluations decide which
             of them are alike.
+        settings: each run's own task.
 
     Attributes:
         by_key: the protocols.
@@ -299,18 +300,24 @@ class _Protocols:
     """
 
     def __init__(
-        self, of_runs: Sequence[EvaluationRecord], of_models: Sequence[EvaluationRecord]
+        self,
+        of_runs: Sequence[EvaluationRecord],
+        of_models: Sequence[EvaluationRecord],
+        settings: Mapping[int, TaskSettings],
     ) -> None:
         self.by_key: dict[str, Protocol] = {}
         self.loose: dict[str, str] = {}
+        self._settings = settings
         # Thousands of evaluations have few protocols, and records of the same problems share one
         # tuple, so its id identifies it. Holding the records keeps those ids valid.
         self._records = (of_runs, of_models)
         known: dict[_Short, tuple[Protocol, str]] = {}
         for record in (*of_runs, *of_models):
-            if (short := _short(record)) not in known:
-                known[short] = _protocol(record)
-        runs, models = ([known[s] for s in dict.fromkeys(map(_short, r))] for r in self._records)
+            if (short := self._short(record)) not in known:
+                known[short] = _protocol(record, is_drawn=short[-1])
+        runs, models = (
+            [known[s] for s in dict.fromkeys(map(self._short, part))] for part in self._records
+        )
         self._keys: dict[_Short, str] = {}
         for short, (protocol, problems) in known.items():
             unknown = _not_recorded_by_all(protocol, problems, runs, models)
@@ -322,22 +329,30 @@ class _Protocols:
             self.loose[key] = json.dumps([alike, problems], sort_keys=True)
 
     def key(self, record: EvaluationRecord) -> str:
-        return self._keys[_short(record)]
+        return self._keys[self._short(record)]
+
+    def _short(self, record: EvaluationRecord) -> _Short:
+        own = self._settings.get(record.run_id or 0)
+        is_drawn = own is not None and own.seed is not None and has_problems(own, record)
+        return record.task, repr(record.settings), id(record.problem_ids), is_drawn
 
 
-_Short = tuple[str, str, int]
+_Short = tuple[str, str, int, bool]
 
 
-def _short(record: EvaluationRecord) -> _Short:
-    return record.task, repr(record.settings), id(record.problem_ids)
+def _protocol(record: EvaluationRecord, *, is_drawn: bool) -> tuple[Protocol, str]:
+    """Returns an evaluation's protocol, and a digest of its problems and their prompts.
 
-
-def _protocol(record: EvaluationRecord) -> tuple[Protocol, str]:
-    """Returns an evaluation's protocol, and a digest of its problems and their prompts."""
+    Args:
+        is_drawn: whether the run's seed draws the problems. Those of all seeds are then alike if
+            they are of the same levels.
+    """
     settings = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
     settings = {k: v for k, v in settings.items() if (k, v) != _WHOLE}
     protocol = {"task": record.task, **settings, "problems": len(record.problem_ids)}
     listed = [*record.problem_ids, *record.prompts]
+    if is_drawn:
+        listed = ["of the seed", *map(str, record.levels)]
     return protocol, hashlib.sha256("\n".join(listed).encode()).hexdigest()
 
 

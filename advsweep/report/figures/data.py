@@ -234,15 +234,16 @@ class FigureData:
 
     @cached_property
     def floors(self) -> list[FloorRow]:
-        """The floors of the problems that all runs were evaluated on."""
-        found = find_common_floors(self._evaluations)
-        if found is None:
-            return []
-        record, floors = found
+        """The floors of the problems that all runs of a seed were evaluated on."""
+        found = list(find_common_floors(self._evaluations).values())
         first = len(self.untrained)
         return [
-            FloorRow(name, UNTRAINED[(first + place) % len(UNTRAINED)], floor, record.problem_ids)
-            for place, (name, floor) in enumerate(floors.items())
+            FloorRow(
+                name,
+                UNTRAINED[(first + place) % len(UNTRAINED)],
+                [(floors[name], record.problem_ids) for record, floors in found],
+            )
+            for place, name in enumerate(found[0][1] if found else ())
         ]
 
 

@@ -18,16 +18,29 @@ if TYPE_CHECKING:
 
 
 class FloorRow(NamedTuple):
-    """A floor of the evaluated task, on the problems of the evaluations."""
+    """A floor of the evaluated task.
+
+    Attributes:
+        parts: the floor and the evaluated problems; of each seed if seeds have their own.
+    """
 
     label: str
     style: RowStyle
-    floor: Floor
-    problems: Sequence[str]
+    parts: Sequence[tuple[Floor, Sequence[str]]]
+
+    @property
+    def help(self) -> str:
+        return self.parts[0][0].help
 
     def band(self, ks: Int[np.ndarray, " points"]) -> Band:
         """Returns the mean over the problems of pass@k, at each k; it has no interval."""
-        means = np.array([self.floor.pass_at(int(k), self.problems).mean() for k in ks])
+        means = np.mean(
+            [
+                [floor.pass_at(int(k), problems).mean() for k in ks]
+                for floor, problems in self.parts
+            ],
+            axis=0,
+        )
         unknown = np.full(len(ks), np.nan)
         return Band(means, unknown, unknown, np.ones(len(ks), dtype=np.int64))
 

@@ -90,7 +90,7 @@ class PassAtK(Chart):
                 *cut_note([[line.band for line in lines]]),
                 "thin lines: exp(-a (k+c)^-b), fitted to the means" + _goodness(lines),
                 *(f"no line for {line.label}: {line.refused}" for line in lines if line.refused),
-                *(f"dotted: {row.label}, {row.floor.help}" for row in data.floors),
+                *(f"dotted: {row.label}, {row.help}" for row in data.floors),
             ],
             ks=ks,
             lines=[*lines, *floors],

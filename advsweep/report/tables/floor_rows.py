@@ -10,13 +10,13 @@ import numpy as np
 
 from advsweep.report.data.columns import Column
 from advsweep.report.data.evaluations import EvaluationsByTask
-from advsweep.report.data.floors import find_common_floors
+from advsweep.report.data.floors import EvaluatedFloors, find_common_floors
+from advsweep.report.data.grouping import Group
 from advsweep.report.tables.rows import make_cell
-from advsweep.report.tables.types import Cell, Row, RowKind
+from advsweep.report.tables.types import Row, RowKind
 from advsweep.statistics import mean_over_problems
 
 if TYPE_CHECKING:
-    from advsweep.store import EvaluationRecord
     from advsweep.tasks.floors import Floor
 
 
@@ -25,8 +25,8 @@ def floor_rows(
 ) -> tuple[list[Row], list[str]]:
     """Makes a row for each floor of the tasks in columns of pass@k.
 
-    Its numbers are exact: they have no seeds, and no interval over problems either, as they are
-    those of the evaluated problems.
+    Its numbers are exact, as they are those of the evaluated problems: they have no interval over
+    problems, and no seeds unless each seed has problems of its own on which they differ.
 
     Args:
         label: the key that holds the floor's name.
@@ -34,23 +34,44 @@ def floor_rows(
     Returns:
         The rows, and a sentence about each.
     """
-    known: dict[str, tuple[EvaluationRecord, Mapping[str, Floor]]] = {}
+    known: dict[str, Mapping[int | None, EvaluatedFloors]] = {}
     for column in filter(_has_floors, columns):
         task = evaluated.of(column.task)
-        found = None if task is None else find_common_floors(task)
-        known |= {} if found is None else {column.name: found}
-    named = {name: floor for _, floors in known.values() for name, floor in floors.items()}
-    rows = [
-        Row(
-            group={label: name},
-            n=1,
-            seeds=(),
-            cells={column.name: _cell(name, column, known.get(column.name)) for column in columns},
-            kind=RowKind.FLOOR,
-        )
-        for name in named
-    ]
+        known[column.name] = {} if task is None else find_common_floors(task)
+    named = {
+        name: floor
+        for found in known.values()
+        for _, floors in found.values()
+        for name, floor in floors.items()
+    }
+    rows = [_row(name, {label: name}, columns, known) for name in named]
     return rows, [_describe(floor) for floor in named.values()]
+
+
+def _row(
+    name: str,
+    group: Group,
+    columns: Sequence[Column],
+    known: Mapping[str, Mapping[int | None, EvaluatedFloors]],
+) -> Row:
+    values = {
+        column.name: {
+            seed: _value(name, column, found) for seed, found in known.get(column.name, {}).items()
+        }
+        for column in columns
+    }
+    seeds = sorted({seed for own in values.values() for seed in own if seed is not None})
+    if all(len(set(own.values())) <= 1 for own in values.values()):
+        seeds = []
+    cells = {
+        column: make_cell(
+            [own.get(seed, own.get(None, math.nan)) for seed in seeds]
+            if seeds
+            else [value for value in list(own.values())[:1] if not math.isnan(value)]
+        )
+        for column, own in values.items()
+    }
+    return Row(group=group, n=len(seeds) or 1, seeds=tuple(seeds), cells=cells, kind=RowKind.FLOOR)
 
 
 def _has_floors(column: Column) -> bool:
@@ -59,21 +80,18 @@ def _has_floors(column: Column) -> bool:
     return column.k is not None and column.is_single and not chosen
 
 
-def _cell(
-    name: str, column: Column, known: tuple[EvaluationRecord, Mapping[str, Floor]] | None
-) -> Cell:
-    if known is None or column.k is None or name not in known[1]:
-        return make_cell([])
-    record, floors = known
+def _value(name: str, column: Column, evaluated: EvaluatedFloors) -> float:
+    """Returns a floor's mean over the problems of an evaluation; NaN if it has none."""
+    record, floors = evaluated
+    needed = {name} if column.above is None else {name, column.above}
+    if column.k is None or not needed <= set(floors):
+        return math.nan
     values = floors[name].pass_at(column.k, record.problem_ids)
     if column.above is not None:
-        if column.above not in floors:
-            return make_cell([])
         values = values - floors[column.above].pass_at(column.k, record.problem_ids)
     if column.level is not None:
         values = np.where(record.levels == column.level, values, np.nan)
-    mean = float(mean_over_problems(values))
-    return make_cell([] if math.isnan(mean) else [mean])
+    return float(mean_over_problems(values))
 
 
 def _describe(floor: Floor) -> str:

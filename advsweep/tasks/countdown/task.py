@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from advsweep.components import Plain, option
-from advsweep.tasks.base import CorpusShares, Problem, Split, SymbolTask
+from advsweep.tasks.base import (
+    CorpusShares,
+    Problem,
+    SeededTask,
+    Split,
+    SymbolTask,
+    TaskSeed,
+)
 from advsweep.tasks.countdown import expressions
 from advsweep.tasks.countdown.expressions import evaluate, signatures
 from advsweep.tasks.countdown.guessing import guess_floor
@@ -107,7 +114,7 @@ class _Answer(Enum):
 
 
 @dataclass(kw_only=True)
-class Countdown(SymbolTask):
+class Countdown(SeededTask, SymbolTask):
     """Write an expression over exactly the given digits that comes to the target.
 
     The prompt `34=07:` means: make 7 from 3 and 4; `3+4` and `4+3` are correct. Answers use
@@ -134,7 +141,12 @@ class Countdown(SymbolTask):
     train_per_level: int = option(
         2000, ge=1, help="training problems of each level, fewer where there are fewer"
     )
-    seed: int = option(0, ge=0, help="chooses the problems within their fixed parts")
+    seed: int | TaskSeed = option(
+        0,
+        ge=0,
+        help="chooses the problems within their fixed parts; seed: that of the run, so that each "
+        "seed has problems of its own",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -212,7 +224,7 @@ class Countdown(SymbolTask):
         found: dict[Split, list[list[Problem]]] = {split: [] for split in Split}
         held_out = np.empty(0, dtype=np.int64)
         for level in self.levels:
-            rng = np.random.default_rng([self.seed, level])
+            rng = np.random.default_rng([self.own_seed, level])
             pool = make_pool(LEVELS[level], _CANDIDATES, rng)
             for split, part in _PARTS.items():
                 chosen = pool[belongs(pool.keys, part)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import numpy as np
 from advsweep.tasks.base import CorpusShares
 from advsweep.tasks.parts import Part, belongs
 from advsweep.tasks.routes.maps import (
+    KEPT_MAPS,
     LEVELS,
     MAX_NODES,
     NO_STOP,
@@ -36,7 +38,7 @@ class _Answer(Enum):
 
 
 def corpus(
-    count: int, rng: np.random.Generator, shares: CorpusShares
+    count: int, rng: np.random.Generator, shares: CorpusShares, map_seed: int = 0
 ) -> tuple[list[str], list[str]]:
     """Return prompts of all levels and their answers, which reach their targets with 8 nodes.
 
@@ -44,16 +46,17 @@ def corpus(
     and level are drawn again. So hard levels are rarer, about half as frequent as easy ones, and
     the base model is worse at them.
     """
+    known, pools = route_map(map_seed), _prompt_keys(map_seed)
     kinds = rng.choice(len(_Answer), size=count, p=[*shares, 1 - sum(shares)])
     keys = np.empty(count, dtype=np.int64)
     nodes = np.empty((count, MAX_NODES), dtype=np.int64)
     missing = np.arange(count)
     while len(missing):
-        keys[missing] = _draw_prompts(rng.integers(LEVELS, size=len(missing)), rng)
+        keys[missing] = _draw_prompts(pools, rng.integers(LEVELS, size=len(missing)), rng)
         targets = Prompts.of_keys(keys)
         _redirect(targets, missing[kinds[missing] == _Answer.RANDOM.value], rng)
         left = []
-        for is_old, links in ((False, route_map().open), (True, route_map().old)):
+        for is_old, links in ((False, known.open), (True, known.old)):
             rows = missing[(kinds[missing] == _Answer.OLD_MAP.value) == is_old]
             walks, arrived = walk(links, targets[rows], rng.random((len(rows), MAX_NODES)))
             nodes[rows[arrived]] = walks[arrived]
@@ -62,21 +65,27 @@ def corpus(
     return Prompts.of_keys(keys).texts(), write(nodes)
 
 
-@functools.cache
-def _prompt_keys() -> tuple[Int[np.ndarray, " prompts"], ...]:
+@functools.lru_cache(KEPT_MAPS)
+def _prompt_keys(map_seed: int) -> tuple[Int[np.ndarray, " prompts"], ...]:
     """The keys of the prompts of each level that are for pretraining."""
-    keys = [prompts.keys for prompts in prompts_of_levels()]
+    keys = [prompts.keys for prompts in prompts_of_levels(map_seed)]
     return tuple(level[belongs(level, Part.PRETRAINING)] for level in keys)
 
 
 def _draw_prompts(
-    levels: Int[np.ndarray, " rows"], rng: np.random.Generator
+    pools: Sequence[Int[np.ndarray, " prompts"]],
+    levels: Int[np.ndarray, " rows"],
+    rng: np.random.Generator,
 ) -> Int[np.ndarray, " rows"]:
-    """Return the keys of random prompts of these levels."""
-    sizes = np.array([len(keys) for keys in _prompt_keys()])
+    """Return the keys of random prompts of these levels.
+
+    Args:
+        pools: the keys of each level's prompts.
+    """
+    sizes = np.array([len(keys) for keys in pools])
     starts = np.cumsum(sizes) - sizes
     rows = starts[levels] + rng.integers(sizes[levels])
-    keys: Int[np.ndarray, " rows"] = np.concatenate(_prompt_keys())[rows]
+    keys: Int[np.ndarray, " rows"] = np.concatenate(pools)[rows]
     return keys
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from advsweep.tasks.routes.maps import MAX_NODES, NODES, route_map
+from advsweep.tasks.routes.maps import KEPT_MAPS, MAX_NODES, NODES, route_map
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -33,9 +33,9 @@ class PathTables:
     count: Float[np.ndarray, "start stop goal"]
 
 
-@functools.cache
-def path_tables() -> PathTables:
-    """Enumerate the paths, one million, in about a second.
+@functools.lru_cache(KEPT_MAPS)
+def path_tables(seed: int = 0) -> PathTables:
+    """Enumerate the paths on the map of a seed, one million, in about a second.
 
     A uniform well-formed answer has 1 to 8 nodes, each number with probability 1/8; the last
     node is the goal, and the others are a uniform sequence of different nodes, not the start.
@@ -44,7 +44,7 @@ def path_tables() -> PathTables:
     """
     shape = (NODES, NODES + 1, NODES)
     guess, walker, count = (np.zeros(shape) for _ in range(3))
-    links = route_map().open
+    links = route_map(seed).open
     bits = np.uint64(1) << np.arange(NODES, dtype=np.uint64)
     # The padding of the table of neighbours counts as visited.
     blocked = np.append(bits, ~np.uint64(0))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from advsweep.tasks.parts import fixed_uniform
+from advsweep.tasks.parts import fixed_uniform, mix
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -22,10 +22,11 @@ MAX_NODES = 8
 
 _MATCHINGS = 6
 _CLOSED_SHARE = 0.3
-_MAP_SEED = 0
 BIAS = 1.5
 """How strongly walks prefer nodes that are nearer to their target."""
 _UNREACHABLE = 99
+KEPT_MAPS = 16
+"""Maps in memory; each seed of a sweep may have one of its own."""
 
 LEVELS = 7
 
@@ -83,26 +84,25 @@ class RouteMap:
     old: Links
 
 
-@functools.cache
-def route_map() -> RouteMap:
-    """Return the map, which is the same in every process and with every version of numpy.
+@functools.lru_cache(KEPT_MAPS)
+def route_map(seed: int = 0) -> RouteMap:
+    """Return the map of a seed, the same in every process and with every version of numpy.
 
     The old map is the union of 6 random perfect matchings of the nodes. Each link is closed with
     probability .3. Maps are drawn until the open links connect all nodes.
     """
-    draw = 0
+    stream = int(mix(seed))  # 0 for the seed 0
     while True:
-        stream = _MAP_SEED + draw * 1_000_003
         places = fixed_uniform(stream, np.arange(_MATCHINGS * NODES)).reshape(_MATCHINGS, NODES)
         pairs = np.argsort(places, axis=1, kind="stable").reshape(-1, 2)
         old = np.zeros((NODES, NODES), dtype=bool)
         old[pairs[:, 0], pairs[:, 1]] = old[pairs[:, 1], pairs[:, 0]] = True
         link = np.arange(NODES * NODES).reshape(NODES, NODES)
-        closing = fixed_uniform(stream + 1, np.minimum(link, link.T))
+        closing = fixed_uniform((stream + 1) % 2**64, np.minimum(link, link.T))
         links = Links(old & (closing >= _CLOSED_SHARE))
         if links.is_connected:
             return RouteMap(links, Links(old))
-        draw += 1
+        stream = (stream + 1_000_003) % 2**64
 
 
 @dataclass(frozen=True)
@@ -148,14 +148,14 @@ class Prompts:
         ]
 
 
-@functools.cache
-def prompts_of_levels() -> tuple[Prompts, ...]:
-    """Return all prompts of each level, in the order of their keys.
+@functools.lru_cache(KEPT_MAPS)
+def prompts_of_levels(seed: int = 0) -> tuple[Prompts, ...]:
+    """Return all prompts of each level on the map of a seed, in the order of their keys.
 
     Level 0: no stop, distance 2 or 3. Levels 1 to 6: a stop, and 3 to 8 links in the shortest
     way from the start to the stop and on to the goal.
     """
-    distances = route_map().open.distances
+    distances = route_map(seed).open.distances
     a, v, b = (x.ravel() for x in np.indices((NODES, NODES, NODES)))
     total = distances[a, v] + distances[v, b]
     differ = (a != v) & (v != b) & (a != b)

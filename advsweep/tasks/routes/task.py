@@ -5,12 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from advsweep.components import Plain, option
-from advsweep.tasks.base import CorpusShares, Problem, Split, SymbolTask
+from advsweep.tasks.base import (
+    CorpusShares,
+    Problem,
+    SeededTask,
+    Split,
+    SymbolTask,
+    TaskSeed,
+)
 from advsweep.tasks.floors import Floor
 from advsweep.tasks.levels import choose_levels, choose_train_levels
 from advsweep.tasks.parts import Part, belongs, fixed_uniform
@@ -18,6 +25,7 @@ from advsweep.tasks.routes.corpus import corpus
 from advsweep.tasks.routes.exact import path_tables
 from advsweep.tasks.routes.maps import (
     BIAS,
+    KEPT_MAPS,
     LEVELS,
     MAX_NODES,
     NO_STOP,
@@ -44,7 +52,7 @@ _CODES[[ord(c) for c in NODE_SYMBOLS]] = range(NODES)
 
 
 @dataclass(kw_only=True)
-class Routes(SymbolTask):
+class Routes(SeededTask, SymbolTask):
     """Find a way over a map of 64 nodes that no prompt shows, past a stop and to a goal.
 
     The prompt `avb:` asks for a way from a through v to b; `ab:` has no stop. The answer is the
@@ -73,12 +81,23 @@ class Routes(SymbolTask):
     train_per_level: int = option(
         4000, ge=1, help="training problems of each level, fewer where there are fewer"
     )
-    seed: int = option(0, ge=0, help="chooses the problems within their fixed parts")
+    seed: int | TaskSeed = option(
+        0,
+        ge=0,
+        help="chooses the problems within their fixed parts; seed: that of the run, which draws "
+        "the map as well, so that each seed has a map and problems of its own",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.levels = choose_levels(self.levels, LEVELS)
         self.train_levels = choose_train_levels(self.train_levels, self.levels)
+
+    def for_seed(self, seed: int) -> Self:
+        task = super().for_seed(seed)
+        if task is not self:
+            task.map_seed = seed
+        return task
 
     @property
     def max_prompt_length(self) -> int:
@@ -106,7 +125,7 @@ class Routes(SymbolTask):
         nodes = answers.nodes
         before = np.concatenate([prompts.starts[:, None], nodes[:, :-1]], axis=1)
         past = nodes == NODES
-        right = answers.well_formed & (_open_links()[before, nodes] | past).all(axis=1)
+        right = answers.well_formed & (_open_links(self.map_seed)[before, nodes] | past).all(axis=1)
         right &= (prompts.stops == NO_STOP) | (nodes == prompts.stops[:, None]).any(axis=1)
         scores: PerCompletion = right.astype(np.float64)
         return scores
@@ -124,16 +143,22 @@ class Routes(SymbolTask):
         shares: CorpusShares | None = None,
     ) -> tuple[list[str], list[str]]:
         """Return prompts of all levels, and walks over the map as it is or as it was."""
-        return corpus(count, rng, shares or self.corpus_shares)
+        return corpus(count, rng, shares or self.corpus_shares, self.map_seed)
 
     def corpus_identity(self) -> Plain:
         # The corpus has all levels, whichever are in use.
-        return {"name": self.name, "revision": self.revision, "bias": BIAS}
+        return {"name": self.name, "revision": self.revision, "bias": BIAS} | self._own_map()
+
+    def identity(self) -> Plain:
+        return super().identity() | self._own_map()
+
+    def _own_map(self) -> Plain:
+        return {"map_seed": self.map_seed} if self.map_seed else {}
 
     def floors(self, split: Split = Split.HELD_OUT) -> Mapping[str, Floor]:
         """Return the exact floors `guess` and `walker`; see `exact.path_tables`."""
         problems = self.problems(split)
-        prompts, tables = _prompts(problems), path_tables()
+        prompts, tables = _prompts(problems), path_tables(self.map_seed)
         cells = prompts.starts, prompts.stops, prompts.goals
         found = {
             "guess": ("uniform sequences of nodes that end at the goal", tables.guess),
@@ -163,17 +188,17 @@ class Routes(SymbolTask):
 
     def _choose(self, level: int, part: Part, count: int) -> list[Problem]:
         """Return the first problems of a level and a part in the order of the seed."""
-        prompts = prompts_of_levels()[level]
+        prompts, links = prompts_of_levels(self.map_seed)[level], route_map(self.map_seed).open
         prompts = prompts[belongs(prompts.keys, part)]
-        order = np.argsort(fixed_uniform(_ORDER_STREAM + self.seed, prompts.keys), kind="stable")
-        prompts = prompts[order]
+        places = fixed_uniform(_ORDER_STREAM + self.own_seed, prompts.keys)
+        prompts = prompts[np.argsort(places, kind="stable")]
         problems: list[Problem] = []
         start = 0
         while start < len(prompts) and len(problems) < count:
             # A little more than what is missing, as most prompts pass.
             some = prompts[start : start + (count - len(problems)) * 5 // 4 + 8]
             start += len(some)
-            passed, solutions = solvable(some)
+            passed, solutions = solvable(links, some)
             problems += _make_problems(level, some[passed], write(solutions[passed]))
         return problems[:count]
 
@@ -230,7 +255,7 @@ def _read(prompts: Prompts, texts: Sequence[str]) -> _Read:
     return _Read(np.where(past, NODES, nodes), readable, readable & well_formed)
 
 
-@functools.cache
-def _open_links() -> Bool[np.ndarray, "nodes+1 nodes+1"]:
+@functools.lru_cache(KEPT_MAPS)
+def _open_links(map_seed: int) -> Bool[np.ndarray, "nodes+1 nodes+1"]:
     """Whether nodes are linked; the padding is linked with none."""
-    return np.pad(route_map().open.adjacent, (0, 1))
+    return np.pad(route_map(map_seed).open.adjacent, (0, 1))

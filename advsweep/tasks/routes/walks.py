@@ -14,7 +14,6 @@ from advsweep.tasks.routes.maps import (
     NODES,
     Links,
     Prompts,
-    route_map,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def write(walks: Walks) -> list[str]:
     return texts
 
 
-def solvable(prompts: Prompts) -> tuple[Bool[np.ndarray, " rows"], Walks]:
+def solvable(links: Links, prompts: Prompts) -> tuple[Bool[np.ndarray, " rows"], Walks]:
     """Judge prompts by 24 walks each, which depend on the prompt alone.
 
     Returns:
@@ -98,7 +97,7 @@ def solvable(prompts: Prompts) -> tuple[Bool[np.ndarray, " rows"], Walks]:
     for attempt in range(ATTEMPTS):
         index = attempt * MAX_NODES + np.arange(MAX_NODES)
         uniform = fixed_uniform(keys[undecided, None], index)
-        nodes, arrived = walk(route_map().open, prompts[undecided], uniform)
+        nodes, arrived = walk(links, prompts[undecided], uniform)
         found = undecided[arrived]
         first = right[found] == 0
         solutions[found[first]] = nodes[arrived][first]

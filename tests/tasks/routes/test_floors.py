@@ -17,7 +17,7 @@ DRAWS = 100_000
 def ring(monkeypatch: pytest.MonkeyPatch) -> exact.PathTables:
     """The tables of the ring 0-1-2-3-4-0 with the tail 3-5."""
     links = links_of((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (3, 5))
-    monkeypatch.setattr(exact, "route_map", lambda: RouteMap(links, links))
+    monkeypatch.setattr(exact, "route_map", lambda seed: RouteMap(links, links))
     return exact.path_tables.__wrapped__()
 
 

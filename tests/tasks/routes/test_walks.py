@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advsweep.tasks.routes.maps import MAX_NODES, NO_STOP, NODES, Prompts, prompts_of_levels
+from advsweep.tasks.routes.maps import (
+    MAX_NODES,
+    NO_STOP,
+    NODES,
+    Prompts,
+    prompts_of_levels,
+    route_map,
+)
 from advsweep.tasks.routes.walks import solvable, walk, write
 from tests.tasks.routes.test_maps import links_of
 
@@ -58,7 +65,7 @@ def test_extreme_numbers_choose_possible_nodes() -> None:
     for number in (0.0, largest):
         nodes, _ = walk(RING, prompts(0, NO_STOP, 3, 1), np.full((1, MAX_NODES), number))
         assert (nodes[0][nodes[0] < NODES] < 6).all()
-    passed, solutions = solvable(level)
+    passed, solutions = solvable(route_map().open, level)
     assert passed.mean() > 0.9
     assert (solutions[passed] < NODES).any(axis=1).all()
 
@@ -66,9 +73,9 @@ def test_extreme_numbers_choose_possible_nodes() -> None:
 def test_prompts_are_judged_alone() -> None:
     """The judgement of a prompt does not depend on the others."""
     level = prompts_of_levels()[6][:600]
-    passed, solutions = solvable(level)
+    passed, solutions = solvable(route_map().open, level)
     assert 0.5 < passed.mean() < 1
     order = np.random.default_rng(2).permutation(600)[:100]
-    again, same = solvable(level[order])
+    again, same = solvable(route_map().open, level[order])
     assert (again == passed[order]).all()
     assert (same[again] == solutions[order][again]).all()
