@@ -135,6 +135,40 @@ def test_seeds_are_replicates(config: dict[str, Any]) -> None:
     assert re.fullmatch("[0-9a-f]{64}", first.config_hash)
 
 
+@pytest.mark.parametrize(("backend", "task"), [("bandit", "bandit"), ("tiny", "routes")])
+def test_the_seed_of_a_run_draws_its_task(small_config: Make, backend: str, task: str) -> None:
+    config = small_config(backend)
+    config = {**config, "task": {"name": task, "seed": "seed"}}
+    runs = [build_run({**config, "seed": seed}) for seed in (0, 1)]
+    assert [run.plain()["task"]["seed"] for run in runs] == ["seed", "seed"]
+    assert [run.task.plain()["seed"] for run in runs] == [0, 1]
+    # Seeds replicate the task: only their identities differ, and the base that goes with it.
+    assert runs[0].config_hash == runs[1].config_hash
+    assert runs[0].identity != runs[1].identity
+    assert len({run.backend.base_key(run) for run in runs}) == 2
+    assert build_run(runs[1].plain()).identity == runs[1].identity
+    # A task that all seeds share is another configuration.
+    shared = build_run({**config, "task": task, "seed": 0})
+    assert shared.config_hash != runs[0].config_hash
+    assert shared.backend.base_key(shared) == runs[0].backend.base_key(runs[0])
+    cache: dict[tuple[str, str], Component] = {}
+    planned = [build_run({**config, "seed": seed}, cache=cache) for seed in (0, 1, 0)]
+    assert planned[0].task is planned[2].task is not planned[1].task
+    assert planned[0].planned_task is planned[1].planned_task
+    assert [run.identity for run in planned[:2]] == [run.identity for run in runs]
+
+
+def test_a_task_of_the_runs_seed_needs_a_base_that_follows_it(small_config: Make) -> None:
+    """A program of its own draws no tasks, and a model from elsewhere knows one map."""
+    seeded = {"name": "routes", "seed": "seed"}
+    path = {"name": "hf", "path": "org/model"}
+    config = {**small_config("trl", model=path), "task": seeded}
+    with pytest.raises(ConfigError, match=r"^task\.seed: expected an integer with backend 'trl'"):
+        build_run({**config, "seed": 1})
+    with pytest.raises(ConfigError, match=r"^task\.seed: expected an integer or 'seed', got 'no'"):
+        build_run({**config, "task": {"name": "routes", "seed": "no"}})
+
+
 def test_integers_and_equal_floats_are_the_same(config: dict[str, Any]) -> None:
     runs = [
         build_run({**config, "estimator": {"name": "asym_grpo", "delta": delta}})

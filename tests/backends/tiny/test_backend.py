@@ -126,6 +126,19 @@ def test_each_seed_has_a_base_of_its_own(
     assert weights[0] != weights[1]
 
 
+def test_a_model_answers_on_its_own_map_alone(small_run: MakeRun, tmp_path: Path) -> None:
+    model = {"pretraining_steps": 1}
+    runs = [small_run("tiny", model=model, task="routes", seed=seed) for seed in (0, 1)]
+    tied = [
+        small_run("tiny", model=model, task={"name": "routes", "seed": "seed"}, seed=seed)
+        for seed in (0, 1)
+    ]
+    # The map of seed 0 is that of all runs whose seeds share one.
+    assert runs[1].backend.sampler(runs[1], tmp_path, 0, tied[0].task)
+    with pytest.raises(ConfigError, match="that of seed 1, got that of seed 0"):
+        tied[1].backend.sampler(tied[1], tmp_path, 0, runs[1].task)
+
+
 def test_a_stop_while_the_base_is_pretrained(
     small_run: MakeRun, train: Any, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from advsweep.errors import NotFoundError, ReportError
@@ -157,6 +158,59 @@ def test_a_task_that_cannot_be_built_has_no_floor(lab, task):
     lab.run("grpo", 0, task=task)
     report = build_report(lab.store, "demo", columns=["pass@1"])
     assert [row.group["estimator"] for row in report.rows] == ["base", "grpo"]
+
+
+def _evaluate_seeds(lab, seeds, **task):
+    """Adds runs whose seeds draw their problems, each evaluated on its own."""
+    settings = {"name": "countdown", "levels": [0], "held_out_per_level": 2, **task}
+    for seed in seeds:
+        own = Countdown(levels=(0,), held_out_per_level=2, seed=seed)
+        lab.problems = [(p.id, p.prompt) for p in own.problems(Split.HELD_OUT)]
+        for estimator in ("grpo", "rloo"):
+            lab.run(estimator, seed, task={**settings, "seed": "seed"}, base=f"base:{seed}")
+
+
+def test_seeds_with_problems_of_their_own_have_floors_of_their_own(lab):
+    """Runs, bases and floors pair by seed, although every seed has other problems."""
+    _evaluate_seeds(lab, range(3))
+    report = build_report(lab.store, "demo", columns=["pass@1", "pass@1[above=guess]"])
+    base, floor = _row(report, "base"), _row(report, "guess")
+    assert base.seeds == floor.seeds == (0, 1, 2)
+    expected = []
+    for seed in range(3):
+        problems = Countdown(levels=(0,), held_out_per_level=2, seed=seed)
+        expected.append(np.mean(list(problems.floors()["guess"].rates.values())))
+    assert len(set(expected)) > 1
+    assert floor.cells["pass@1"].values == pytest.approx(expected)
+    own = _row(report, "grpo")
+    above = own.cells["pass@1[above=guess]"].values
+    assert above == pytest.approx(np.array(own.cells["pass@1"].values) - expected)
+    result = evaluate_assertion(report, parse_assertion("pass@1[guess] < pass@1[grpo]"))
+    assert result.comparison.n == 3
+    assert result.comparison.paired
+    assert render(report, "csv")
+
+
+def test_problems_of_the_wrong_seed_are_not_evaluated_alike(lab):
+    """Only the problems that a run's own seed draws are those of its seed."""
+    _evaluate_seeds(lab, (0, 1))
+    lab.run("grpo", 2, task={**TASK, "seed": "seed"}, base="base:2")  # those of seed 1
+    with pytest.raises(ReportError, match="the problems themselves"):
+        build_report(lab.store, "demo", columns=["pass@1"])
+
+
+def test_floors_that_agree_for_all_seeds_are_one(lab):
+    """The guess of a bandit is right as often on every table."""
+    bandit = {"name": "bandit", "levels": [0, 1], "prompts_per_level": 1, "seed": "seed"}
+    bandit |= {"behaviours": 4, "correct": 1}
+    lab.problems = [("held_out/0", "0:"), ("held_out/1", "1:")]
+    for seed in range(2):
+        run_id = lab.run("grpo", seed, task=bandit, solved=None)
+        lab.evaluate(run_id, f"run{seed}@20", 20, (2, 1), task="bandit")
+    floor = _row(build_report(lab.store, "demo", columns=["pass@1", "pass@2"]), "guess")
+    assert (floor.seeds, floor.n) == ((), 1)
+    assert floor.cells["pass@1"].mean == pytest.approx(1 / 4)
+    assert floor.cells["pass@2"].mean == pytest.approx(1 - 9 / 16)
 
 
 def test_an_unknown_floor_is_refused_with_the_known_ones(lab):
