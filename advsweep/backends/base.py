@@ -360,8 +360,8 @@ class Backend(Component):
         """Train to the last step, or until the reporter asks to stop.
 
         Resume from the newest sound checkpoint in the directory. Evaluate before the first
-        step, every `run.evaluation.every` steps and after the last step, each time before that
-        step's checkpoint; after resuming, evaluate that step again. `training_loop.train` does
+        step and after the others of `run.evaluation.schedule`, each time before that step's
+        checkpoint; after resuming, evaluate that step again. `training_loop.train` does
         all this for backends that make single steps.
 
         Raises:

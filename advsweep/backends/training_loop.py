@@ -235,6 +235,7 @@ class Loop:
         self._reporter = reporter
         self._sampler = sampler
         self._save = save
+        self._evaluated = frozenset(run.evaluation.schedule(run.steps))
         self._checkpoints = Checkpoints(directory, run.identity)
         self._checkpoints.discard_unfinished()
         self.newest = self._checkpoints.newest_sound(reporter.log)
@@ -244,7 +245,7 @@ class Loop:
         """Start the loop; call this once, before the first step."""
         if self.newest:
             self._reporter.resumed(self.start)
-        if _is_evaluated(self._run, self.start):
+        if self.start in self._evaluated:
             self._reporter.evaluate(self.start, self._sampler())
 
     def end_step(self, step: int, metrics: Mapping[str, float]) -> bool:
@@ -253,22 +254,15 @@ class Loop:
         if self._run.optimizer.match is not Match.NONE:
             metrics = {**metrics, "optim/match_factor": self._run.learning_rate_scale}
         self._reporter.metrics(step, metrics)
-        if _is_evaluated(self._run, step):
+        if step in self._evaluated:
             self._reporter.evaluate(step, self._sampler())
         stopping = self._reporter.stop_requested()
-        if step == self._run.steps or stopping or _is_due(step, backend.checkpoint_every):
+        every = backend.checkpoint_every
+        if step == self._run.steps or stopping or (every > 0 and step % every == 0):
             self._reporter.checkpoint(step, self._save(self._checkpoints, step))
             for old in self._checkpoints.prune(backend.keep_last, backend.keep_every):
                 self._reporter.pruned(old)
         return stopping
-
-
-def _is_evaluated(run: Run, step: int) -> bool:
-    return step in (0, run.steps) or _is_due(step, run.evaluation.every)
-
-
-def _is_due(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0
 
 
 class RoundRobin:

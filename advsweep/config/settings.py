@@ -192,6 +192,9 @@ class EvaluationSettings(Component):
     every: int = option(
         50, ge=0, help="training steps between evaluations; 0: only before and after training"
     )
+    at: tuple[int, ...] = option(
+        (), ge=0, absent=[], help="steps after which evaluations are made as well, as [1,2,4,8]"
+    )
     n_between: int | None = option(
         None,
         ge=1,
@@ -232,6 +235,11 @@ class EvaluationSettings(Component):
                 f"n_between: expected at most n={self.n}, got {self.n_between}; it saves samples "
                 f"between the first and the last evaluation"
             )
+
+    def schedule(self, steps: int) -> list[int]:
+        """Return the steps of a training of `steps` steps after which it is evaluated."""
+        regular = range(self.every, steps, self.every) if self.every else ()
+        return sorted({0, steps, *regular, *(step for step in self.at if step < steps)})
 
     def between(self) -> Self:
         """Returns the settings of an evaluation between the first and the last."""

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler, Task
 
 
+_OF_OTHERS = ("at", "n_between", "train_problems")
+"""Settings that say which other evaluations a run has."""
+
+
 @dataclass(frozen=True)
 class Evaluator:
     """Evaluates one run by the settings of its `evaluation` node.
@@ -208,8 +212,7 @@ def settings_of(
     # their stored settings must not change.
     if protocol and tokens is not None:
         protocol["max_tokens"] = tokens
-    # How many samples and problems other evaluations have is no setting of this one.
-    own = {k: v for k, v in settings.plain().items() if k not in ("n_between", "train_problems")}
+    own = {k: v for k, v in settings.plain().items() if k not in _OF_OTHERS}
     return own | ({} if sampler is None else {"sampler": sampler}) | protocol
 
 

@@ -255,12 +255,21 @@ def test_a_damaged_checkpoint_is_passed_over(run: Run, train: Any, tmp_path: Pat
 # Evaluation
 
 
-@pytest.mark.parametrize(("every", "steps"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5])])
+@pytest.mark.parametrize(
+    ("every", "at", "steps"),
+    [
+        (0, (), [0, 5]),
+        (2, (), [0, 2, 4, 5]),
+        (5, (), [0, 5]),
+        (0, (0, 3, 1, 3, 8), [0, 1, 3, 5]),
+        (2, (1, 2), [0, 1, 2, 4, 5]),
+    ],
+)
 def test_evaluations_come_when_they_should_and_disturb_nothing(
-    run: Run, train: Any, tmp_path: Path, every: int, steps: list[int]
+    run: Run, train: Any, tmp_path: Path, every: int, at: tuple[int, ...], steps: list[int]
 ) -> None:
     rare = train(run, tmp_path / "rare")
-    settings = replace(run.evaluation, every=every)
+    settings = replace(run.evaluation, every=every, at=at)
     other = train(replace(run, evaluation=settings), tmp_path / "other")
     assert other.evaluated == steps
     assert other.lasting == rare.lasting

@@ -19,6 +19,7 @@ def test_defaults_are_what_the_documentation_says() -> None:
         "n": 128,
         "k": [1, 8, 64, 128],
         "every": 50,
+        "at": [],
         "n_between": None,
         "train_problems": 0,
         "temperature": 1.0,
@@ -36,6 +37,8 @@ def test_defaults_are_what_the_documentation_says() -> None:
         ({"k": []}, r"evaluation.k: expected at least one k"),
         ({"k": [0]}, r"evaluation.k: expected >= 1, got 0"),
         ({"every": -1}, r"evaluation.every: expected >= 0, got -1"),
+        ({"at": [2, -1]}, r"evaluation.at: expected >= 0, got -1"),
+        ({"at": 8}, r"evaluation.at: expected a list, each an integer, got 8"),
         ({"temprature": 1}, r"no parameter 'temprature'; did you mean 'temperature'"),
     ],
 )

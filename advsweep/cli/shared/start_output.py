@@ -98,8 +98,7 @@ def describe_tokens(plan: Plan, left: TimeEstimate) -> str | None:
 def _answers(run: Run, done: int) -> int:
     """Returns the number of answers that the evaluations of a run sample after some steps."""
     settings, last = run.evaluation, run.steps
-    within = range(settings.every, last, settings.every) if settings.every else ()
-    steps = [step for step in within if step > done]
+    steps = [step for step in settings.schedule(last) if done < step < last]
     ends = 1 if done else 2
     per_problem = ends * settings.n + len(steps) * settings.between().n
     return per_problem * (len(run.task.problems(Split.HELD_OUT)) + settings.train_problems)

@@ -67,6 +67,11 @@ class EffectChecks:
                 f"evaluation.every: only the evaluations before and after training are made, as "
                 f"{run.evaluation.every} is not below steps={run.steps}"
             )
+        if beyond := [step for step in run.evaluation.at if step > run.steps]:
+            yield (
+                f"evaluation.at: no evaluation is made after step {beyond[0]}, which is above "
+                f"steps={run.steps}"
+            )
         clipped = (repr(run.objective), repr(run.backend))
         yield from filter(None, [self._once(_clips_everything, run, clipped)])
 

@@ -121,6 +121,7 @@ def test_tokens_are_counted_where_no_time_is_known(tmp_path):
         ([], 0, 2 * 128 * 140 + 3 * 128 * 140),
         (["evaluation.every=0"], 0, 2 * 128 * 140),
         (["evaluation.n_between=8"], 0, 2 * 128 * 140 + 3 * 8 * 140),
+        (["evaluation.at=[0,2,4,50,500]"], 0, 2 * 128 * 140 + 5 * 128 * 140),
         (["evaluation.train_problems=10"], 0, 5 * 128 * 150),
         # The base and step 50 are evaluated already.
         ([], 50, 2 * 128 * 140 + 128 * 140),

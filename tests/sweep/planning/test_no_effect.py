@@ -106,6 +106,10 @@ def test_an_estimator_of_zeros_is_refused_whatever_it_is_called() -> None:
         (["optimizer.warmup_steps=300"], "optimizer.warmup_steps: the learning rate never rises"),
         (["evaluation.every=500"], "evaluation.every: only the evaluations before and after"),
         (
+            ["evaluation.at=[2,200,256,512]"],
+            "evaluation.at: no evaluation is made after step 256, which is above steps=200",
+        ),
+        (
             ["backend=tiny", "objective.clip_low=0", "objective.clip_high=0"],
             "objective: 'clipped' gives no gradient to tokens",
         ),
