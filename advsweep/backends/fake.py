@@ -158,6 +158,7 @@ class _Trainer:
             advantages,
             groups=groups,
             outcomes=source.outcomes,
+            judged=run.rollout.judged(drawn.rewards, source.outcomes),
             levels=source.levels,
             prompts=run.prompts_per_step,
             references=source.references,

@@ -119,18 +119,27 @@ def groups_kept(
 
 
 class _OneGroup:
-    """A source that draws the same group for every prompt; references get the opposite rewards."""
+    """A source that draws the same group for every prompt; references get the opposite rewards.
+
+    Different rewards count as different verdicts.
+    """
 
     step = 1
 
     def __init__(self, rewards: Float[Tensor, " rollouts"]) -> None:
         self._rewards = rewards
+        self._drawn = 0
+
+    @property
+    def outcomes(self) -> Float[Tensor, "drawn rollouts"]:
+        return self._rewards.repeat(self._drawn, 1)
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
+        self._drawn += prompts
         return self._rewards.repeat(prompts, 1)
 
     def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        return self._rewards.repeat(len(groups), 1)
+        return self.draw(len(groups))
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         return (1 - self._rewards).repeat(len(groups), 1)

@@ -38,6 +38,7 @@ def rollout_metrics(
     *,
     groups: Int[Tensor, " groups"] | None = None,
     outcomes: Float[Tensor, "prompts rollouts"] | None = None,
+    judged: Float[Tensor, "prompts rollouts"] | None = None,
     levels: Sequence[int] | None = None,
     prompts: int | None = None,
     references: int = 0,
@@ -62,6 +63,8 @@ def rollout_metrics(
         groups: the numbers of these groups in the batch; by default all of them, in order.
         outcomes: the verifier's verdicts, 1 for a success, if the rewards contain other terms;
             by default the rewards.
+        judged: the numbers whose spread tells whether a group has collapsed; by default the
+            verdicts.
         levels: difficulty level of each drawn group.
         prompts: the target number of groups of the step; by default the number drawn.
         references: number of rollouts that a reference model generated in addition.
@@ -70,7 +73,7 @@ def rollout_metrics(
         last_turn: the turn after which no prompt comes again.
         verifier_free: the advantages are made of another signal than the rewards, so the
             collapse rate is undefined and left out.
-        tolerance: groups whose rewards deviate less than this count as collapsed.
+        tolerance: groups whose judged numbers deviate less than this count as collapsed.
 
     Returns:
         `reward/mean`, `reward/std`, `reward/unscorable` (share of masked rollouts),
@@ -91,6 +94,7 @@ def rollout_metrics(
         [advantages.info],
         groups=groups,
         outcomes=outcomes,
+        judged=judged,
         levels=levels,
         prompts=prompts,
         references=references,
@@ -109,6 +113,7 @@ def stacked_rollout_metrics(
     *,
     groups: Int[Tensor, " groups"] | None = None,
     outcomes: Float[Tensor, "runs*prompts rollouts"] | None = None,
+    judged: Float[Tensor, "runs*prompts rollouts"] | None = None,
     levels: Sequence[int] | Int[np.ndarray, "*runs prompts"] | None = None,
     prompts: int | None = None,
     references: int = 0,
@@ -132,7 +137,7 @@ def stacked_rollout_metrics(
         prompts, references: the numbers of each run.
         turns, last_turn: as there, for a single run.
         verifier_free: one value for all runs, or one per run.
-        brief: return only `reward/*`, `cost/*` and the `collapse/*` of the rewards.
+        brief: return only `reward/*`, `cost/*` and the `collapse/*` of the judged numbers.
     """
     runs = StackedRollouts.of(batch.rewards, batch.mask, runs=len(infos))
     assert batch.mask is None or len(infos) == 1
@@ -147,10 +152,14 @@ def stacked_rollout_metrics(
         always["cost/tokens"] = _sums(batch.lengths.double(), count)
     sometimes: _Table = {}
     by_level = None if brief else levels
-    _add_rewards(always, sometimes, runs, runs.numbers(batch.rewards), by_level, tolerance)
+    verdicts = batch.rewards if outcomes is None else outcomes
+    judged = verdicts if judged is None else judged
+    rewards = runs.numbers(batch.rewards)
+    of_groups = rewards if judged is batch.rewards else runs.numbers(judged)
+    _add_rewards(always, sometimes, runs, rewards, of_groups, by_level, tolerance)
     of_rewards = [name for name in (*always, *sometimes) if name.startswith("collapse/")]
     if not brief:
-        successes = runs.flags((batch.rewards if outcomes is None else outcomes) == 1)
+        successes = runs.flags(verdicts == 1)
         solved, entropy = runs.group_count(successes), _entropy(runs, batch)
         _add_drawn(always, runs, batch, solved, entropy)
         if len(advantages.values):
@@ -168,13 +177,13 @@ def stacked_rollout_metrics(
     found = _by_run(always, sometimes, count)
     if turns is not None:
         (only,) = found
-        verdicts = batch.rewards if outcomes is None else outcomes
         first = (turns == 1).nonzero()[:, 0]
         of_first = stacked_rollout_metrics(
             batch.select(first),
             Advantages(values=batch.rewards[:0], keep=advantages.keep[:0]),
             infos,
             outcomes=verdicts[first],
+            judged=judged[first],
             levels=None if levels is None else np.ravel(levels)[first.numpy(force=True)],
             tolerance=tolerance,
             brief=brief,
@@ -250,12 +259,14 @@ def _add_rewards(
     sometimes: _Table,
     runs: StackedRollouts,
     rewards: PerRollout,
+    judged: PerRollout,
     levels: Sequence[int] | Int[np.ndarray, "*runs groups"] | None,
     tolerance: float,
 ) -> None:
     spread = runs.spread(rewards)
-    collapsed = collapsed_groups(spread, tolerance)
-    shares = collapse_shares(runs, spread, collapsed)
+    of_groups = spread if judged is rewards else runs.spread(judged)
+    collapsed = collapsed_groups(of_groups, tolerance)
+    shares = collapse_shares(runs, of_groups, collapsed)
     always |= {
         "reward/mean": runs.rollout_mean(rewards),
         "reward/std": runs.group_mean(spread.std),

@@ -23,6 +23,17 @@ class Std(Enum):
     SAMPLE = "sample"
 
 
+class On(Enum):
+    """Whether a group has collapsed if its verdicts are equal, or if its rewards are.
+
+    They differ where rewards are shaped: a group of wrong answers has different rewards if these
+    depend on the length.
+    """
+
+    VERDICT = "verdict"
+    REWARD = "reward"
+
+
 class Groups:
     """The rewards of a batch and their statistics; each row is a group.
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.estimators.base import Estimator, Provenance
+from advsweep.estimators.group_stats import On
 from advsweep.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class Wrapper(Estimator):
         """Return the specification of the base, given the user's."""
         return spec
 
+    def for_rewards(self, *, shaped: bool) -> Self:
+        inner = self._inner.for_rewards(shaped=shaped)
+        return self if inner is self._inner else replace(self, base=inner)
+
     def _check_rewards(self, groups: Groups) -> None:
         super()._check_rewards(groups)
         self._inner._check_rewards(groups)
@@ -106,8 +111,9 @@ class GRPON(Wrapper):
 class FilterDrop(Wrapper):
     """The base's advantages, with collapsed groups out of the update and its averages.
 
-    A group has collapsed if the σ of its rewards is below ε_acr; none of its rollouts is
-    kept. Nothing is drawn instead, so the share of rollouts that are used is 1 - ACR.
+    A group has collapsed if the σ of its verdicts is below ε_acr; none of its rollouts is
+    kept. Verdicts are the rewards, unless the batch has solve rates. Nothing is drawn instead, so
+    the share of rollouts that are used is 1 - ACR.
 
     Departures: the paper names it without a formula; ε_acr is its collapse threshold. The base
     is a choice here, the paper has `grpo`.
@@ -119,15 +125,27 @@ class FilterDrop(Wrapper):
     paper: ClassVar[str] = "AVSPO (arXiv:2605.21125)"
     equation: ClassVar[str] = "by name, as a baseline"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.OURS,)
+    uses: ClassVar[frozenset[str]] = frozenset({"solve_rates"})
     per_group: ClassVar[bool] = True
 
     eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are dropped")
+    on: On = option(
+        On.VERDICT, absent="reward", help="σ of the verdicts, or of the rewards; shaped ones differ"
+    )
+
+    def for_rewards(self, *, shaped: bool) -> Self:
+        same = super().for_rewards(shaped=shaped)
+        return same if shaped else replace(same, on=On.REWARD)
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return self._inner._advantages(groups, info)
 
     def _keep(self, groups: Groups) -> FlagPerRollout:
-        return super()._keep(groups) & (groups.std() >= self.eps_acr)
+        rates, spread = groups.batch.solve_rates, groups.std()
+        if self.on is On.VERDICT and rates is not None:
+            p = rates.to(groups.rewards)[:, None]
+            spread = (p * (1 - p)).sqrt()
+        return super()._keep(groups) & (spread >= self.eps_acr)
 
 
 @dataclass(kw_only=True)

@@ -180,6 +180,7 @@ class RolloutMetrics:
             batch,
             advantages,
             outcomes=(batch.rewards >= self._success_at).to(batch.rewards),
+            judged=batch.rewards,
             verifier_free=self._built is not None and self._built.verifier_free,
         )
         rollouts = _size(step)

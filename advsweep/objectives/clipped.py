@@ -12,10 +12,15 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.objectives.base import LossInputs
-from advsweep.objectives.tokenwise import LARGEST_LOG_RATIO, Aggregation, Tokenwise, total
+from advsweep.objectives.tokenwise import Aggregation, Tokenwise, total
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
+
+
+_LARGEST_LOG_RATIO = 40.0
+"""Log-ratios count as at most this. exp(89) overflows float32, and infinity times an advantage or a
+gradient of 0 is NaN; the square of exp(40), which a gradient's norm contains, is still finite."""
 
 
 class Ratio(Enum):
@@ -73,7 +78,7 @@ class Clipped(Tokenwise):
                 log_ratio = mean.detach() + (log_ratio - log_ratio.detach())
             else:
                 log_ratio = mean.expand_as(log_ratio)
-        ratio = log_ratio.clamp(max=LARGEST_LOG_RATIO).exp()
+        ratio = log_ratio.clamp(max=_LARGEST_LOG_RATIO).exp()
         free = ratio * advantages
         clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
         loss, stopped = _clip(free, clipped, advantages, self.dual_clip)
@@ -118,8 +123,8 @@ class AdaptiveClipped(Tokenwise):
         advantages = inputs.token_advantages
         old = inputs.old_log_probs.where(mask, 0.0)
         log_ratio = (inputs.log_probs - old).where(mask, 0.0)
-        ratio = log_ratio.clamp(max=LARGEST_LOG_RATIO).exp()
-        rarity = 4 * (-old).clamp(max=LARGEST_LOG_RATIO).exp()
+        ratio = log_ratio.clamp(max=_LARGEST_LOG_RATIO).exp()
+        rarity = 4 * (-old).clamp(max=_LARGEST_LOG_RATIO).exp()
         low = 0.5 + 0.5 * (1 - self.clip_low * rarity).clamp(min=0).sqrt()
         high = (0.5 + 0.5 * (1 + self.clip_high * rarity).sqrt()).clamp(max=self.cap)
         free = ratio * advantages

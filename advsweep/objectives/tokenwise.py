@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Num
 
 
-LARGEST_LOG_RATIO = 40.0
-"""Log-ratios count as at most this. exp(89) overflows float32, and infinity times an advantage or a
-gradient of 0 is NaN; the square of exp(40), which a gradient's norm contains, is still finite."""
-
-
 class Aggregation(Enum):
     """How token losses become one number."""
 
@@ -37,8 +32,8 @@ class Tokenwise(Objective):
 
         loss = agg(token losses) + β agg(KL) - c mean(H)
 
-    with KL per token estimated by exp(d) - d - 1, d = l_ref - l (Schulman's k3), d at most 40.
-    The aggregation, over N rollouts:
+    with KL per token estimated by exp(d) - d - 1, d = l_ref - l (Schulman's k3). The
+    aggregation, over N rollouts:
 
         seq_mean_token_mean    (1/N) Σᵢ (1/|oᵢ|) Σₜ      GRPO
         token_mean             Σᵢ Σₜ / Σᵢ |oᵢ|           DAPO, GPG
@@ -125,7 +120,6 @@ class Tokenwise(Objective):
             assert inputs.reference_log_probs is not None
             # Schulman's k3 is never negative, and its mean is the KL divergence.
             d = (inputs.reference_log_probs - inputs.log_probs).where(mask, 0.0)
-            d = d.clamp(max=LARGEST_LOG_RATIO)
             kl = self._aggregate(d.exp() - d - 1, inputs)
             metrics["loss/kl"] = kl.detach()
             loss = loss + self.kl_coef * kl

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self, runtime_checkable
 
 from torch import Tensor
 
-from advsweep.components import Component
+from advsweep.components import Component, option
+from advsweep.estimators.group_stats import On
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -24,6 +25,14 @@ class RolloutSource(Protocol):
     @property
     def step(self) -> int:
         """The training step, counted from 1."""
+        ...
+
+    @property
+    def outcomes(self) -> Float[Tensor, "drawn rollouts"]:
+        """Verdicts of all groups drawn so far, from which their rewards are computed.
+
+        They are 1 for a success, 0 for a failure and NaN where the verifier could not judge.
+        """
         ...
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
@@ -83,12 +92,20 @@ class Collected:
     last_turn: int = 1
 
 
+@dataclass(kw_only=True)
 class RolloutPolicy(Component):
     """Decides how many groups a step draws and which of them go to the estimator.
 
     A subclass implements `collect`; it keeps no state between steps, so that a resumed run draws
     the same groups. A group whose rewards are NaN in part counts by the others.
     """
+
+    on: On = option(
+        On.VERDICT,
+        absent="reward",
+        help="whether groups of equal verdicts or of equal rewards count as collapsed, for the "
+        "policy and in collapse/*; they differ where rewards are shaped",
+    )
 
     provides: ClassVar[frozenset[str]] = frozenset()
     """Fields of `GroupBatch` that the policy adds to those of the backend."""
@@ -112,6 +129,17 @@ class RolloutPolicy(Component):
             TrainingError: the source does not yield the required groups; the message names the
                 step.
         """
+
+    def judged(self, rewards: Tensor, outcomes: Tensor) -> Tensor:
+        """Return the numbers whose spread tells whether a group has collapsed, as `on` says."""
+        return outcomes if self.on is On.VERDICT else rewards
+
+    def for_rewards(self, *, shaped: bool) -> Self:
+        """Return this policy for rewards that are shaped, or that are the verdicts.
+
+        As `Estimator.for_rewards`.
+        """
+        return self if shaped else replace(self, on=On.REWARD)
 
     def renews_reference(self, step: int) -> bool:
         """Return whether the weights after `step` steps become the reference model."""

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 class FilterDrop(RolloutPolicy):
     """Draws the step's number of groups and drops the collapsed ones.
 
-    A group has collapsed if the population σ of its scorable rewards is below ε_acr. Dropped
-    groups are not replaced: the cost is 1, the used share of rollouts is 1 - ACR, and a step
-    whose groups have all collapsed trains on nothing. With `grpo` and one minibatch it equals
-    the estimator `filter_drop`.
+    A group has collapsed if the population σ of its verdicts is below ε_acr; with `on=reward` that
+    of its rewards. Rollouts that could not be scored do not count. Dropped groups are not
+    replaced: the cost is 1, the used share of rollouts is 1 - ACR, and a step whose groups have
+    all collapsed trains on nothing. With `grpo` and one minibatch it equals the estimator
+    `filter_drop`.
 
     Source: AVSPO (Advantage Collapse in GRPO), by name, as a baseline.
 
@@ -38,15 +39,17 @@ class FilterDrop(RolloutPolicy):
     eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are dropped")
 
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
-        return Collected(_mixed(source.draw(prompts), self.eps_acr).nonzero()[:, 0])
+        judged = self.judged(source.draw(prompts), source.outcomes)
+        return Collected(_mixed(judged, self.eps_acr).nonzero()[:, 0])
 
 
 @dataclass(kw_only=True)
 class DynamicSampling(RolloutPolicy):
     """Draws until the step's number of mixed groups is reached, and discards the rest.
 
-    A group is mixed if the population σ of its scorable rewards is at least ε_acr. The step
-    trains on the first mixed groups. Collapsed and surplus groups are discarded, but their cost
+    A group is mixed if the population σ of its verdicts is at least ε_acr; with `on=reward` that of
+    its rewards. Rollouts that could not be scored do not count. The step trains on the first mixed
+    groups. Collapsed and surplus groups are discarded, but their cost
     counts: generated / (B G) = 1 / utilisation.
 
     Source: DAPO (Yu et al. 2025, arXiv:2503.14476) sec. 3.2, as in AVSPO's baseline.
@@ -66,21 +69,22 @@ class DynamicSampling(RolloutPolicy):
 
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
         size = self.draw_prompts or prompts
-        mixed = torch.empty(0, dtype=torch.bool)
+        rewards = []
         for _ in range(self.max_draws):
-            mixed = torch.cat((mixed, _mixed(source.draw(size), self.eps_acr)))
+            rewards.append(source.draw(size))
+            mixed = _mixed(self.judged(torch.cat(rewards), source.outcomes), self.eps_acr)
             if mixed.sum() >= prompts:
                 return Collected(mixed.nonzero()[:prompts, 0])
         raise TrainingError(
-            f"step {source.step}: expected {prompts} groups with different rewards, got "
+            f"step {source.step}: expected {prompts} groups with different {self.on.value}s, got "
             f"{int(mixed.sum())} of {len(mixed)} drawn; raise rollout.max_draws (now "
             f"{self.max_draws}), take problems of other difficulty, or train on what there is "
             f"with rollout=filter_drop"
         )
 
 
-def _mixed(rewards: Float[Tensor, "groups rollouts"], eps_acr: float) -> Bool[Tensor, " groups"]:
-    groups = Groups(GroupBatch(rewards=rewards, mask=~rewards.isnan()))
+def _mixed(judged: Float[Tensor, "groups rollouts"], eps_acr: float) -> Bool[Tensor, " groups"]:
+    groups = Groups(GroupBatch(rewards=judged, mask=~judged.isnan()))
     return groups.std()[:, 0] >= eps_acr
 
 

@@ -59,7 +59,7 @@ def test_it_is_listed_and_what_is_broken_is_warned_of(plugged: Advsweep) -> None
     assert done.returncode == 0, done.stderr
     listed = {row["name"]: row for row in json.loads(done.stdout)}
     assert listed["halved"]["formula"] == "Aᵢ = s (rᵢ - p)"
-    assert listed["grpo"]["source"].startswith("A-GRAE")
+    assert listed["grpo"]["source"].startswith("GRPO (Shao")
     assert "lost" not in listed
     not_used, broken = done.stderr.splitlines()
     assert not_used.startswith("advsweep: the estimator 'grpo' of package 'advsweep-halved' is not")

@@ -222,7 +222,10 @@ def test_verdicts_decide_on_success_where_rewards_are_mixed() -> None:
     metrics = metrics_of(GroupBatch(rewards=rewards), outcomes=outcomes)
     assert metrics["mass/success"] == pytest.approx((0.5 + 0.4) / 8)
     assert metrics["prompts/fully_unsolved"] == 1.0
-    assert metrics["collapse/acr"] == 0.0
+    assert metrics["collapse/acr"] == metrics["collapse/all_wrong"] == 0.5
+    of_rewards = metrics_of(GroupBatch(rewards=rewards), outcomes=outcomes, judged=rewards)
+    assert of_rewards["collapse/acr"] == 0.0
+    assert of_rewards["mass/success"] == metrics["mass/success"]
 
 
 def test_tolerance_is_passed_on() -> None:

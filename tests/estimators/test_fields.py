@@ -119,7 +119,7 @@ FIELDS: dict[str, dict[str, tuple[Any, str]]] = {
         "eps": (None, ">= 0"),
         "seed": (0, ">= 0"),
     },
-    "filter_drop": {**BASE, "eps_acr": (1e-6, "> 0")},
+    "filter_drop": {**BASE, "eps_acr": (1e-6, "> 0"), "on": ("verdict", "one of verdict, reward")},
     "fade": {
         "h_star": (None, ">= 0"),
         "h0": (None, ">= 0 and < inf"),

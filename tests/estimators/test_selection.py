@@ -36,6 +36,32 @@ def test_a_batch_of_collapsed_groups_is_dropped_as_a_whole() -> None:
     assert not build_estimator("filter_drop").compute(batch).keep.any()
 
 
+def test_the_solve_rates_decide_where_rewards_are_shaped() -> None:
+    # Lengths set two wrong answers apart; a right and a wrong one have the same reward.
+    batch = GroupBatch(
+        rewards=torch.tensor([[-1.0, -0.6], [0.5, 0.5], [1.0, 0.0]]),
+        solve_rates=torch.tensor([0.0, 0.5, 0.5]),
+    )
+    by_verdict = build_estimator("filter_drop").compute(batch)
+    assert by_verdict.keep[:, 0].tolist() == [False, True, True]
+    by_reward = build_estimator("filter_drop", on="reward").compute(batch)
+    assert by_reward.keep[:, 0].tolist() == [True, False, True]
+    # σ of a solve rate of 1/2 is 1/2.
+    strict = build_estimator("filter_drop", eps_acr=0.51)
+    assert not strict.compute(batch).keep.any()
+
+
+def test_what_groups_are_judged_by_is_in_the_identity_where_it_matters() -> None:
+    alone = build_estimator("filter_drop")
+    # Within another wrapper as well.
+    for estimator in (alone, build_estimator("grpo_n", base=alone)):
+        plain = estimator.for_rewards(shaped=False)
+        assert "'on'" not in str(plain.identity())
+        assert "'on': 'verdict'" in str(estimator.for_rewards(shaped=True).identity())
+    other = build_estimator("grpo_n")
+    assert other.for_rewards(shaped=False) is other
+
+
 def test_threshold() -> None:
     # σ of (0.5, 0.52) is 0.01.
     batch = GroupBatch(rewards=torch.tensor([[0.5, 0.52], [0.0, 1.0]], dtype=torch.float64))

@@ -21,6 +21,7 @@ class Script:
         referred: the groups that references were drawn for.
         again: rewards of the groups drawn again, over and over; by default those of their prompt.
         repeated: the groups whose prompts were drawn again.
+        verdicts: one row per group of `rewards`; by default the rewards.
     """
 
     rewards: Sequence[Sequence[float]]
@@ -30,7 +31,14 @@ class Script:
     referred: list[list[int]] = field(default_factory=list)
     again: Sequence[Sequence[float]] = ()
     repeated: list[list[int]] = field(default_factory=list)
+    verdicts: Sequence[Sequence[float]] = ()
     _drawn: list[Sequence[float]] = field(default_factory=list)
+
+    @property
+    def outcomes(self) -> Tensor:
+        if not self.verdicts:
+            return torch.tensor(self._drawn)
+        return torch.tensor([self.verdicts[i % len(self.verdicts)] for i in range(sum(self.asked))])
 
     def draw(self, prompts: int) -> Tensor:
         first = sum(self.asked)

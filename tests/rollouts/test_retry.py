@@ -122,6 +122,10 @@ class Coins:
         self.rewards = torch.cat((self.rewards, drawn))
         return drawn
 
+    @property
+    def outcomes(self) -> Tensor:
+        return self.rewards
+
     def draw_again(self, groups: Tensor) -> Tensor:
         return self.draw(len(groups))
 

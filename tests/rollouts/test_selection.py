@@ -33,6 +33,19 @@ def test_equal_rewards_that_are_not_dyadic_are_not_mixed(name: str, script: Any)
 
 
 @pytest.mark.parametrize("name", ["filter_drop", "dynamic_sampling"])
+def test_the_verdicts_of_a_group_decide_where_rewards_are_shaped(name: str, script: Any) -> None:
+    # Lengths set wrong answers apart, and one of two right ones; in the middle group the right
+    # answer is long and the wrong one has the format.
+    rows, verdicts = [[-1.0, -0.6], [0.5, 0.5], [1.0, 0.5]], [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
+    by_verdict = ROLLOUTS.build(name, eps_acr=0.1).collect(script(rows, verdicts=verdicts), 3)
+    assert [group % 3 for group in by_verdict.groups.tolist()][:1] == [1]
+    assert set(by_verdict.groups.tolist()) <= {1, 4, 7}
+    policy = ROLLOUTS.build(name, eps_acr=0.1, on="reward")
+    by_reward = policy.collect(script(rows, verdicts=verdicts), 3)
+    assert by_reward.groups.tolist()[:2] == [0, 2]
+
+
+@pytest.mark.parametrize("name", ["filter_drop", "dynamic_sampling"])
 def test_the_tolerance_decides_what_is_mixed(name: str, script: Any) -> None:
     # σ = 0.01.
     rows = [[0.5, 0.52]]
@@ -72,7 +85,7 @@ def test_a_pool_without_mixed_groups_ends_with_an_error(script: Any) -> None:
     source = script([WRONG] * 7 + [MIXED])
     policy = ROLLOUTS.build("dynamic_sampling", max_draws=3)
     expected = (
-        r"step 7: expected 4 groups with different rewards, got 1 of 12 drawn; "
+        r"step 7: expected 4 groups with different verdicts, got 1 of 12 drawn; "
         r"raise rollout.max_draws \(now 3\)"
     )
     with pytest.raises(TrainingError, match=expected):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -168,9 +167,9 @@ class Source:
         drawn: Int[np.ndarray, "runs groups"] = np.take_along_axis(levels, self.rows.numpy(), 1)
         return drawn
 
-    @functools.cached_property
+    @property
     def outcomes(self) -> Float[Tensor, "groups rollouts"]:
-        """1 for each correct behaviour drawn, 0 for the others; read it after the last draw."""
+        """1 for each correct behaviour drawn, 0 for the others."""
         if self._tables.is_binary:
             return self._flat(self._rewards)
         return self._flat(self._tables.correct_of(self.rows, self.actions))

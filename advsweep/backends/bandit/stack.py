@@ -315,6 +315,7 @@ class BanditStack:
             infos,
             groups=collected.groups if len(runs) == 1 else None,
             outcomes=source.outcomes,
+            judged=first.rollout.judged(drawn.rewards, source.outcomes),
             levels=source.levels,
             prompts=first.prompts_per_step,
             references=source.references,

@@ -275,6 +275,11 @@ class _Source:
         return rewards
 
     @property
+    def outcomes(self) -> Float[Tensor, "groups rollouts"]:
+        """Verdicts of each group drawn, which are the rewards of this backend."""
+        return torch.cat(self._rewards)
+
+    @property
     def levels(self) -> list[int]:
         """Difficulty level of each group drawn."""
         return [problem.level for problem in self._problems]
@@ -288,7 +293,7 @@ class _Source:
 
     def batch(self) -> GroupBatch:
         """Return the groups drawn, as the estimator sees them."""
-        rewards, rollouts = torch.cat(self._rewards), self.rollouts()
+        rewards, rollouts = self.outcomes, self.rollouts()
         return group_batch(
             self._run,
             self._problems,

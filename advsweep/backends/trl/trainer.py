@@ -139,6 +139,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             advantages,
             groups=collected.groups,
             outcomes=source.outcomes,
+            judged=run.rollout.judged(drawn.rewards, source.outcomes),
             levels=source.levels,
             prompts=run.prompts_per_step,
             references=source.references,

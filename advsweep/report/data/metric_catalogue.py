@@ -63,7 +63,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric(
             "collapse/acr",
             "share",
-            "groups whose rewards are all equal, which teach nothing",
+            "groups whose verdicts are all equal (rewards with `rollout.on=reward`)",
             "AVSPO, Eq. 6",
         ),
         Metric("collapse/all_wrong", "share", "groups without a success", "AVSPO, Eq. 6"),

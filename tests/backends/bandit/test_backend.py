@@ -103,6 +103,27 @@ def test_the_toy_is_algorithm_1(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["filter_drop", "dynamic_sampling"])
+def test_a_group_is_judged_by_the_best_action_of_the_toy(
+    bandit: MakeRun, train: Any, tmp_path: Path, name: str
+) -> None:
+    # Action 1 is the right answer; rewards of .5 and 0 are two wrong ones.
+    def points(**options: Any) -> list[dict[str, float]]:
+        run = bandit(**TOY | {"rollout": {"name": name, **options}, "group_size": 3}, steps=40)
+        return list(train(run, tmp_path / str(options)).points.values())
+
+    for values in points(**{"max_draws": 99} if name == "dynamic_sampling" else {}):
+        pure = values["solved/0"] + values["solved/3"]
+        assert values["collapse/acr"] == pytest.approx(pure)
+        kept = values["cost/utilisation"] * values["cost/rollouts"]
+        assert kept == pytest.approx(1.0 if name == "dynamic_sampling" else 1 - pure)
+    by_reward = points(on="reward")
+    pure = sum(values["solved/0"] + values["solved/3"] for values in by_reward)
+    assert sum(values["collapse/acr"] for values in by_reward) < pure
+    for values in by_reward:
+        assert values["collapse/acr"] <= values["solved/0"] + values["solved/3"]
+
+
 def test_the_toy_has_two_stages(bandit: MakeRun, train: Any, tmp_path: Path) -> None:
     """First the likely and fair action gains, then the best takes over."""
     run = bandit(

@@ -14,6 +14,7 @@ import pytest
 from advsweep.backends.base import Run
 from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.sampling import prompt_of
+from advsweep.estimators.group_stats import On
 from advsweep.tasks.base import Problem
 from advsweep.tasks.countdown.task import Countdown
 
@@ -52,7 +53,8 @@ def test_shaped_rewards_are_trained_on_and_verdicts_counted(
     task.seen.clear()
     changes: dict[str, Any] = {"rollout": {"name": rollout}}
     changes |= {"estimator": {"name": "aapo"}} if rollout == "reference" else {}
-    run = replace(small_run("trl", steps=2, **changes), task=task)
+    run = small_run("trl", steps=2, **changes)
+    run = replace(run, task=task, rollout=replace(run.rollout, on=On.VERDICT))
     points = train(run, tmp_path).points
     drawn = task.seen[:: 2 if rollout == "reference" else 1]
     assert len(drawn) == 2
@@ -64,7 +66,27 @@ def test_shaped_rewards_are_trained_on_and_verdicts_counted(
         assert values["reward/mean"] == pytest.approx(rewards.mean(), abs=1e-6)
         unsolved = (outcomes.reshape(8, 6) == 0).all(axis=1).sum()
         assert values["prompts/fully_unsolved"] == unsolved
+        # Nearly every group has different lengths, and so rewards; what collapses is verdicts.
+        collapsed = (outcomes.reshape(8, 6) == outcomes.reshape(8, 6)[:, :1]).all(axis=1)
+        assert values["collapse/acr"] == collapsed.mean()
     assert any(values["mass/success"] > 0 for values in points.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on", list(On))
+def test_filters_read_verdicts_or_rewards(
+    small_run: Callable[..., Run], train: Any, tmp_path: Path, on: On
+) -> None:
+    task = Shaped(levels=(0, 1), held_out_per_level=3)
+    task.seen.clear()
+    run = small_run("trl", steps=2, rollout={"name": "filter_drop"})
+    run = replace(run, task=task, rollout=replace(run.rollout, on=on))
+    points = train(run, tmp_path).points
+    for (outcomes, lengths), values in zip(task.seen, points.values(), strict=True):
+        judged = outcomes if on is On.VERDICT else 0.5 * outcomes - 0.1 * lengths
+        mixed = np.ptp(judged.reshape(8, 6), axis=1) > 1e-5
+        assert values["cost/utilisation"] == mixed.mean()
+        assert values["collapse/acr"] == pytest.approx(1 - mixed.mean())
 
 
 @dataclass(kw_only=True)
