@@ -8,11 +8,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advsweep.report.api import load_metrics, load_problems, load_runs, report
+    from advsweep.report.api import (
+        load_evaluations,
+        load_metrics,
+        load_problems,
+        load_runs,
+        report,
+    )
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "load_metrics", "load_problems", "load_runs", "report"]
+__all__ = [
+    "__version__",
+    "load_evaluations",
+    "load_metrics",
+    "load_problems",
+    "load_runs",
+    "report",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Runs a study: its sweeps, then its tables, claims, figures and page, from an empty store.
+"""Runs a study: its sweeps, then its tables, claims and figures, from an empty store.
 
     python experiments/study.py fade                 # train what is missing, write the results
     python experiments/study.py fade --results       # write the results of the store alone
@@ -10,12 +10,11 @@ A sweep that was interrupted is resumed. `experiments/NAME/study.yaml` says what
     experiments: {fade/study: tiny, fade/study_bandit: bandit}   # sweep files and their backends;
                                          # null: no piece of it, as it is large or like another
     claims: fade                         # a list of claims, whose verdicts are written
-    page: study-fade                     # the sweep that report.html shows
     smoke: {study-fade: 'entropy/token[dr_grpo] > 0'}         # what a piece of a sweep must show
     after: [[weights, study-fade]]       # commands between the training and the tables
     tables:                              # each as FILE.csv and FILE.md
       - {file: report, sweep: study-fade, rank: pass@1, columns: [pass@1, pass@32]}
-    figures:
+    figures:                             # runs.csv has every run of these sweeps
       - {file: passk.svg, sweep: study-fade, figure: passk}
 """
 
@@ -29,11 +28,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
+
+from advsweep import load_evaluations, load_metrics, load_runs
 
 FOLDER = Path(__file__).resolve().parent
 RECORDED = FOLDER.parent / "advsweep" / "report" / "papers" / "recorded_verdicts.csv"
 """The verdicts that `advsweep claims --papers` shows where a store has no such runs."""
+CHANGE = "optim/change_norm"
 SMOKE = {
     "tiny": (
         *("steps=2", "prompts_per_step=16", "sweep.seeds=2", "executor=debug"),
@@ -65,13 +68,17 @@ def train(study: Mapping[str, Any], overrides: Sequence[str], store: str) -> Non
 
 
 def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
-    """Writes tables, figures, claims and the page into the study's folder."""
+    """Write the runs' values, tables, figures and claims into the study's folder."""
 
     def write(file: str, *arguments: str) -> None:
         (folder / file).write_text(advsweep(*arguments, store=store), encoding="utf-8")
 
     for command in study.get("after", []):
         advsweep(*command, store=store)
+    named = [*study.get("tables", []), *study.get("figures", [])]
+    sweeps = dict.fromkeys(entry["sweep"] for entry in named)
+    values = pd.concat([runs_of(sweep, store) for sweep in sweeps])
+    values.to_csv(folder / "runs.csv", index=False, float_format="%.6g")
     for table in study.get("tables", []):
         options = _options(table, ("rank", "baseline", "rows", "where", "at"))
         options += ["--columns", ",".join(table["columns"])] if "columns" in table else []
@@ -87,9 +94,29 @@ def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
             command = ("claims", claims, "--record", str(RECORDED), "--format", form)
             text = advsweep(*command, store=store, allowed=(0, 2))
             (folder / f"claims.{suffix}").write_text(text, encoding="utf-8")
-    if "page" in study:
-        listed = ["--claims", claims] if claims else []
-        write("report.html", "report", study["page"], "--format", "html", *listed)
+
+
+def runs_of(sweep: str, store: str) -> pd.DataFrame:
+    """Return a row for each finished run of a sweep and its evaluations on its own task."""
+    runs = load_runs(store, sweep=sweep, where="status=done").set_index("run")
+    change = load_metrics(store, sweep=sweep, names=[CHANGE], wide=True)[["run", "step", CHANGE]]
+    found = load_evaluations(store, sweep=sweep, where="status=done")
+    keys = found.columns[1 : found.columns.get_loc("seed")]
+    measured = found.columns[found.columns.get_loc("problems") + 1 :]
+    found = found.merge(change, on=["run", "step"], how="left")
+    found["sweep"] = sweep
+    found["row"] = [_row_name(values) for values in found[keys].to_dict("records")]
+    found["optimizer.lr"] = found["run"].map(runs["optimizer.lr"])
+    about = ["sweep", "row", "estimator", "optimizer.lr", "seed", "step", "n"]
+    own = found["task"] == found["run"].map(runs["task"])
+    return found.loc[own, [*about, *measured, CHANGE]]
+
+
+def _row_name(values: Mapping[str, Any]) -> str:
+    """Name a row of the tables, such as `fade estimator.h_star=0.5`."""
+    # A missing value is NaN, which is unequal to itself.
+    own = {key: value for key, value in values.items() if value == value}
+    return " ".join(v if key == "estimator" else f"{key}={v}" for key, v in own.items())
 
 
 def _options(entry: Mapping[str, Any], names: Sequence[str]) -> list[str]:

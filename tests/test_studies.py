@@ -8,14 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
+import advsweep
 from advsweep.report.claims.lists import claim_lists, read_claim_list
+from advsweep.statistics import compare_seeds
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
-# The studies that have run to their end.
-STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/report.html"))
+STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/study.yaml"))
 TRAINED = [f"{name}/report" for name in STUDIES if name != "leaderboard"]
 RANGES = [f"leaderboard/{name}" for name in ("easy", "middle", "hard")]
 Rows = list[dict[str, str]]
@@ -35,11 +37,11 @@ def test_every_file_of_a_study_is_there_and_named_on_its_page(name: str) -> None
     study = yaml.safe_load((FOLDER / name / "study.yaml").read_text("utf-8"))
     files = [f"{table['file']}.csv" for table in study["tables"]]
     files += [figure["file"] for figure in study.get("figures", [])]
-    files += ["claims.csv", "claims.md", "report.html"]
+    files += ["claims.csv", "claims.md", "runs.csv"]
     page = (FOLDER / name / "README.md").read_text("utf-8")
     for file in files:
         assert (FOLDER / name / file).is_file(), file
-    for file in ("claims.md", "report.html"):
+    for file in ("claims.md", "runs.csv"):
         assert file in page
 
 
@@ -82,6 +84,46 @@ def test_every_claim_has_a_verdict_that_names_n(name: str) -> None:
         assert verdict["verdict"] != "not judged", verdict["claim"]
         if verdict["verdict"] in ("holds", "contradicted"):
             assert int(verdict["n"]) >= 2
+
+
+def test_a_table_of_the_leaderboard_follows_from_the_values_of_its_runs() -> None:
+    """Means, and paired differences to RLOO, from the values at the end of each run."""
+    rows = {r["estimator"]: r for r in read("leaderboard/middle")}
+    ends: dict[str, dict[int, float]] = {}
+    for run in read("leaderboard/runs"):
+        if run["sweep"] == "leaderboard-middle" and run["step"] == "150":
+            ends.setdefault(run["row"], {})[int(run["seed"])] = float(run["pass@1"])
+    assert len(ends) == 12
+    for name, values in ends.items():
+        row = rows[name]
+        assert np.mean(list(values.values())) == pytest.approx(float(row["pass@1"]), abs=1e-5)
+        if name == "rloo":
+            continue
+        found = compare_seeds(values, ends["rloo"])
+        for end, column in (("difference", ""), ("low", "_low"), ("high", "_high")):
+            recorded = float(row[f"pass@1_difference{column}"])
+            assert getattr(found, end) == pytest.approx(recorded, abs=2e-5), name
+
+
+def test_the_values_of_a_study_s_runs_are_those_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import study
+
+    store = str(tmp_path / "studies.db")
+    options = ("steps=4", "seed=0,1", "evaluation.every=2", "evaluation.n=8", "evaluation.k=[1,2]")
+    study.advsweep(
+        "sweep", "backend=bandit", "model=table", "task=bandit", "optimizer=sgd", *options,
+        "estimator=rloo,power_alpha", "executor=debug", "--name", "small", store=store,
+    )  # fmt: skip
+    runs = study.runs_of("small", store)
+    found = set(runs[["row", "seed", "step"]].itertuples(index=False, name=None))
+    assert found == {(n, s, i) for n in ("rloo", "power_alpha") for s in (0, 1) for i in (0, 2, 4)}
+    ends = runs[runs["step"] == 4].set_index(["row", "seed"])["pass@1"].sort_index()
+    direct = advsweep.load_runs(store, columns="pass@1").set_index(["estimator", "seed"])
+    assert ends.tolist() == pytest.approx(direct["pass@1"].sort_index().tolist())
+    assert set(runs["n"]) == {8}
 
 
 def test_the_leaderboard_s_table_is_that_of_its_reports() -> None:

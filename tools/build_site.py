@@ -90,8 +90,6 @@ def missing_files(site: Path) -> list[str]:
     texts = {page: page.read_text("utf-8") for page in site.rglob("*.html")}
     anchors = {page: set(identifier.findall(text)) for page, text in texts.items()}
     for page, text in texts.items():
-        if page.name == "report.html":  # the page of a study, made by `advsweep report`
-            continue
         for kind, address in re.findall(r"<(\w+)\b[^>]*?\s(?:href|src)=[\"']?([^\"'\s>]+)", text):
             path, _, anchor = address.partition("#")
             path = path.partition("?")[0]

@@ -88,20 +88,12 @@ def _places() -> dict[Path, str]:
             # The overview of the studies is the index of their folder.
             places[path] = "studies/index.md" if place == "studies.md" else place
     for path in sorted((ROOT / "experiments").glob("*/*")):
-        if path.suffix in (".md", ".svg", ".png", ".csv", ".html"):
-            places[path] = f"studies/{path.parent.name}/{_study_file(path)}"
+        if path.suffix in (".md", ".svg", ".png", ".csv"):
+            name = "index.md" if path.name == "README.md" else path.name
+            places[path] = f"studies/{path.parent.name}/{name}"
     for path in sorted((ROOT / "examples").glob("*.ipynb")):
         places[path] = f"notebooks/{path.stem}.md"
     return places
-
-
-def _study_file(path: Path) -> str:
-    if path.name == "README.md":
-        return "index.md"
-    if path.suffix == ".md" and path.with_suffix(".html").exists():
-        # A page of this name would be rendered over the study's own HTML file.
-        return f"{path.stem}_table.md"
-    return path.name
 
 
 def _relink(

@@ -22,7 +22,13 @@ from advsweep.errors import ConfigError, counted
 from advsweep.printable import printable
 from advsweep.report.data.cutoffs import parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
-from advsweep.report.data.frame import hashable, metric_frame, problem_frame, run_frame
+from advsweep.report.data.frame import (
+    evaluation_frame,
+    hashable,
+    metric_frame,
+    problem_frame,
+    run_frame,
+)
 from advsweep.report.data.selection import read_runs, select_runs
 from advsweep.report.papers.layouts import choose_layout
 from advsweep.report.tables.build import build_report
@@ -87,6 +93,23 @@ def load_metrics(
     """
     with _opened(store) as opened:
         return metric_frame(opened, _select(opened, sweep, where), _list(names), wide=wide)
+
+
+def load_evaluations(
+    store: StoreLike = None, *, sweep: str | None = None, where: str | Sequence[str] = ()
+) -> pd.DataFrame:
+    """Loads the evaluations of runs: a row per run and evaluation, with pass@k and entropies.
+
+    Evaluations of the base model are at step 0.
+
+    Args:
+        sweep, where: as of `load_runs`.
+
+    Raises:
+        AdvsweepError: the store, the sweep or a key does not exist.
+    """
+    with _opened(store) as opened:
+        return evaluation_frame(opened, _select(opened, sweep, where))
 
 
 def load_problems(

@@ -17,11 +17,14 @@ from advsweep.errors import AdvsweepError, ConfigError, NoStoreError, NotFoundEr
 from advsweep.report import build_report, render
 from advsweep.store import Status
 
+LOADS = ("load_runs", "load_metrics", "load_evaluations", "load_problems")
+
 
 def test_importing_advsweep_alone_imports_nothing_heavy():
     program = (
         "import sys, advsweep\n"
-        "assert {'load_runs', 'load_metrics', 'load_problems', 'report'} <= {*dir(advsweep)}\n"
+        "names = {'load_runs', 'load_metrics', 'load_evaluations', 'load_problems', 'report'}\n"
+        "assert names <= {*dir(advsweep)}\n"
         "heavy = {'torch', 'pandas', 'sqlalchemy', 'numpy', 'scipy'} & {*sys.modules}\n"
         "assert not heavy, heavy\n"
     )
@@ -83,9 +86,22 @@ def test_loads_the_counts_of_every_problem(demo):
     assert set(problems.loc[problems["step"] == 0, "c"]) == {1, 0}
 
 
+def test_loads_the_scores_of_every_evaluation(demo):
+    evaluations = advsweep.load_evaluations("advsweep.db", where="estimator=grpo")
+    assert evaluations[["seed", "step", "n", "problems"]].values.tolist() == [
+        [seed, step, 4, 2] for seed in (0, 1, 2) for step in (0, 20)
+    ]
+    # Of four samples of two problems each: 2 and 0, 2 and 2, 4 and 2 are right.
+    final = evaluations[evaluations["step"] == 20]
+    assert final["pass@1"].tolist() == pytest.approx([0.25, 0.5, 0.75])
+    of_runs = advsweep.load_runs(where="estimator=grpo", columns="entropy/answer,entropy/right")
+    for name in ("entropy/answer", "entropy/right"):
+        assert final[name].tolist() == pytest.approx(of_runs[name].tolist(), nan_ok=True)
+
+
 def test_frames_of_no_runs_are_empty(demo):
-    for load in (advsweep.load_runs, advsweep.load_metrics, advsweep.load_problems):
-        frame = load("advsweep.db", where="seed>99")
+    for name in LOADS:
+        frame = getattr(advsweep, name)("advsweep.db", where="seed>99")
         assert frame.empty
         assert {"run", "estimator", "seed"} <= {*frame}
 
@@ -129,7 +145,7 @@ def test_report_takes_the_options_of_the_command(demo):
         advsweep.report(models=True)
 
 
-@pytest.mark.parametrize("name", ["load_runs", "load_metrics", "load_problems", "report"])
+@pytest.mark.parametrize("name", [*LOADS, "report"])
 def test_errors_of_the_api(name, demo):
     load = getattr(advsweep, name)
     with pytest.raises(NoStoreError, match=r"no store at nowhere\.db"):

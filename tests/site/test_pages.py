@@ -384,9 +384,7 @@ def test_links_are_those_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (target / "studies/one/f.svg").exists()
 
 
-def test_a_table_of_a_study_has_a_title_and_leaves_the_html_page_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_of_a_study_has_a_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "repository"
     monkeypatch.setattr(site_pages, "ROOT", root)
     monkeypatch.setattr(site_pages, "_ROOT_PAGES", {})
@@ -394,20 +392,18 @@ def test_a_table_of_a_study_has_a_title_and_leaves_the_html_page_alone(
         root,
         {
             "docs/studies.md": "[one](../experiments/one/) [made](reference/made.md)\n",
-            "experiments/one/README.md": "# One: a study\n\n[t](report.md) [p](report.html)\n",
+            "experiments/one/README.md": "# One: a study\n\n[t](report.md)\n",
             "experiments/one/report.md": "| a |\n| -- |\n",
             "experiments/one/report_weak.md": "| a |\n| -- |\n",
-            "experiments/one/report.html": "<html>",
         },
     )
     target = tmp_path / "site"
     site_pages.stage(target, {"reference/made.md": "# Made\n"})
     study = target / "studies" / "one"
-    assert "[t](report_table.md) [p](report.html)" in (study / "index.md").read_text()
+    assert "[t](report.md)" in (study / "index.md").read_text()
     heading = "# One: report weak\n\n[The study](index.md)\n\n| a |"
     assert (study / "report_weak.md").read_text().startswith(heading)
-    assert (study / "report_table.md").read_text().startswith("# One: report\n")
-    assert not (study / "report.md").exists()
+    assert (study / "report.md").read_text().startswith("# One: report\n")
     overview = (target / "studies" / "index.md").read_text()
     assert overview == "[one](one/index.md) [made](../reference/made.md)\n"
 
@@ -450,8 +446,6 @@ def test_files_that_a_built_page_lacks_are_found(tmp_path: Path) -> None:
         "<a href=other.html#caf%C3%A9>y</a><a href=mailto:a@example.org>z</a>"
         '<link href="//example.org/x.css"><a href="/there.svg#part">y</a><img src="there.svg?v=1">'
     )
-    (tmp_path / "study").mkdir()
-    (tmp_path / "study" / "report.html").write_text('<img src="made.svg">')
     (tmp_path / "other.html").write_text("<h2 id=café>z</h2>", "utf-8")
     assert build_site.missing_files(tmp_path) == [
         "index.html: #gone",

@@ -1,8 +1,8 @@
 """A store's runs, metrics and evaluations as pandas frames.
 
-`run_frame` is tidy: a row per run, a column per config key and per number. `metric_frame` and
-`problem_frame` are long: a row per metric point, and a row per evaluated problem. In all of
-them `run` is the run's id.
+`run_frame` is tidy: a row per run, a column per config key and per number. `metric_frame`,
+`evaluation_frame` and `problem_frame` are long: a row per metric point, per evaluation and per
+evaluated problem. In all of them `run` is the run's id.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import NotFoundError, nearest
-from advsweep.report.data.columns import needs_curves
+from advsweep.report.data.columns import RIGHT_ENTROPY, needs_curves
 from advsweep.report.data.evaluations import select_evaluations
 from advsweep.report.data.grouping import flatten, group_runs
 from advsweep.report.data.measure import measure
 from advsweep.report.data.selection import refuse_empty, select_columns, split_columns
+from advsweep.statistics import mean_over_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.evaluation_records import COUNTS, ENTROPIES
 
@@ -136,6 +137,30 @@ def _metric_names(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     # The run of each configuration that came furthest: its other runs record the same.
     furthest = {run.config_hash: run for run in sorted(runs, key=lambda run: run.step)}
     return sorted({name for run in furthest.values() for name in store.metrics.names(run.id)})
+
+
+def evaluation_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:
+    """Return a row per run and evaluation: `n` samples per problem, and the scores.
+
+    Evaluations of the base model are at step 0. The scores are means over the problems, that of
+    `entropy/right` over those with a right answer.
+    """
+    records = store.evaluations.select([run.id for run in runs])
+    columns = ["run", "step", "task", "evaluation", "n", "problems"]
+    rows = [
+        {
+            "run": record.run_id,
+            "step": record.step,
+            "task": record.task,
+            "evaluation": record.identity[:_EVALUATION],
+            "n": int(record.n.max(initial=0)),
+            "problems": len(record.problem_ids),
+            **record.scores(),
+            RIGHT_ENTROPY: float(mean_over_problems(record.right_entropy)),
+        }
+        for record in records
+    ]
+    return _with_names(runs, pd.DataFrame(rows, columns=None if rows else columns))
 
 
 def problem_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:
