@@ -157,7 +157,23 @@ def test_smoothing_is_per_run_and_noted(lab):
     assert [r["mean"] for r in found] == [1, 2, 3, 8]
     assert "smoothed: the mean of its last 2 steps" in notes_of(lab, "curves", smooth=2)
     assert "smoothed" not in notes_of(lab, "curves")
-    assert running_mean(np.array([1.0, 2.0]), 5).tolist() == [1, 1.5]
+
+
+def test_smoothing_is_over_steps_and_leaves_evaluations_as_they_are(lab):
+    # Points every 4 steps: a window of 5 steps has two of them, one of 4 a single one.
+    steps, values = np.array([4, 8, 12, 20]), np.array([1.0, 3.0, 8.0, 2.0])
+    assert running_mean(steps, values, 4).tolist() == [1, 3, 8, 2]
+    assert running_mean(steps, values, 5).tolist() == [1, 2, 5.5, 2]
+    assert running_mean(steps, values, 50).tolist() == [1, 2, 4, 3.5]
+    run = lab.run("grpo", points=[("reward/mean", 1, 0.1), ("reward/mean", 2, 0.3)])
+    lab.evaluate(run, "half", 10, (3, 1))
+    metrics = ("reward/mean", "pass@1")
+    found = records_of(lab, "curves", metrics=metrics, smooth=20)
+    # pass@1 before, half-way and after, as in the test of evaluations above.
+    assert [r["mean"] for r in found] == pytest.approx([0.1, 0.2, 0.125, 0.5, 0.25])
+    notes = notes_of(lab, "curves", metrics=metrics, smooth=20)
+    assert "the mean of its last 20 steps; evaluations (pass@1) are not" in notes
+    assert "smoothed" not in notes_of(lab, "curves", metrics=("pass@1",), smooth=20)
 
 
 def test_a_wide_band_is_cut_and_the_figure_says_so(lab):

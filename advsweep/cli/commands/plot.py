@@ -91,7 +91,9 @@ def plot(
     smooth: Annotated[
         int,
         typer.Option(
-            min=1, metavar="STEPS", help="Smooth each curve by a trailing mean over STEPS steps."
+            min=1,
+            metavar="STEPS",
+            help="Smooth the curves of metrics (not of evaluations) by a trailing mean over STEPS.",
         ),
     ] = 1,
     x: Annotated[

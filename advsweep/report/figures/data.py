@@ -256,7 +256,7 @@ class Curve:
 
 
 def mean_curve(series: Sequence[Series], smooth: int = 1) -> Curve:
-    """Returns the mean over runs at each step that any of them has.
+    """Return the mean over runs at each step that any of them has.
 
     Args:
         smooth: the number of steps in the running mean of each run; fewer at its start.
@@ -264,21 +264,26 @@ def mean_curve(series: Sequence[Series], smooth: int = 1) -> Curve:
     steps = np.unique(np.concatenate([own for own, _ in series]))
     table = np.full((len(series), len(steps)), np.nan)
     for row, (own, values) in zip(table, series, strict=True):
-        row[np.searchsorted(steps, own)] = running_mean(values, smooth)
+        row[np.searchsorted(steps, own)] = running_mean(own, values, smooth)
     return Curve(steps, student_t_band(table))
 
 
-def running_mean(values: Float[np.ndarray, " steps"], window: int) -> Float[np.ndarray, " steps"]:
-    """Returns the mean of the last `window` values at each place; it ignores non-finite values."""
+def running_mean(
+    steps: Int[np.ndarray, " points"], values: Float[np.ndarray, " points"], window: int
+) -> Float[np.ndarray, " points"]:
+    """Return the mean over the last `window` steps at each point of a curve.
+
+    Steps without a point do not count, and neither do values that are not finite.
+    """
     if window == 1:
         return values
     known = np.isfinite(values)
-    sums = np.cumsum(np.where(known, values, 0.0))
-    counts = np.cumsum(known)
-    sums[window:], counts[window:] = (
-        sums[window:] - sums[:-window],
-        counts[window:] - counts[:-window],
+    sums, counts = (
+        np.concatenate([[0.0], np.cumsum(part)]) for part in (np.where(known, values, 0.0), known)
     )
+    first = np.searchsorted(steps, steps - window, side="right")
     with np.errstate(invalid="ignore"):
-        means: Float[np.ndarray, " steps"] = sums / np.where(counts > 0, counts, np.nan)
+        means: Float[np.ndarray, " points"] = (sums[1:] - sums[first]) / (
+            counts[1:] - counts[first]
+        )
     return means

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from advsweep.errors import FitError, NotFoundError, ReportError
-from advsweep.report.data.columns import metric_range
+from advsweep.report.data.columns import metric_range, parse_column
 from advsweep.report.figures.chart import (
     GREY,
     Chart,
@@ -72,13 +72,12 @@ class _Curves(Chart):
     ) -> Self:
         panels = {metric: _lines_of(data, metric, options.smooth) for metric in metrics}
         counts = [line.curve.band.n.max() for lines in panels.values() for line in lines]
-        smoothed = f"each run is smoothed: the mean of its last {options.smooth} steps"
         return cls(
             title=f"{data.name}: {title}",
             notes=[
                 *seeds_note(counts, "bands"),
                 *cut_note(_bands(panels, shared=shared)),
-                *([smoothed] if options.smooth > 1 else []),
+                *_smoothing_note(metrics, options.smooth),
                 *notes,
             ],
             panels=panels,
@@ -168,8 +167,23 @@ class Controllers(_Curves):
         return cls._collect(data, metrics, options, "controller dynamics")
 
 
+def _is_evaluation(metric: str) -> bool:
+    column = parse_column(metric)
+    return column is not None and column.is_single
+
+
+def _smoothing_note(metrics: Sequence[str], smooth: int) -> list[str]:
+    evaluations = [metric for metric in metrics if _is_evaluation(metric)]
+    if smooth == 1 or len(evaluations) == len(metrics):
+        return []
+    but = f"; evaluations ({', '.join(evaluations)}) are not" if evaluations else ""
+    return [f"each run is smoothed: the mean of its last {smooth} steps{but}"]
+
+
 def _lines_of(data: FigureData, metric: str, smooth: int) -> list[_Line]:
     series = data.series(metric)
+    # Evaluations are few and far between: a mean over them would be of the whole training.
+    smooth = 1 if _is_evaluation(metric) else smooth
     lines = []
     for row in data.distinct_rows():
         own = [series[run.id] for run in row.runs if run.id in series]
@@ -231,10 +245,7 @@ class EntropyDynamics(Chart):
         notes = seeds_note([int(line.curve.band.n.max()) for line in lines], "bands") + cut_note(
             [[line.curve.band for line in lines]]
         )
-        if options.smooth > 1:
-            notes.append(
-                f"each run's entropy is smoothed: the mean of its last {options.smooth} steps"
-            )
+        notes += _smoothing_note([metric], options.smooth)
         clouds = _clouds(data)
         if clouds:
             notes.append(
