@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -708,24 +708,21 @@ def test_runs_that_were_not_evaluated_alike_are_refused(lab):
 
 
 def test_styles_distinguish_rows():
-    def styles(rows: Sequence[tuple[str, int]], estimators: Sequence[str]) -> list[Any]:
-        groups = [{"estimator": name, "group_size": size} for name, size in rows]
-        return choose_styles(groups, estimators)
-
     names = [f"e{i}" for i in range(12)]
-    of_each = styles([(name, size) for name in names for size in (4, 8)], names)
+    of_each = choose_styles([name for name in names for _ in range(2)], names)
     assert len(of_each) == MOST_STYLES
     # By lines and by points, and by bars, which have no markers.
     assert len(set(of_each)) == MOST_STYLES
-    assert len({(style.colour, style.hatch) for style in of_each}) == MOST_STYLES
-    of_each = of_each[::2]
-    assert len({style.colour for style in of_each[:6]}) == 6
-    grpo, wider, fade = styles([("a", 4), ("a", 8), ("b", 4)], ["a", "b"])
-    assert grpo.colour == wider.colour != fade.colour
+    assert len({style.colour for style in of_each}) == MOST_STYLES
+    grpo, wider, fade = choose_styles(["a", "a", "b"], ["a", "b"])
+    assert len({grpo.colour, wider.colour, fade.colour}) == 3
+    assert grpo.marker == wider.marker != fade.marker
     assert grpo.linestyle != wider.linestyle
-    # Of one estimator alone each row has a colour.
-    first, second = styles([("a", 4), ("a", 8)], ["a"])
-    assert first.colour != second.colour
+    # Of one estimator alone each row has a colour, and so have many rows of one among others.
+    alone = choose_styles(["a"] * MOST_STYLES, ["a"])
+    assert len({style.colour for style in alone}) == MOST_STYLES
+    among = choose_styles(["a"] * 8, ["a", "b"])
+    assert len({(style.colour, style.variant) for style in among}) == 8
 
 
 def test_unknown_figures_are_named_with_the_nearest():
@@ -751,7 +748,7 @@ def test_bands_of_shares_stay_between_0_and_1() -> None:
     from advsweep.statistics.intervals import Band
 
     band = Band(np.array([0.1, 0.9]), np.array([-0.2, 0.7]), np.array([0.4, 1.1]), np.array([2, 2]))
-    style = choose_styles([{"estimator": "grpo"}], ["grpo"])[0]
+    style = choose_styles(["grpo"], ["grpo"])[0]
     axes = Figure().subplots()
     for name, ends in {"collapse/acr": (0.0, 1.0), "loss/policy": (-0.2, 1.1)}.items():
         fill_band(axes, np.array([1, 2]), band, style, 1, metric_range(name))

@@ -93,12 +93,18 @@ class FigureData:
             )
         groups = group_runs(self.runs)
         self._estimators = list(dict.fromkeys(run.estimator for run in runs))
-        styles = choose_styles([group for group, _ in groups], self._estimators)
+        # Of all runs, so that a row looks the same whatever others are drawn.
+        configs = {run.config_hash: run.estimator for run in runs}
+        styles = choose_styles(list(configs.values()), self._estimators)
+        styled = dict(zip(configs, styles, strict=True))
         self.rows = [
             Replicates(
-                label_of(group), group, tuple(sorted(members, key=lambda run: run.seed)), style
+                label_of(group),
+                group,
+                tuple(sorted(members, key=lambda run: run.seed)),
+                styled[members[0].config_hash],
             )
-            for (group, members), style in zip(groups, styles, strict=True)
+            for group, members in groups
         ]
         self._series: dict[str, Mapping[int, Series]] = {}
 
@@ -122,7 +128,7 @@ class FigureData:
         """
         if len(self.rows) <= MOST_STYLES:
             return row.label, row.style
-        [style] = choose_styles([{"estimator": row.runs[0].estimator}], [*self._estimators, ""])
+        [style] = choose_styles([row.runs[0].estimator], [*self._estimators, ""])
         return row.runs[0].estimator, style
 
     @cached_property

@@ -16,7 +16,7 @@ from advsweep.report.figures.chart import (
     legend_height,
     show_plainly,
 )
-from advsweep.report.figures.style import COLOURS, MOST_STYLES, RowStyle, house_style
+from advsweep.report.figures.style import COLOURS, MOST_STYLES, choose_styles, house_style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -49,7 +49,6 @@ LINES = {
 # The axis is logarithmic if the largest number is more than so many times the lower quartile.
 _WIDE = 8.0
 _MOST_POINTS = 60
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _ROW, _NOTE = 0.21, 0.4  # inches
 
 
@@ -133,11 +132,11 @@ def _lines(data: ReplayFigure, x: Sequence[float]) -> Figure:
     panels = list(body.subplots(4, 2, sharex=True).flat)
     width = step_ranges(len(x))
     handles: dict[str, Artist] = {}
+    styles = choose_styles(labels, labels)
     for axes, (name, title) in zip(panels, LINES.items(), strict=True):
         axes.set_title(title)
         everything = []
-        for i, label in enumerate(labels):
-            style = RowStyle(COLOURS[i % 6], _MARKERS[i % len(_MARKERS)], i // 6 % 4)
+        for i, (label, style) in enumerate(zip(labels, styles, strict=True)):
             values = _ranges(data.numbers[label][name], width, greatest=name == "largest")
             everything += values
             line = {

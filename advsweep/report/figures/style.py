@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
 
 # Okabe and Ito's colours, which any kind of colour vision distinguishes, without their yellow:
-# it is too pale for lines on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# it is too pale for lines on white. After them darker and duller ones, then black.
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"),
+    *("#882255", "#332288", "#8F8F1F", "#6B3F12", "#145A22", "#7F7F7F"),
+    "#000000",
+)
 SUFFIXES = (".png", ".svg", ".pdf")
 _DPI = 150
 
@@ -128,8 +133,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "d", "p", "h", "8")
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.8), (6, 1.6, 1.4, 1.6), (1.4, 1.4))
 _HATCHES = ("", "/////", "xxxxx", ".....")
 _FILLINGS = (None, "white", "#bbbbbb", "black")
-MOST_STYLES = len(_PALETTE) * len(_DASHES)
-"""The number of distinct styles."""
+MOST_STYLES = 2 * len(_PALETTE)
+"""The largest number of rows in a figure that distinguishes rows."""
 MOST_SHADES = len(_MARKERS)
 """The number of distinct shades."""
 
@@ -138,8 +143,7 @@ class RowStyle(NamedTuple):
     """The style of a row's lines, points and bars.
 
     Attributes:
-        variant: the index among rows of this colour, which differ in dashes, marker fillings and
-            hatches.
+        variant: the index of its dashes, marker filling and hatch.
     """
 
     colour: str
@@ -175,27 +179,41 @@ UNTRAINED = (
 """Styles of base models and models without a run, in this order."""
 
 
-def choose_styles(groups: Sequence[Group], estimators: Sequence[str]) -> list[RowStyle]:
-    """Chooses a style for each row: colour and marker by estimator, dashes by variant.
+def choose_styles(rows: Sequence[str], estimators: Sequence[str]) -> list[RowStyle]:
+    """Choose a style for each row: colour and marker by estimator, shade and dashes by variant.
 
     If all rows have the same estimator, each gets a colour.
 
     Args:
-        groups: the keys and values that name each row.
+        rows: the estimator of each row.
         estimators: all estimators in a fixed order. With those of a whole sweep, an estimator has
             the same colour in figures of any of the sweep's runs.
     """
     places = {name: place for place, name in enumerate(estimators)}
     variants: dict[int, int] = {}
     styles = []
-    for number, group in enumerate(groups):
-        place = places[group["estimator"]] if len(places) > 1 else number
+    for number, estimator in enumerate(rows):
+        place = places[estimator] if len(places) > 1 else number
+        place, cycle = place % len(_PALETTE), place // len(_PALETTE)
         variant = variants.get(place, 0)
         variants[place] = variant + 1
-        cycle, shade = divmod(place, len(_PALETTE))
-        marker = _MARKERS[place % len(_MARKERS)]
-        styles.append(RowStyle(_PALETTE[shade], marker, (variant + 2 * cycle) % len(_DASHES)))
+        colour = _shade(_PALETTE[place], variant + cycle)
+        # The second half of the colours has other dashes, for print in grey.
+        dashes = variant + cycle + 2 * (place >= len(_PALETTE) // 2)
+        styles.append(RowStyle(colour, _MARKERS[place], dashes % len(_DASHES)))
     return styles
+
+
+def _shade(colour: str, variant: int) -> str:
+    """Return a lighter or a darker shade of a colour for each variant but the first."""
+    if variant == 0:
+        return colour
+    parts = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    hue, lightness, saturation = colorsys.rgb_to_hls(*parts)
+    # Of the four shades the one that is most like the colour itself is left out.
+    shades = sorted((0.25, 0.38, 0.52, 0.66), key=lambda shade: -abs(shade - lightness))[:3]
+    rgb = colorsys.hls_to_rgb(hue, shades[(variant - 1) % 3], saturation)
+    return "#" + "".join(f"{round(255 * part):02X}" for part in rgb)
 
 
 def shaded_styles(count: int) -> list[RowStyle]:
