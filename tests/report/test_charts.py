@@ -24,7 +24,7 @@ from advsweep.report.figures.registry import (
     find_figures,
     write,
 )
-from advsweep.report.figures.style import MOST_STYLES, choose_styles, save
+from advsweep.report.figures.style import MOST_STYLES, choose_styles, label_rows, save
 from advsweep.statistics import (
     fit_pass_at_k,
     fit_solve_rates,
@@ -189,7 +189,7 @@ def test_a_wide_band_is_cut_and_the_figure_says_so(lab):
 
 def test_pass_at_k_has_every_power_of_two_and_the_base(full):
     found = records_of(full, "passk")
-    label = "grpo, group_size=8"
+    label = "grpo group_size=8"
     assert [r["k"] for r in found if r["row"] == label] == [1, 2, 4, 8, 16]
     one = only(found, row=label, k=1)
     # Of 2 problems with 16 samples: 9, 11 and 13 of 32 are right.
@@ -363,9 +363,9 @@ def test_two_runs_have_no_line_of_early_collapse(lab):
 
 def test_diversity_is_pass_at_the_largest_k_and_answer_entropy(full):
     found = records_of(full, "diversity")
-    fade = only(found, row="fade, group_size=4", metric="pass@16")
+    fade = only(found, row="fade group_size=4", metric="pass@16")
     assert (fade["mean"], fade["n"]) == (1, 3)
-    entropy = only(found, row="grpo, group_size=4", metric="entropy/answer")
+    entropy = only(found, row="grpo group_size=4", metric="entropy/answer")
     # 0.25 nats for each correct sample, in the lab: of (8, 1), (9, 2), (12, 1).
     assert entropy["mean"] == pytest.approx(0.125 * (9 + 11 + 13) / 3)
     assert only(found, row="base", metric="pass@1")["mean"] == pytest.approx(1 / 32)
@@ -377,10 +377,10 @@ def test_diversity_is_pass_at_the_largest_k_and_answer_entropy(full):
 
 def test_levels_are_scored_apart(full):
     found = records_of(full, "levels")
-    easy = only(found, row="grpo, group_size=4", k=1, level=0)
+    easy = only(found, row="grpo group_size=4", k=1, level=0)
     expected = student_t_interval([8 / 16, 9 / 16, 12 / 16])
     assert (easy["mean"], easy["low"], easy["high"], easy["n"]) == pytest.approx(expected)
-    assert only(found, row="grpo, group_size=4", k=1, level=1)["mean"] == pytest.approx(4 / 48)
+    assert only(found, row="grpo group_size=4", k=1, level=1)["mean"] == pytest.approx(4 / 48)
     assert easy["problems"] == 1
     assert {r["k"] for r in found} == {1, 16}
     assert {r["k"] for r in records_of(full, "levels", k=3)} == {3}
@@ -432,7 +432,7 @@ def test_difficulty_says_why_there_is_no_fit(lab):
 
 
 def test_entropy_has_its_predicted_terms_beside_the_measured_change(full):
-    found = only(records_of(full, "entropy"), row="grpo, group_size=8", step=5)
+    found = only(records_of(full, "entropy"), row="grpo group_size=8", step=5)
     stored = {
         name: [full.store.metrics.series([run.id], f"entropy/{name}")[run.id][1][4] for run in runs]
         for runs in [[r for r in full.store.runs.select() if r.estimator == "grpo"][:3]]
@@ -454,7 +454,7 @@ def test_entropy_without_measured_changes_is_its_curve_alone(lab):
 def test_controllers_are_all_that_estimators_record(full, lab):
     found = records_of(full, "controllers")
     assert {(r["metric"], r["row"]) for r in found} == {
-        ("estimator/alpha", f"fade, group_size={size}") for size in (4, 8)
+        ("estimator/alpha", f"fade group_size={size}") for size in (4, 8)
     }
 
 
@@ -675,8 +675,8 @@ def test_conditions_choose_runs_and_colours_stay(full):
     (row,) = some.rows
     # Of the one configuration nothing varies.
     assert row.label == "fade"
-    assert row.style.colour == whole["fade, group_size=8"].colour
-    assert row.style.colour != whole["grpo, group_size=8"].colour
+    assert row.style.colour == whole["fade group_size=8"].colour
+    assert row.style.colour != whole["grpo group_size=8"].colour
     assert "Chosen by estimator=fade group_size=8." in caption(
         collect(FIGURES["curves"], some, Options())
     )
@@ -723,6 +723,30 @@ def test_styles_distinguish_rows():
     assert len({style.colour for style in alone}) == MOST_STYLES
     among = choose_styles(["a"] * 8, ["a", "b"])
     assert len({(style.colour, style.variant) for style in among}) == 8
+
+
+def test_labels_have_what_tells_rows_apart():
+    def group(name: str, lr: float, clip: float = 0.2, size: int = 8) -> dict[str, Any]:
+        return {"estimator": name, "group_size": size, "optimizer.lr": lr, "objective.clip": clip}
+
+    # Each estimator has one row, so that its name is enough; what else differs is said.
+    groups = [group("grpo", 0.1), group("fade", 0.2), group("rloo", 0.2)]
+    keys = "group_size, objective.clip, optimizer.lr"
+    assert label_rows(groups) == (["grpo", "fade", "rloo"], [f"rows differ in {keys} too"])
+    # Most rows clip at 0.2, which labels then leave out; the rate is not needed.
+    groups += [group("fade", 0.4, clip=0.3), group("fade", 0.2, size=4)]
+    labels, remarks = label_rows(groups)
+    assert labels == ["grpo", "fade", "rloo", "fade clip=0.3", "fade group_size=4"]
+    assert remarks == [
+        "unless a label says otherwise, group_size=8, clip=0.2",
+        "rows differ in optimizer.lr too",
+    ]
+    # Without a majority each row has its value.
+    labels, _ = label_rows([group("fade", 0.1), group("fade", 0.2)])
+    assert labels == ["fade lr=0.1", "fade lr=0.2"]
+    # Last parts that are alike stay whole.
+    many = [{"estimator": "a", "x.eps": x, "y.eps": y} for x in (1, 2) for y in (1, 2)]
+    assert label_rows(many)[0][0] == "a x.eps=1, y.eps=1"
 
 
 def test_unknown_figures_are_named_with_the_nearest():

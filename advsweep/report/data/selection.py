@@ -125,10 +125,15 @@ def select_runs(
     return Selection(chosen, left_out, pruned, tuple(remarks))
 
 
+def collapsed_runs(store: Store, runs: Sequence[RunRecord]) -> set[int]:
+    """Return the ids of the runs whose policy collapsed in training."""
+    summaries = store.metrics.summaries([run.id for run in runs])
+    return {run_id for run_id, values in summaries.items() if values.get(COLLAPSED)}
+
+
 def _collapsed(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     """Says how many of some runs have a policy that collapsed in training."""
-    summaries = store.metrics.summaries([run.id for run in runs])
-    ids = {run_id for run_id, values in summaries.items() if values.get(COLLAPSED)}
+    ids = collapsed_runs(store, runs)
     if not ids:
         return []
     total = Counter(run.estimator for run in runs)

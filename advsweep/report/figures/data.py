@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,9 +17,15 @@ from advsweep.report.data.filters import Filter, describe_filters
 from advsweep.report.data.floors import find_common_floors
 from advsweep.report.data.grouping import Group, group_runs
 from advsweep.report.data.measure import curves, measure
-from advsweep.report.data.selection import select_runs
+from advsweep.report.data.selection import collapsed_runs, select_runs
 from advsweep.report.figures.floors import FloorRow
-from advsweep.report.figures.style import MOST_STYLES, UNTRAINED, RowStyle, choose_styles, label_of
+from advsweep.report.figures.style import (
+    MOST_STYLES,
+    UNTRAINED,
+    RowStyle,
+    choose_styles,
+    label_rows,
+)
 from advsweep.report.tables.types import count_states
 from advsweep.report.tables.untrained import BASE, base_evaluations, short_name
 from advsweep.statistics.intervals import Band, student_t_band
@@ -33,7 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Replicates:
-    """The finished runs of one configuration, sorted by seed, and their style."""
+    """The finished runs of one configuration, sorted by seed, and their style.
+
+    Attributes:
+        label: names the row, and says how many of its runs collapsed.
+    """
 
     label: str
     group: Group
@@ -57,7 +67,7 @@ class FigureData:
         name: a name for the runs, such as their sweep's.
         runs: the finished runs; of several attempts at a run the last.
         rows: the replicates, in the order of the sweep's plan.
-        remarks: sentences on the selection of the runs.
+        remarks: sentences on the selection of the runs and the labels of the rows.
     """
 
     def __init__(
@@ -84,7 +94,6 @@ class FigureData:
         selection = select_runs(store, runs, where, mixed=False)
         latest = {run.identity: run for run in sorted(selection.runs, key=lambda run: run.attempt)}
         self.runs = [run for run in selection.runs if latest[run.identity] is run]
-        self.remarks = selection.remarks
         if not self.runs:
             wanted = f" with {describe_filters(where)}" if where else " to draw yet"
             states = f" ({count_states(selection.left_out)})" if selection.left_out else ""
@@ -97,14 +106,17 @@ class FigureData:
         configs = {run.config_hash: run.estimator for run in runs}
         styles = choose_styles(list(configs.values()), self._estimators)
         styled = dict(zip(configs, styles, strict=True))
+        labels, remarks = label_rows([group for group, _ in groups])
+        self.remarks = (*selection.remarks, *remarks)
+        collapsed = collapsed_runs(store, self.runs)
         self.rows = [
             Replicates(
-                label_of(group),
+                label + _count_collapsed(members, collapsed),
                 group,
                 tuple(sorted(members, key=lambda run: run.seed)),
                 styled[members[0].config_hash],
             )
-            for group, members in groups
+            for label, (group, members) in zip(labels, groups, strict=True)
         ]
         self._series: dict[str, Mapping[int, Series]] = {}
 
@@ -251,6 +263,11 @@ class FigureData:
             )
             for place, name in enumerate(found[0][1] if found else ())
         ]
+
+
+def _count_collapsed(runs: Sequence[RunRecord], collapsed: Collection[int]) -> str:
+    count = sum(run.id in collapsed for run in runs)
+    return f" ({count} of {len(runs)} collapsed)" if count else ""
 
 
 @dataclass(frozen=True)

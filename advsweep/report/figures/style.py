@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import colorsys
 import functools
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from advsweep.errors import ReportError
 from advsweep.local_files import outside_working_folder
 from advsweep.report.data.filters import show_key
-from advsweep.report.data.grouping import Group
+from advsweep.report.data.grouping import Group, key_order
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
@@ -208,12 +209,14 @@ def _shade(colour: str, variant: int) -> str:
     """Return a lighter or a darker shade of a colour for each variant but the first."""
     if variant == 0:
         return colour
-    parts = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
-    hue, lightness, saturation = colorsys.rgb_to_hls(*parts)
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    own = (min(parts) + max(parts)) / 2
     # Of the four shades the one that is most like the colour itself is left out.
-    shades = sorted((0.25, 0.38, 0.52, 0.66), key=lambda shade: -abs(shade - lightness))[:3]
-    rgb = colorsys.hls_to_rgb(hue, shades[(variant - 1) % 3], saturation)
-    return "#" + "".join(f"{round(255 * part):02X}" for part in rgb)
+    shades = sorted((0.25, 0.38, 0.52, 0.66), key=lambda shade: -abs(shade - own))[:3]
+    shade = shades[(variant - 1) % 3]
+    paint = float(shade > own)  # white or black
+    share = (shade - own) / (paint - own)
+    return "#" + "".join(f"{round(255 * (p + share * (paint - p))):02X}" for p in parts)
 
 
 def shaded_styles(count: int) -> list[RowStyle]:
@@ -231,7 +234,7 @@ def shaded_styles(count: int) -> list[RowStyle]:
 
 
 def label_of(group: Group) -> str:
-    """Returns the label of a row, such as `fade h_star=0.5, group_size=8`."""
+    """Return the whole label of a row, such as `fade estimator.h_star=0.5, group_size=8`."""
     own, others = [str(group["estimator"])], []
     for key, value in group.items():
         if key == "estimator":
@@ -242,3 +245,49 @@ def label_of(group: Group) -> str:
         else:
             others.append(f"{key}={show_key(value)}")
     return ", ".join([" ".join(own), *others])
+
+
+def label_rows(groups: Sequence[Group]) -> tuple[list[str], list[str]]:
+    """Return short labels that tell rows apart, and sentences on what they leave out.
+
+    A label has the estimator and the fewest keys that tell its rows apart, by the last part of
+    their names. It leaves out a value that most rows with the key have.
+    """
+    keys = sorted({key for group in groups for key in group if key != "estimator"}, key=key_order)
+    chosen = _distinguishing(groups, keys)
+    last = Counter(key.rpartition(".")[2] for key in chosen)
+    short = {key: part if last[part := key.rpartition(".")[2]] == 1 else key for key in chosen}
+    common = {}
+    for key in chosen:
+        counts = Counter(show_key(group[key]) for group in groups if key in group)
+        [(value, count)] = counts.most_common(1)
+        if count > counts.total() / 2:
+            common[key] = value
+    labels = []
+    for group in groups:
+        values = {key: show_key(group[key]) for key in chosen if key in group}
+        told = [f"{short[key]}={v}" for key, v in values.items() if v != common.get(key)]
+        labels.append(f"{group['estimator']} {', '.join(told)}".strip())
+    if len(set(labels)) < len(labels):
+        # A row without a key would be taken for one with the common value.
+        return [label_of(group) for group in groups], []
+    remarks = []
+    if common:
+        listed = ", ".join(f"{short[key]}={value}" for key, value in common.items())
+        remarks.append(f"unless a label says otherwise, {listed}")
+    if silent := [key for key in keys if key not in chosen]:
+        remarks.append(f"rows differ in {', '.join(silent)} too")
+    return labels, remarks
+
+
+def _distinguishing(groups: Sequence[Group], keys: Sequence[str]) -> list[str]:
+    """Return keys by which rows of the same estimator differ, the most telling first."""
+    chosen: list[str] = []
+
+    def classes(by: Sequence[str]) -> int:
+        parts = ([str(group["estimator"]), *map(group.get, by)] for group in groups)
+        return len({json.dumps(part) for part in parts})
+
+    while classes(chosen) < len(groups):
+        chosen.append(max(keys, key=lambda key: classes([*chosen, key])))
+    return sorted(chosen, key=key_order)
