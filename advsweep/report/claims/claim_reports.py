@@ -32,7 +32,8 @@ class ClaimReports:
     def __init__(self, store: Store, claims: Sequence[Claim]) -> None:
         self._store = store
         self._columns: dict[object, list[str]] = {}
-        for claim in claims:
+        # The tests against chance have numbers after training.
+        for claim in (own for c in claims for own in (c, replace(c, at=None))):
             known = self._columns.setdefault(_runs_of(claim), [])
             known += [c for c in columns_of(claim) if c not in known]
         self._built: dict[object, Report | None] = {}
@@ -163,13 +164,28 @@ class ClaimReports:
 def columns_of(claim: Claim) -> list[str]:
     """Returns the columns that a claim needs, and those that its line shows beside them.
 
-    These are the share of runs that reach its cutoffs, and the collapse rate before the
-    estimator's own treatment.
+    These are the share of runs that reach its cutoffs, the collapse rate before the estimator's
+    own treatment, and pass@k after training for the test against chance.
     """
     names = list(claim.kind.columns)
     parsed = [parse_column(name) for name in names]
     extra = [f"{REACHED}@{c.at.text}" for c in parsed if c is not None and c.at is not None]
+    extra += filter(None, map(chance_column, names))
     return list(dict.fromkeys([*names, *untreated(names).values(), *extra]))
+
+
+def chance_column(name: str) -> str | None:
+    """Returns the column of pass@k after training with the same k, task and level.
+
+    None for other columns, and where guessing has no number: of problems that are chosen by a
+    base's solve rates, of training problems, and of several tasks.
+    """
+    column = parse_column(name)
+    if column is None or column.k is None or column.is_train or column.over or column.base:
+        return None
+    level = "" if column.level is None else f"level={column.level}"
+    of = ",".join(part for part in (column.task, level) if part)
+    return f"pass@{column.k}" + (f"[{of}]" if of else "")
 
 
 def untreated(names: Sequence[str]) -> dict[str, str]:

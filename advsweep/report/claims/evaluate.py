@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from advsweep.errors import FitError, NotFoundError, ReportError, StoreError, counted
+from advsweep.report.claims.chance import ChanceTest
 from advsweep.report.claims.claim_reports import ClaimReports, columns_of, untreated
 from advsweep.report.claims.expressions import ClaimVerdict, find_row
 from advsweep.report.claims.findings import LEVEL, Finding
@@ -18,6 +19,7 @@ from advsweep.report.claims.judge_rows import (
     judge_spread,
     judge_statements,
     on_columns,
+    withhold,
 )
 from advsweep.report.claims.kinds import (
     Equivalence,
@@ -127,6 +129,8 @@ def _said(verdict: str) -> str:
 def _evaluate(claim: Claim, reports: ClaimReports) -> ClaimResult:
     try:
         finding = _judge(claim, reports)
+        if claim.confounded:
+            finding = withhold(finding, ClaimVerdict.STEP_NOT_MATCHED, "")
         beside, by_construction = _beside(claim, reports, finding)
     except NotFoundError as error:
         verdict = ClaimVerdict.NOT_JUDGED
@@ -158,6 +162,16 @@ def _evaluate(claim: Claim, reports: ClaimReports) -> ClaimResult:
 
 
 def _judge(claim: Claim, reports: ClaimReports) -> Finding:
+    chance = ChanceTest(reports, claim)
+    if isinstance(claim.kind, Statements):
+        return judge_statements(reports.of(claim), claim.kind, chance.of_terms)
+    finding = _judge_numbers(claim, reports)
+    at_chance = chance.of_claim()
+    return withhold(finding, ClaimVerdict.AT_CHANCE, at_chance) if at_chance else finding
+
+
+def _judge_numbers(claim: Claim, reports: ClaimReports) -> Finding:
+    """Judges a claim of another kind than statements by its numbers alone."""
     match claim.kind:
         case Statements() as kind:
             return judge_statements(reports.of(claim), kind)

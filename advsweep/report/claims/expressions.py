@@ -49,14 +49,20 @@ _EXAMPLE = "'pass@1[fade] >= pass@1[grpo] - 0.02'"
 class ClaimVerdict(Enum):
     """What the data say about an assertion, or a claim.
 
-    The last two are of claims alone. `NOT_SETTLED`: its own interval decides, but not its p after
-    the correction for the claims of the list. `NOT_JUDGED`: it names what does not exist.
+    `EQUAL`: rows that are to differ have the same numbers for every seed, as identical runs have.
+    The others are of claims alone. `NOT_SETTLED`: its own interval decides, but not its p after
+    a correction. `AT_CHANCE`: pass@k of the base or the baseline is that of guessing.
+    `STEP_NOT_MATCHED`: the list says that its rows differ in the length of their steps as well.
+    `NOT_JUDGED`: it names what does not exist.
     """
 
     HOLDS = "holds"
     CONTRADICTED = "contradicted"
+    EQUAL = "equal by construction"
     CANNOT_TELL = "cannot tell"
     NOT_SETTLED = "not settled"
+    AT_CHANCE = "not judged: at chance"
+    STEP_NOT_MATCHED = "not judged: step not matched"
     NOT_JUDGED = "not judged"
 
 
@@ -186,6 +192,10 @@ def evaluate_assertion(report: Report, assertion: Assertion) -> AssertionResult:
         text = f"cannot tell: {assertion.text}: {missing} ({numbers})"
         return AssertionResult(assertion, ClaimVerdict.CANNOT_TELL, text)
     verdict = _verdict(assertion, comparison)
+    if verdict is ClaimVerdict.CONTRADICTED and _are_identical(assertion, rows):
+        text = f"{ClaimVerdict.EQUAL.value}: {assertion.text}: the rows have the same numbers for "
+        text += f"each of {comparison.n} seeds ({numbers})"
+        return AssertionResult(assertion, ClaimVerdict.EQUAL, text, comparison)
     over = f"{comparison.n} seeds" + ("" if comparison.paired else " of each, unpaired")
     text = (
         f"{verdict.value}: {assertion.text}: left side - right side = "
@@ -277,6 +287,17 @@ def _difference(
     (f, a), (g, b) = varying
     left = [constant + f * value for value in a.values()]
     return compare_unpaired(left, [-g * value for value in b.values()], level)
+
+
+def _are_identical(assertion: Assertion, rows: Mapping[str, Row]) -> bool:
+    """Whether all rows of an assertion have the same numbers for every seed, in each column."""
+    columns: dict[str, list[Row]] = {}
+    for term in assertion.terms:
+        columns.setdefault(term.column, []).append(rows[term.row])
+    return all(
+        len(own) > 1 and len({(row.seeds, row.cells[column].values) for row in own}) == 1
+        for column, own in columns.items()
+    )
 
 
 def _verdict(assertion: Assertion, comparison: Comparison) -> ClaimVerdict:

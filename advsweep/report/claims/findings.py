@@ -9,8 +9,13 @@ from advsweep.report.claims.expressions import ClaimVerdict
 
 LEVEL = 0.05
 
-# The verdict with the lowest rank among several decides on the claim.
-RANK = {ClaimVerdict.CONTRADICTED: 0, ClaimVerdict.CANNOT_TELL: 1, ClaimVerdict.HOLDS: 2}
+_WORST_FIRST = (
+    *(ClaimVerdict.CONTRADICTED, ClaimVerdict.EQUAL, ClaimVerdict.STEP_NOT_MATCHED),
+    *(ClaimVerdict.AT_CHANCE, ClaimVerdict.CANNOT_TELL, ClaimVerdict.NOT_SETTLED),
+    ClaimVerdict.HOLDS,
+)
+RANK = {verdict: rank for rank, verdict in enumerate(_WORST_FIRST)}
+"""The verdict with the lowest rank among those on the parts of a claim is the claim's."""
 
 
 @dataclass(frozen=True)

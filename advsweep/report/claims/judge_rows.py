@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from advsweep.errors import ReportError
@@ -12,11 +12,19 @@ from advsweep.report.claims.expressions import (
     Assertion,
     AssertionResult,
     ClaimVerdict,
+    Term,
     compare_sides,
     evaluate_assertion,
     find_row,
 )
-from advsweep.report.claims.findings import RANK, Finding, by_interval, by_p_value, interval_text
+from advsweep.report.claims.findings import (
+    LEVEL,
+    RANK,
+    Finding,
+    by_interval,
+    by_p_value,
+    interval_text,
+)
 from advsweep.report.claims.kinds import Equivalence, Failures, RelativeChange, Spread, Statements
 from advsweep.report.claims.lists import Claim
 from advsweep.report.tables.comparison import count_seeds
@@ -29,14 +37,57 @@ from advsweep.statistics import (
     ratio_of_means,
     ratio_of_spreads,
 )
+from advsweep.statistics.ranks import holm
 
 _TOST_LEVEL = 0.90  # two one-sided tests at 5 %
 
 
-def judge_statements(report: Report, kind: Statements) -> Finding:
-    """Judges assertions that must all hold: the one with the worst verdict decides."""
-    results = [evaluate_assertion(report, assertion) for assertion in kind.assertions]
-    return _finding(min(results, key=lambda j: (RANK[j.verdict], -_p_value(j.comparison))))
+def judge_statements(
+    report: Report, kind: Statements, at_chance: Callable[[Sequence[Term]], str] | None = None
+) -> Finding:
+    """Judges assertions that must all hold: the one with the worst verdict decides.
+
+    They hold together if each does, with the largest p. They are contradicted if one is, after the
+    correction of Holm for their number.
+
+    Args:
+        at_chance: says which rows of an assertion are at chance; empty if none is.
+    """
+    found = []
+    for assertion in kind.assertions:
+        finding = _finding(evaluate_assertion(report, assertion))
+        reason = "" if at_chance is None else at_chance(assertion.terms)
+        found.append(withhold(finding, ClaimVerdict.AT_CHANCE, reason) if reason else finding)
+    tested = [place for place, own in enumerate(found) if not math.isnan(own.p_value)]
+    for place, p_value in zip(tested, holm([found[i].p_value for i in tested]), strict=True):
+        if found[place].verdict is ClaimVerdict.CONTRADICTED and len(tested) > 1:
+            found[place] = _corrected(found[place], p_value, len(tested))
+    return min(found, key=lambda own: (RANK[own.verdict], _order(own)))
+
+
+def withhold(finding: Finding, verdict: ClaimVerdict, reason: str) -> Finding:
+    """Returns a finding whose numbers are no test of the claim, and why."""
+    text = f"{reason}; {finding.reason}" if reason else finding.reason
+    return replace(finding, verdict=verdict, reason=text, p_value=math.nan, needed=None)
+
+
+def _corrected(finding: Finding, p_value: float, parts: int) -> Finding:
+    """Returns a contradicted part of a claim with its p among those of all parts."""
+    settled = p_value <= LEVEL
+    reason = f"{finding.reason}; p = {p_value:.3g} among {parts} parts (Holm)"
+    if not settled:
+        reason += ", alone it would be contradicted"
+    verdict = ClaimVerdict.CONTRADICTED if settled else ClaimVerdict.NOT_SETTLED
+    return replace(finding, verdict=verdict, reason=reason, p_value=p_value)
+
+
+def _order(finding: Finding) -> float:
+    """The clearest of contradicted parts comes first, and the least clear of others."""
+    p_value = finding.p_value
+    if math.isnan(p_value):
+        # Without a test a number is certain, or there is none.
+        p_value = 1.0 if finding.verdict is ClaimVerdict.CANNOT_TELL else 0.0
+    return p_value if finding.verdict is ClaimVerdict.CONTRADICTED else -p_value
 
 
 def judge_change(report: Report, claim: Claim, kind: RelativeChange) -> Finding:
@@ -159,6 +210,7 @@ def _finding(result: AssertionResult) -> Finding:
     reason = result.text.removeprefix(f"{result.verdict.value}: ")
     if comparison is None:
         return Finding(result.verdict, reason)
+    is_tested = comparison.sd > 0 and result.verdict is not ClaimVerdict.EQUAL
     return Finding(
         result.verdict,
         reason,
@@ -166,7 +218,7 @@ def _finding(result: AssertionResult) -> Finding:
         comparison.low,
         comparison.high,
         n=comparison.n,
-        p_value=_p_value(comparison) if comparison.sd > 0 else math.nan,
+        p_value=_p_value(comparison) if is_tested else math.nan,
         needed=count_seeds(comparison, comparison.difference),
     )
 

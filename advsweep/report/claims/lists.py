@@ -34,8 +34,9 @@ A claim is one of these (docs/claims.md says how each is judged):
     spread      of a metric over seeds: larger or smaller in a row than in another
     failures    more or fewer failed runs in a row than in another, or than a number
 
-Every claim may have `sweep`, `where`, `at`, `rows`, `setting` (for readers) and `seeds` (the least
-number of seeds for a verdict, 3 by default); `common` has defaults for all claims.
+Every claim may have `sweep`, `where`, `at`, `rows`, `setting` (for readers), `seeds` (the least
+number of seeds for a verdict, 3 by default) and `confounded: step not matched` (its rows differ in
+the length of their steps as well, so that it has no verdict); `common` has defaults for all claims.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ from advsweep.report.tables.comparison import SEEDS_FOR_A_MARK
 from advsweep.yaml_files import read_yaml
 
 _TEXTS = ("id", "says", "source", "setting", "sweep", "where", "at", "rows")
-_KEYS = (*_TEXTS, "seeds", *KINDS, *COMPARED)
-_COMMON = ("source", "setting", "sweep", "where", "at", "rows", "seeds")
+_KEYS = (*_TEXTS, "seeds", "confounded", *KINDS, *COMPARED)
+_COMMON = ("source", "setting", "sweep", "where", "at", "rows", "seeds", "confounded")
+_CONFOUNDED = "step not matched"
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Claim:
         source, setting: who claims it and in which setting; for readers.
         kind: what it claims.
         seeds: the least number of seeds (points of a trend, runs that may fail) for a verdict.
+        confounded: whether its rows differ in the length of their steps as well.
         sweep, where, at, rows: arguments of the report of its runs.
     """
 
@@ -76,6 +79,7 @@ class Claim:
     setting: str
     kind: Kind
     seeds: int
+    confounded: bool
     sweep: str | None
     where: tuple[Filter, ...]
     at: Cutoff | None
@@ -152,6 +156,9 @@ def _claim(entry: Mapping[str, Any], name: str) -> Claim:
     seeds = entry.get("seeds", SEEDS_FOR_A_MARK)
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 2:
         raise ConfigError(f"{name}: seeds: expected an integer >= 2, got {seeds!r}")
+    confounded = entry.get("confounded")
+    if confounded not in (None, _CONFOUNDED):
+        raise ConfigError(f"{name}: confounded: expected '{_CONFOUNDED}', got {confounded!r}")
     return Claim(
         id=texts["id"],
         says=texts["says"],
@@ -159,6 +166,7 @@ def _claim(entry: Mapping[str, Any], name: str) -> Claim:
         setting=texts["setting"],
         kind=parse_kind(entry, name),
         seeds=seeds,
+        confounded=confounded is not None,
         sweep=texts["sweep"] or None,
         where=tuple(parse_where(texts["where"], f"{name}: where")) if texts["where"] else (),
         at=parse_cutoff(texts["at"], f"{name}: at") if texts["at"] else None,

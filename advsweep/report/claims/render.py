@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from advsweep.errors import counted
@@ -18,13 +19,8 @@ from advsweep.report.tables.export import to_latex, to_markdown, writer
 from advsweep.report.tables.layout import show_p
 from advsweep.report.tables.types import Document, Entry, Heading, Line, Table
 
-_COUNTED: Mapping[ClaimVerdict, str] = {
-    ClaimVerdict.HOLDS: "hold",
-    ClaimVerdict.CONTRADICTED: "contradicted",
-    ClaimVerdict.CANNOT_TELL: "cannot be told",
-    ClaimVerdict.NOT_SETTLED: "not settled",
-    ClaimVerdict.NOT_JUDGED: "not judged",
-}
+_COUNTED = {ClaimVerdict.HOLDS: "hold", ClaimVerdict.CANNOT_TELL: "cannot be told"}
+_ALWAYS = (ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED)
 
 
 def render_claims(results: ClaimResults, format: str = "table") -> str:
@@ -74,11 +70,18 @@ def _more(result: ClaimResult) -> str:
 
 
 def _summary(results: ClaimResults) -> str:
-    counts = ", ".join(f"{results.count(verdict)} {_COUNTED[verdict]}" for verdict in ClaimVerdict)
+    counts = count_verdicts([result.verdict for result in results.results])
     text = f"{counted(len(results.results), 'claim')}: {counts}"
     if made := [result.claim.id for result in results.results if result.by_construction]:
         text += f"; by construction: {', '.join(made)}"
     return text
+
+
+def count_verdicts(verdicts: Sequence[ClaimVerdict]) -> str:
+    """Counts verdicts in words, as `3 hold, 1 contradicted, 2 cannot be told`."""
+    counts = Counter(verdicts)
+    shown = [verdict for verdict in ClaimVerdict if counts[verdict] or verdict in _ALWAYS]
+    return ", ".join(f"{counts[v]} {_COUNTED.get(v, v.value)}" for v in shown)
 
 
 def _note(result: ClaimResult) -> str:

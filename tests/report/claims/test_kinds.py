@@ -223,6 +223,74 @@ def test_failures_by_hand(failing):
     assert "5 of 6 runs of [b] failed, a count without a test" in number.reason
 
 
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        (_compared("higher"), ClaimVerdict.EQUAL),
+        (_compared("lower", margin=0.1), ClaimVerdict.EQUAL),
+        (_compared("lower", by="30%"), ClaimVerdict.EQUAL),
+        (_compared("not lower"), HOLDS),
+        (_compared("within", margin=0.1), HOLDS),
+        ({"statement": f"{REWARD}[b] - {REWARD}[a] > 0"}, ClaimVerdict.EQUAL),
+        # A number that no seed changes is judged: it says nothing of another row.
+        ({"statement": f"{REWARD}[c] > 0.5"}, CONTRADICTED),
+    ],
+)
+def test_identical_runs_are_equal_and_contradict_nothing(rewards, claim, verdict):
+    lab = rewards({"a": (0.4, 0.5, 0.45), "b": (0.4, 0.5, 0.45), "c": (0.5, 0.5, 0.5)})
+    result = _one(lab, claim)
+    assert result.verdict is verdict
+    assert math.isnan(result.p_value) or verdict is HOLDS
+    if verdict is ClaimVerdict.EQUAL:
+        assert result.reason.startswith("equal by construction: ")
+        assert "the same numbers for each of 3 seeds" in result.reason
+
+
+def test_parts_of_a_claim_are_corrected_among_themselves(rewards):
+    """b - a is -.06, -.05 and -.07, p = .009; c - a is .1, -.1 and .3, p = .48.
+
+    Holm doubles p of the first of two parts, and makes it .09 of ten.
+    """
+    lab = rewards({"a": (0.5, 0.6, 0.4), "b": (0.44, 0.55, 0.33), "c": (0.6, 0.5, 0.7)})
+    wrong, open_ = f"{REWARD}[b] > {REWARD}[a]", f"{REWARD}[c] > {REWARD}[a]"
+    alone, two, ten = _evaluate(
+        lab,
+        {"statement": wrong},
+        {"statement": [wrong, open_]},
+        {"statement": [wrong, *(f"{open_} + {i / 1000}" for i in range(9))]},
+        sweep="main",
+    )
+    p_value = compare_paired([-0.06, -0.05, -0.07], [0, 0, 0]).p_value
+    assert [alone.verdict, two.verdict] == [CONTRADICTED, CONTRADICTED]
+    assert two.p_value == pytest.approx(2 * p_value)
+    assert "among 2 parts (Holm)" in two.reason
+    # The clearest of the other parts does not contradict either.
+    assert ten.verdict is CANNOT_TELL
+    both = _one(lab, {"statement": [f"{REWARD}[b] < {REWARD}[a]", f"{REWARD}[c] < {REWARD}[a]"]})
+    assert both.verdict is CANNOT_TELL
+    # To hold is to hold in each part: no correction, and the largest p.
+    held = _one(
+        lab, {"statement": [f"{REWARD}[b] < {REWARD}[a]", f"{REWARD}[b] < {REWARD}[a] + 1"]}
+    )
+    assert held.verdict is HOLDS
+    assert held.p_value == pytest.approx(p_value)
+
+
+def test_a_confounded_claim_has_its_numbers_and_no_verdict(rewards):
+    lab = rewards({"a": (0.5, 0.6, 0.4), "b": (0.44, 0.55, 0.33)})
+    confounded, other = _evaluate(
+        lab, _compared("higher", confounded="step not matched"), _compared("higher")
+    )
+    assert confounded.verdict is ClaimVerdict.STEP_NOT_MATCHED
+    assert confounded.reason.startswith(f"not judged: step not matched: {REWARD}[b] > ")
+    assert confounded.difference == pytest.approx(-0.06)
+    # It is no test, and does not count among those of the list.
+    assert math.isnan(confounded.p_value)
+    assert other.p_adjusted == other.p_value
+    with pytest.raises(ConfigError, match="confounded: expected 'step not matched', got 'x'"):
+        _evaluate(lab, _compared("higher", confounded="x"))
+
+
 def test_failures_of_rows_that_do_not_exist(failing):
     failures = {"of": "bb", "than": "a", "direction": "higher"}
     missing, metric = _evaluate(
@@ -301,7 +369,7 @@ def test_a_treated_rate_stands_beside_the_raw_one(treated):
             }
         ),
     )
-    assert "0 not judged; by construction: x" in render_claims(results, "markdown")
+    assert "0 contradicted; by construction: x" in render_claims(results, "markdown")
     assert json.loads(render_claims(results, "json"))["claims"][0]["by_construction"] is True
 
 

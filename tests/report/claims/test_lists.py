@@ -247,7 +247,7 @@ def test_a_claim_may_not_be_settled_among_many(lab):
         lab.store, parse_claim_list({"common": {"sweep": "main"}, "claims": claims})
     )
     assert "w: so. not settled: " in render_claims(told, "markdown")
-    assert "1 cannot be told, 1 not settled, 0 not judged" in render_claims(told, "markdown")
+    assert "0 contradicted, 1 cannot be told, 1 not settled\n" in render_claims(told, "markdown")
 
 
 def test_formats(lab):
@@ -267,7 +267,7 @@ def test_formats(lab):
     assert document["claims"][0]["judged"] == f"{REWARD}[b] > {REWARD}[a]"
     assert any("sweep main: 9 runs" in line for line in document["provenance"])
     for name, words in {
-        "table": "1 claim: 1 hold, 0 contradicted, 0 cannot be told",
+        "table": "1 claim: 1 hold, 0 contradicted\n",
         "markdown": "| x | holds | +0.06 | [+0.0352, +0.0848] | 3 |",
         "latex": "x & holds & $+0.06$ & [+0.0352, +0.0848] & 3",
     }.items():
