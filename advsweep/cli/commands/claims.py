@@ -56,7 +56,8 @@ def claims(
         typer.Option(
             "--record",
             metavar="FILE",
-            help="Write the verdicts into a CSV file, in place of earlier ones on these claims.",
+            help="Write the verdicts into a CSV file, in place of earlier ones on these claims; "
+            "show those of the file on claims whose runs the store lacks.",
         ),
     ] = None,
     store: options.Store = None,
@@ -84,17 +85,22 @@ def claims(
         _check_theory(output, strict)
         return
     from advsweep.report import ClaimVerdict, evaluate_claims, read_claim_list, render_claims
-    from advsweep.report.papers.recorded_verdicts import record_verdicts
+    from advsweep.report.papers.recorded_verdicts import (
+        read_recorded,
+        record_verdicts,
+        with_recorded,
+    )
     from advsweep.store import open_store
 
     path = find_claims(name)
     listed = read_claim_list(path)
     opened = open_store(store, create=False)
     results = evaluate_claims(opened, listed)
-    echo_rendered(render_claims(results, output.value))
     if record is not None:
         count = record_verdicts(opened, path.stem, results, record)
         warn(f"{count} of {len(results.results)} verdicts recorded in {record}")
+        results = with_recorded(results, path.stem, read_recorded(record))
+    echo_rendered(render_claims(results, output.value))
     if results.count(ClaimVerdict.NOT_JUDGED):
         raise typer.Exit(2)
     if strict and results.count(ClaimVerdict.HOLDS) < len(results.results):

@@ -2,11 +2,14 @@
 
 `paper_claims.yaml` beside this module says what judges each claim: a check of a theorem, the claims
 of a list that have its id (AV13, or AV13a and AV13b), or nothing, and why. At each scale the worst
-of these claims counts; the largest scale that decides gives the verdict.
+of these claims counts, corrected for their number; the largest scale that decides gives the
+verdict.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +19,10 @@ from pathlib import Path
 from advsweep.errors import ConfigError
 from advsweep.report.claims.evaluate import evaluate_claims
 from advsweep.report.claims.expressions import ClaimVerdict
+from advsweep.report.claims.findings import LEVEL, RANK
 from advsweep.report.claims.lists import ClaimList, claim_lists, read_claim_list
 from advsweep.report.papers.recorded_verdicts import RecordedVerdict, has_data
+from advsweep.statistics.ranks import holm
 from advsweep.store import Store
 from advsweep.yaml_files import read_yaml
 
@@ -26,28 +31,22 @@ _MAP = Path(__file__).with_name("paper_claims.yaml")
 _PART = re.compile(r"(?P<claim>[A-Z]{2}\d{2})(?P<letter>[a-z]?)")
 _KEYS = ({"section", "says", "judge"}, {"section", "says", "why"})
 _DECIDED = (ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED)
-# The verdict with the lowest rank among the parts of a claim is the claim's at a scale.
-_RANK = {
-    ClaimVerdict.CONTRADICTED: 0,
-    ClaimVerdict.CANNOT_TELL: 1,
-    ClaimVerdict.NOT_SETTLED: 2,
-    ClaimVerdict.HOLDS: 3,
-}
+_WITHHELD = (ClaimVerdict.AT_CHANCE, ClaimVerdict.STEP_NOT_MATCHED)
 
 
 class Scale(Enum):
     """Where a claim was judged; the first that decides gives the verdict."""
 
     EXACT = "exact"
-    MODEL = "trained model"
+    TINY = "tiny transformer"
+    TOY = "toy"
     BANDIT = "bandit"
 
     @classmethod
     def of(cls, setting: str) -> Scale:
         """Returns the scale of a claim's setting, whose first word names it."""
-        if setting == cls.EXACT.value:
-            return cls.EXACT
-        return cls.BANDIT if setting.startswith(cls.BANDIT.value) else cls.MODEL
+        named = {cls.EXACT.value: cls.EXACT, "toy": cls.TOY, "bandit": cls.BANDIT}
+        return named.get(setting.partition(" ")[0].rstrip(","), cls.TINY)
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,7 @@ class PartVerdict:
         n: seeds, points of a trend, or numbers compared.
         setting: the setting, in words.
         reason: a sentence with the numbers.
+        p_value: of its test; NaN if there is none.
         recorded: the day of the study if the verdict is a recorded one; empty otherwise.
     """
 
@@ -98,6 +98,7 @@ class PartVerdict:
     n: int
     setting: str
     reason: str
+    p_value: float = math.nan
     recorded: str = ""
 
 
@@ -105,9 +106,11 @@ class PartVerdict:
 class ScaleVerdict:
     """The verdict on a claim at one scale.
 
+    A claim holds if each of its parts does; it is contradicted if one is, after the correction of
+    Holm for the number of parts. A claim of which a part has no data does not hold as a whole: it
+    is then CANNOT_TELL.
+
     Attributes:
-        verdict: the worst of the parts. A claim of which a part has no data does not hold as a
-            whole: it is then CANNOT_TELL.
         parts: the verdicts on the parts with data, at least one.
         missing: ids of the parts without data.
     """
@@ -116,14 +119,28 @@ class ScaleVerdict:
     parts: tuple[PartVerdict, ...]
     missing: tuple[str, ...]
 
+    @functools.cached_property
+    def corrected(self) -> Mapping[str, float]:
+        """The p of each part that has a test, among those of all parts."""
+        tested = [part for part in self.parts if not math.isnan(part.p_value)]
+        adjusted = holm([part.p_value for part in tested])
+        return {part.id: p for part, p in zip(tested, adjusted, strict=True)}
+
+    def verdict_on(self, part: PartVerdict) -> ClaimVerdict:
+        """Returns the verdict on a part among all parts."""
+        is_lost = self.corrected.get(part.id, 0.0) > LEVEL
+        if part.verdict is ClaimVerdict.CONTRADICTED and is_lost:
+            return ClaimVerdict.NOT_SETTLED
+        return part.verdict
+
     @property
     def deciding(self) -> PartVerdict:
         """The part with the worst verdict."""
-        return min(self.parts, key=lambda part: _RANK[part.verdict])
+        return min(self.parts, key=lambda part: RANK[self.verdict_on(part)])
 
     @property
     def verdict(self) -> ClaimVerdict:
-        worst = self.deciding.verdict
+        worst = self.verdict_on(self.deciding)
         if self.missing and worst is ClaimVerdict.HOLDS:
             return ClaimVerdict.CANNOT_TELL
         return worst
@@ -131,8 +148,11 @@ class ScaleVerdict:
     @property
     def reason(self) -> str:
         """The deciding part's reason, after the parts that lack data."""
+        part = self.deciding
         missing = f"{', '.join(self.missing)} without data; " if self.missing else ""
-        return missing + self.deciding.reason
+        if self.verdict_on(part) is part.verdict:
+            return missing + part.reason
+        return f"{missing}{part.reason}; p = {self.corrected[part.id]:.3g} among its parts (Holm)"
 
 
 @dataclass(frozen=True)
@@ -150,9 +170,10 @@ class PaperVerdict:
 
     @property
     def deciding(self) -> ScaleVerdict | None:
-        """The first scale at which it holds or is contradicted, or the first of all."""
-        decided = (scale for scale in self.scales if scale.verdict in _DECIDED)
-        return next(decided, self.scales[0] if self.scales else None)
+        """The first scale that decides, or else the first that judges, or else the first of all."""
+        decided = [scale for scale in self.scales if scale.verdict in _DECIDED]
+        judged = [scale for scale in self.scales if scale.verdict not in _WITHHELD]
+        return next(iter([*decided, *judged, *self.scales]), None)
 
     @property
     def verdict(self) -> ClaimVerdict:
@@ -223,7 +244,9 @@ def _parts(
 ) -> dict[str, PartVerdict]:
     """Returns the verdicts on the claims of a list that have data, by id."""
     parts = {
-        row.claim: PartVerdict(row.claim, row.verdict, row.n, row.setting, row.reason, row.study)
+        row.claim: PartVerdict(
+            row.claim, row.verdict, row.n, row.setting, row.reason, row.p, row.study
+        )
         for row in recorded
         if row.list == name
     }
@@ -236,7 +259,7 @@ def _parts(
         if has_data(result):
             claim = result.claim
             parts[claim.id] = PartVerdict(
-                claim.id, result.verdict, result.n, claim.setting, result.reason
+                claim.id, result.verdict, result.n, claim.setting, result.reason, result.p_value
             )
     return parts
 
@@ -267,7 +290,7 @@ def _judge(
     if not any(by_scale.values()):
         why = f"the list {claim.judge} does not have it"
     elif not scales:
-        why = f"the store has no runs for the list {claim.judge}, and no study is recorded"
+        why = f"the store has no runs for it ({claim.judge}), and no study has recorded it"
     return PaperVerdict(claim, scales, why)
 
 

@@ -1,7 +1,8 @@
 """Verdicts of the committed studies, for readers whose store lacks the sweeps.
 
 `advsweep claims LIST --record FILE` writes them; `recorded_verdicts.csv` beside this module is the
-file that the package has. It is never edited by hand.
+file that the package has. It is never edited by hand: where a store lacks the runs, a verdict stays
+as it was recorded, unless the list has changed what is said of it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from advsweep.errors import ConfigError, ReportError
 from advsweep.printable import printable_line
 from advsweep.report.claims.evaluate import ClaimResult, ClaimResults
 from advsweep.report.claims.expressions import ClaimVerdict
+from advsweep.report.claims.kinds import Statements
+from advsweep.report.claims.lists import Claim
 from advsweep.store import Status, Store
 
 RECORDED = Path(__file__).with_name("recorded_verdicts.csv")
@@ -29,7 +32,7 @@ class RecordedVerdict:
         list: the name of the list that has the claim.
         claim: its id in the list.
         n: seeds, or points of a trend.
-        difference, low, high: as in `ClaimResult`; empty where there is none.
+        difference, low, high, p_value: as in `ClaimResult`; empty where there is none.
         setting: of the claim, in words.
         reason: the sentence with the numbers.
         study: the day on which the study's last run finished, as 2026-01-31.
@@ -42,10 +45,16 @@ class RecordedVerdict:
     difference: str
     low: str
     high: str
+    p_value: str
     p_adjusted: str
     setting: str
     reason: str
     study: str
+
+    @property
+    def p(self) -> float:
+        """p of its test; NaN if there is none."""
+        return _parsed(self.p_value)
 
 
 _COLUMNS = [field.name for field in fields(RecordedVerdict)]
@@ -69,8 +78,10 @@ def read_recorded(path: Path = RECORDED) -> list[RecordedVerdict]:
 def _row(row: dict[str, str], where: str) -> RecordedVerdict:
     try:
         verdict, n = ClaimVerdict(row["verdict"]), int(row["n"])
+        for name in ("difference", "low", "high", "p_value", "p_adjusted"):
+            _parsed(row[name])
     except ValueError as error:
-        raise ConfigError(f"{where}: expected a verdict and a number of seeds: {error}") from None
+        raise ConfigError(f"{where}: expected a verdict and numbers: {error}") from None
     return RecordedVerdict(**{**row, "verdict": verdict, "n": n})  # type: ignore[arg-type]
 
 
@@ -83,7 +94,8 @@ def record_verdicts(store: Store, name: str, results: ClaimResults, path: Path) 
     """Writes the verdicts of a list into a file, in the place of earlier ones on the same claims.
 
     Claims that are not judged keep their earlier verdicts, so that the studies of a list may be in
-    several stores. Verdicts on claims that the list no longer has are dropped.
+    several stores; what the list says of them now counts. Verdicts on claims that the list no
+    longer has are dropped.
 
     Args:
         name: the list's name.
@@ -101,8 +113,15 @@ def record_verdicts(store: Store, name: str, results: ClaimResults, path: Path) 
             f"claims {name}: expected runs that judge a claim at least, got none; run the sweeps "
             "of the list first"
         )
-    absent = {result.claim.id for result in results.results if not has_data(result)}
-    kept = [row for row in read_recorded(path) if row.list != name or row.claim in absent]
+    absent = {result.claim.id: result.claim for result in results.results if not has_data(result)}
+    known = read_recorded(path)
+    kept = [row for row in known if row.list != name]
+    kept += [
+        restated
+        for row in known
+        if row.list == name and row.claim in absent
+        if (restated := _restated(row, absent[row.claim])) is not None
+    ]
     rows = sorted((*kept, *_rows(store, name, judged)), key=lambda row: (row.list, row.claim))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
@@ -110,6 +129,58 @@ def record_verdicts(store: Store, name: str, results: ClaimResults, path: Path) 
         for row in rows:
             writer.writerow({**asdict(row), "verdict": row.verdict.value})
     return len(judged)
+
+
+def _restated(row: RecordedVerdict, claim: Claim) -> RecordedVerdict | None:
+    """Returns an earlier verdict by what a list says of the claim now; None if it claims otherwise.
+
+    The numbers stay.
+    """
+    kind = claim.kind
+    texts = [a.text for a in kind.assertions] if isinstance(kind, Statements) else [kind.text]
+    if not any(text in row.reason for text in texts):
+        return None
+    setting = printable_line(claim.setting)
+    verdict, reason = row.verdict, row.reason.removeprefix(f"{row.verdict.value}: ")
+    if claim.confounded:
+        verdict = ClaimVerdict.STEP_NOT_MATCHED
+    elif verdict is ClaimVerdict.CONTRADICTED and _parsed(row.low) == _parsed(row.high) == 0:
+        verdict = ClaimVerdict.EQUAL
+    elif row.n < claim.seeds and verdict in (ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED):
+        verdict = ClaimVerdict.CANNOT_TELL
+        reason += f"; the claim asks for {claim.seeds} seeds, and there are {row.n}"
+    reason = f"{verdict.value}: {reason}"
+    return replace(row, verdict=verdict, reason=reason, setting=setting)
+
+
+def with_recorded(
+    results: ClaimResults, name: str, recorded: Sequence[RecordedVerdict]
+) -> ClaimResults:
+    """Puts the recorded verdicts of a list in the place of those that a store cannot give."""
+    known = {row.claim: row for row in recorded if row.list == name}
+    return replace(
+        results,
+        results=tuple(
+            result
+            if has_data(result) or result.claim.id not in known
+            else _as_result(result.claim, known[result.claim.id])
+            for result in results.results
+        ),
+    )
+
+
+def _as_result(claim: Claim, row: RecordedVerdict) -> ClaimResult:
+    return ClaimResult(
+        claim,
+        row.verdict,
+        f"recorded {row.study}: {row.reason}",
+        difference=_parsed(row.difference),
+        low=_parsed(row.low),
+        high=_parsed(row.high),
+        n=row.n,
+        p_value=row.p,
+        p_adjusted=_parsed(row.p_adjusted),
+    )
 
 
 def _rows(store: Store, name: str, results: Sequence[ClaimResult]) -> Iterable[RecordedVerdict]:
@@ -123,6 +194,7 @@ def _rows(store: Store, name: str, results: Sequence[ClaimResult]) -> Iterable[R
             difference=_number(result.difference),
             low=_number(result.low),
             high=_number(result.high),
+            p_value=_number(result.p_value),
             p_adjusted=_number(result.p_adjusted),
             setting=printable_line(result.claim.setting),
             reason=printable_line(result.reason),
@@ -139,3 +211,7 @@ def last_day(store: Store, sweep: str | None) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
+
+
+def _parsed(text: str) -> float:
+    return float(text) if text else math.nan

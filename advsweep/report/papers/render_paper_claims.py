@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -13,17 +12,11 @@ from typing import Any
 from advsweep.errors import counted
 from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.claims.expressions import ClaimVerdict
-from advsweep.report.papers.paper_claims import THEORY, PaperVerdict, PartVerdict
+from advsweep.report.claims.render import count_verdicts
+from advsweep.report.papers.paper_claims import THEORY, PaperVerdict, PartVerdict, Scale
 from advsweep.report.tables.export import to_latex, to_markdown, writer
 from advsweep.report.tables.types import Document, Entry, Heading, Line, Table
 
-_COUNTED: Mapping[ClaimVerdict, str] = {
-    ClaimVerdict.HOLDS: "hold",
-    ClaimVerdict.CONTRADICTED: "contradicted",
-    ClaimVerdict.NOT_SETTLED: "not settled",
-    ClaimVerdict.CANNOT_TELL: "cannot be told",
-    ClaimVerdict.NOT_JUDGED: "not judged",
-}
 # A setting says its task and model first, and then details.
 _LONGEST = 40
 
@@ -48,14 +41,22 @@ def _lay_out(verdicts: Sequence[PaperVerdict]) -> Document:
         title="The papers' claims",
     )
     return Document(
-        tables=(table,), notes=(_summary(verdicts), *_papers(verdicts), *_why(verdicts))
+        tables=(table,), notes=(*_tallies(verdicts), *_papers(verdicts), *_why(verdicts))
     )
 
 
 def _line(verdict: PaperVerdict) -> Line:
     claim = verdict.claim
-    names = (claim.id, verdict.verdict.value, claim.says, _scale(verdict), _judge(verdict))
+    names = (claim.id, _verdict(verdict), claim.says, _scale(verdict), _judge(verdict))
     return Line(names, (_number(verdict),))
+
+
+def _verdict(verdict: PaperVerdict) -> str:
+    """The verdict, with the scale of an empirical one: `contradicted: bandit`."""
+    scale = verdict.deciding
+    if scale is None or scale.scale is Scale.EXACT:
+        return verdict.verdict.value
+    return f"{verdict.verdict.value}: {scale.scale.value}"
 
 
 def _number(verdict: PaperVerdict) -> Entry:
@@ -95,11 +96,19 @@ def _judge(verdict: PaperVerdict) -> str:
     return verdict.claim.judge
 
 
-def _summary(verdicts: Sequence[PaperVerdict]) -> str:
-    counts = Counter(verdict.verdict for verdict in verdicts)
-    judged = len(verdicts) - counts[ClaimVerdict.NOT_JUDGED]
-    parts = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _COUNTED.items())
-    return f"{counted(len(verdicts), 'claim')}, {judged} judged: {parts}"
+def _tallies(verdicts: Sequence[PaperVerdict]) -> list[str]:
+    """Counts the verdicts on exact checks, and apart from them those on empirical claims."""
+    exact = [v.verdict for v in verdicts if v.claim.judge == THEORY]
+    empirical = [v for v in verdicts if v.claim.judge != THEORY]
+    lines = [f"{counted(len(exact), 'exact check')}: {count_verdicts(exact)}"] if exact else []
+    if not empirical:
+        return lines
+    tally = count_verdicts([v.verdict for v in empirical])
+    lines.append(f"{counted(len(empirical), 'empirical claim')}: {tally}")
+    for scale in Scale:
+        own = [v.verdict for v in empirical if v.deciding and v.deciding.scale is scale]
+        lines += [f"of these {len(own)} by the {scale.value}: {count_verdicts(own)}"] if own else []
+    return lines
 
 
 def _papers(verdicts: Sequence[PaperVerdict]) -> list[str]:

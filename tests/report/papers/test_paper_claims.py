@@ -17,6 +17,7 @@ from advsweep.report.papers.paper_claims import (
     THEORY,
     PaperClaim,
     PartVerdict,
+    Scale,
     judge_papers,
     paper_claim_of,
     read_paper_claims,
@@ -26,6 +27,7 @@ from advsweep.report.papers.recorded_verdicts import (
     RecordedVerdict,
     read_recorded,
     record_verdicts,
+    with_recorded,
 )
 from advsweep.report.papers.render_paper_claims import PAPER_CLAIM_FORMATS, render_paper_claims
 
@@ -112,8 +114,9 @@ def _claims(*ids, judge="ours"):
     return [PaperClaim(id, "X", "1", f"says {id}", judge) for id in ids]
 
 
-def _recorded(claim, verdict=HOLDS, day="2026-01-31", name="ours"):
-    return RecordedVerdict(name, claim, verdict, 5, "1", "0", "2", "0.01", "bandit", "why", day)
+def _recorded(claim, verdict=HOLDS, day="2026-01-31", name="ours", p_value="0.01"):
+    numbers = "1", "0", "2", p_value, "0.01"
+    return RecordedVerdict(name, claim, verdict, 5, *numbers, "bandit", "why", day)
 
 
 def test_the_worst_part_decides_and_a_part_without_data_withholds(lab, lists):
@@ -127,7 +130,7 @@ def test_the_worst_part_decides_and_a_part_without_data_withholds(lab, lists):
     assert "+0.0600" in one.reason
     assert three.deciding.missing == ("AV03b",)
     assert three.reason.startswith("AV03b without data; ")
-    assert four.reason == "the store has no runs for the list ours, and no study is recorded"
+    assert four.reason == "the store has no runs for it (ours), and no study has recorded it"
 
 
 def test_recorded_verdicts_stand_in_for_runs_that_a_store_lacks(lab, lists):
@@ -151,12 +154,14 @@ def test_recorded_verdicts_stand_in_for_runs_that_a_store_lacks(lab, lists):
 @pytest.mark.parametrize(
     ("model", "bandit", "verdict", "scale"),
     [
-        ("holds", "contradicted", "holds", "trained model"),
-        ("contradicted", "holds", "contradicted", "trained model"),
+        ("holds", "contradicted", "holds", "tiny transformer"),
+        ("contradicted", "holds", "contradicted", "tiny transformer"),
         ("cannot tell", "contradicted", "contradicted", "bandit"),
         ("not settled", "holds", "holds", "bandit"),
-        ("cannot tell", "not settled", "cannot tell", "trained model"),
+        ("cannot tell", "not settled", "cannot tell", "tiny transformer"),
         (None, "not settled", "not settled", "bandit"),
+        ("not judged: step not matched", "cannot tell", "cannot tell", "bandit"),
+        ("cannot tell", "not judged: at chance", "cannot tell", "tiny transformer"),
     ],
 )
 def test_the_largest_scale_that_decides_gives_the_verdict(tmp_path, model, bandit, verdict, scale):
@@ -183,6 +188,57 @@ def test_the_largest_scale_that_decides_gives_the_verdict(tmp_path, model, bandi
     line = render_paper_claims([judged], "markdown")
     if model and bandit not in (verdict, None):
         assert f"bandit: {bandit}" in line
+
+
+@pytest.mark.parametrize(
+    ("setting", "scale"),
+    [
+        ("exact", Scale.EXACT),
+        ("bandit, exact, small", Scale.BANDIT),
+        ("toy of three actions", Scale.TOY),
+        ("routes, widths 64 and 32", Scale.TINY),
+        ("", Scale.TINY),
+    ],
+)
+def test_the_first_word_of_a_setting_names_its_scale(setting, scale):
+    assert Scale.of(setting) is scale
+
+
+def test_parts_are_corrected_among_themselves(lists):
+    """Holm: of p = .02 and .3 the first is .04; of .03 and .3 it is .06."""
+
+    def judged(first, second, verdict=CANNOT_TELL):
+        recorded = [
+            _recorded("AV02a", CONTRADICTED, p_value=first),
+            _recorded("AV02b", verdict, p_value=second),
+        ]
+        [result] = judge_papers(_claims("AV02"), [], None, recorded, lists)
+        return result
+
+    assert judged("0.02", "0.3").verdict is CONTRADICTED
+    lost = judged("0.03", "0.3", HOLDS)
+    assert lost.verdict is ClaimVerdict.NOT_SETTLED
+    assert lost.reason == "why; p = 0.06 among its parts (Holm)"
+    # Without a test there is nothing to correct.
+    assert judged("", "0.3").verdict is CONTRADICTED
+    # To hold, all parts must: their p are not corrected.
+    recorded = [_recorded(f"AV02{letter}", p_value="0.04") for letter in "ab"]
+    [both] = judge_papers(_claims("AV02"), [], None, recorded, lists)
+    assert both.verdict is HOLDS
+
+
+def test_exact_checks_and_empirical_claims_have_tallies_of_their_own(lists):
+    theory = [PartVerdict("FA01", HOLDS, 7, "exact", "2, expected 2")]
+    claims = [*_claims("FA01", judge=THEORY), *_claims("AV01", "AV02", "AV04")]
+    recorded = [_recorded("AV01"), _recorded("AV02a", CONTRADICTED), _recorded("AV02b")]
+    text = render_paper_claims(judge_papers(claims, theory, None, recorded, lists), "markdown")
+    assert "- 1 exact check: 1 hold, 0 contradicted\n" in text
+    assert "- 3 empirical claims: 1 hold, 1 contradicted, 1 not judged\n" in text
+    assert "- of these 2 by the bandit: 1 hold, 1 contradicted\n" in text
+    # The scale stands with each empirical verdict.
+    assert "| FA01 | holds |" in text
+    assert "| AV02 | contradicted: bandit |" in text
+    assert "| AV04 | not judged |" in text
 
 
 def test_theorems_and_claims_that_nothing_judges(lists):
@@ -237,6 +293,48 @@ def test_claims_of_another_store_keep_their_verdicts(lab, lists, tmp_path):
     assert (verdicts["AV01"], verdicts["AV04"]) == (HOLDS, CONTRADICTED)
 
 
+def test_recorded_verdicts_follow_what_the_list_says_now(lab, lists, tmp_path):
+    """The numbers of a study stay where its runs are not; what may be said of them may change."""
+    path = tmp_path / "recorded.csv"
+    results = evaluate_claims(lab.store, read_claim_list(lists["ours"]))
+    record_verdicts(lab.store, "ours", results, path)
+    document = yaml.safe_load(lists["ours"].read_text())
+    first, two_a, two_b, *_ = document["claims"]
+    for entry in document["claims"]:
+        # `other` alone is judged again.
+        entry["sweep"] = "main" if entry["id"] == "other" else "elsewhere"
+    first["confounded"] = "step not matched"
+    two_a |= {"seeds": 6, "setting": "bandit, one table"}
+    two_b["direction"] = "higher"  # another claim than the one that was judged
+    lists["ours"].write_text(yaml.safe_dump(document))
+    changed = evaluate_claims(lab.store, read_claim_list(lists["ours"]))
+    assert record_verdicts(lab.store, "ours", changed, path) == 1
+    rows = {row.claim: row for row in read_recorded(path)}
+    assert list(rows) == ["AV01", "AV02a", "AV03a", "other"]
+    one, two = rows["AV01"], rows["AV02a"]
+    assert (one.verdict.value, one.n, one.difference) == ("not judged: step not matched", 3, "0.06")
+    assert one.reason.startswith(f"not judged: step not matched: {REWARD}[b] > {REWARD}[a]: ")
+    assert (two.verdict, two.setting) == (CANNOT_TELL, "bandit, one table")
+    assert two.reason.endswith("; the claim asks for 6 seeds, and there are 3")
+    assert rows["AV03a"].reason == results.results[3].reason
+    # Once more changes nothing.
+    before = path.read_bytes()
+    record_verdicts(lab.store, "ours", changed, path)
+    assert path.read_bytes() == before
+    # Differences of 0 for every seed were recorded as contradictions once.
+    text = path.read_text().replace(",0.06,0.0351586,0.0848414,", ",0,0,0,")
+    path.write_text(text.replace("AV03a,holds", "AV03a,contradicted"))
+    record_verdicts(lab.store, "ours", changed, path)
+    assert {r.claim: r.verdict for r in read_recorded(path)}["AV03a"] is ClaimVerdict.EQUAL
+    path.write_bytes(before)
+    # The results of the list show them where the store has none.
+    shown = with_recorded(changed, "ours", read_recorded(path)).results
+    verdicts = [result.verdict for result in shown]
+    assert verdicts == [one.verdict, CANNOT_TELL, NOT_JUDGED, HOLDS, *[NOT_JUDGED] * 2, HOLDS]
+    assert shown[0].reason.startswith(f"recorded {one.study}: not judged: step not matched: ")
+    assert shown[0].difference == pytest.approx(0.06)
+
+
 def test_a_store_without_the_runs_erases_nothing(lab, lists, tmp_path):
     path = tmp_path / "recorded.csv"
     results = evaluate_claims(lab.store, read_claim_list(lists["ours"]))
@@ -281,7 +379,7 @@ def test_every_format_has_every_claim(lab, lists, format):
         parts = [[len(scale["parts"]) for scale in entry["scales"]] for entry in entries]
         assert parts == [[1], [2], [2], []]
     else:
-        assert "4 claims, 3 judged: 2 hold, 1 contradicted, 0 not settled, 0 cannot be told" in text
+        assert "4 empirical claims: 2 hold, 1 contradicted, 1 not judged" in text
         assert "bandit, exact" in text
         assert "AV04 not judged: the store has no runs" in text
         assert "2026-01-31" in text
