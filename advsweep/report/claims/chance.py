@@ -70,11 +70,11 @@ class ChanceTest:
         values = {name_group(row.group): row.cells[plain].mean for row in rows}
         if bases := [row.cells[plain].mean for row in _bases(report)] if not named else []:
             values = {"bases": math.fsum(bases) / len(bases)}
-        least = guess + min(CHANCE_MARGIN, guess)
-        if not any(value <= least for value in values.values()):
+        margin = min(CHANCE_MARGIN, guess)
+        if not any(value <= guess + margin for value in values.values()):
             return ""
-        shown = ", ".join(f"{name} {show(value)}" for name, value in values.items())
-        return f"{plain} of {GUESS} is {show(guess)}, and more than {show(least)} is asked: {shown}"
+        shown = ", ".join(f"{n} {show(v)}" for n, v in {GUESS: guess, **values}.items())
+        return f"{plain} must be more than {show(margin)} above {GUESS}: {shown}"
 
 
 def _guess(report: Report, column: str) -> float:

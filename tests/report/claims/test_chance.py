@@ -66,7 +66,7 @@ def test_at_chance_base_or_baseline_withhold_the_verdict(lab, solved, shown):
     # A comparison with a number has no baseline but the base.
     assert verdicts == [AT_CHANCE] * 3 + [AT_CHANCE if of_base else ClaimVerdict.HOLDS]
     assert better.reason.startswith(
-        "not judged: at chance: pass@1 of guess is 0.250, and more than 0.300 is asked: "
+        "not judged: at chance: pass@1 must be more than 0.050 above guess: guess 0.250, "
     )
     assert shown in better.reason
     # The numbers stand, without a test.
@@ -85,7 +85,7 @@ def test_each_part_is_held_against_chance_at_its_own_k(lab):
         grpo=(12, 0),
     )
     assert [one.verdict, two.verdict] == [ClaimVerdict.HOLDS, AT_CHANCE]
-    assert "pass@2 of guess is 0.431" in two.reason
+    assert "pass@2 must be more than 0.050 above guess: guess 0.431" in two.reason
     # A part above chance still contradicts the whole.
     assert wrong.verdict is ClaimVerdict.CONTRADICTED
 
