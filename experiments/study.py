@@ -87,13 +87,11 @@ def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
     for figure in study.get("figures", []):
         options = _options(figure, ("figure", "metric", "where", "by", "smooth", "points"))
         advsweep("plot", figure["sweep"], *options, "-o", str(folder / figure["file"]), store=store)
-    claims = study.get("claims")
-    if claims:
-        # 2: a claim names what the store does not have, which its line says.
-        for form, suffix in (("csv", "csv"), ("markdown", "md")):
-            command = ("claims", claims, "--record", str(RECORDED), "--format", form)
-            text = advsweep(*command, store=store, allowed=(0, 2))
-            (folder / f"claims.{suffix}").write_text(text, encoding="utf-8")
+    if claims := study.get("claims"):
+        # 2: a claim names what the store does not have; a verdict on it that was recorded stays.
+        advsweep("claims", claims, "--record", str(RECORDED), store=store, allowed=(0, 2))
+        recorded = pd.read_csv(RECORDED, dtype=str)
+        recorded[recorded["list"] == claims].to_csv(folder / "claims.csv", index=False)
 
 
 def runs_of(sweep: str, store: str) -> pd.DataFrame:
