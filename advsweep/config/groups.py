@@ -306,14 +306,17 @@ class ConfigGroups:
 
         `method=dapo objective=cross_entropy` cannot use DAPO's clip range. Fields that the chosen
         component has too keep the preset's values. Whatever the component's own YAML file sets
-        stays too, and is checked later with the rest.
+        stays too, and is checked later with the rest. So do keys that begin with an underscore,
+        which no component has, such as `_target_`, by which Hydra calls functions.
         """
         for group, name in choices.items():
             if group in self.registries and isinstance(config.get(group), dict):
                 own = self.compose({group: name}).config[group]
                 fields = dataclasses.fields(self.registries[group].get(own["name"]))
                 known = {*own, *(field.name for field in fields)}
-                config[group] = {k: v for k, v in config[group].items() if k in known}
+                config[group] = {
+                    k: v for k, v in config[group].items() if k in known or str(k).startswith("_")
+                }
 
     def _store_members(self, choices: Mapping[str, str]) -> None:
         """Give Hydra a node for each chosen component that has no YAML file."""

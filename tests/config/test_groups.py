@@ -64,6 +64,22 @@ def test_a_choice_beats_a_preset(groups: ConfigGroups) -> None:
     assert config["objective"]["aggregation"] == "constant"
 
 
+@pytest.mark.security
+def test_keys_of_a_preset_that_no_component_can_have_are_kept_to_be_refused(
+    tmp_path: Path,
+) -> None:
+    """Fields of another component are dropped (`delta`); an order to Hydra is not."""
+    write(
+        tmp_path, "method/mine", "# @package _global_\nestimator: {delta: 2, _target_: os.system}\n"
+    )
+    with config_groups([tmp_path]) as groups:
+        composed = groups.compose({"method": "mine", "estimator": "grpo"}).config["estimator"]
+    assert composed["_target_"] == "os.system"
+    assert "delta" not in composed
+    with pytest.raises(UnknownNameError, match=r"_target_: grpo has no parameter '_target_'"):
+        GROUPS["estimator"].build(composed)
+
+
 def test_a_choice_is_composed_once(groups: ConfigGroups) -> None:
     choice = {"estimator": "fade", "task": "countdown"}
     assert groups.compose(choice) is groups.compose(dict(reversed(choice.items())))
