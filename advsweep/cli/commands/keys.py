@@ -21,8 +21,8 @@ def keys(
         str | None,
         typer.Argument(
             metavar="[GROUP[=NAME]]",
-            help="A group, such as optimizer, for the keys of all its components; with NAME of "
-            "this one (default: a run as it is without any setting).",
+            help="A group, such as optimizer or task.verifier, for the keys of all its components; "
+            "with NAME of this one (default: a run as it is without any setting).",
             autocompletion=complete_group,
             show_default=False,
         ),
@@ -68,10 +68,15 @@ def _group_rows(groups: ConfigGroups, text: str) -> Iterator[dict[str, Any]]:
         UnknownNameError: there is no such group or component.
     """
     from advsweep.errors import UnknownNameError, nearest
+    from advsweep.tasks.verifiers import VERIFIERS
 
     group, chosen, name = text.partition("=")
+    if group == "task.verifier":
+        for member in [name] if chosen else VERIFIERS.names():
+            yield from _rows(VERIFIERS.get(member), {}, prefix="task.verifier.")
+        return
     if group not in groups.registries:
-        hint = nearest(group, groups.registries)
+        hint = nearest(group, [*groups.registries, "task.verifier"])
         raise UnknownNameError(f"{group}: no config group has this name; {hint}")
     registry = groups.registries[group]
     names = [groups.member(group, name)] if chosen else registry.names()

@@ -9,6 +9,7 @@ import pytest
 from advsweep.components import parameters
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.registry import GROUPS
+from advsweep.tasks.verifiers import VERIFIERS
 
 
 @pytest.fixture
@@ -55,6 +56,13 @@ def test_component_has_its_fields_with_range_and_meaning(listed):
         "range": "> 0",
         "meaning": "learning rate after the warm-up",
     }
+
+
+def test_verifiers_have_keys_too(listed):
+    rows = listed("task.verifier=code")
+    fields = parameters(VERIFIERS.get("code"))
+    assert [row["key"] for row in rows] == [f"task.verifier.{field['name']}" for field in fields]
+    assert {row["of"] for row in listed("task.verifier")} >= {"code", "numeric", "regex"}
 
 
 def test_group_has_the_keys_of_all_its_components(listed):
