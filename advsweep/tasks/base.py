@@ -185,14 +185,6 @@ class Task(Component):
     ) -> Sequence[str | None]:
         """Return the canonical answer in each completion; None if there is no readable one."""
 
-    def forged(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[bool] | None:
-        """Flag completions that passed a control test that no honest answer can pass.
-
-        Such completions are wrong. The result is None if the task has no such control. It is
-        quick for the arguments of the last call of `score`.
-        """
-        return None
-
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Sequence[Problem]:
         """Draw training problems for one step at random.

@@ -1,13 +1,14 @@
 """Consent to run programs: given by the command line or the environment, by nothing that is stored.
 
 The runs of these tests verify with code on the fake backend; a program that was run would have
-written a file.
+connected to a port.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,9 +33,26 @@ FAKE = ("backend=fake", "steps=2", "evaluation.n=2", "evaluation.k=[1]", "prompt
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> tuple[str, ...]:
-    """Overrides for programs whose known solutions leave a file behind when they are run."""
-    program = f"open({str(tmp_path / 'ran')!r}, 'w')\ndef f(x):\n    return x"
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as opened:
+        opened.setblocking(False)
+        yield opened
+
+
+def has_run(listener: socket.socket) -> bool:
+    try:
+        listener.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
+
+
+@pytest.fixture
+def task(tmp_path: Path, listener: socket.socket) -> tuple[str, ...]:
+    """Overrides for programs whose known solutions connect to a port when they are run."""
+    address = listener.getsockname()
+    connect = f"import socket\nsocket.create_connection({address!r}, 5).close()"
+    program = f"{connect}\ndef f(x):\n    return x"
     rows = [
         {"question": f"{i}?", "tests": [f"assert f({i}) == {i}"], "code": program} for i in "123"
     ]
@@ -81,7 +99,7 @@ def test_a_plan_is_refused_before_a_store_is_made(
     assert not (tmp_path / "new.db").exists()
 
 
-def test_what_a_store_says_is_no_consent(store: Store, tmp_path: Path) -> None:
+def test_what_a_store_says_is_no_consent(store: Store, listener: socket.socket) -> None:
     assert store.runs.select()[0].config["task"]["verifier"]["enabled"]
     for command in (["retry", 1], ["retry", "old"], ["worker"], ["worker", "old"], ["eval", 1]):
         assert refuses(call(*command, "--store", store.url)), command
@@ -90,7 +108,7 @@ def test_what_a_store_says_is_no_consent(store: Store, tmp_path: Path) -> None:
     assert process.returncode == 2
     assert REFUSED in errors
     assert store.runs.select()[0].status is Status.PENDING
-    assert not (tmp_path / "ran").exists()
+    assert not has_run(listener)
 
 
 def test_the_process_of_a_run_refuses_for_itself(store: Store) -> None:
@@ -102,12 +120,12 @@ def test_the_process_of_a_run_refuses_for_itself(store: Store) -> None:
 
 @pytest.mark.slow
 def test_the_command_line_gives_consent_to_the_processes_that_it_starts(
-    store: Store, tmp_path: Path
+    store: Store, listener: socket.socket
 ) -> None:
     done = call("retry", 1, "--run-code", "--store", store.url)
     assert done.exit_code == 0, done.output
     assert store.runs.select()[0].status is Status.DONE
-    assert (tmp_path / "ran").exists()
+    assert has_run(listener)
     assert call("report", "old", "--store", store.url).exit_code == 0
 
 

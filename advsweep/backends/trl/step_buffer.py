@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -85,7 +85,6 @@ class StepBuffer:
             estimator reads that.
         outcomes: verdicts of the completions that this process judged last.
         answered: 1 for those completions in which an answer could be read.
-        forged: number of forged completions and of judged ones; None without a control.
         reward_seconds: time spent in the verifier.
         metrics: what is known of the step before its updates.
         effect: compares the policy before and after the updates.
@@ -98,7 +97,6 @@ class StepBuffer:
     scored: Float[Tensor, "rows functions"] | None = None
     outcomes: list[float] = field(default_factory=list)
     answered: list[float] = field(default_factory=list)
-    forged: tuple[int, int] | None = None
     reward_seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     effect: StepEffect | None = None
@@ -116,10 +114,6 @@ class StepBuffer:
         """
         started = time.perf_counter()
         outcomes = run.task.score(problems, texts)
-        forged = run.task.forged(problems, texts)
-        if forged is not None:
-            before = self.forged or (0, 0)
-            self.forged = before[0] + sum(forged), before[1] + len(forged)
         if reads_answers(run.estimator):
             answers = run.task.answers(problems, texts)
             self.answered = [float(answer is not None) for answer in answers]
@@ -129,14 +123,6 @@ class StepBuffer:
         self.outcomes = outcomes.tolist()
         self.reward_seconds += time.perf_counter() - started
         return rewards
-
-    def forged_share(self, accelerator: Any) -> dict[str, float]:
-        """Return the share of forged completions, of all processes; empty without a control."""
-        if self.forged is None:
-            return {}
-        counts = torch.tensor(self.forged, device=accelerator.device)
-        forged, judged = accelerator.reduce(counts, reduction="sum").tolist()
-        return {"reward/forged": forged / judged}
 
     def take_draw(self) -> tuple[Float[Tensor, "rows functions"], Float[Tensor, "rows columns"]]:
         """Return the rewards and the token statistics of the last draw, and forget them."""

@@ -148,7 +148,6 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             "time/rollout": source.seconds - buffer.reward_seconds,
             "time/reward": buffer.reward_seconds,
             "time/estimator": estimated - started,
-            **buffer.forged_share(self.accelerator),
         }
         rows = source.rows(collected.groups)
         values = fit_tokens(advantages.values.flatten(0, 1), rows["completion_ids"].shape[1])

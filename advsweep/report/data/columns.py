@@ -72,7 +72,6 @@ _DIRECTIONS = {
     "law/a": MetricDirection.LOWER,
     "memory/peak_gpu_mb": MetricDirection.LOWER,
     "memory/peak_mb": MetricDirection.LOWER,
-    "reward/forged": MetricDirection.LOWER,
     "reward/mean": MetricDirection.HIGHER,
 }
 

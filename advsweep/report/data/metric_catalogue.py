@@ -56,11 +56,6 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("reward/std", "reward", "mean over groups of the standard deviation in a group"),
         Metric("reward/unscorable", "share", "rollouts without a verdict"),
         Metric(
-            "reward/forged",
-            "share",
-            "rollouts that passed a control which nothing can pass; tasks with a control (`code`)",
-        ),
-        Metric(
             "collapse/acr",
             "share",
             "groups whose verdicts are all equal (rewards with `rollout.on=reward`)",

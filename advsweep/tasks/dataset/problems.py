@@ -24,6 +24,7 @@ _LAST_NUMBER = re.compile(r"[0-9]+$")
 _LEVEL_DIGITS = 9  # at most; reading a number takes time quadratic in its digits
 _SHOWN = 60  # largest number of characters of a value in a message
 _ID_DIGITS = 12
+_SCRIPT_TEST = ("input", "output")
 
 
 class AnswerPart(Enum):
@@ -154,7 +155,7 @@ def _fit(
             continue
         if chooses and level not in chooses:
             continue
-        prompt = shape.fill(question, "\n".join(reference.get("tests", [])))
+        prompt = shape.fill(question, "\n".join(map(_shown_test, reference.get("tests", []))))
         problem = Problem(problem_id, prompt, level, reference, shape.system)
         if prompt in found:
             repeated.append(problem)
@@ -285,11 +286,12 @@ def _reference(
 ) -> dict[str, Any]:
     if columns.tests:
         tests = row.get(columns.tests)
-        if not isinstance(tests, list) or not tests or not all(isinstance(t, str) for t in tests):
+        if not isinstance(tests, list) or not tests or not all(map(_is_test, tests)):
             raise ConfigError(
                 f"tests_column: expected a list of tests in '{columns.tests}' of row {number}, "
-                f"got {_brief(tests)}"
+                f"each a text or an object with texts input and output, got {_brief(tests)}"
             )
+        tests = [t if isinstance(t, str) else {k: t[k] for k in _SCRIPT_TEST} for t in tests]
         setup = row.get(columns.setup) if columns.setup else None
         setup = "\n".join(setup) if isinstance(setup, list) else setup or ""
         reference = {"tests": tests, "setup": setup}
@@ -309,6 +311,21 @@ def _reference(
             )
         return {"answer": chr(ord("A") + value)}
     return {"answer": _part(_text(value), part)}
+
+
+def _is_test(test: Any) -> bool:
+    """Return whether a value is a test in Python, or standard input and the expected output."""
+    is_script_test = isinstance(test, Mapping) and all(
+        isinstance(test.get(key), str) for key in _SCRIPT_TEST
+    )
+    return isinstance(test, str) or is_script_test
+
+
+def _shown_test(test: str | Mapping[str, str]) -> str:
+    """Return a test as prompts show it."""
+    if isinstance(test, str):
+        return test
+    return f"Input:\n{test['input']}\nOutput:\n{test['output']}"
 
 
 def _text(value: Any) -> str:

@@ -29,6 +29,7 @@ from advsweep.tasks.dataset.rows import HUB, Source, absolute
 from advsweep.tasks.dataset.templates import template
 from advsweep.tasks.rewards import build_reward
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict, Verifier
+from advsweep.tasks.verifiers.base import ReferenceAnswer
 from advsweep.tasks.verifiers.pool import pool_for, usable_cores
 
 if TYPE_CHECKING:
@@ -130,11 +131,11 @@ class Dataset(Task):
         return bool(template(self.prompt).system)
 
     def protocol(self) -> Plain:
-        verifier, system = self._verifier.describe(), template(self.prompt).system
+        protocol = self._verifier.protocol(self._held_out_references())
         if self.deadline != Dataset.deadline:
-            verifier += f" deadline={self.deadline:g}"
-        return {
-            "verifier": verifier,
+            protocol["verifier"] += f" deadline={self.deadline:g}"
+        system = template(self.prompt).system
+        return protocol | {
             "system": hashlib.sha256(system.encode()).hexdigest()[:8] if system else "none",
         }
 
@@ -157,6 +158,8 @@ class Dataset(Task):
                     f"deadline: expected > {needed:g}, as verifier '{self._verifier.name}' is "
                     f"set, got {self.deadline:g}"
                 )
+            splits = self._problems.splits.values()
+            self._verifier.check_references({p.id: p.reference for ps in splits for p in ps})
             check_reference_answers(self._problems, self._verifier, self._ask)
 
     def check_consent(self) -> None:
@@ -178,11 +181,6 @@ class Dataset(Task):
     def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
         return [verdict.answer for verdict in self._judge(problems, completions)]
 
-    def forged(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[bool] | None:
-        if not self._verifier.has_control:
-            return None
-        return [verdict.forged for verdict in self._judge(problems, completions)]
-
     def rewards(
         self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
     ) -> PerCompletion:
@@ -192,6 +190,10 @@ class Dataset(Task):
     def _verifier(self) -> Verifier:
         assert isinstance(self.verifier, Verifier)
         return self.verifier
+
+    def _held_out_references(self) -> Iterator[ReferenceAnswer]:
+        for problem in self._problems.splits[Split.HELD_OUT]:
+            yield problem.reference
 
     @property
     def _recipe(self) -> Recipe:

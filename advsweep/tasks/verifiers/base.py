@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple, final
 
-from advsweep.components import Component, parameters
+from advsweep.components import Component, Plain, parameters
 from advsweep.redaction import redacted
 
 ReferenceAnswer = Mapping[str, Any]
@@ -23,10 +23,6 @@ class Outcome(Enum):
     UNSCORABLE = "unscorable"
 
 
-FORGED = "it passes tests that nothing can pass"
-"""The reason in verdicts on forged answers."""
-
-
 class Verdict(NamedTuple):
     """The judgement of one completion.
 
@@ -34,18 +30,12 @@ class Verdict(NamedTuple):
         answer: the answer in the completion, in a canonical spelling where that is cheap; None if
             there is no readable answer.
         reason: why the completion could not be scored; or why it is wrong without having been
-            judged (it took too long, ended the process or raised an error); or `FORGED`; else
-            empty.
+            judged (it took too long, ended the process or raised an error); else empty.
     """
 
     outcome: Outcome
     answer: str | None = None
     reason: str = ""
-
-    @property
-    def forged(self) -> bool:
-        """Whether the completion is wrong because it passed a control that nothing can pass."""
-        return self.reason == FORGED
 
 
 _LINE = 60
@@ -85,10 +75,12 @@ class Verifier(Component):
             ConfigError: the message names the option that gives consent.
         """
 
-    @property
-    def has_control(self) -> bool:
-        """Whether verdicts mark `forged` answers."""
-        return False
+    def check_references(self, references: Mapping[str, ReferenceAnswer]) -> None:
+        """Refuse reference answers, by problem, that these settings do not allow.
+
+        Raises:
+            ConfigError: the message names a problem and the option.
+        """
 
     def prepare(self) -> None:
         """Import everything that judging needs, in the process from which workers are forked."""
@@ -114,6 +106,14 @@ class Verifier(Component):
         if len(options) > _LINE:
             options = "#" + hashlib.sha256(options.encode()).hexdigest()[:8]
         return f"{self.name} {options}".rstrip()
+
+    def protocol(self, references: Iterator[ReferenceAnswer]) -> Plain:
+        """Return what evaluations store of the verifier, which reports show.
+
+        Args:
+            references: those of the problems, which are read from the data if they are needed.
+        """
+        return {"verifier": self.describe()}
 
     @abstractmethod
     def reads(self, reference: ReferenceAnswer) -> bool:

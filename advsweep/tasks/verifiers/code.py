@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Self
 
-from advsweep.components import option
+from advsweep.components import Plain, option
 from advsweep.errors import ConfigError
 from advsweep.redaction import redacted
-from advsweep.tasks.verifiers.base import (
-    FORGED,
-    Outcome,
-    ReferenceAnswer,
-    Verdict,
-    Verifier,
-    verdict,
-)
+from advsweep.tasks.verifiers.base import Outcome, ReferenceAnswer, Verdict, Verifier, verdict
 from advsweep.tasks.verifiers.consent import (
     RUN_CODE,
     RUN_CODE_AS_ROOT,
     run_code_allowed,
     run_code_as_root_allowed,
 )
-from advsweep.tasks.verifiers.sandbox import (
+from advsweep.tasks.verifiers.sandbox.inside.isolation import hide_memory
+from advsweep.tasks.verifiers.sandbox.runners import (
     REMOTE_SECONDS,
     SANDBOX_TOKEN,
     STARTING_SECONDS,
-    Limits,
-    ProgramResult,
     Sandbox,
-    Submission,
-    hide_memory,
     namespaces_missing,
     run_remotely,
 )
+from advsweep.tasks.verifiers.sandbox.submission import ProgramTests
 
 _RETIRED = frozenset({"enabled", "slow_is_wrong"})
 """Fields of earlier versions that configs may still contain; they have no effect."""
-
-_CONTROL_SECONDS = 10.0
-"""Largest time of the control; it normally ends at its first assertion."""
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
@@ -66,12 +55,13 @@ class Code(Verifier):
     empty environment. `isolation=namespaces` (Linux, unshare) also gives it a read-only root
     without homes and sockets, no network and no other processes. `url` names a sandbox server.
 
-    A program that runs out of time is wrong. A program that passes runs once more against tests
-    that nothing can pass; if it passes them too, it is wrong and counted as forged.
+    A program that runs out of time is wrong. Only plain data passes between the two processes;
+    tests that need objects of the program are refused, or run in its process (`trusted_tests`).
     """
 
     name: ClassVar[str] = "code"
     memory_limit: ClassVar[int | None] = None
+    revision: ClassVar[int] = 3  # in 2, tests could use objects of the program
 
     isolation: Isolation = option(
         Isolation.NAMESPACES,
@@ -81,6 +71,11 @@ class Code(Verifier):
     memory_mb: int = option(512, ge=64, help="address space that a program has, in MiB")
     file_mb: int = option(8, ge=1, help="largest file that a program may write, in MiB")
     processes: int = option(16, ge=1, help="processes and threads that a program may have")
+    trusted_tests: bool = option(
+        False,
+        absent=False,
+        help="run tests that need objects of the program in its process, where it can forge passes",
+    )
     url: str = option("", help="run_code address of a SandboxFusion server to run programs in")
 
     @classmethod
@@ -115,40 +110,50 @@ class Code(Verifier):
 
     @property
     def seconds_needed(self) -> float:
-        beyond = REMOTE_SECONDS if self.url else STARTING_SECONDS
-        return self.seconds + beyond + self._control_seconds + beyond
+        return self.seconds + (REMOTE_SECONDS if self.url else STARTING_SECONDS)
 
-    @property
-    def has_control(self) -> bool:
-        return True
+    def protocol(self, references: Iterator[ReferenceAnswer]) -> Plain:
+        if not self.trusted_tests:
+            return super().protocol(references)
+        trusted = [bool(ProgramTests.of(reference).live_object) for reference in references]
+        share = f"{sum(trusted)} of {len(trusted)} problems"
+        return super().protocol(references) | {"trusted_tests": share}
+
+    def check_references(self, references: Mapping[str, ReferenceAnswer]) -> None:
+        uses = {problem: self._untrusted(reference) for problem, reference in references.items()}
+        if live := {problem: use for problem, use in uses.items() if use}:
+            problem, use = next(iter(live.items()))
+            raise ConfigError(
+                f"verifier.trusted_tests: expected true for the {len(live)} of {len(references)} "
+                f"problems whose tests need objects of the program, such as '{use}' of problem "
+                f"{problem}, got false; true runs them in the program's process, where it can "
+                f"forge its score"
+            )
 
     def reads(self, reference: ReferenceAnswer) -> bool:
-        return all(_compiles(test) for test in [reference["setup"], *reference["tests"]])
+        tests = ProgramTests.of(reference)
+        return _compiles(f"{tests.setup}\n{tests.python}")
 
     def reads_quickly(self, reference: ReferenceAnswer) -> bool:
         return self.reads(reference)
 
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         program = last_block(completion)
+        if failure := self._missing_consent():
+            return Verdict(Outcome.UNSCORABLE, program, failure)
+        if use := self._untrusted(reference):
+            needed = f"its tests need an object of the program ({use}): verifier.trusted_tests"
+            return Verdict(Outcome.UNSCORABLE, program, needed)
         if not _compiles(program):
             return verdict(False, None)
-        submission = Submission(
-            program=program,
-            setup=reference["setup"],
-            tests="\n".join(reference["tests"]),
-            solution=reference.get("program") or "",
-        )
-        run = self._run(submission, self.seconds)
-        control = (
-            self._run(submission.control(), self._control_seconds)
-            if run.passed
-            else ProgramResult()
-        )
-        if failure := run.failure or control.failure:
-            return Verdict(Outcome.UNSCORABLE, program, failure)
-        if control.passed:
-            return Verdict(Outcome.WRONG, program, FORGED)
-        return verdict(run.passed, program)
+        tests = ProgramTests.of(reference)
+        if self.url:
+            result = run_remotely(self.url, program, tests, self.seconds)
+        else:
+            result = self._sandbox.run(program, tests)
+        if result.failure:
+            return Verdict(Outcome.UNSCORABLE, program, result.failure)
+        return verdict(result.passed, program)
 
     def close(self) -> None:
         """End the sandbox processes; the next program starts new ones."""
@@ -158,26 +163,20 @@ class Code(Verifier):
         """Return a program that passes the tests, if the data has one."""
         return f"```python\n{reference.get('program') or ''}\n```"
 
-    @property
-    def _control_seconds(self) -> float:
-        return min(self.seconds, _CONTROL_SECONDS)
-
-    def _run(self, submission: Submission, seconds: float) -> ProgramResult:
-        if missing := self._missing_consent():
-            return ProgramResult(failure=missing)
-        if self.url:
-            return run_remotely(self.url, submission, seconds)
-        return self._sandbox.run(submission, seconds)
-
     @functools.cached_property
     def _sandbox(self) -> Sandbox:
-        limits = Limits(
-            cpu=self.seconds,
+        return Sandbox(
+            seconds=self.seconds,
             memory=self.memory_mb * 2**20,
             file=self.file_mb * 2**20,
             processes=self.processes,
+            namespaces=self.isolation is Isolation.NAMESPACES,
         )
-        return Sandbox(limits, namespaces=self.isolation is Isolation.NAMESPACES)
+
+    def _untrusted(self, reference: ReferenceAnswer) -> str:
+        """Return what tests need of the program's objects, unless they are trusted."""
+        trusted = self.trusted_tests or not self.reads(reference)
+        return "" if trusted else ProgramTests.of(reference).live_object
 
     def _missing_consent(self) -> str:
         """Return why programs may not run; empty if they may."""
@@ -205,6 +204,7 @@ def last_block(completion: str) -> str:
 
 def _compiles(source: str) -> bool:
     try:
+        ast.parse(source)
         compile(source, "<answer>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return False

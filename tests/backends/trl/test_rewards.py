@@ -89,26 +89,6 @@ def test_filters_read_verdicts_or_rewards(
         assert values["collapse/acr"] == pytest.approx(1 - mixed.mean())
 
 
-@dataclass(kw_only=True)
-class Controlled(Countdown):
-    """Every third answer is forged."""
-
-    name: ClassVar[str] = "controlled"
-
-    def forged(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[bool]:
-        return [number % 3 == 0 for number in range(len(completions))]
-
-
-@pytest.mark.slow
-@pytest.mark.security
-def test_the_share_of_forged_answers_is_recorded(
-    small_run: Callable[..., Run], train: Any, tmp_path: Path
-) -> None:
-    run = replace(small_run("trl", steps=2), task=Controlled(levels=(0, 1), held_out_per_level=3))
-    points = train(run, tmp_path / "controlled").points
-    assert [values["reward/forged"] for values in points.values()] == [16 / 48] * 2
-
-
 class Tokenizer:
     chat_template = "{{ messages }}"
 

@@ -16,7 +16,6 @@ from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split
 from advsweep.tasks.dataset import Dataset, reference_answers
-from advsweep.tasks.verifiers.base import FORGED, Outcome, Verdict
 
 Write = Callable[..., str]
 
@@ -46,23 +45,33 @@ def test_scores_and_answers(mixed: str) -> None:
     assert task.answers([], []) == []
 
 
-@pytest.mark.security
-def test_forged_answers_are_wrong_counted_and_warned_of(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write("a.jsonl", [{"question": "Double.", "tests": ["assert f(1) == 2"]}])
-    task = Dataset(data=path, train_split="", tests_column="tests", verifier="code")
-    answers = [Verdict(Outcome.WRONG, "a", FORGED), Verdict(Outcome.CORRECT, "b")]
-    monkeypatch.setattr(task, "_ask", lambda jobs: answers)
-    problems = [*task.problems(Split.HELD_OUT)] * 2
-    with pytest.warns(AdvsweepWarning, match="1 of 2 answers count as wrong: it passes tests that"):
-        assert task.score(problems, ["a", "b"]).tolist() == [0, 1]
-    assert task.forged(problems, ["a", "b"]) == [True, False]
-
-
-def test_a_task_without_a_control_knows_of_no_forgeries(mixed: str) -> None:
-    task = Dataset(data=mixed, train_split="")
-    assert task.forged(task.problems(Split.HELD_OUT), ["", "", ""]) is None
+def test_tests_of_objects_are_refused_when_the_data_is_loaded_or_shown(write: Write) -> None:
+    rows = [
+        {"question": "Double.", "tests": ["assert f(1) == 2"], "id": "a"},
+        {"question": "Stack.", "tests": ["s = Stack()", "s.push(1)", "assert len(s)"], "id": "b"},
+        {"question": "Sum.", "tests": [{"input": "1 2", "output": "3", "kind": "x"}], "id": "c"},
+    ]
+    fields: dict[str, Any] = {
+        "data": write("a.jsonl", rows),
+        "train_split": "",
+        "tests_column": "tests",
+        "id_column": "id",
+        "deadline": 9.0,
+        "prompt": "code",
+    }
+    task = Dataset(**fields, verifier={"name": "code", "isolation": "limits"})
+    with pytest.raises(
+        ConfigError,
+        match=r"task\.verifier\.trusted_tests: expected true for the 1 of 3 problems whose tests "
+        r"need objects of the program, such as 's\.push' of problem b, got false; true runs",
+    ):
+        task.check()
+    assert "trusted_tests" not in task.protocol()
+    assert "Input:\n1 2\nOutput:\n3" in task.problems(Split.HELD_OUT)[2].prompt
+    trusted = {"name": "code", "isolation": "limits", "trusted_tests": True}
+    task = Dataset(**fields, verifier=trusted)
+    task.check()
+    assert task.protocol()["trusted_tests"] == "1 of 3 problems"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +83,7 @@ def test_a_task_without_a_control_knows_of_no_forgeries(mixed: str) -> None:
         ({"verifier": "numeric", "deadline": 9, "workers": 3}, "numeric deadline=9"),
         (
             {"verifier": {"name": "code", "url": "https://key@host/run?token=abc"}},
-            "code revision=2 url=https://***@host/run?token=***",
+            "code revision=3 url=https://***@host/run?token=***",
         ),
     ],
 )
@@ -194,7 +203,7 @@ def test_the_deadline_is_beyond_what_a_program_may_take(write: Write) -> None:
     path = write("a.jsonl", [{"question": "Double.", "tests": ["assert f(1) == 2"]}])
     verifier = {"name": "code", "isolation": "limits", "seconds": 5}
     task = Dataset(data=path, train_split="", tests_column="tests", verifier=verifier)
-    with pytest.raises(ConfigError, match=r"^task\.deadline: expected > 14, .* got 5"):
+    with pytest.raises(ConfigError, match=r"^task\.deadline: expected > 7, .* got 5"):
         task.check()
 
 

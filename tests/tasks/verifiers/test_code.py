@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,8 @@ from advsweep.errors import ConfigError
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict
 from advsweep.tasks.verifiers.code import last_block
 from advsweep.tasks.verifiers.consent import RUN_CODE
-from advsweep.tasks.verifiers.sandbox import Submission, namespaces_missing, run_remotely
+from advsweep.tasks.verifiers.sandbox.runners import namespaces_missing, run_remotely
+from advsweep.tasks.verifiers.sandbox.submission import ProgramTests
 
 GOLD = {"tests": ["assert double(3) == 6", "assert double(0) == 0"], "setup": "import math"}
 RIGHT = "def double(x):\n    return 2 * x"
@@ -139,21 +139,20 @@ def test_gold_tests_must_compile() -> None:
 @pytest.mark.security
 @pytest.mark.parametrize("config", [{}, {"enabled": True}, {"slow_is_wrong": True}])
 def test_programs_run_with_the_consent_of_the_environment_alone(
-    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verifier = VERIFIERS.build({"name": "code", "isolation": "limits", "seconds": 30.0, **config})
     assert not {"enabled", "slow_is_wrong"} & set(verifier.plain())
     monkeypatch.setenv(RUN_CODE, "")
     with pytest.raises(ConfigError, match=r"--run-code or ADVSWEEP_RUN_CODE=1 allows it"):
         verifier.check_consent()
-    program = f"open({str(tmp_path / 'ran')!r}, 'w')\n{RIGHT}"
-    found = verifier.judge(GOLD, program)
+    found = verifier.judge(GOLD, RIGHT)
     assert found.outcome is Outcome.UNSCORABLE
     assert "--run-code" in found.reason
-    assert not (tmp_path / "ran").exists()
+    assert "_sandbox" not in vars(verifier)
     monkeypatch.setenv(RUN_CODE, "1")
     verifier.check_consent()
-    assert verifier.judge(GOLD, program).outcome is Outcome.CORRECT
+    assert verifier.judge(GOLD, RIGHT).outcome is Outcome.CORRECT
 
 
 def test_a_sandbox_elsewhere_needs_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,10 +232,9 @@ def test_the_token_of_a_sandbox_elsewhere_comes_from_the_environment(
 ) -> None:
     url, requests, results = server
     results += 2 * [result("Finished", 1, "+\n")]
-    order = Submission(program="", setup="", tests="", solution="")
-    run_remotely(url, order, 1.0)
+    run_remotely(url, "", ProgramTests(""), 1.0)
     monkeypatch.setenv("ADVSWEEP_SANDBOX_TOKEN", "s3cret")
-    run_remotely(url, order, 1.0)
+    run_remotely(url, "", ProgramTests(""), 1.0)
     assert [request["authorization"] for request in requests] == [None, "Bearer s3cret"]
 
 
@@ -275,9 +273,9 @@ os.system("cat /proc/*/cmdline")
     assert verifier.judge(GOLD, f"{source}\ndouble = abs").outcome is Outcome.WRONG
     equal = "class Equal:\n    __eq__ = lambda self, other: True\ndouble = lambda x: Equal()"
     assert verifier.judge(GOLD, equal).outcome is Outcome.WRONG
-    assert len(requests) == 4  # one that passes is run against the control, too
+    assert len(requests) == 3
     for request in requests:
-        word = json.loads(request["stdin"].partition("\n")[2])["word"]
+        word = json.loads(request["stdin"])["word"]
         assert word not in request["code"]
         assert "double" not in request["code"]
 

@@ -6,15 +6,13 @@ The server is SandboxFusion (https://github.com/bytedance/SandboxFusion).
 
 from __future__ import annotations
 
-import binascii
-import contextlib
 import ctypes
 import functools
 import json
-import marshal
 import math
 import os
 import pwd
+import secrets
 import select
 import shutil
 import signal
@@ -22,29 +20,29 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 import urllib.request
 import weakref
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from types import CodeType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from advsweep.tasks.verifiers.sandbox.inside.main import STARTED
-from advsweep.tasks.verifiers.sandbox.submission import ProgramResult, Submission
+from advsweep.tasks.verifiers.sandbox.submission import ProgramTests
 
 _PACKAGE = "advsweep.tasks.verifiers.sandbox.inside"
 _MODULES = ("wire", "isolation", "program", "tester", "main")  # in order of imports
 
 # The modules register in `sys.modules` under their full names, so their imports find each other.
 _START = """
-import binascii, marshal, sys, types
+import sys, types
 package = sys.modules[{package!r}] = types.ModuleType({package!r})
-for name, code in {modules!r}:
-    module = types.ModuleType({package!r} + "." + name)
-    sys.modules[module.__name__] = module
+for name, source in {modules!r}:
+    module = sys.modules[{package!r} + "." + name] = types.ModuleType({package!r} + "." + name)
     setattr(package, name, module)
-    exec({load}, module.__dict__)
+    exec(compile(source, "<" + name + ">", "exec"), vars(module))
 package.main.main({settings!r})
 """
 
@@ -55,8 +53,8 @@ REMOTE_SECONDS = 20.0
 """Seconds that a server may take in addition to a program's time."""
 
 _UNSHARE = (
-    *("--user", "--map-root-user", "--mount", "--net", "--ipc", "--uts"),
-    *("--pid", "--fork", "--kill-child", "--mount-proc"),
+    *("unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc", "--uts"),
+    *("--pid", "--fork", "--kill-child", "--mount-proc", "--"),
 )
 _PROBE_SECONDS = 20.0
 STARTING_SECONDS = 2.0
@@ -65,46 +63,21 @@ STARTING_SECONDS = 2.0
 _SUPERVISOR_SECONDS = 20.0
 """Further seconds for the supervisor, which has to start and to end all processes."""
 
-SCRATCH_FILES = 1024
-"""Largest number of files and folders that a program may create in namespaces."""
-
-_FILES_OF_DISK = 8
+_FILES = 1024  # largest number of files and folders of a program in namespaces
+_FILES_OF_DISK = 8  # largest total size of all files, in files of the largest size
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a program: CPU seconds, bytes of memory and of a file, number of processes.
+class ProgramResult(NamedTuple):
+    """The result of running a program.
 
-    The process of the tests has the same limits. Memory is limited per process.
+    Attributes:
+        passed: whether it reached the end of the tests.
+        failure: why it could not be run; empty if it ran.
     """
 
-    cpu: float
-    memory: int
-    file: int
-    processes: int
-
-    @property
-    def disk(self) -> int:
-        """Largest total size of all files in bytes, in namespaces."""
-        return _FILES_OF_DISK * self.file
-
-    def to_set(self, namespaces: bool) -> list[tuple[str, int, int]]:
-        """Return the arguments of setrlimit(2): name, soft and hard limit.
-
-        The system counts all processes of a user together, but those of a user namespace
-        separately. So without namespaces a program may have only its own process.
-        """
-        seconds = math.ceil(self.cpu)
-        processes = self.processes if namespaces else 1
-        return [
-            ("CPU", seconds, seconds),
-            ("AS", self.memory, self.memory),
-            ("FSIZE", self.file, self.file),
-            ("NPROC", processes, processes),
-            ("NOFILE", 64, 64),
-            ("CORE", 0, 0),
-        ]
+    passed: bool = False
+    failure: str = ""
 
 
 @functools.cache
@@ -112,47 +85,47 @@ def namespaces_missing() -> str:
     """Return why programs cannot have their own namespaces here; empty if they can."""
     if not sys.platform.startswith("linux") or not shutil.which("unshare"):
         return "there is no program unshare (Linux, util-linux)"
-    limits = Limits(cpu=_PROBE_SECONDS, memory=2**29, file=2**20, processes=4)
-    with contextlib.closing(Sandbox(limits, namespaces=True)) as sandbox:
-        return sandbox.run(Submission(program="", setup="", tests=""), _PROBE_SECONDS).failure
+    with closing(Sandbox(_PROBE_SECONDS, 2**29, 2**20, 4, namespaces=True)) as sandbox:
+        return sandbox.run("", ProgramTests("")).failure
 
 
+@dataclass(eq=False)
 class Sandbox:
     """Runs programs one after the other under a supervisor process, which starts when needed.
 
     One thread of one process may use it. The supervisor ends with the object and the process.
 
-    Args:
+    Attributes:
+        seconds: CPU time of a program; also its wall-clock time, without the start.
+        memory: largest address space of each of its processes, in bytes.
+        file: largest size of a file in bytes.
+        processes: largest number of processes and threads.
         namespaces: whether programs get their own root folder, processes and network.
     """
 
-    def __init__(self, limits: Limits, *, namespaces: bool) -> None:
-        self._limits = limits
-        self._namespaces = namespaces
+    seconds: float
+    memory: int
+    file: int
+    processes: int
+    namespaces: bool
+
+    def __post_init__(self) -> None:
         self._supervisor: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
 
-    def run(self, submission: Submission, seconds: float) -> ProgramResult:
-        """Run a program and its tests in separate processes, then end all their processes.
-
-        Args:
-            seconds: time limit, without the time to start the processes.
-        """
-        seconds += STARTING_SECONDS
-        message = json.dumps(submission.message()).encode()
-        with tempfile.TemporaryDirectory(
-            prefix="advsweep-code-", ignore_cleanup_errors=True
-        ) as folder:
-            head = {
-                "folder": None if self._namespaces else folder,
-                "length": len(message),
-                "seconds": seconds,
-            }
-            request = json.dumps(head).encode() + b"\n" + message
-            answer = self._answer(request, seconds + _SUPERVISOR_SECONDS)
-        if answer.startswith(STARTED):
-            return ProgramResult(passed=answer == STARTED + submission.word.encode() + b"\n")
-        return ProgramResult(failure=self._failure())
+    def run(self, program: str, tests: ProgramTests) -> ProgramResult:
+        """Run a program and its tests in separate processes, then end all their processes."""
+        passed, request = _request(program, tests)
+        answer = self._answer(request)
+        if not answer.startswith(STARTED):
+            # An earlier program may have harmed the supervisor. No program can harm a new one.
+            self.close()
+            answer = self._answer(request)
+        if not answer.startswith(STARTED):
+            self.close()
+            self._errors.seek(0)
+            text = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+            return ProgramResult(failure=f"its process did not start ({text[:200] or 'no answer'})")
+        return ProgramResult(answer == passed)
 
     def close(self) -> None:
         """End the supervisor; the next run starts a new one."""
@@ -160,35 +133,43 @@ class Sandbox:
             _end(self._supervisor)
             self._supervisor = None
 
-    def _answer(self, request: bytes, seconds: float) -> bytes:
-        """Return the answer to a request; empty if the supervisor failed."""
-        if self._supervisor is None or self._supervisor.poll() is not None:
-            self._supervisor = self._start()
+    def _answer(self, request: str) -> str:
+        """Return the supervisor's answer to a request, as far as it came."""
+        if self._supervisor is None:
+            self._start()
+        assert self._supervisor is not None
         stdin, stdout = self._supervisor.stdin, self._supervisor.stdout
         assert stdin is not None
         assert stdout is not None
-        try:
-            stdin.write(request)
+        with suppress(BrokenPipeError):
+            stdin.write(request.encode())
             stdin.flush()
-        except BrokenPipeError:
-            return b""
-        return stdout.readline() if select.select([stdout], [], [], seconds)[0] else b""
+        answer = b""
+        deadline = time.monotonic() + self.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS
+        while not answer.endswith(b"\n"):
+            left = max(deadline - time.monotonic(), 0.0)
+            more = select.select([stdout], [], [], left)[0] and os.read(stdout.fileno(), 1024)
+            if not more:
+                self.close()
+                break
+            answer += more
+        return answer.decode()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        limits = self._limits
+    def _start(self) -> None:
+        # Without namespaces, a limit on processes counts all those of the user.
+        seconds, processes = math.ceil(self.seconds), self.processes if self.namespaces else 1
+        most = {"CPU": seconds, "AS": self.memory, "FSIZE": self.file, "NPROC": processes}
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (as long as it runs)
         settings: dict[str, Any] = {
-            "limits": limits.to_set(self._namespaces),
-            "root": None,
+            "seconds": self.seconds + STARTING_SECONDS,
+            "limits": [(name, n, n) for name, n in {**most, "NOFILE": 64, "CORE": 0}.items()],
+            "root": {"python": _python_folders(), "hidden": _homes()} if self.namespaces else None,
+            "scratch": {"size": _FILES_OF_DISK * self.file, "files": _FILES},
         }
-        command = [sys.executable, "-I", "-c"]
-        if self._namespaces:
-            settings["root"] = {"python": _python_folders(), "hidden": _homes()}
-            settings["scratch"] = {"size": limits.disk, "files": SCRATCH_FILES}
-            # Everything that programs start is in its process namespace and ends with it.
-            command = ["unshare", *_UNSHARE, "--", *command]
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the supervisor)
-        supervisor = subprocess.Popen(
-            [*command, script(settings)],
+        # Everything that programs start is in the supervisor's process namespace and ends with it.
+        prefix = _UNSHARE if self.namespaces else ()
+        self._supervisor = subprocess.Popen(
+            [*prefix, sys.executable, "-I", "-c", script(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -197,17 +178,13 @@ class Sandbox:
             start_new_session=True,
             preexec_fn=_end_with_parent,  # noqa: PLW1509 (judging processes have one thread)
         )
-        weakref.finalize(self, _end, supervisor)
-        return supervisor
+        weakref.finalize(self, _end, self._supervisor)
 
-    def _failure(self) -> str:
-        """End the supervisor, which may be out of step; return why a program did not start."""
-        assert self._supervisor is not None
-        assert self._errors is not None
-        self.close()
-        self._errors.seek(0)
-        text = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
-        return f"its process did not start ({text[:200] or 'no answer'})"
+
+def _request(program: str, tests: ProgramTests) -> tuple[str, str]:
+    """Return the answer of a supervisor if a program passes, and the request to run it."""
+    word = secrets.token_hex(16)
+    return f"{STARTED}{word}\n", f"\n{json.dumps(tests.order(program, word))}\n"
 
 
 @functools.cache
@@ -238,22 +215,21 @@ def _end(supervisor: subprocess.Popen[bytes]) -> None:
     supervisor.wait()
     for pipe in (supervisor.stdin, supervisor.stdout):
         assert pipe is not None
-        with contextlib.suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):
             pipe.close()
 
 
-def run_remotely(url: str, submission: Submission, seconds: float) -> ProgramResult:
+def run_remotely(url: str, program: str, tests: ProgramTests, seconds: float) -> ProgramResult:
     """Run a program and its tests on a server, which receives them by standard input.
 
     So neither the tests nor the word are in a file that the program can read. The program has
     its own process there too.
     """
-    message = json.dumps(submission.message())
-    head = {"folder": None, "length": len(message), "seconds": seconds}
-    settings: dict[str, Any] = {"limits": [], "root": None}
+    settings = {"seconds": seconds, "limits": [], "root": None}
+    passed, order = _request(program, tests)
     request = {
-        "code": script(settings, portable=True),
-        "stdin": json.dumps(head) + "\n" + message,
+        "code": script(settings),
+        "stdin": order,
         "language": "python",
         "run_timeout": seconds,
     }
@@ -266,41 +242,20 @@ def run_remotely(url: str, submission: Submission, seconds: float) -> ProgramRes
     try:
         with urllib.request.urlopen(call, timeout=seconds + REMOTE_SECONDS) as response:
             result = json.load(response)["run_result"]
-            status, output = result["status"], result["stdout"] or ""
+            status, output = result["status"], str(result["stdout"] or "")
     except (OSError, ValueError, KeyError, TypeError) as error:
         return ProgramResult(failure=f"the sandbox at {url} gave no result ({error!r})"[:200])
-    if status == "Finished" and not output.startswith(STARTED.decode()):
+    if status == "Finished" and not output.startswith(STARTED):
         return ProgramResult(failure=f"the sandbox at {url} did not start the program")
-    return ProgramResult(passed=output == f"{STARTED.decode()}{submission.word}\n")
+    return ProgramResult(output == passed)
 
 
-def script(settings: dict[str, Any], *, portable: bool = False) -> str:
-    """Return a script that runs `inside.main` with some settings.
-
-    Args:
-        portable: send sources instead of byte code, for another version of Python. Such a script
-            starts more slowly.
-    """
-    modules = _sources() if portable else _compiled()
-    load = "code" if portable else "marshal.loads(binascii.a2b_base64(code))"
-    return _START.format(package=_PACKAGE, modules=modules, load=load, settings=settings)
+def script(settings: dict[str, Any]) -> str:
+    """Return a script that runs `inside.main` with some settings."""
+    return _START.format(package=_PACKAGE, modules=_sources(), settings=settings)
 
 
 @functools.cache
 def _sources() -> tuple[tuple[str, str], ...]:
     folder = files(_PACKAGE)
     return tuple((name, (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES)
-
-
-@functools.cache
-def _compiled() -> tuple[tuple[str, bytes], ...]:
-    """Return each module as text that is short enough for a command line."""
-    return tuple(
-        (name, binascii.b2a_base64(marshal.dumps(_compile(name, source)), newline=False))
-        for name, source in _sources()
-    )
-
-
-def _compile(name: str, source: str) -> CodeType:
-    # Optimisation level 2 removes docstrings, which keeps the command line short.
-    return compile(source, f"<{name}>", "exec", dont_inherit=True, optimize=2)

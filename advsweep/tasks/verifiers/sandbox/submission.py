@@ -1,4 +1,4 @@
-"""A program with its tests, the result of running it, and the names that tests take from it.
+"""The tests of a problem: what they take from the program, and whether plain data is enough.
 
 A test such as `assert set(f(x)) == {1}` uses names that the program defines, `f`, and names that
 it must not be able to replace, `set`. Both are inferred from the tests, and from a known solution
@@ -9,120 +9,261 @@ from __future__ import annotations
 
 import ast
 import builtins
-import secrets
+import functools
+import symtable
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
 
-from advsweep.tasks.verifiers.sandbox.inside.tester import CONTROL
+from advsweep.tasks.verifiers.sandbox.inside.wire import CLASS, ITERATOR
 
 # Names of the standard library that tests without a known solution may use without an import.
 _WELL_KNOWN = {
-    **dict.fromkeys(
-        ("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"), "collections"
-    ),
-    "Decimal": "decimal",
-    "Fraction": "fractions",
+    "Counter": "collections",
+    "OrderedDict": "collections",
+    "defaultdict": "collections",
     "isclose": "math",
 }
 
+_PLAIN: tuple[type, ...] = (bool, int, float, complex, str, bytes, list, tuple, dict, set, range)
+_OF_PLAIN = frozenset(name for kind in (*_PLAIN, ITERATOR) for name in dir(kind))
+
+# They execute texts, which may be the program's.
+_EXECUTE = {"eval", "exec", "compile", "__import__", "globals"}
+# They say of a function of the program only what is true of its stub.
+_INSPECT = {
+    *("isinstance", "issubclass", "callable", "hasattr", "getattr", "dir", "vars", "id", "type"),
+    *("repr", "str", "print", "len", "iter", "bool"),
+}
+# Tests that use these execute texts, look into the program, or compare values that are not plain.
+_MODULES = (
+    *("builtins", "code", "ctypes", "gc", "importlib", "inspect", "marshal", "pickle", "runpy"),
+    *("shelve", "subprocess", "timeit", "asyncio", "contextlib.redirect_stdout", "unittest.mock"),
+    *("collections.deque", "datetime", "decimal", "fractions", "numpy", "pandas", "sympy", "torch"),
+)
+_CANDIDATE = "candidate"  # the function under test, as HumanEval's tests call it
+_SHOWN = 60  # characters of an expression
+
 
 @dataclass(frozen=True)
-class Submission:
-    """A program and its tests.
+class ProgramTests:
+    """The tests of a problem.
 
     Attributes:
+        python: the source of the tests in Python; empty if there are none.
+        scripts: pairs of standard input and output.
+        setup: what runs before the tests in Python; a program can use its imports.
         solution: a program that is known to pass; empty if there is none.
     """
 
-    program: str
-    setup: str
-    tests: str
+    python: str
+    scripts: tuple[tuple[str, str], ...] = ()
+    setup: str = ""
     solution: str = ""
-    word: str = field(default_factory=lambda: secrets.token_hex(16))
-    """A secret that is written at the end of the tests; an exit code would be easier to forge."""
 
-    def control(self) -> Submission:
-        """Return the same program with tests that nothing can pass; see `impossible_tests`."""
-        return Submission(self.program, self.setup, impossible_tests(self.tests), self.solution)
+    @classmethod
+    def of(cls, reference: Mapping[str, Any]) -> ProgramTests:
+        """Return the tests of a reference answer."""
+        tests: Sequence[str | Mapping[str, str]] = reference["tests"]
+        return cls(
+            python="\n".join(test for test in tests if isinstance(test, str)),
+            scripts=tuple((t["input"], t["output"]) for t in tests if not isinstance(t, str)),
+            setup=reference["setup"],
+            solution=reference.get("program") or "",
+        )
 
-    def message(self) -> dict[str, Any]:
-        """Return the message for `inside.main`."""
-        names, imports = _names(f"{self.setup}\n{self.tests}", self.solution)
+    @functools.cached_property
+    def names(self) -> tuple[list[str], str]:
+        """The names that the tests take from the program, and the imports that they need.
+
+        Names that the tests or their setup define are never taken from the program. Names of the
+        standard library are only if the tests use no other names, because then the tests must be
+        about them.
+        """
+        read = _free(f"{self.setup}\n{self.python}")
+        replaced = read & set(dir(builtins))
+        if known := _parse(self.solution):
+            defined = {name for node in known if not _is_import(node) for name in _bound(node)}
+            imports = {
+                name: ast.unparse(node)
+                for node in known
+                if _is_import(node)
+                for name in _bound(node) & read
+            }
+        else:
+            imports = {
+                name: f"from {_WELL_KNOWN[name]} import {name}"
+                if name in _WELL_KNOWN
+                else f"import {name}"
+                for name in read & (sys.stdlib_module_names | _WELL_KNOWN.keys())
+            }
+            defined = read - imports.keys() - replaced
+        names = defined & read or set(imports) or (replaced if len(replaced) == 1 else set())
+        needed = {text for name, text in imports.items() if name not in names}
+        return sorted(names), "\n".join(sorted(needed))
+
+    @functools.cached_property
+    def live_object(self) -> str:
+        """An expression of the tests that needs an object of the program; empty if none does.
+
+        Tests may call one function of the program, or methods of one class `Solution`. All else
+        needs the objects themselves: attributes of results, functions as arguments, a class with
+        state, several names of the program, of which one may judge another.
+        """
+        names, imports = self.names
+        if len(names) > 1:
+            return ", ".join(names)
+        name = names[0] if names else ""
+        if name != CLASS and any(
+            isinstance(node, ast.ClassDef) and node.name == name for node in _parse(self.solution)
+        ):
+            return f"class {name}"
+        source = f"{imports}\n{self.setup}\n{self.python}"
+        for node in _Uses(ast.parse(source), name).find():
+            text = " ".join((ast.get_source_segment(source, node) or "").split())
+            return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+        return ""
+
+    def order(self, program: str, word: str) -> dict[str, Any]:
+        """Return the order for `inside.tester.Tester`.
+
+        Args:
+            word: a secret that is written at the end of the tests; an exit code would be easier
+                to forge.
+        """
+        names, imports = self.names
+        # The rest of the setup may tell the program what it has to return.
+        given = [ast.unparse(node) for node in _parse(self.setup) if _is_import(node)]
         return {
-            "program": self.program,
-            "imports": imports,
-            "setup": self.setup,
-            "tests": self.tests,
+            "program": program,
+            "scripts": self.scripts,
+            "tests": self.python,
             "names": names,
-            "shared": [n.name for n in _body(self.setup) if isinstance(n, ast.ClassDef)],
-            "word": self.word,
+            "setup": f"{imports}\n{self.setup}",
+            "given": "\n".join(given),
+            "trusted": bool(self.live_object),
+            "word": word,
         }
 
 
-@dataclass(frozen=True)
-class ProgramResult:
-    """The result of running a program.
+class _Uses:
+    """How tests use a name of a program.
 
     Attributes:
-        passed: whether it reached the end of the tests.
-        failure: why it could not be run; empty if it ran.
+        results: the variables that may hold results of the program.
+        solutions: the variables that hold the class `Solution` or instances of it.
+        functions: the functions that the tests define, and builtin ones.
+        modules: what the imports of the tests bind to names.
     """
 
-    passed: bool = False
-    failure: str = ""
+    def __init__(self, tree: ast.Module, name: str) -> None:
+        self.name = name
+        self.nodes = [*ast.walk(tree)]
+        self.results: set[str] = set()
+        self.solutions = {name} & {CLASS}
+        self.modules: dict[str, str] = {}
+        assigned: set[str] = set()
+        lambdas: set[str] = set()
+        for node in self.nodes:
+            if isinstance(node, ast.Assign | ast.For | ast.comprehension):
+                given = node.value if isinstance(node, ast.Assign) else node.iter
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                bound = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+                assigned |= bound
+                if isinstance(given, ast.Lambda):
+                    lambdas |= bound
+                elif self.is_solution(given):
+                    self.solutions |= bound
+                elif self.is_result(given):
+                    self.results |= bound
+            elif _is_import(node):
+                of = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+                for alias in node.names:
+                    bound_name = alias.asname or alias.name.partition(".")[0]
+                    self.modules[bound_name] = f"{of}{alias.name}."
+        defined = {node.name for node in self.nodes if isinstance(node, ast.FunctionDef)}
+        self.functions = defined | lambdas | set(dir(builtins)) - assigned
+
+    def find(self) -> Iterator[ast.AST]:
+        """Yield the expressions that need an object of the program."""
+        for parent in self.nodes:
+            if self.needs_object(parent):
+                yield parent
+            # A name of the program is there to be called, by the tests or by what they call.
+            if not isinstance(
+                parent, ast.Call | ast.keyword | ast.Attribute | ast.Assign | ast.Expr
+            ):
+                for node in ast.iter_child_nodes(parent):
+                    if isinstance(node, ast.Name) and node.id == self.name:
+                        yield parent
+
+    def needs_object(self, node: ast.AST) -> bool:
+        """Return whether an expression needs an object of the program."""
+        if isinstance(node, ast.Call):
+            return self.call_needs_object(node)
+        if isinstance(node, ast.Attribute):
+            base = node.value
+            if isinstance(base, ast.Name) and base.id in self.modules:
+                return not isinstance(node.ctx, ast.Load)
+            if self.is_solution(base):
+                return node.attr.startswith("_") or not isinstance(node.ctx, ast.Load)
+            return self.is_program(base) or (self.is_result(base) and node.attr not in _OF_PLAIN)
+        if isinstance(node, ast.ClassDef):
+            return not any(ast.unparse(base).endswith("TestCase") for base in node.bases)
+        if not isinstance(node, ast.Name):
+            return False
+        module = self.modules.get(node.id, "")
+        return node.id in _EXECUTE or module.startswith(tuple(f"{name}." for name in _MODULES))
+
+    def call_needs_object(self, node: ast.Call) -> bool:
+        """Return `needs_object` of a call."""
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        names = {argument.id for argument in given if isinstance(argument, ast.Name)}
+        if self.is_program(node.func):
+            lambdas = any(isinstance(argument, ast.Lambda) for argument in given)
+            return lambdas or bool(names & {self.name, *self.functions})
+        if isinstance(node.func, ast.Name) and node.func.id in _INSPECT:
+            return self.name in names
+        return self.is_result(node.func) or (self.is_solution(node.func) and bool(given))
+
+    def is_program(self, node: ast.AST) -> bool:
+        """Return whether an expression is a function of the program."""
+        if isinstance(node, ast.Attribute):
+            return self.is_solution(node.value)
+        return isinstance(node, ast.Name) and node.id in {self.name, _CANDIDATE} - {CLASS}
+
+    def is_solution(self, node: ast.AST) -> bool:
+        """Return whether an expression is the class `Solution` or an instance of it."""
+        node = node.func if isinstance(node, ast.Call) else node
+        return isinstance(node, ast.Name) and node.id in self.solutions
+
+    def is_result(self, node: ast.AST) -> bool:
+        """Return whether an expression is a result of the program, or a part of one."""
+        if isinstance(node, ast.Subscript):
+            return self.is_result(node.value)
+        if isinstance(node, ast.Name):
+            return node.id in self.results
+        return isinstance(node, ast.Call) and self.is_program(node.func)
 
 
-def impossible_tests(tests: str) -> str:
-    """Return tests that evaluate the same operands in the same order, but never pass.
-
-    Each assertion compares its operands with an object to which nothing is equal. A program
-    passes only if its values claim to equal anything, or if it writes the verdict itself.
-    """
-    tree = ast.fix_missing_locations(_ImpossibleAssertions().visit(ast.parse(tests)))
-    return f"{ast.unparse(tree)}\nassert {CONTROL}.passes\n"
-
-
-class _ImpossibleAssertions(ast.NodeTransformer):
-    def visit_Assert(self, node: ast.Assert) -> ast.Assert:
-        test = node.test
-        operands = [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
-        function = ast.Name(CONTROL, ast.Load())
-        return ast.Assert(test=ast.Call(func=function, args=operands, keywords=[]), msg=None)
-
-
-def _names(tests: str, solution: str) -> tuple[list[str], str]:
-    """Return the names that tests take from the program, and the imports that they need.
-
-    Names of the standard library count as the program's only if the tests use no other names,
-    because then the tests must be about them.
-    """
-    tree = ast.parse(tests)
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
-    if known := _body(solution):
-        defined = set(_defined(known)) & read
-        imports = {name: text for name, text in _imports(known) if name in read}
-    else:
-        bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
-        bound |= {*_defined(tree.body), *dict(_imports(tree.body))}
-        free = read - bound
-        imports = {
-            name: f"from {_WELL_KNOWN[name]} import {name}"
-            if name in _WELL_KNOWN
-            else f"import {name}"
-            for name in sorted(free & (sys.stdlib_module_names | _WELL_KNOWN.keys()))
+def _free(source: str) -> set[str]:
+    """Return the names that a source reads without having defined them."""
+    tables = [symtable.symtable(source, "<tests>", "exec")]
+    bound = {s.get_name() for s in tables[0].get_symbols() if s.is_assigned() or s.is_imported()}
+    read: set[str] = set()
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        read |= {
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module")
         }
-        defined = free - imports.keys() - set(dir(builtins))
-    if not defined:
-        replaced = read & set(dir(builtins))
-        defined = set(imports) or (replaced if len(replaced) == 1 else set())
-        imports = {}
-    return sorted(defined), "\n".join(imports[name] for name in imports if name not in defined)
+    return read - bound
 
 
-def _body(source: str) -> list[ast.stmt]:
+def _parse(source: str) -> list[ast.stmt]:
     """Return the statements of a source; empty if it cannot be parsed."""
     try:
         return ast.parse(source).body
@@ -130,28 +271,15 @@ def _body(source: str) -> list[ast.stmt]:
         return []
 
 
-def _defined(body: list[ast.stmt]) -> Iterator[str]:
-    for statement in body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield statement.name
-        elif isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            yield from (
-                node.id
-                for node in ast.walk(statement)
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-            )
+def _is_import(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom]:
+    return isinstance(node, ast.Import | ast.ImportFrom)
 
 
-def _imports(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
-    """Yield the names that imports bind, each with an import of that name alone."""
-    for statement in body:
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            for alias in statement.names:
-                if alias.name == "*":  # its names are unknown here, and tests rarely use them
-                    continue
-                name = alias.asname or alias.name.partition(".")[0]
-                if isinstance(statement, ast.Import):
-                    alone: ast.stmt = ast.Import(names=[alias])
-                else:
-                    alone = ast.ImportFrom(statement.module, [alias], statement.level)
-                yield name, ast.unparse(alone)
+def _bound(node: ast.stmt) -> set[str]:
+    """Return the names that a statement binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    if _is_import(node):
+        return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+    return {name.id for name in names if isinstance(name.ctx, ast.Store)}

@@ -17,7 +17,14 @@ import pytest
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
 from advsweep.tasks.verifiers.code import Code
 from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT
-from advsweep.tasks.verifiers.sandbox import namespaces_missing
+from advsweep.tasks.verifiers.sandbox.inside.isolation import (
+    _FCNTL,
+    _FORBIDDEN,
+    _IOCTL,
+    _PRLIMIT,
+    _SOCKET,
+)
+from advsweep.tasks.verifiers.sandbox.runners import namespaces_missing
 
 pytestmark = [
     pytest.mark.security,
@@ -37,6 +44,7 @@ def found():  # but the folders of Python
     return not all(any(p.startswith(path) for p in pythons) for path in paths)
 """,
     "a file of the project": "found = lambda: bool(open(FILE).read())",
+    "names of keys": "found = lambda: bool(open('/proc/keys').read())",
     "/etc/passwd": "found = lambda: bool(open('/etc/passwd').read())",
     "a path socket": """
 import socket
@@ -362,6 +370,141 @@ verifier.close()
     assert len(lines) == len(PROBES) + len(CONFINED_PROBES) + 5
     for line in lines:
         assert line.split(": ")[1] == ("correct" if line.startswith("not ") else "wrong"), line
+
+
+# A program's `found`, which returns what is not refused.
+CALLS = """
+import ctypes, errno, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def refused(number, *arguments):
+    ctypes.set_errno(0)
+    arguments = [ctypes.c_long(argument) for argument in arguments]
+    return libc.syscall(number, *arguments) == -1 and ctypes.get_errno() == errno.EPERM
+def found():
+    named = [name for name, number in CALLS.items() if not refused(number, 0, 0, 0, 0, 0, 0)]
+    kinds = [kind for kind in range(60) if not refused(SOCKET, kind, 2, 0)]
+    owner = [command for command in (8, 10, 15, 1024, 1026) if not refused(FCNTL, 0, command, 0)]
+    owner += [command for command in (0x8901, 0x8902) if not refused(IOCTL, 0, command, 0)]
+    limit = [] if refused(PRLIMIT, 1 if os.getpid() != 1 else 2, 7, 0, 0) else ["a limit"]
+    return [*named, *owner, *limit], kinds
+"""
+
+
+@pytest.mark.parametrize("isolation", ["namespaces", "limits"])
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="unknown calls")
+def test_calls_are_refused(isolation: str) -> None:
+    """Keys, shared memory without a limit, io_uring and the like; all sockets but a few kinds."""
+    place = ["x86_64", "aarch64"].index(os.uname().machine)
+    lists = [call.split() for call in _FORBIDDEN.split(",")]
+    constants = {
+        "CALLS": {name: int(numbers[place]) for name, *numbers in lists},
+        "SOCKET": _SOCKET[place],
+        "FCNTL": _FCNTL[place],
+        "IOCTL": _IOCTL[place],
+        "PRLIMIT": _PRLIMIT[place],
+    }
+    code = source(CALLS, constants)
+    sockets = [socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK]
+    gold = {"tests": [f"assert found() == ([], {sorted(map(int, sockets))})"], "setup": ""}
+    verifier = VERIFIERS.build({"name": "code", "isolation": isolation, "seconds": 10.0})
+    assert isinstance(verifier, Code)
+    assert verifier.judge(gold, code).outcome is Outcome.CORRECT
+    verifier.close()
+    # Without the filter, most of them fail for another reason, or do not fail.
+    free = f"{code}\nCALLS.pop('ptrace'), CALLS.pop('bpf')\nassert len(found()[0]) > 15"
+    subprocess.run([sys.executable, "-c", free], check=True)
+
+
+KEYS = """
+import ctypes
+libc = ctypes.CDLL(None)
+def found():
+    libc.syscall(ADD_KEY, b"user", b"advsweep-left", b"x", ctypes.c_long(1), ctypes.c_long(RING))
+    return libc.syscall(REQUEST_KEY, b"user", NAME, None, ctypes.c_long(0)) > 0
+"""
+
+
+@pytest.mark.parametrize("isolation", ["namespaces", "limits"])
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="unknown calls")
+def test_keys_of_the_session_are_out_of_reach(isolation: str) -> None:
+    """Neither does a program find a key of the session, nor does it leave one."""
+    place = ["x86_64", "aarch64"].index(os.uname().machine)
+    calls = {name: int(n[place]) for name, *n in (c.split() for c in _FORBIDDEN.split(","))}
+    libc, session = ctypes.CDLL(None), ctypes.c_long(-3)
+    if libc.syscall(calls["keyctl"], 1, None) == -1:
+        pytest.skip("the kernel has no keys")
+    one = ctypes.c_long(1)
+    assert libc.syscall(calls["add_key"], b"user", b"advsweep-ours", b"x", one, session) > 0
+    names = {"ADD_KEY": calls["add_key"], "REQUEST_KEY": calls["request_key"], "RING": -3}
+    ours = source(KEYS, {**names, "NAME": b"advsweep-ours"})
+    left = source(KEYS, {**names, "NAME": b"advsweep-left"})
+    verifier = VERIFIERS.build({"name": "code", "isolation": isolation, "seconds": 10.0})
+    assert isinstance(verifier, Code)
+    for program in (ours, left):
+        assert verifier.judge(GOLD, program).outcome is Outcome.WRONG
+        honest = f"{program}\nhas, found = found, lambda: not has()"
+        assert verifier.judge(GOLD, honest).outcome is Outcome.CORRECT
+    verifier.close()
+    assert libc.syscall(calls["request_key"], b"user", b"advsweep-left", None, 0) == -1
+    subprocess.run([sys.executable, "-c", f"{ours}\nassert found()"], check=True)
+
+
+KEYRING = """
+import ctypes
+from advsweep.tasks.verifiers.sandbox.inside import isolation
+def session():
+    return ctypes.CDLL(None).syscall(KEYCTL, 0, ctypes.c_long(-3), 0)
+isolation._DENY = isolation._ALLOW  # as if the filter missed a way to the keys
+before = session()
+isolation.drop_capabilities()
+isolation.forbid_calls(own_processes=False)
+assert before > 0 and session() not in (-1, before)
+"""
+
+
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="unknown calls")
+def test_each_program_has_a_keyring_of_its_own() -> None:
+    keyctl = {"x86_64": 250, "aarch64": 219}[os.uname().machine]
+    if ctypes.CDLL(None).syscall(keyctl, 0, ctypes.c_long(-3), 0) == -1:
+        pytest.skip("the kernel has no keys")
+    subprocess.run([sys.executable, "-c", f"KEYCTL = {keyctl}\n{KEYRING}"], check=True)
+
+
+@pytest.mark.skipif(
+    ctypes.CDLL(None).syscall(444, None, ctypes.c_long(0), 1) < 1, reason="no Landlock"
+)
+def test_limits_have_one_folder_to_write_to(tmp_path: Path) -> None:
+    """Else a program could change the modules that judge the next one."""
+    verifier = VERIFIERS.build({"name": "code", "isolation": "limits", "seconds": 10.0})
+    assert isinstance(verifier, Code)
+    (tmp_path / "file").write_text("ours")
+    holes: dict[str, object] = {"FOLDER": str(tmp_path), "PID": os.getpid()}
+    probes = {
+        "a file": "found = lambda: open(FOLDER + '/file', 'a').close() is None",
+        "a new file": "found = lambda: open(FOLDER + '/other', 'w').close() is None",
+        "its length": "import os\nfound = lambda: os.truncate(FOLDER + '/file', 0) is None",
+        "its name": "import os\nfound = lambda: os.rename(FOLDER + '/file', 'file') is None",
+        "its end": "import os\nfound = lambda: os.remove(FOLDER + '/file') is None",
+        "a folder": "import os\nfound = lambda: os.mkdir(FOLDER + '/folder') is None",
+        "a library folder": PROBES["a library folder to write to"],
+    }
+    for name, probe in probes.items():
+        assert verifier.judge(GOLD, source(probe, holes)).outcome is Outcome.WRONG, name
+    own = """
+import os, subprocess, tempfile
+def found():
+    os.makedirs("a/b")
+    open("a/b/c", "w").write("x")
+    os.rename("a/b/c", "d")
+    os.truncate("d", 0)
+    open(os.devnull, "w").write("x")
+    with tempfile.NamedTemporaryFile("w") as file:
+        return os.path.dirname(file.name) == os.getcwd()
+"""
+    assert verifier.judge(GOLD, own).outcome is Outcome.CORRECT
+    verifier.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "ours"
 
 
 @pytest.mark.parametrize("isolation", ["namespaces", "limits"])

@@ -4,68 +4,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
 from advsweep.tasks.verifiers.code import Code
 from advsweep.tasks.verifiers.consent import RUN_CODE
-from advsweep.tasks.verifiers.sandbox.submission import Submission, impossible_tests
+from advsweep.tasks.verifiers.sandbox.inside.wire import (
+    DEPTH,
+    Channel,
+    NotPlainError,
+    decode,
+    encode,
+)
+from advsweep.tasks.verifiers.sandbox.runners import namespaces_missing
+from advsweep.tasks.verifiers.sandbox.submission import ProgramTests
+from tests.tasks.verifiers.sandbox.reference_solutions import reference_solutions
 
-NODE = "class Node:\n    def __init__(self, v):\n        self.v, self.left = v, None\n"
-
-# Program, setup, tests.
-CASES = [
-    ("def f(x): return [2 * v for v in x]", "", "assert f([1, 2]) == [2, 4]"),
-    ("def f(x): return (1, (2, [3]))", "", "assert f(0) == (1, (2, [3]))"),
-    ("def f(x): return {1: 'a', (2, 3): {4}}", "", "assert f(0) == {1: 'a', (2, 3): {4}}"),
-    ("def f(*a): return {*a}", "", "assert set(f(4, 5)) == set((5, 4))"),
-    ("def f(x): return frozenset(x)", "", "assert f('ab') == frozenset('ab')"),
-    ("def f(x): return 2 ** x", "", "assert f(9000) == 2 ** 9000\nassert f(-1) == 0.5"),
-    ("def f(x): return float(x)", "", "assert f('nan') != f('nan')\nassert f('inf') > 10**9"),
-    ("def f(x): return x * 1j", "", "assert f(2) == 2j"),
-    ("def f(x): return x[::-1]", "", "assert f(b'ab') == b'ba'\nassert f(bytearray(b'ab')) == b'ba'"),
-    ("def f(x): return '\\ud800' + x", "", "assert f('é') == '\\ud800é'"),
-    ("def f(x): return x / 3", "", "import math\nassert math.isclose(f(1), 0.3333, rel_tol=0.001)"),
-    ("def f(x): return x / 3", "", "assert abs(f(1) - 0.3333) < 1e-3"),
-    ("def f(x): return x > 3", "", "assert f(4)\nassert not f(2)\nassert f(4) is True"),
-    ("def f(x): return None", "", "assert f(1) is None\nassert f(1) == None"),
-    ("def f(x): return x", "", "assert f(3) in (3, 4)\nassert f(3) != 4\nassert 2 < f(3) <= 3"),
-    ("def f(x): x.sort()", "", "x = [[3, 1], 2][0]\nf(x)\nassert x == [1, 3]"),
-    ("def f(x): x['a'].append(x)", "", "x = {'a': []}\nf(x)\nassert x['a'][0] is x"),
-    ("def f(n):\n    yield from range(n)", "", "assert list(f(3)) == [0, 1, 2]\nassert next(f(1)) == 0"),
-    ("def f(x): return range(x)", "", "assert f(3) == range(3)\nassert [*map(str, f(2))] == ['0', '1']"),
-    ("def f(x): return map(str, x)", "", "assert list(f([1])) == ['1']"),
-    ("def f(g, x): return g(g(x))", "", "assert f(lambda x: x + 1, 1) == 3\nassert f(abs, -1) == 1"),
-    ("def f(n): return lambda x: x + n", "", "assert f(1)(2) == 3"),
-    ("def f(x): raise ValueError('no')", "", "try:\n    f(1)\n    assert False\nexcept ValueError as e:\n    assert str(e) == 'no'"),
-    ("class Bad(ValueError): pass\ndef f(x): raise Bad", "", "try:\n    f(1)\nexcept Bad:\n    pass\nelse:\n    assert False"),
-    (f"{NODE}def f(n): return 0 if n is None else 1 + f(n.left)", "root = Node(1)\nroot.left = Node(2)", "assert f(root) == 2\nassert f(root.left) == 1\nassert root.v == 1"),
-    ("def f(n):\n    n.v += 1\n    return Node(n.v)", NODE, "n = Node(1)\nassert f(n).v == 2\nassert n.v == 2\nassert type(f(n)) is Node"),
-    ("class S:\n    def __init__(self): self.items = []\n    def push(self, x): self.items.append(x)\n    def __len__(self): return len(self.items)\n    def __getitem__(self, i): return self.items[i]", "", "s = S()\ns.push(3)\nassert len(s) == 1 and s[0] == 3 and s.items == [3]\nassert isinstance(s, S)"),
-    ("class V:\n    def __init__(self, x): self.x = x\n    def __add__(self, o): return V(self.x + o.x)\n    def __eq__(self, o): return self.x == o.x", "", "assert V(1) + V(2) == V(3)\nassert (V(1) + V(2)).x == 3\nassert V(1) != V(2)"),
-    ("from collections import Counter\ndef f(x): return Counter(x)", "", "assert f('aab') == {'a': 2, 'b': 1}\nassert f('a') == Counter('a')"),
-    ("from decimal import Decimal\nfrom fractions import Fraction\nfrom collections import deque\nimport datetime\ndef f(): return [Decimal('0.1'), Fraction(1, 3), deque([1]), datetime.date(2020, 1, 2)]", "", "import datetime\nfrom decimal import Decimal\nfrom fractions import Fraction\nfrom collections import deque\nassert f() == [Decimal('0.1'), Fraction(1, 3), deque([1]), datetime.date(2020, 1, 2)]"),
-    ("def sum(a, b): return a + b", "", "assert sum(10, 15) == 25"),
-    ("def f(x): return math.floor(x)", "import math", "assert f(1.5) == 1"),
-    ("def add(a, b): return a + b", "", "def check(candidate):\n    assert candidate(1, 2) == 3\n    for i in range(3):\n        assert candidate(i, i) == 2 * i\ncheck(add)"),
-    ("def f(x): return x", "", "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(f(1), 1)\nassert unittest.TextTestRunner().run(T('test')).wasSuccessful()"),
-    ("def f(x): return x", "", "import unittest\nunittest.TestCase().assertEqual(f(1), 1)"),
-    ("K = 3\ndef f(x): return [x] * K", "", "assert len(f(1)) == K"),
-    ("def f(*a, **k): return (a, k)", "", "assert f(1, *[2], b=3) == ((1, 2), {'b': 3})"),
-    ("def f(x): return sorted(x, key=lambda p: p[1])", "", "assert f([('a', 2), ('b', 1)]) == [('b', 1), ('a', 2)]"),
-    ("import re\ndef f(x): return re.findall('a+', x)", "", "assert f('aab') == ['aa']\nassert re.match('a', f('a')[0])"),
-    ("def f(p): return open(p).read()", "", "open('a.txt', 'w').write('b')\nassert f('a.txt') == 'b'"),
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[Code]:
-    verifier = VERIFIERS.build({"name": "code", "isolation": "limits", "seconds": 30.0})
-    assert isinstance(verifier, Code)
-    yield verifier
-    verifier.close()
+SOLUTIONS = list(reference_solutions())
+ISOLATIONS = [
+    pytest.param(
+        "namespaces",
+        marks=pytest.mark.skipif(bool(namespaces_missing()), reason=namespaces_missing()),
+    ),
+    "limits",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -73,14 +43,65 @@ def _consent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUN_CODE, "1")
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-@pytest.mark.parametrize(("program", "setup", "tests"), CASES)
-def test_a_right_program_is_correct(
-    verifier: Code, program: str, setup: str, tests: str, known: bool
+@pytest.fixture
+def make() -> Iterator[Callable[..., Code]]:
+    made = []
+
+    def make(isolation: str = "limits", **fields: Any) -> Code:
+        spec = {"name": "code", "isolation": isolation, "seconds": 30.0, **fields}
+        verifier = VERIFIERS.build(spec)
+        assert isinstance(verifier, Code)
+        made.append(verifier)
+        return verifier
+
+    yield make
+    for verifier in made:
+        verifier.close()
+
+
+def test_there_are_a_few_hundred_solutions() -> None:
+    assert len(SOLUTIONS) > 300
+    assert len({solution.name for solution in SOLUTIONS}) == len(SOLUTIONS)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("every", [41, pytest.param(1, marks=pytest.mark.slow)])
+def test_right_programs_are_correct_and_changed_ones_wrong(
+    make: Callable[..., Code], isolation: str, every: int, known: bool
 ) -> None:
-    """Whether or not the data has a solution, which says what the tests are about."""
-    gold = {"tests": [tests], "setup": setup, "program": program if known else ""}
-    assert verifier.judge(gold, program).outcome is Outcome.CORRECT
+    """All of them, whether or not the data has a solution, which says what the tests are about."""
+    verifier = make(isolation)
+    judged = []
+    for solution in SOLUTIONS[::every]:
+        reference = {**solution.reference}
+        if not known:
+            reference.pop("program", None)
+        found = [verifier.judge(reference, text) for text in (solution.program, solution.wrong)]
+        judged.append((solution.name, *(verdict.outcome for verdict in found)))
+    assert judged == [(name, Outcome.CORRECT, Outcome.WRONG) for name, *_ in judged]
+
+
+# Right programs that are not correct: their tests look at objects that plain data has not.
+LOST = [
+    # The function changes its argument and returns something, too.
+    ("def f(x):\n    x.sort()\n    return len(x)", "x = [2, 1]\nassert f(x) == 2\nassert x == [1, 2]"),
+    # It keeps or returns an argument.
+    ("def f(x):\n    return x", "x = [1]\nassert f(x) is x"),
+    ("def f(x):\n    x.append(x)", "x = []\nf(x)\nassert x[0] is x"),
+    # The rows of the argument are the same row.
+    ("def f(x):\n    x[0][0] = 1", "x = [[0]] * 2\nf(x)\nassert x == [[1], [1]]"),
+    # A generator that does not end.
+    ("def f():\n    while True:\n        yield 1", "assert next(f()) == 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "test"), LOST)
+def test_these_right_programs_are_not_correct(
+    make: Callable[..., Code], program: str, test: str
+) -> None:
+    found = make(seconds=1.0, memory_mb=128).judge({"tests": [test], "setup": ""}, program)
+    assert found.outcome is Outcome.WRONG
 
 
 @pytest.mark.parametrize(
@@ -90,18 +111,20 @@ def test_a_right_program_is_correct(
         ("def f(x): return 1", "assert f(1) == '1'"),
         ("def f(x): return [1]", "assert f(1) == (1,)"),
         ("def f(x): x.append(1)", "x = []\nf(x)\nassert x == []"),
+        ("def f(x): x.append(1)\n", "x = (1,)\nf(x)"),
         ("def f(x): yield 1", "assert f(1) == [1]"),
         ("def f(x): raise ValueError", "try:\n    f(1)\nexcept KeyError:\n    pass"),
-        ("def f(g): return g(2)", "assert f(lambda x: x + 1) == 2"),
-        ("def f(x): return x", "assert f(object()) == 1"),
         ("def g(x): return x", "assert f(1) == 1"),
+        ("def f(x): return object()", "try:\n    f(1)\nexcept Exception:\n    pass"),
+        ("def f(x): return f", "assert f(1) is not None"),
+        ("class Solution:\n    def f(self): return self", "assert Solution().f() is not None"),
     ],
 )
-def test_a_wrong_program_is_wrong(verifier: Code, program: str, test: str) -> None:
-    assert verifier.judge({"tests": [test], "setup": ""}, program).outcome is Outcome.WRONG
+def test_a_wrong_program_is_wrong(make: Callable[..., Code], program: str, test: str) -> None:
+    assert make().judge({"tests": [test], "setup": ""}, program).outcome is Outcome.WRONG
 
 
-def test_a_program_does_not_see_another(verifier: Code) -> None:
+def test_a_program_does_not_see_another(make: Callable[..., Code]) -> None:
     gold = {"tests": ["assert f() == (['a'], False)"], "setup": ""}
     program = """
 import builtins, os
@@ -111,28 +134,237 @@ builtins.seen = True
 def f():
     return os.listdir("."), seen
 """
+    verifier = make()
     for _ in range(2):
         assert verifier.judge(gold, program).outcome is Outcome.CORRECT
 
 
-def test_the_control_evaluates_the_same_operands() -> None:
-    assert impossible_tests("assert f(1) == 2, 'no'\nx = 1\nassert not f(x)").splitlines() == [
-        "assert __control__(f(1), 2)",
-        "x = 1",
-        "assert __control__(not f(x))",
-        "assert __control__.passes",
-    ]
+NODE = "class Node:\n    def __init__(self, v):\n        self.v, self.left = v, None\n"
+
+# A right program, a setup, tests, and the expression that needs an object of the program.
+LIVE = [
+    ("def f(g, x): return g(g(x))", "", "assert f(lambda x: x + 1, 1) == 3", "f(lambda x: x + 1, 1)"),
+    ("def f(g, x): return g(x)", "", "assert f(abs, -1) == 1", "f(abs, -1)"),
+    ("def f(g, x): return g(x)", "", "def g(x):\n    return x\nassert f(g, 1) == 1", "f(g, 1)"),
+    ("def f(n): return lambda x: x + n", "", "assert f(1)(2) == 3", "f(1)(2)"),
+    ("def f(n): return [abs]", "", "assert f(1)[0](-2) == 2", "f(1)[0](-2)"),
+    (f"{NODE}def f(v): return Node(v)", "", "assert f(1).v == 1", "f(1).v"),
+    ("class Bad(ValueError): pass\ndef f(x): raise Bad", "", "try:\n    f(1)\nexcept Bad:\n    pass", "Bad, f"),
+    (f"{NODE}def f(n): return 1 + f(n.left) if n else 0", "root = Node(1)\nroot.left = Node(2)", "assert f(root) == 2", "Node, f"),
+    ("def f(n): return n.v", NODE, "assert f(Node(1)) == 1", "class Node: def __init__(self, v): self.v, self.left = v, N…"),
+    (NODE, "", "n = Node(1)\nassert n.v == 1", "class Node"),
+    (NODE, "", "n = Node(1)\nn.left = 2\nassert n.left == 2", "class Node"),
+    (NODE, "", "assert isinstance(Node(1), Node)", "class Node"),
+    ("class Stack(list):\n    def push(self, x): self.append(x)", "", "s = Stack()\ns.push(1)\nassert len(s) == 1", "class Stack"),
+    ("class Stack(list):\n    def push(self, x): self.append(x)", "", "s = Stack()\ns.push(1)\nassert s[0] == 1", "class Stack"),
+    ("class Solution:\n    def __init__(self, x): self.x = x\n    def f(self): return self.x", "", "assert Solution(1).f() == 1", "Solution(1)"),
+    ("def f(x): return x", "", "assert callable(f)", "callable(f)"),
+    ("def f(x): return x", "", "assert f.__name__ == 'f'", "f.__name__"),
+    ("def f(x): return x", "", "assert [f][0](1) == 1", "[f]"),
+    ("K = 3\ndef f(x): return [x] * K", "", "assert len(f(1)) == K", "K, f"),
+    ("K = 3", "", "assert K == 3", "K == 3"),
+    ("def encode(x): return x\ndef decode(x): return x", "", "assert decode(encode(1)) == 1", "decode, encode"),
+    ("from decimal import Decimal\ndef f(): return Decimal(1)", "", "from decimal import Decimal\nassert f() == Decimal(1)", "Decimal"),
+    ("def f(x): return x", "import numpy as np", "assert (f(np.ones(1)) == np.ones(1)).all()", "np"),
+    ("import asyncio\nasync def f(x): return x", "", "import asyncio\nassert asyncio.run(f(1)) == 1", "asyncio"),
+    ("def f(x): return '1 + 1'", "", "assert eval(f(1)) == 2", "eval"),
+    ("def f(x): print(x)", "", "import io, sys\nsys.stdout = io.StringIO()\nf(1)\nassert sys.stdout.getvalue() == '1\\n'", "sys.stdout"),
+    ("def f(x): print(x)", "from contextlib import redirect_stdout", "import io\nwith redirect_stdout(io.StringIO()) as s:\n    f(1)\nassert s.getvalue() == '1\\n'", "redirect_stdout"),
+]  # fmt: skip
 
 
-def test_a_solution_tells_what_tests_take_from_the_program() -> None:
-    tests = "assert Counter(f(x) for x in [1]) == Counter([helper(1)]) and isclose(1, 1)"
-    solution = "from collections import Counter\ndef f(x): pass\ndef helper(x): pass"
-    message = Submission("", "", tests, solution).message()
-    assert message["names"] == ["f", "helper"]
-    assert message["imports"] == "from collections import Counter"
-    message = Submission("", "", tests).message()
-    assert message["names"] == ["f", "helper"]
-    assert message["imports"].splitlines() == [
-        "from collections import Counter",
-        "from math import isclose",
+@pytest.mark.parametrize(("program", "setup", "test", "use"), LIVE)
+def test_tests_of_objects_are_refused_unless_they_are_trusted(
+    make: Callable[..., Code], program: str, setup: str, test: str, use: str
+) -> None:
+    gold = {"tests": [test], "setup": setup, "program": program}
+    assert ProgramTests.of(gold).live_object == use
+    if "numpy" in setup:
+        pytest.importorskip("numpy")
+    found = make().judge(gold, program)
+    reason = f"its tests need an object of the program ({use}): verifier.trusted_tests"
+    assert (found.outcome, found.reason) == (Outcome.UNSCORABLE, reason)
+    trusted = make(trusted_tests=True, memory_mb=2048)
+    assert trusted.judge(gold, program).outcome is Outcome.CORRECT
+    assert trusted.judge(gold, "").outcome is Outcome.WRONG
+
+
+@pytest.mark.parametrize(
+    ("test", "use"),
+    [
+        ("s = Stack()\ns.push(1)\nassert s.pop() == 1", "s.push"),
+        ("a, b = f(1)\nassert a.v == 1", "a.v"),
+        ("for node in f(1):\n    assert node.v == 1", "node.v"),
+        ("assert [n.v for n in f(1)] == [1]", "n.v"),
+        ("assert f(1)[0].v == 1", "f(1)[0].v"),
+        ("def check(candidate):\n    assert candidate(1).v == 1\ncheck(f)", "candidate(1).v"),
+        ("g = lambda x: x\nassert f(g, 1) == 1", "f(g, 1)"),
+        ("s = Solution()\ns.x = 1\nassert s.f() == 1", "s.x"),
+        (f"x = f({'+'.join(['1'] * 2000)})\nassert x.v == 1", "x.v"),
+    ],
+)
+def test_uses_of_objects_are_found_without_a_known_solution(test: str, use: str) -> None:
+    assert ProgramTests(test).live_object == use
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "s = Solution()\nassert s.f(1) == [1] and Solution().f(1).count(1) == 1",
+        "try:\n    f(1)\nexcept ValueError as error:\n    assert error.args == (1,)",
+        "import random\nrng = random.Random(0)\nx = rng.randint(1, 9)\nassert f(x) == x",
+        "from collections import Counter\nassert Counter(f(1)).most_common(1) == [(1, 1)]",
+        "from collections import Counter\nc = Counter(f(1))\nassert c.most_common(1) == [(1, 1)]",
+        "r = f(1)\nr.sort()\nassert r[0].upper() == 'A' and sorted([1], key=f) == [1]",
+        "import re\nassert re.compile('a').match(f(1)).group(0) == 'a'",
+        "list = [1]\nassert f(list) == f(x=list) == sum(list)",
+    ],
+)
+def test_plain_data_is_enough_for(test: str) -> None:
+    assert ProgramTests(test).live_object == ""
+
+
+def test_a_program_that_nests_too_deeply_is_wrong(make: Callable[..., Code]) -> None:
+    """It would else choose not to be counted, where the tests send the value back to it."""
+    nested = "[" * (DEPTH - 2) + "]" * (DEPTH - 2)
+    gold = {"tests": ["assert f([f([])]) == 1"], "setup": ""}
+    program = f"def f(x): return {nested} if x == [] else 1"
+    assert make().judge(gold, program).outcome is Outcome.WRONG
+
+
+@pytest.mark.parametrize(
+    ("tests", "setup", "solution", "names", "imports"),
+    [
+        ("assert Counter(f(x) for x in [1]) == Counter() and isclose(1, 1)", "", "", ["f"], ["from collections import Counter", "from math import isclose"]),
+        ("assert Counter(f(x) for x in [1]) == Counter([g(1)])", "", "from collections import Counter\ndef f(x): pass\ndef g(x): pass", ["f", "g"], ["from collections import Counter"]),
+        ("assert math.floor(f(1)) == 1", "", "", ["f"], ["import math"]),
+        ("assert m.floor(f(1)) == 1", "", "import math as m, re\nf = round", ["f"], ["import math as m, re"]),
+        ("def check(candidate):\n    for i in range(3):\n        assert candidate(i) == i\ncheck(f)", "", "", ["f"], []),
+        ("assert [x for x in f(1)] == [(lambda y: y)(1)]", "", "", ["f"], []),
+        ("assert poly(f(1)) == 0", "def poly(x): return x - 1", "def poly(x): return 0\ndef f(x): return 1", ["f"], []),
+        ("assert sum(1, 2) == 3", "", "", ["sum"], []),
+        ("assert sum(1, 2) == len([1, 2, 3])", "", "", [], []),
+        ("assert heapq([1]) == 1", "", "", ["heapq"], []),
+        ("assert gcd(4, 6) == 2", "", "from math import gcd", ["gcd"], []),
+    ],
+)  # fmt: skip
+def test_names_of_the_program(
+    tests: str, setup: str, solution: str, names: list[str], imports: list[str]
+) -> None:
+    found = ProgramTests(tests, setup=setup, solution=solution).names
+    assert found == (names, "\n".join(imports))
+
+
+def test_the_program_is_given_no_more_than_the_imports_of_the_setup() -> None:
+    setup = "import math\nfrom re import *\nexpected = 3\ndef right(x): return expected"
+    message = ProgramTests("assert f(1) == expected", setup=setup).order("", "word")
+    assert message["given"] == "import math\nfrom re import *"
+
+
+def test_outputs_are_compared_by_lines_and_numbers(make: Callable[..., Code]) -> None:
+    cases = [
+        ("1 2", "1.0 2.00\n", True),
+        (" a  \nb\n\n", "a\nb", True),
+        ("a b", "a  b", False),
+        ("a\n\nb", "a\nb", False),
+        ("1 2", "1 2 3", False),
+        ("nan", "nan", True),
+        ("nan", "NaN", False),
+        ("1 x", "1.0 x", False),
+        ("50000000000000000", "50000000000000001", False),
+        ("", "", True),
+        ("1e400", "1e400", True),
+        ("True", "true", False),
     ]
+    verifier = make()
+    for printed, expected, same in cases:
+        gold = {"tests": [{"input": "", "output": expected}], "setup": ""}
+        found = verifier.judge(gold, f"print({printed!r})").outcome
+        assert (found is Outcome.CORRECT) is same, (printed, expected)
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(2**300), 2**300)
+    | st.floats()
+    | st.complex_numbers()
+    | st.binary()
+    | st.text(st.characters(codec=None))
+    | st.builds(range, st.integers(), st.integers(), st.integers(1)),
+    lambda values: (
+        st.lists(values)
+        | st.lists(values).map(tuple)
+        | st.sets(st.text() | st.integers())
+        | st.frozensets(st.floats())
+        | st.dictionaries(st.text() | st.tuples(st.integers(), st.floats()), values)
+    ),
+    max_leaves=20,
+)
+
+
+def _typed(value: Any) -> Any:
+    """A value with the types of all that it contains; numbers as exact texts."""
+    if type(value) is dict:
+        return "dict", [(_typed(key), _typed(item)) for key, item in value.items()]
+    if type(value) in (list, tuple):
+        return type(value).__name__, [_typed(item) for item in value]
+    if type(value) in (set, frozenset):
+        return type(value).__name__, sorted(map(repr, value))
+    return type(value).__name__, repr(value)
+
+
+@given(PLAIN)
+def test_plain_data_arrives_as_it_is(value: Any) -> None:
+    assert _typed(decode(encode(value))) == _typed(value)
+
+
+@pytest.mark.parametrize(
+    "value", [-0.0, 2**63, -(2**63), "\ud83d\ude00", "\ud800", math.nan, 1e308]
+)
+def test_messages_keep_every_bit(value: Any) -> None:
+    channel = Channel(*os.pipe())
+    channel.send(
+        "value",
+        encode([value]),
+        "\n",
+    )
+    kind, node, end = channel.receive()
+    assert (kind, end) == ("value", "\n")
+    assert _typed(decode(node)) == _typed([value])
+
+
+@pytest.mark.parametrize("value", [object(), int, len, lambda: 1, [object()], {1: (int,)}])
+def test_other_values_are_refused(value: Any) -> None:
+    with pytest.raises(NotPlainError):
+        encode(value)
+
+
+def test_values_of_subclasses_arrive_as_those_of_their_base() -> None:
+    class Number(int):
+        def __int__(self) -> int:
+            return 7
+
+        __index__ = __hex__ = __abs__ = __int__
+
+    values = [Counter("aab"), Number(6), Number(2**70), {Number(2): OrderedDict(a=bytearray(b"b"))}]
+    expected = [{"a": 2, "b": 1}, 6, 2**70, {2: {"a": b"b"}}]
+    assert _typed(decode(encode(values))) == _typed(expected)
+    assert list(decode(encode(zip("ab", "cd", strict=True)))) == [("a", "c"), ("b", "d")]
+
+
+def test_depth_is_limited() -> None:
+    value: list[Any] = []
+    for _ in range(DEPTH - 1):
+        value = [value]
+    assert decode(encode(value)) == value
+    with pytest.raises(RecursionError, match="more than 64 deep"):
+        encode([value])
+    with pytest.raises(ValueError, match="too deeply"):
+        decode(
+            [
+                "list",
+                encode(value),
+            ]
+        )

@@ -1,4 +1,4 @@
-"""Isolates a process: limits of resources, no capabilities, own files and processes.
+"""Isolates a process: limits of resources, no capabilities, forbidden calls, own files.
 
 `enter_root` gives the process its own root folder: system and Python read-only, a small scratch
 folder, nothing else. It must run in user, mount and process namespaces of `unshare`, with all
@@ -9,25 +9,55 @@ sockets below /run, /var and /tmp.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
+import struct
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 4, 24, 36
-_PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 36, 38, 47
+_PR_CAP_AMBIENT_CLEAR_ALL, _SECCOMP_MODE_FILTER = 4, 2
 _CAPABILITY_VERSION_3 = 0x20080522
 
+# System calls that fail in a sandbox, with their numbers on x86-64 and on 64-bit ARM. They leave
+# something behind (keys, System V IPC), take memory that no limit counts, lock files of others,
+# read or change other processes of the user, or reach much of the kernel and serve no test.
+_FORBIDDEN = """
+    add_key 248 217, request_key 249 218, keyctl 250 219,
+    shmget 29 194, semget 64 190, msgget 68 186, mq_open 240 180,
+    memfd_create 319 279, memfd_secret 447 447, flock 73 32,
+    ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272,
+    pidfd_getfd 438 438, pidfd_send_signal 424 424, process_madvise 440 440,
+    migrate_pages 256 238, move_pages 279 239, setpriority 141 140, ioprio_set 251 30,
+    sched_setparam 142 118, sched_setscheduler 144 119, sched_setattr 314 274,
+    sched_setaffinity 203 122, tkill 200 130, rt_tgsigqueueinfo 297 240,
+    io_uring_setup 425 425, io_uring_enter 426 426, io_uring_register 427 427,
+    userfaultfd 323 282, perf_event_open 298 241, bpf 321 280
+"""
+_PRLIMIT, _KILL, _TGKILL, _QUEUE = (302, 261), (62, 129), (234, 131), (129, 138)
+_SOCKET, _FCNTL, _IOCTL = (41, 198), (72, 25), (16, 29)
+_AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32 = 0x40000000  # calls from this number on are another interface to the same calls
+_SOCKETS = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+_SIGNALS = (8, 10, 15, 1024, 1026)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY
+_SOCKET_OWNERS = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
+_JOIN_SESSION_KEYRING = 1  # KEYCTL_JOIN_SESSION_KEYRING
+_ALLOW, _DENY = 0x7FFF0000, 0x00050000 | errno.EPERM  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06  # BPF instructions
+
 # The numbers of these calls are the same on all architectures.
-_LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446
-_LANDLOCK_CREATE_RULESET_VERSION = 1
-_LANDLOCK_ACCESS_FS_MAKE_BLOCK = 1 << 11
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
+_LANDLOCK_WRITE_FILE, _LANDLOCK_TRUNCATE = 1 << 1, 1 << 14
+_LANDLOCK_WRITE = 0b1_1111_1111_0010  # to write and remove files, to make them of any kind
 _LANDLOCK_SCOPES = 0b11  # abstract sockets and signals
-_ABI_OF_SCOPES = 6
+_LANDLOCK_ABI = {"refer": 2, "truncate": 3, "scopes": 6}
 
 SCRATCH = "/tmp"
-"""The only writable folder."""
+"""The only writable folder in namespaces."""
 
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"),
@@ -50,30 +80,49 @@ _MOUNT_SETATTR, _SYS_PIVOT_ROOT = 442, {"x86_64": 155, "aarch64": 41}
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID = 1, 2
 
-IS_LINUX = sys.platform == "linux"
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def libc() -> ctypes.CDLL:
-    """Return the functions of the C library; `ctypes.get_errno` has their errors."""
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def checked(result: int, what: str) -> int:
-    """Return the result of a function of the C library.
+def _call(function: str, *arguments: Any) -> int:
+    """Call a function of the C library.
 
     Raises:
         OSError: the result is -1.
     """
+    result: int = getattr(_LIBC, function)(*arguments)
     if result == -1:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{function}: {os.strerror(number)}")
     return result
+
+
+def _prctl(*arguments: Any) -> None:
+    if sys.platform == "linux":
+        _call("prctl", *arguments, *[ctypes.c_ulong(0)] * (5 - len(arguments)))
 
 
 def hide_memory() -> None:
     """Forbid other processes of the user to read this process's memory and descriptors."""
-    if IS_LINUX:
-        checked(libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants whose parents have ended."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children() -> list[int]:
+    """Return the children of this process; empty if the system does not list them."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:
+        return []
 
 
 def limit(limits: Sequence[tuple[str, int, int]]) -> None:
@@ -82,36 +131,93 @@ def limit(limits: Sequence[tuple[str, int, int]]) -> None:
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (soft, hard))
 
 
+def limits() -> list[tuple[int, int]]:
+    """Return all resource limits of this process."""
+    names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+    return [resource.getrlimit(getattr(resource, name)) for name in names]
+
+
 def drop_capabilities() -> None:
     """Drop all capabilities, also for programs that this process executes."""
-    if not IS_LINUX:
+    if sys.platform != "linux":
         return
-    prctl = libc().prctl
-    checked(prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
-    prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     capability = 0
-    while prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
+    while _LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
         capability += 1
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    checked(libc().capset(header, nothing), "capset")
+    _call("capset", header, (ctypes.c_uint32 * 6)())
 
 
-def leave_other_processes() -> None:
-    """With Landlock in the kernel: forbid to read, trace or signal other processes."""
-    if not IS_LINUX:
+def forbid_calls(*, own_processes: bool) -> None:
+    """Let system calls fail that no test needs (seccomp), where their numbers are known.
+
+    A limit of another process cannot be changed: the supervisor serves the next program, too.
+
+    Args:
+        own_processes: whether all processes in sight are the program's, so that it may signal
+            them. Else it may signal itself alone.
+    """
+    machine = os.uname().machine
+    if sys.platform != "linux" or machine not in _AUDIT_ARCHITECTURES:
         return
-    syscall = libc().syscall
-    version = syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_CREATE_RULESET_VERSION)
+    place = list(_AUDIT_ARCHITECTURES).index(machine)
+    lists = [call.split() for call in _FORBIDDEN.split(",")]
+    forbidden = {name: int(numbers[place]) for name, *numbers in lists}
+    # The filter refuses all keys; should it miss a way to them, there are none of the caller.
+    _LIBC.syscall(forbidden["keyctl"], _JOIN_SESSION_KEYRING, None)
+    own = os.getpid()
+    # A call, the number of its argument, and the verdicts on some of its values and on others.
+    checked: list[tuple[tuple[int, int], int, tuple[int, ...], int, int]] = [
+        (_PRLIMIT, 0, (0, own), _ALLOW, _DENY),
+        (_SOCKET, 0, _SOCKETS, _ALLOW, _DENY),
+        (_FCNTL, 1, _SIGNALS, _DENY, _ALLOW),
+        (_IOCTL, 1, _SOCKET_OWNERS, _DENY, _ALLOW),
+    ]
+    if not own_processes:
+        checked += [(call, 0, (own,), _ALLOW, _DENY) for call in (_KILL, _TGKILL, _QUEUE)]
+    # Each jump skips instructions if the value that was loaded last is the given one, or is not.
+    steps = [
+        *((_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCHITECTURES[machine]), (_RETURN, 0, 0, _DENY)),
+        *((_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _DENY)),
+    ]
+    for number in forbidden.values():
+        steps += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _DENY)]
+    for call, argument, values, these, others in checked:
+        steps += [(_EQUAL, 0, 2 + 2 * len(values), call[place]), (_LOAD, 0, 0, 16 + 8 * argument)]
+        for value in values:
+            steps += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, these)]
+        steps += [(_RETURN, 0, 0, others)]
+    steps += [(_RETURN, 0, 0, _ALLOW)]
+    code = b"".join(struct.pack("HBBI", *step) for step in steps)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("HP", len(steps), ctypes.addressof(buffer))
+    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program)
+
+
+def stay_in(folder: str) -> None:
+    """With Landlock in the kernel: forbid to write elsewhere and to reach other processes."""
+    if sys.platform != "linux":
+        return
+    version = _LIBC.syscall(_LANDLOCK_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return
-    # A ruleset must forbid something. Block devices are harmless to forbid, because a program
-    # without capabilities cannot make them.
-    scopes = _LANDLOCK_SCOPES if version >= _ABI_OF_SCOPES else 0
-    ruleset = (ctypes.c_uint64 * 3)(_LANDLOCK_ACCESS_FS_MAKE_BLOCK, 0, scopes)
+    files = _LANDLOCK_WRITE
+    if version >= _LANDLOCK_ABI["refer"]:
+        files |= 1 << 13  # to move files between folders
+    if version >= _LANDLOCK_ABI["truncate"]:
+        files |= _LANDLOCK_TRUNCATE
+    scopes = _LANDLOCK_SCOPES if version >= _LANDLOCK_ABI["scopes"] else 0
+    ruleset = (ctypes.c_uint64 * 3)(files, 0, scopes)
     size = ctypes.sizeof(ruleset) if scopes else ctypes.sizeof(ctypes.c_uint64)
-    domain = checked(syscall(_LANDLOCK_CREATE_RULESET, ruleset, size, 0), "landlock")
-    checked(syscall(_LANDLOCK_RESTRICT_SELF, domain, 0), "landlock")
+    domain = _call("syscall", _LANDLOCK_CREATE_RULESET, ruleset, ctypes.c_size_t(size), 0)
+    for path, allowed in ((folder, files), (os.devnull, files & _LANDLOCK_WRITE_FILE)):
+        place = os.open(path, os.O_PATH)
+        rule = struct.pack("=Qi", allowed, place)
+        _call("syscall", _LANDLOCK_ADD_RULE, domain, 1, rule, 0)
+        os.close(place)
+    _call("syscall", _LANDLOCK_RESTRICT_SELF, domain, 0)
     os.close(domain)
 
 
@@ -123,34 +229,13 @@ def close_standard() -> None:
     os.close(nowhere)
 
 
-def close_others(kept: Sequence[int]) -> None:
+def close_others(*kept: int) -> None:
     """Close all descriptors except the standard ones and those in `kept`."""
     first = 3
     for descriptor in sorted(kept):
         os.closerange(first, descriptor)
         first = descriptor + 1
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))
-
-
-def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends."""
-    if IS_LINUX:
-        checked(libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
-
-
-def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose parents have ended."""
-    if IS_LINUX:
-        checked(libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
-
-
-def children() -> list[int]:
-    """Return the children of this process; empty if the system does not list them."""
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return [int(pid) for pid in file.read().split()]
-    except FileNotFoundError:
-        return []
 
 
 def enter_root(python: Sequence[str], hidden: Sequence[str]) -> None:
@@ -192,36 +277,40 @@ def enter_root(python: Sequence[str], hidden: Sequence[str]) -> None:
         os.makedirs(f"/new{path}", exist_ok=True)
     for path, target in _LINKS.items():
         os.symlink(target, f"/new{path}")
-    _make_read_only("/new")
+    # All mounts below the root; needs Linux 5.12.
+    attributes = (ctypes.c_uint64 * 4)(_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    _call("syscall", _MOUNT_SETATTR, _AT_FDCWD, b"/new", _AT_RECURSIVE, attributes, size)
     _mount_proc("/new/proc")
     os.chdir("/new")
     _pivot_root(".", ".")
-    checked(libc().umount2(b".", _MNT_DETACH), "umount")
+    _call("umount2", b".", _MNT_DETACH)
     os.chdir("/")
 
 
 def enter_scratch(size: int, files: int) -> None:
-    """Make an empty scratch folder and use it as working folder of this process.
+    """Make an empty scratch folder.
 
     Args:
         size: largest total size of all files in bytes.
         files: largest number of files and folders.
     """
-    checked(libc().unshare(_CLONE_NEWNS | _CLONE_NEWIPC), "unshare")
+    _call("unshare", _CLONE_NEWNS | _CLONE_NEWIPC)
     mode = f"mode=777,size={size},nr_inodes={files}"
     _mount("tmpfs", SCRATCH, "tmpfs", _MS_NOSUID | _MS_NODEV, mode)
-    os.chdir(SCRATCH)
 
 
 def separate_children() -> None:
     """Put the next process that this one forks into a new process namespace."""
-    checked(libc().unshare(_CLONE_NEWPID), "unshare")
+    _call("unshare", _CLONE_NEWPID)
 
 
 def see_own_processes() -> None:
     """Mount the /proc of this process's namespace, for it and its children alone."""
-    checked(libc().unshare(_CLONE_NEWNS), "unshare")
+    _call("unshare", _CLONE_NEWNS)
     _mount_proc("/proc")
+    if os.path.exists("/proc/keys"):  # the names of the user's keys
+        _mount(os.devnull, "/proc/keys", None, _MS_BIND)
 
 
 def _bind(source: str, path: str) -> None:
@@ -243,22 +332,11 @@ def _mount_proc(path: str) -> None:
 
 def _mount(source: str, path: str, kind: str | None, flags: int, options: str = "") -> None:
     arguments = (text and text.encode() for text in (source, path, kind))
-    result = libc().mount(*arguments, ctypes.c_ulong(flags), options.encode())
-    checked(result, f"mount {path}")
-
-
-def _make_read_only(path: str) -> None:
-    """Make all mounts below a path read-only; needs Linux 5.12."""
-    attributes = (ctypes.c_uint64 * 4)(_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID)
-    size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    result = libc().syscall(
-        _MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE, attributes, size
-    )
-    checked(result, "mount_setattr")
+    _call("mount", *arguments, ctypes.c_ulong(flags), options.encode())
 
 
 def _pivot_root(new: str, old: str) -> None:
     number = _SYS_PIVOT_ROOT.get(os.uname().machine)
     if number is None:
         raise OSError(f"pivot_root is not known on {os.uname().machine}")
-    checked(libc().syscall(number, new.encode(), old.encode()), "pivot_root")
+    _call("syscall", number, new.encode(), old.encode())
