@@ -3,6 +3,25 @@
 Commands import heavy libraries inside their functions, so that `--help` and listings start fast.
 """
 
-from advsweep.cli.app import main
+import os
+import signal
+from types import FrameType
 
 __all__ = ["main"]
+
+
+def main() -> None:
+    """Run the console script; an interrupt before or after a command ends with 130, silently."""
+    try:
+        from advsweep.cli.app import main as run
+
+        run()
+    except KeyboardInterrupt:
+        os._exit(130)
+    finally:
+        # The exit handlers of torch and of trackers print tracebacks when they are interrupted.
+        signal.signal(signal.SIGINT, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    os._exit(130)

@@ -15,12 +15,14 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 import typer
+from typer.exceptions import TyperException
 
 from advsweep import __version__
 from advsweep.cli.shared.help import App
 from advsweep.cli.shared.lazy import LazyGroup, Places
 from advsweep.cli.shared.output import (
     discard_stdout,
+    echo,
     echo_line,
     open_closed_streams,
     stdout_has_no_reader,
@@ -151,6 +153,16 @@ def _print_exception(
     sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))
 
 
+def _print_usage_error(error: TyperException) -> None:
+    message = error.format_message()
+    if message.startswith("Usage: "):  # the help of a group that was called alone
+        echo(message, err=True)
+        return
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "advsweep"
+    echo_line(f"advsweep: {message.rstrip('.')}; `{command} -h` has the options", err=True)
+
+
 def main() -> None:
     """Runs the console script; an AdvsweepError or OSError becomes one line and exit code 2."""
     open_closed_streams()
@@ -166,7 +178,13 @@ def main() -> None:
     try:
         # Calling `app` itself would replace our exception hook by typer's.
         command = typer.main.get_command(app)
-        command([a for a in arguments if a != "--debug"], prog_name="advsweep")
+        given = [a for a in arguments if a != "--debug"]
+        sys.exit(command(given, prog_name="advsweep", standalone_mode=False))
+    except TyperException as error:
+        _print_usage_error(error)
+        sys.exit(2)
+    except typer.Abort:  # a question without an answer
+        sys.exit(1)
     except AdvsweepError as error:
         if debug:
             raise
@@ -187,4 +205,15 @@ def main() -> None:
         # A full disk or a read-only folder: a traceback would not help.
         echo_line(f"advsweep: {error}", err=True)
         discard_stdout()
+        sys.exit(2)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        # What values of a wrong kind end in.
+        if debug or "advsweep.store" not in sys.modules:
+            raise
+        from advsweep.store import explain_by_damage
+
+        damage = explain_by_damage()
+        if damage is None:
+            raise
+        echo_line(f"advsweep: {damage}", err=True)
         sys.exit(2)

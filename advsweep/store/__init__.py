@@ -31,7 +31,7 @@ from advsweep.store.records import (
     parse_status,
 )
 from advsweep.store.samples import AnswerSample
-from advsweep.store.store import Store, open_store
+from advsweep.store.store import Store, explain_by_damage, open_store
 
 __all__ = [
     "AnalysisRecord",
@@ -51,6 +51,7 @@ __all__ = [
     "Status",
     "Store",
     "SweepRecord",
+    "explain_by_damage",
     "open_store",
     "parse_status",
 ]

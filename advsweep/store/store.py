@@ -9,10 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
+from weakref import WeakSet
 
+from advsweep.errors import StoreError
 from advsweep.store.base import Shared
 from advsweep.store.checkpoints import Analyses, Checkpoints
 from advsweep.store.connections import DEFAULT_FILE, Database, Location, connect, locate
+from advsweep.store.damage import find_damage
 from advsweep.store.evaluations import Evaluations
 from advsweep.store.leases import Leases
 from advsweep.store.metrics import Metrics
@@ -57,7 +60,31 @@ def open_store(
 
     # Commands fail at once if the server is down; workers wait for it to return.
     upgraded = database.patience.call(opened) if wait else opened()
-    return Store(database, clock or database.clock or utc_now, upgraded)
+    store = Store(database, clock or database.clock or utc_now, upgraded)
+    _OPENED.add(store)
+    return store
+
+
+_OPENED: WeakSet[Store] = WeakSet()
+
+
+def explain_by_damage() -> StoreError | None:
+    """Return an error that names a damaged value of an open SQLite store; None if there is none.
+
+    Reading does not check every value, so that whatever uses a damaged one may fail anyhow.
+    """
+    for store in _OPENED:
+        file = store.database.location.file
+        if file is None:
+            continue  # PostgreSQL checks values itself.
+        with store.database.read() as connection:
+            damage = find_damage(connection)
+        if damage is not None:
+            return StoreError(
+                f"the store {file} is damaged: expected what advsweep writes, got {damage}; "
+                f"restore the file from a copy"
+            )
+    return None
 
 
 def utc_now() -> datetime:

@@ -1,0 +1,54 @@
+"""What a SQLite store holds that its columns cannot mean: SQLite keeps any value in any column.
+
+Reading does not check every value. When it fails, this finds what it failed on.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, Boolean, Column, Double, Enum, Integer, LargeBinary
+from sqlalchemy.engine import Connection
+from sqlalchemy.types import TypeDecorator
+
+from advsweep.printable import printable_line
+from advsweep.store.tables import METADATA, UtcDateTime
+
+_LISTS = {"problem_sets.problems", "evaluation_samples.answers"}
+"""The columns of JSON that hold lists; the others hold mappings."""
+
+
+def find_damage(connection: Connection) -> str | None:
+    """Return the first value that its column cannot mean, with its place; None if there is none."""
+    for table in METADATA.sorted_tables:
+        for column in table.columns:
+            wrong = f"NOT COALESCE({_meaningful(column)}, 0)"
+            if column.nullable:
+                wrong = f'"{column.name}" IS NOT NULL AND {wrong}'
+            query = f'SELECT "{column.name}" FROM {table.name} WHERE {wrong} LIMIT 1'
+            row = connection.exec_driver_sql(query).first()
+            if row is not None:
+                value = printable_line(repr(row[0])[:40])
+                return f"a row of {table.name} has {value} in the column {column.name}"
+        broken = connection.exec_driver_sql(f"PRAGMA foreign_key_check({table.name})").first()
+        if broken is not None:
+            return f"a row of {table.name} refers to one of {broken[2]} that does not exist"
+    return None
+
+
+def _meaningful(column: Column[object]) -> str:
+    """Return the SQL condition that a value of the column meets."""
+    name, kind = f'"{column.name}"', column.type
+    if isinstance(kind, UtcDateTime):
+        return f"typeof({name}) = 'text' AND datetime({name}) IS NOT NULL"
+    if isinstance(kind, TypeDecorator):
+        kind = kind.impl_instance
+    if isinstance(kind, JSON):
+        expected = "array" if f"{column.table.name}.{column.name}" in _LISTS else "object"
+        # A nullable document is written as JSON's null.
+        return f"json_valid({name}) AND json_type({name}) IN ('{expected}', 'null')"
+    if isinstance(kind, Enum):
+        return f"{name} IN ({str(list(kind.enums))[1:-1]})"
+    if isinstance(kind, Integer | Boolean):
+        return f"typeof({name}) = 'integer'"
+    if isinstance(kind, Double):
+        return f"typeof({name}) IN ('real', 'integer')"
+    return f"typeof({name}) = '{'blob' if isinstance(kind, LargeBinary) else 'text'}'"
