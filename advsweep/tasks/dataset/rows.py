@@ -27,6 +27,9 @@ MAX_BYTES_VARIABLE = "ADVSWEEP_MAX_DATA_BYTES"
 """The environment variable with the largest size in bytes of one data file, unpacked."""
 
 _MAX_BYTES = 4 * 2**30
+# A file is refused early if it unpacks to more than this, and to a thousand times its size: a
+# column that repeats a value takes next to nothing in a parquet file, and gigabytes in memory.
+_SUSPECT_BYTES, _MOST_FOLD = 2**28, 1000
 _ROW_BYTES = 256  # least size of a row, which is about that of an object in memory
 _MOST_LEVELS = 64  # of nested lists and objects
 
@@ -268,7 +271,7 @@ def check_size(path: Path, size: int, rows: int = 0) -> None:
     Raises:
         ConfigError: the file is too large; the message names the variable that allows more.
     """
-    most = _most_bytes()
+    most = _most_bytes(path)
     if max(size, rows * _ROW_BYTES) > most:
         raise ConfigError(
             f"data: '{path}': expected at most {most:,} bytes, got {size:,} in {rows or 'its'} "
@@ -276,8 +279,10 @@ def check_size(path: Path, size: int, rows: int = 0) -> None:
         )
 
 
-def _most_bytes() -> int:
-    text = os.environ.get(MAX_BYTES_VARIABLE, str(_MAX_BYTES))
+def _most_bytes(path: Path) -> int:
+    text = os.environ.get(MAX_BYTES_VARIABLE)
+    if text is None:
+        return min(_MAX_BYTES, max(_SUSPECT_BYTES, _MOST_FOLD * path.stat().st_size))
     if not (text.isdecimal() and len(text) < 20):
         raise ConfigError(f"{MAX_BYTES_VARIABLE}: expected a whole number of bytes, got '{text}'")
     return int(text)
