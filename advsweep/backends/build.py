@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Backend
     from advsweep.config.settings import EvaluationSettings
     from advsweep.estimators.base import Estimator
-    from advsweep.rollouts.base import RolloutPolicy
     from advsweep.tasks.base import Task
 
 NODES: Mapping[str, Registry[Any]] = {
@@ -91,10 +90,6 @@ def build_run(
     shared_task = nodes["task"]
     nodes["task"] = _task_for_seed(shared_task, numbers.seed, cache)
     follows_seed = nodes["task"] is not shared_task
-    # What trains outside does not read how we judge groups.
-    shaped = nodes["task"].is_shaped and not nodes["backend"].external
-    for key in ("estimator", "rollout"):
-        nodes[key] = _for_rewards(nodes[key], shaped, cache)
     if nodes["backend"].external:
         if follows_seed:
             raise ConfigError(
@@ -146,17 +141,6 @@ def _task_for_seed(task: Task, seed: int, cache: ComponentCache | None) -> Compo
     key = ("task for seed", f"{id(task)} {seed}")
     if key not in cache:
         cache[key] = task.for_seed(seed)
-    return cache[key]
-
-
-def _for_rewards(
-    component: Estimator | RolloutPolicy, shaped: bool, cache: ComponentCache | None
-) -> Component:
-    if cache is None:
-        return component.for_rewards(shaped=shaped)
-    key = (f"for rewards, shaped: {shaped}", str(id(component)))
-    if key not in cache:
-        cache[key] = component.for_rewards(shaped=shaped)
     return cache[key]
 
 

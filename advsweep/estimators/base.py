@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -156,14 +156,6 @@ class Estimator(Component):
 
     def reset(self) -> None:
         """Forget all earlier calls."""
-
-    def for_rewards(self, *, shaped: bool) -> Self:
-        """Return this estimator for rewards that are shaped, or that are the verdicts.
-
-        Runs call it before anything else reads their estimator. So an option that matters for
-        shaped rewards alone is in the identity of such runs alone.
-        """
-        return self
 
     @final
     def _narrow(self, **attributes: Any) -> None:

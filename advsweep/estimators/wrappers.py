@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -61,10 +61,6 @@ class Wrapper(Estimator):
     def _base_spec(self, spec: str | dict[str, Any]) -> str | dict[str, Any]:
         """Return the specification of the base, given the user's."""
         return spec
-
-    def for_rewards(self, *, shaped: bool) -> Self:
-        inner = self._inner.for_rewards(shaped=shaped)
-        return self if inner is self._inner else replace(self, base=inner)
 
     def _check_rewards(self, groups: Groups) -> None:
         super()._check_rewards(groups)
@@ -124,18 +120,17 @@ class FilterDrop(Wrapper):
     formula: ClassVar[str] = "Aᵢ = Âᵢ of the base; groups with σ < ε_acr are dropped"
     paper: ClassVar[str] = "AVSPO (arXiv:2605.21125)"
     equation: ClassVar[str] = "by name, as a baseline"
+    revision: ClassVar[int] = 2  # in 1, groups were judged by their rewards alone
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.OURS,)
     uses: ClassVar[frozenset[str]] = frozenset({"solve_rates"})
     per_group: ClassVar[bool] = True
 
     eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are dropped")
     on: On = option(
-        On.VERDICT, absent="reward", help="σ of the verdicts, or of the rewards; shaped ones differ"
+        On.VERDICT,
+        absent="verdict",
+        help="σ of the verdicts, or of the rewards; shaped ones differ",
     )
-
-    def for_rewards(self, *, shaped: bool) -> Self:
-        same = super().for_rewards(shaped=shaped)
-        return same if shaped else replace(same, on=On.REWARD)
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return self._inner._advantages(groups, info)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -102,7 +102,7 @@ class RolloutPolicy(Component):
 
     on: On = option(
         On.VERDICT,
-        absent="reward",
+        absent="verdict",
         help="whether groups of equal verdicts or of equal rewards count as collapsed, for the "
         "policy and in collapse/*; they differ where rewards are shaped",
     )
@@ -133,13 +133,6 @@ class RolloutPolicy(Component):
     def judged(self, rewards: Tensor, outcomes: Tensor) -> Tensor:
         """Return the numbers whose spread tells whether a group has collapsed, as `on` says."""
         return outcomes if self.on is On.VERDICT else rewards
-
-    def for_rewards(self, *, shaped: bool) -> Self:
-        """Return this policy for rewards that are shaped, or that are the verdicts.
-
-        As `Estimator.for_rewards`.
-        """
-        return self if shaped else replace(self, on=On.REWARD)
 
     def renews_reference(self, step: int) -> bool:
         """Return whether the weights after `step` steps become the reference model."""

@@ -35,6 +35,7 @@ class FilterDrop(RolloutPolicy):
     """
 
     name: ClassVar[str] = "filter_drop"
+    revision: ClassVar[int] = 2  # in 1, groups were judged by their rewards alone
 
     eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are dropped")
 
@@ -60,6 +61,7 @@ class DynamicSampling(RolloutPolicy):
     """
 
     name: ClassVar[str] = "dynamic_sampling"
+    revision: ClassVar[int] = 2  # in 1, groups were judged by their rewards alone
 
     max_draws: int = option(10, ge=1, help="draws per step; if they do not suffice, the run fails")
     draw_prompts: int | None = option(

@@ -39,27 +39,6 @@ def test_plain_round_trips_to_the_same_run(config: dict[str, Any]) -> None:
     assert all(plain[key]["name"] for key in plain if isinstance(plain[key], dict))
 
 
-def test_groups_are_judged_by_verdicts_where_rewards_are_shaped(small_config: Make) -> None:
-    def build(rewards: list[float], cache: Any = None, **rollout: Any) -> Run:
-        task = {"name": "toy", "action_rewards": rewards}
-        table = {"name": "table"}
-        config = small_config("bandit", prompts_per_step=1, rollout={"name": "plain", **rollout})
-        return build_run({**config, "task": task, "model": table}, cache=cache)
-
-    shaped, binary = build([0.5, 1, 0]), build([0, 1, 0])
-    assert shaped.plain()["rollout"]["on"] == "verdict"
-    assert binary.plain()["rollout"]["on"] == "reward"
-    # The identity is what it was before groups were judged by verdicts.
-    for run, by_reward in ((binary, True), (shaped, False)):
-        assert ("on" not in run.rollout.identity()) is by_reward
-    assert build([0.5, 1, 0], on="reward").identity != shaped.identity
-    assert build([0, 1, 0], on="reward").identity == binary.identity
-    cache: dict[tuple[str, str], Component] = {}
-    planned = [build(rewards, cache) for rewards in ([0.5, 1, 0], [0, 1, 0]) * 2]
-    assert [run.identity for run in planned] == [shaped.identity, binary.identity] * 2
-    assert planned[0].rollout is planned[2].rollout is not planned[1].rollout
-
-
 def test_nodes_may_be_names(config: dict[str, Any]) -> None:
     names = {key: config[key]["name"] for key in NODES}
     by_name = build_run({**config, **names})

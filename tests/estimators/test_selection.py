@@ -51,17 +51,6 @@ def test_the_solve_rates_decide_where_rewards_are_shaped() -> None:
     assert not strict.compute(batch).keep.any()
 
 
-def test_what_groups_are_judged_by_is_in_the_identity_where_it_matters() -> None:
-    alone = build_estimator("filter_drop")
-    # Within another wrapper as well.
-    for estimator in (alone, build_estimator("grpo_n", base=alone)):
-        plain = estimator.for_rewards(shaped=False)
-        assert "'on'" not in str(plain.identity())
-        assert "'on': 'verdict'" in str(estimator.for_rewards(shaped=True).identity())
-    other = build_estimator("grpo_n")
-    assert other.for_rewards(shaped=False) is other
-
-
 def test_threshold() -> None:
     # σ of (0.5, 0.52) is 0.01.
     batch = GroupBatch(rewards=torch.tensor([[0.5, 0.52], [0.0, 1.0]], dtype=torch.float64))

@@ -12,7 +12,6 @@ from advsweep.components import option_of
 from advsweep.config.groups import conf_directory
 from advsweep.errors import ConfigError
 from advsweep.estimators import GroupBatch
-from advsweep.estimators.group_stats import On
 from advsweep.rollouts import ROLLOUTS
 from advsweep.rollouts.base import RolloutPolicy
 
@@ -75,17 +74,6 @@ def test_unscorable_rollouts_are_no_failures(policy: RolloutPolicy, script: Any)
     first = policy.collect(script(rows, references=rows * 20), 3)
     second = policy.collect(script(whole, references=whole * 20), 3)
     assert torch.equal(first.groups, second.groups)
-
-
-def test_what_groups_are_judged_by_is_in_the_identity_where_it_matters(
-    policy: RolloutPolicy,
-) -> None:
-    """Rewards that are the verdicts give the identity that runs had before the choice came."""
-    plain = policy.for_rewards(shaped=False)
-    assert "on" not in plain.identity()
-    shaped = policy.for_rewards(shaped=True)
-    assert shaped.identity() == {**plain.identity(), "on": "verdict"}
-    assert "on" not in dataclasses.replace(shaped, on=On.REWARD).identity()
 
 
 def test_unknown_options_are_refused(policy: RolloutPolicy) -> None:
