@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from advsweep.errors import ConfigError
 from advsweep.local_files import open_regular
@@ -19,76 +19,92 @@ _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 
 
+class _State(NamedTuple):
+    """What one file holds; of states, the greatest is the one to use."""
+
+    is_complete: bool
+    step: int
+    entries: list[Any]
+    config: dict[str, Any]
+
+
 class TrainerState(MetricLog):
     """The log history of a training with transformers' Trainer.
 
     Args:
-        path: the file, or the output folder; of a folder the file of the newest checkpoint
-            counts, which has the whole history, and the folder's own before it.
+        path: the file, or the output folder: of its own file and those of its checkpoints, the
+            complete one with the greatest `global_step` counts, as each has the whole history.
+            Times of change say nothing, since copying sets them.
     """
 
     kind: ClassVar[str] = "trainer_state"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._seen: tuple[Path, int, int] | None = None
+        self._seen: list[tuple[Path, int, int]] = []
         self._entries: list[Any] = []
 
     def read_new(self) -> list[LoggedStep]:
-        file = state_file(self.path)
-        if file is None:
+        files = _state_files(self.path)
+        try:
+            marks = [(file, (s := file.stat()).st_mtime_ns, s.st_size) for file in files]
+        except FileNotFoundError:  # A checkpoint that is being deleted.
             return []
+        if marks == self._seen:
+            return []
+        self._seen = marks
+        states: list[tuple[_State, Path]] = []
+        for file in files:
+            if (state := self._state(file)) is not None:
+                states.append((state, file))
+                # Checkpoints come newest first.
+                if state.is_complete and file.parent != self.path:
+                    break
+        if not states:
+            return []
+        best, _ = max(states, key=lambda pair: (*pair[0][:2], len(pair[0].entries)))
+        for reason in [reason for reason in self.left_out if FILE in reason]:
+            del self.left_out[reason]
+        for state, file in states:
+            last = max(state.step, _checkpoint(file))
+            if not state.is_complete and (state is best or last > best.step):
+                place = file.relative_to(self.path) if file != self.path else file.name
+                self.left_out[f"steps after {best.step}, as {place} is cut"] = 1
+        self._config = best.config
+        known = len(self._entries)
+        # A training that resumed from an earlier checkpoint logs later steps again.
+        is_longer = best.entries[:known] == self._entries
+        new = best.entries[known:] if is_longer else best.entries
+        self._entries = best.entries
+        return list(self._steps(new))
+
+    def _state(self, file: Path) -> _State | None:
+        """Read one file; None if it is gone."""
         try:
             with open_regular(file.resolve()) as stream:
-                state = file.stat()
-                mark = (file, state.st_mtime_ns, state.st_size)
-                if mark == self._seen:
-                    return []
                 data = stream.read(_LARGEST + 1)
         except FileNotFoundError:
-            return []
+            return None
         except OSError as error:
             raise unreadable(file, error) from error
         if len(data) > _LARGEST:
             raise ConfigError(f"{file}: expected at most 1 GiB, got more")
-        self._seen = mark
-        entries = self._parse(data.decode("utf-8", "replace"), file)
-        known = len(self._entries)
-        # A training that resumed from an earlier checkpoint logs later steps again.
-        new = entries[known:] if entries[:known] == self._entries else entries
-        self._entries = entries
-        return list(self._steps(new))
-
-    def _parse(self, text: str, file: Path) -> list[Any]:
+        text = data.decode("utf-8", "replace")
         try:
             state = json.loads(text)
         except (ValueError, RecursionError):
-            return self._salvage(text)
+            entries = _complete_entries(text)
+            return _State(False, _last_step(entries), entries, {})
         if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
             raise ConfigError(f"{file}: expected a state of a trainer with a log_history")
-        self._config = {
+        config = {
             key: value
             for key, value in state.items()
             if isinstance(value, (str, int, float, bool)) and key not in _NO_SETTINGS
         }
-        entries: list[Any] = state["log_history"]
-        return entries
-
-    def _salvage(self, text: str) -> list[Any]:
-        """Returns the complete entries of a file that was cut."""
-        self.left_out["incomplete files"] = 1
-        entries: list[Any] = []
-        if (start := _HISTORY.search(text)) is None:
-            return entries
-        decoder, place = json.JSONDecoder(), start.end()
-        while True:
-            while place < len(text) and text[place] in " \t\r\n,":
-                place += 1
-            try:
-                entry, place = decoder.raw_decode(text, place)
-            except (ValueError, RecursionError):
-                return entries
-            entries.append(entry)
+        entries = state["log_history"]
+        step = whole_step(state.get("global_step"))
+        return _State(True, _last_step(entries) if step is None else step, entries, config)
 
     def _steps(self, entries: list[Any]) -> Iterator[LoggedStep]:
         for entry in entries:
@@ -113,17 +129,39 @@ _NO_SETTINGS = frozenset(
 """Entries of a state that say how far a training is, or where its files are."""
 
 
-def state_file(path: Path) -> Path | None:
-    """Returns the state with the longest history: of a file, or of an output folder."""
+def _complete_entries(text: str) -> list[Any]:
+    """Return the complete entries of a file that was cut."""
+    entries: list[Any] = []
+    if (start := _HISTORY.search(text)) is None:
+        return entries
+    decoder, place = json.JSONDecoder(), start.end()
+    while True:
+        while place < len(text) and text[place] in " \t\r\n,":
+            place += 1
+        try:
+            entry, place = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return entries
+        entries.append(entry)
+
+
+def _last_step(entries: list[Any]) -> int:
+    steps = (whole_step(entry.get("step")) for entry in entries if isinstance(entry, dict))
+    return max((step for step in steps if step is not None), default=0)
+
+
+def _checkpoint(file: Path) -> int:
+    match = _CHECKPOINT.fullmatch(file.parent.name)
+    return int(match[1]) if match else 0
+
+
+def _state_files(path: Path) -> list[Path]:
+    """Return a file; or the file of an output folder, then those of its checkpoints, newest first.
+
+    The folder's own is written at the end of a training, with what was logged after the last
+    checkpoint.
+    """
     if not path.is_dir():
-        return path if path.exists() else None
-    found = [
-        (int(m[1]), file)
-        for file in path.glob(f"checkpoint-*/{FILE}")
-        if (m := _CHECKPOINT.fullmatch(file.parent.name))
-    ]
-    own = path / FILE
-    # Written at the end of a training, with what was logged after the last checkpoint.
-    if own.is_file() and all(own.stat().st_mtime >= f.stat().st_mtime for _, f in found):
-        return own
-    return max(found)[1] if found else None
+        return [path] if path.exists() else []
+    own = [path / FILE] if (path / FILE).is_file() else []
+    return own + sorted(path.glob(f"checkpoint-*/{FILE}"), key=_checkpoint, reverse=True)

@@ -20,11 +20,11 @@ HISTORY = [
 ]
 
 
-def _state(history) -> str:
+def _state(history, at=2) -> str:
     return json.dumps(
         {
             "max_steps": 2,
-            "global_step": 2,
+            "global_step": at,
             "best_metric": None,
             "log_history": history,
             "stateful_callbacks": {"x": {"args": {}}},
@@ -45,18 +45,76 @@ def test_the_history_and_the_settings_are_read(tmp_path):
     assert log.left_out == {"values that are NaN or infinite": 1, "entries without a step": 1}
 
 
-def test_of_a_folder_the_longest_history_counts(tmp_path):
-    for step in (10, 9):
-        folder = tmp_path / f"checkpoint-{step}"
-        folder.mkdir()
-        (folder / "trainer_state.json").write_text(_state([{"step": step, "a": 1}]))
+def _checkpoints(folder: Path, last: int, every: int = 10) -> list[Path]:
+    """The states of a training with a checkpoint after every ten steps, oldest first."""
+    files = []
+    for at in range(every, last + 1, every):
+        file = folder / f"checkpoint-{at}" / "trainer_state.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(_state([{"step": step, "a": step} for step in range(1, at + 1)], at))
+        files.append(file)
+    return files
+
+
+def _steps(folder: Path) -> tuple[list[int], dict[str, int]]:
+    log = open_metric_log("trainer_state", folder)
+    return [step for step, _ in read_all(log)], dict(log.left_out)
+
+
+@pytest.mark.parametrize("newest", range(4))
+def test_times_of_change_say_nothing(tmp_path, newest):
+    """As after `cp -r` or a download: 9 sorts after 10, and any file may be the youngest."""
+    files = [*_checkpoints(tmp_path, 9, 9), *_checkpoints(tmp_path, 30)]
+    for number, file in enumerate(files):
+        time = 2**31 if number == newest else 2**30 + number
+        os.utime(file, (time, time))
+    assert _steps(tmp_path) == (list(range(1, 31)), {})
+
+
+def test_the_own_file_of_a_folder_counts_if_it_goes_as_far(tmp_path):
+    (older, newest) = _checkpoints(tmp_path, 20)
+    own = tmp_path / "trainer_state.json"
+    ending = {"step": 20, "train_loss": 1}
+    own.write_text(_state([*json.loads(newest.read_text())["log_history"], ending], 20))
+    os.utime(own, (1, 1))
+    assert _steps(tmp_path) == ([*range(1, 21), 20], {})
+    # Of an earlier training that ended sooner.
+    own.write_text(older.read_text())
+    assert _steps(tmp_path) == (list(range(1, 21)), {})
+
+
+def test_a_cut_state_is_not_preferred(tmp_path):
+    *_, before, newest = _checkpoints(tmp_path, 40)
+    newest.write_text(newest.read_text()[:400])
+    cut = "steps after 30, as checkpoint-40/trainer_state.json is cut"
+    assert _steps(tmp_path) == (list(range(1, 31)), {cut: 1})
+    newest.unlink()
+    assert _steps(tmp_path) == (list(range(1, 31)), {})
+    # Without a complete file, what one of them has.
+    for file in tmp_path.glob("*/*.json"):
+        file.write_text(file.read_text()[:-200])
+    steps, left_out = _steps(tmp_path)
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) > 20
+    assert left_out == {
+        f"steps after {len(steps)}, as {before.parent.name}/{before.name} is cut": 1
+    }
+
+
+def test_a_folder_that_grows(tmp_path):
     log = open_metric_log("trainer_state", tmp_path)
-    assert log.read_new() == [LoggedStep(10, {"a": 1.0})]
     assert log.read_new() == []
-    end = tmp_path / "trainer_state.json"
-    end.write_text(_state([{"step": 10, "a": 1}, {"step": 11, "a": 2}]))
-    os.utime(end, (2**31, 2**31))
-    assert log.read_new() == [LoggedStep(11, {"a": 2.0})]
+    found = []
+    for file in _checkpoints(tmp_path / "later", 30):
+        text, target = file.read_text(), tmp_path / file.parent.name / file.name
+        target.parent.mkdir()
+        target.write_text(text[:300])
+        found += log.read_new()
+        target.write_text(text)
+        found += log.read_new()
+        assert log.read_new() == []
+    assert found == [LoggedStep(step, {"a": step}) for step in range(1, 31)]
+    assert not log.left_out
 
 
 def test_a_history_that_was_rewritten_is_read_again(tmp_path):
@@ -91,4 +149,4 @@ def test_a_cut_file_yields_its_complete_entries(tmp_path: Path, cut: int):
     steps = read_all(log)
     assert steps == [LoggedStep(i, {"a": i / 7}) for i in range(len(steps))]
     assert len(steps) == max(text[:cut].count("}") - text[:cut].count("}\n  ]\n}"), 0) or cut > 300
-    assert (cut >= len(text)) != (log.left_out["incomplete files"] == 1)
+    assert (cut >= len(text)) != bool(log.left_out)
