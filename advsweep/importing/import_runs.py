@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from advsweep import __version__
-from advsweep.errors import ConfigError, counted
+from advsweep.errors import ConfigError, counted, first_of
 from advsweep.importing.base import ImportedRun, Importer, ImportOptions
 from advsweep.importing.settings import UNKNOWN, NamePattern, merged, seed_of, stored_config
 from advsweep.importing.write import ImportAction, Written, gather, write_run
@@ -101,6 +101,12 @@ def import_runs(
         raise ConfigError(
             f"--name-pattern: expected names such as '{pattern.text}', got {some}; a field matches "
             "any text without a slash"
+        )
+    if not summary.runs:
+        known = [f"{reason} ({count:,})" for reason, count in sorted(summary.left_out.items())]
+        raise ConfigError(
+            f"{printable_line(source)}: expected a run with a logged step and values, got none; "
+            f"left out: {first_of(known, 8, '; ')}"
         )
     summary.notes |= dict.fromkeys([*names_of_log.notes(), *writer.remarks()])
     return summary

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.importing.base import ImportedRun, Importer, ImportOptions
 from advsweep.importing.settings import parse_value
@@ -55,6 +56,8 @@ class LineFiles(Importer):
             else:
                 log.left_out[f"lines of more than {MAX_RUNS:,} runs"] += 1
         if not steps:
+            if file.stat().st_size == 0:
+                log.left_out["empty files"] += 1
             yield ImportedRun(place, dict(log.config), [], left_out=log.left_out)
             return
         for number, (tag, own) in enumerate(steps.items()):
@@ -77,8 +80,10 @@ class CsvImporter(LineFiles):
     table: ClassVar[str] = "csv"
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
 
+    decimal: str = option("", help="decimal sign, . or ,; empty: as the cells show it")
+
     def open(self, path: Path, options: ImportOptions, by: tuple[str, ...]) -> TextLog:
-        return CsvFile(path, step_keys=options.names.steps, by=by)
+        return CsvFile(path, step_keys=options.names.steps, by=by, decimal=self.decimal)
 
 
 @dataclass(kw_only=True)

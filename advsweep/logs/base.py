@@ -43,7 +43,23 @@ STEP_KEYS = (
 )
 """Names of the step in logs, in the order in which they are looked for."""
 
+NOT_WHOLE = f"lines whose step is no whole number from 0 to {LAST_STEP:,}"
+
 _BLOCK = 2**20
+_NAMED = 20
+"""Columns of a log that counts of left out values name."""
+
+_OTHER_FORMS = {
+    b"\x1f\x8b": "gzip: unpack it first",
+    b"BZh": "bzip2: unpack it first",
+    b"\xfd7zXZ": "xz: unpack it first",
+    b"\x28\xb5\x2f\xfd": "zstd: unpack it first",
+    b"PK\x03\x04": "a zip archive: unpack it first",
+    b"PAR1": "a parquet table: save it as CSV",
+    b"\xff\xfe": "UTF-16: save it as UTF-8",
+    b"\xfe\xff": "UTF-16: save it as UTF-8",
+}
+"""What a file is that begins with these bytes, and what makes it text."""
 
 
 class LoggedStep(NamedTuple):
@@ -67,23 +83,39 @@ class ValueReader:
     def __init__(self, left_out: Counter[str] | None = None) -> None:
         self.left_out: Counter[str] = Counter() if left_out is None else left_out
         self._names: dict[str, str | None] = {}
+        self._dropped: set[str] = set()
 
     def _numbers(self, items: Iterable[tuple[Any, Any]]) -> dict[str, float]:
-        """Returns the finite numbers among names and values; counts the others."""
+        """Return the finite numbers among names and values; count the others by name."""
         numbers: dict[str, float] = {}
         for name, value in items:
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                self.left_out["values that are not numbers"] += 1
-                continue
-            try:
-                number = float(value)
-            except OverflowError:  # An integer with more than 308 digits.
-                number = math.inf
-            if not math.isfinite(number):
-                self.left_out["values that are NaN or infinite"] += 1
+            number = value if type(value) is float else self._number(value)
+            if number is None:
+                self._drop(name, "that are not numbers")
+            elif not math.isfinite(number):
+                self._drop(name, "that are NaN or infinite")
             elif (known := self._name(name)) is not None:
                 numbers[known] = number
         return numbers
+
+    def _number(self, value: Any) -> float | None:
+        """Return a number, which may be written as a text; None if it is none."""
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            return None
+        try:
+            # Python takes quadratic time for long integers.
+            return float(value) if not isinstance(value, str) or len(value) <= 64 else None
+        except OverflowError:  # An integer with more than 308 digits.
+            return math.inf
+        except ValueError:
+            return None
+
+    def _drop(self, name: Any, why: str, count: int = 1) -> None:
+        if (known := self._name(name)) is not None:
+            if len(self._dropped) < _NAMED:
+                self._dropped.add(known)
+            shown = known if known in self._dropped else "further metrics"
+            self.left_out[f"values of {shown} {why}"] += count
 
     def _name(self, name: Any) -> str | None:
         """Returns the name under which a metric is kept; None, and counts it, if there is none."""
@@ -235,6 +267,9 @@ class LineLog(MetricLog):
                 self._restart()
             file.seek(self._offset)
             while block := file.read(_BLOCK):
+                for start, form in _OTHER_FORMS.items():
+                    if self._offset == 0 and block.startswith(start):
+                        raise ConfigError(f"{self.path}: expected lines of text, got {form}")
                 self._offset += len(block)
                 yield block
 
@@ -256,20 +291,52 @@ class TextLog(LineLog):
         super().__init__(path)
         self.by = tuple(by)
         self.tag: tuple[str, ...] = ()
-        self._changing: set[str] = set()
+        self._texts: dict[str, tuple[str | None, int]] = {}
+        """The only text of a name, with how often; None if it has numbers or other texts, too."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        texts = {name: text for name, (text, _) in self._texts.items() if text is not None}
+        return texts | self._config
 
     def _find_tag(self, entry: Mapping[str, Any]) -> None:
         if self.by:
             self.tag = tuple(_tag(entry.get(name)) for name in self.by)
 
-    def _setting(self, name: str, value: str) -> None:
-        """Keeps a text that is the same on every line as a setting of the run."""
-        if name in self._changing or len(value) > MAX_NAME or self._name(name) is None:
-            self.left_out["values that are not numbers"] += 1
-        elif self._config.setdefault(name, value) != value:
-            self._changing.add(name)
-            del self._config[name]
-            self.left_out["values that are not numbers"] += 1
+    def _no_step(self, value: Any) -> None:
+        """Count a line without a step."""
+        number = self._number(value)
+        self.left_out["lines without a step" if number is None else NOT_WHOLE] += 1
+
+    def _values(self, items: Iterable[tuple[str, Any]]) -> dict[str, float]:
+        """Return the numbers of a line, and keep its texts as settings."""
+        numbers = []
+        for name, value in items:
+            if name in self.by:
+                continue
+            if isinstance(value, str) and self._number(value) is None:
+                self._setting(name, value)
+            else:
+                numbers.append((name, value))
+                if name in self._texts:
+                    self._no_setting(name)
+        return self._numbers(numbers)
+
+    def _setting(self, name: str, text: str) -> None:
+        """Keep a text that is the same on every line as a setting of the run."""
+        known, count = self._texts.get(name, (text, 0))
+        is_room = len(text) <= MAX_NAME and len(self._texts) < MAX_NAMES
+        if known == text and (count or (is_room and name not in self._names)):
+            self._texts[name] = text, count + 1
+        else:
+            self._no_setting(name)
+            self._drop(name, "that are not numbers")
+
+    def _no_setting(self, name: str) -> None:
+        """Count the texts that were taken for a setting."""
+        if count := self._texts.get(name, (None, 0))[1]:
+            self._drop(name, "that are not numbers", count)
+        self._texts[name] = None, 0
 
 
 def _tag(value: Any) -> str:

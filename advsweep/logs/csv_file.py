@@ -9,9 +9,10 @@ A header that comes again, as after a resume, is skipped, or takes effect if it 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from advsweep.errors import ConfigError
 from advsweep.logs.base import STEP_KEYS, LoggedStep, TextLog, whole_step
@@ -22,21 +23,48 @@ _VALUE = "value"
 _SHOWN = 12  # columns in a message
 
 
+def _form(decimal: str, grouping: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"[+-]?(?:(?:\d+{decimal}?\d*|{decimal}\d+)(?:e[+-]?\d+)?"
+        rf"|[1-9]\d{{0,2}}(?:{grouping}\d{{3}})+(?:{decimal}\d*)?)",
+        re.IGNORECASE | re.ASCII,
+    )
+
+
+_FORMS = {".": _form(r"\.", ","), ",": _form(",", r"\.")}
+"""Numbers by their decimal sign; the other sign may separate groups of three digits."""
+
+
 class CsvFile(TextLog):
     """A table of text with a header.
+
+    The decimal sign is one for all cells of a file. Lines wait until a cell shows it: `1,234` is
+    a thousand or about one, `0,5` and `1,234.5` can be read in one way only.
 
     Args:
         step_keys: names of the column of the step; the first that the header has counts.
         by: columns whose values tell the runs of one table apart; see `TextLog.tag`.
+        decimal: the decimal sign, `.` or `,`; empty: as the cells show it.
     """
 
     kind: ClassVar[str] = "csv"
 
     def __init__(
-        self, path: Path, *, step_keys: Sequence[str] = STEP_KEYS, by: Sequence[str] = ()
+        self,
+        path: Path,
+        *,
+        step_keys: Sequence[str] = STEP_KEYS,
+        by: Sequence[str] = (),
+        decimal: str = "",
     ) -> None:
         super().__init__(path, by=by)
+        if decimal and decimal not in _FORMS:
+            raise ConfigError(f"decimal: expected '.' or ',', got {decimal!r}")
         self._step_keys = (*step_keys, *(key.capitalize() for key in step_keys))
+        self._given = self._decimal = decimal
+        self._shown = self._unclear = ""
+        """Cells: one that shows the decimal sign, and one that can be read in two ways."""
+        self._waiting: list[tuple[str, bool]] = []
         self._delimiter = ","
         self._header: list[str] = []
         self._step_column = 0
@@ -44,7 +72,46 @@ class CsvFile(TextLog):
 
     def _restart(self) -> None:
         super()._restart()
-        self._header = []
+        self._header, self._waiting, self._decimal = [], [], self._given
+
+    def iter_new(self) -> Iterator[LoggedStep]:
+        for line, ended in self._lines():
+            self._waiting.append((line, ended))
+            if not self._must_wait(line, ended=ended):
+                yield from self._parse_waiting()
+        if self._finished and self._waiting:
+            if self._unclear:
+                raise ConfigError(
+                    f"{self.path}: expected a cell that shows the decimal sign, got such as "
+                    f"{self._unclear!r} alone; say it with --decimal . or --decimal ,"
+                )
+            self._decimal = "."
+            yield from self._parse_waiting()
+
+    def _must_wait(self, line: str, *, ended: bool) -> bool:
+        """Whether a line has numbers that can be read in two ways, or follows such lines."""
+        if self._decimal:
+            return False
+        is_unclear = len(self._waiting) > 1
+        # The last cell of a line without its end may be cut.
+        for cell in self._cells(line)[: None if ended else -1]:
+            text = cell.strip()
+            fitting = [sign for sign, form in _FORMS.items() if form.fullmatch(text)]
+            if len(fitting) == 1:
+                self._decimal, self._shown = fitting[0], text[:40]
+                return False
+            if fitting and ("," in text or "." in text):
+                is_unclear = True
+                # A table separated by semicolons is often of a country with decimal commas.
+                if "," in text or self._delimiter == ";":
+                    self._unclear = self._unclear or text[:40]
+        return is_unclear
+
+    def _parse_waiting(self) -> Iterator[LoggedStep]:
+        waiting, self._waiting = self._waiting, []
+        for line, ended in waiting:
+            if (step := self._parse(line, ended=ended)) is not None:
+                yield step
 
     def _parse(self, line: str, *, ended: bool) -> LoggedStep | None:
         if not self._header:
@@ -55,13 +122,16 @@ class CsvFile(TextLog):
                 self.left_out["incomplete lines"] += 1
             return None
         cells = self._cells(line)
-        step = whole_step(cells[self._step_column]) if self._step_column < len(cells) else None
+        value = cells[self._step_column] if self._step_column < len(cells) else None
+        step = whole_step(self._number(value))
         if step is None and any(cell in self._step_keys for cell in cells):
             self._read_header(line)
             return None
-        if step is None or len(cells) < len(self._header):
-            whole = ended and len(cells) >= len(self._header)
-            self.left_out["lines without a step" if whole else "incomplete lines"] += 1
+        if len(cells) < len(self._header) or (step is None and not ended):
+            self.left_out["incomplete lines"] += 1
+            return None
+        if step is None:
+            self._no_step(value)
             return None
         if any(cell.strip() for cell in cells[len(self._header) :]):
             self.left_out["lines with more cells than the header"] += 1
@@ -70,7 +140,7 @@ class CsvFile(TextLog):
             # 0.5 may be all that was written of 0.55.
             cells[len(self._header) - 1] = ""
             self.left_out["last values of a line without its end"] += 1
-        return LoggedStep(step, self._values(cells))
+        return LoggedStep(step, self._of_cells(cells))
 
     def _cells(self, line: str) -> list[str]:
         try:
@@ -96,34 +166,30 @@ class CsvFile(TextLog):
         self._name_column = None if name is None else lower.index(name)
         self._value_column = lower.index(_VALUE) if is_long else 0
 
-    def _values(self, cells: list[str]) -> dict[str, float]:
+    def _of_cells(self, cells: list[str]) -> dict[str, float]:
         if self._name_column is not None:
             name, text = cells[self._name_column], cells[self._value_column]
             self._find_tag(dict(zip(self._header, cells, strict=False)))
-            return self._numbers([(name, self._number(text))] if text.strip() else [])
+            return self._numbers([(name, text)] if text.strip() else [])
         entry = {
             name: text
             for column, (name, text) in enumerate(zip(self._header, cells, strict=False))
             if column != self._step_column and text and not text.isspace()
         }
         self._find_tag(entry)
-        numbers = []
-        for name, text in entry.items():
-            if name in self.by:
-                continue
-            if isinstance(value := self._number(text), str):
-                self._setting(name, text)
-            else:
-                numbers.append((name, value))
-        return self._numbers(numbers)
+        return self._values(entry.items())
 
-    def _number(self, text: str) -> float | str:
-        try:
-            return float(text)
-        except ValueError:
-            pass
-        try:
-            # Spreadsheets that separate by semicolons write a comma in numbers.
-            return float(text.replace(",", ".")) if self._delimiter == ";" else text
-        except ValueError:
-            return text
+    def _number(self, value: Any) -> float | None:
+        text = value.strip() if isinstance(value, str) else ""
+        if "," not in text and "." not in text:
+            return super()._number(value)
+        decimal = self._decimal or "."
+        other = "," if decimal == "." else "."
+        if _FORMS[decimal].fullmatch(text):
+            return super()._number(text.replace(other, "").replace(decimal, "."))
+        if not self._given and _FORMS[other].fullmatch(text):
+            raise ConfigError(
+                f"{self.path}: expected one decimal sign in all cells, got {self._shown!r} and "
+                f"{text[:40]!r}; say which it is with --decimal . or --decimal ,"
+            )
+        return None

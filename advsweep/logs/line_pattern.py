@@ -63,7 +63,7 @@ class LinePattern(LineLog):
 
     def _find(
         self, text: str, place: int, parts: Sequence[str], ended: bool
-    ) -> Iterator[tuple[str, float | str]]:
+    ) -> Iterator[tuple[str, int | str]]:
         is_open = not ended and place == len(parts) - 1
         for pattern in self._patterns:
             for match in pattern.finditer(text):
@@ -78,14 +78,7 @@ class LinePattern(LineLog):
                 if "value" in groups and "name" in groups:
                     groups = {groups["name"]: groups["value"]}
                 for name, value in groups.items():
-                    yield name.replace("__", "/"), _number(value)
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text.replace(",", "")) if len(text) <= 64 else text
-    except ValueError:
-        return text
+                    yield name.replace("__", "/"), value.replace(",", "")
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

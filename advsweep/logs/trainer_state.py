@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from advsweep.errors import ConfigError
-from advsweep.local_files import open_regular
-from advsweep.logs.base import LoggedStep, MetricLog, unreadable, whole_step
+from advsweep.logs.base import LoggedStep, MetricLog, whole_step
+from advsweep.logs.json_lines import entries_of, read_whole
 
 FILE = "trainer_state.json"
 
-_LARGEST = 2**30
 _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 
@@ -80,20 +79,13 @@ class TrainerState(MetricLog):
 
     def _state(self, file: Path) -> _State | None:
         """Read one file; None if it is gone."""
-        try:
-            with open_regular(file.resolve()) as stream:
-                data = stream.read(_LARGEST + 1)
-        except FileNotFoundError:
+        if (text := read_whole(file)) is None:
             return None
-        except OSError as error:
-            raise unreadable(file, error) from error
-        if len(data) > _LARGEST:
-            raise ConfigError(f"{file}: expected at most 1 GiB, got more")
-        text = data.decode("utf-8", "replace")
         try:
             state = json.loads(text)
         except (ValueError, RecursionError):
-            entries = _complete_entries(text)
+            start = _HISTORY.search(text)
+            entries = entries_of(text, start.end())[0] if start else []
             return _State(False, _last_step(entries), entries, {})
         if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
             raise ConfigError(f"{file}: expected a state of a trainer with a log_history")
@@ -127,22 +119,6 @@ _NO_SETTINGS = frozenset(
     }
 )
 """Entries of a state that say how far a training is, or where its files are."""
-
-
-def _complete_entries(text: str) -> list[Any]:
-    """Return the complete entries of a file that was cut."""
-    entries: list[Any] = []
-    if (start := _HISTORY.search(text)) is None:
-        return entries
-    decoder, place = json.JSONDecoder(), start.end()
-    while True:
-        while place < len(text) and text[place] in " \t\r\n,":
-            place += 1
-        try:
-            entry, place = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            return entries
-        entries.append(entry)
 
 
 def _last_step(entries: list[Any]) -> int:

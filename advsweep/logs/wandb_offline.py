@@ -59,7 +59,7 @@ class WandbRows(ValueReader):
             self.left_out["rows without a step"] += 1
             return None
         numbers = [
-            (name, _number(value))
+            (name, value)
             for name, value in row.items()
             # Its own keys begin with _; media and tables are mappings.
             if not name.startswith("_") and name not in self._step_keys and value is not None
@@ -211,13 +211,6 @@ class WandbOffline(MetricLog):
                 raise FileNotFoundError
             return files[0].resolve()
         return self.path.resolve()
-
-
-def _number(value: Any) -> Any:
-    """Returns a number that wandb writes as a text, such as NaN, as a number."""
-    if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
-        return float(value)
-    return value
 
 
 def _record_class() -> Any:

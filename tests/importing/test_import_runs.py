@@ -14,7 +14,7 @@ from advsweep.importing.base import ImportedRun, ProblemResult
 from advsweep.importing.import_runs import import_runs
 from advsweep.importing.settings import NamePattern
 from advsweep.importing.write import ImportAction, gather, write_run
-from advsweep.logs.base import LoggedStep
+from advsweep.logs.base import NOT_WHOLE, LoggedStep
 from advsweep.store import Status
 from advsweep.store.foreign import check_points, check_run
 
@@ -209,7 +209,7 @@ def test_hostile_logs_stay_text_that_every_store_accepts(store, tmp_path):
     assert run.directory.parent == store.runs_directory
     assert not run.directory.exists()
     assert all(name.isprintable() for name in store.metrics.names(run.id))
-    assert summary.left_out["lines without a step"] == 1
+    assert summary.left_out[NOT_WHOLE] == 1
 
 
 def test_a_sweep_that_advsweep_trains_is_refused(store, logs):
@@ -227,8 +227,16 @@ def test_what_is_missing_is_said(store, tmp_path):
     (tmp_path / "logs" / "x.jsonl").write_text('{"step": 1, "a": 1}\n')
     with pytest.raises(ConfigError, match="--name-pattern: expected names such as"):
         _import(store, tmp_path / "logs", pattern=NamePattern("run{seed}"))
-    (tmp_path / "logs" / "x.jsonl").write_text("")
-    assert _import(store, tmp_path / "logs").left_out == {"sources without a logged value": 1}
+    for text, why in (
+        ("", "empty files"),
+        ('{"step": 0.5, "a": 1}\n', "lines whose step is no whole number"),
+        ('{"step": 1}\n', "sources without a logged value"),
+        ("step,a\n1,2\n", "lines that are not JSON|incomplete lines"),
+    ):
+        (tmp_path / "logs" / "x.jsonl").write_text(text)
+        for dry_run in (True, False):
+            with pytest.raises(ConfigError, match=f"expected a run .*, got none; left out:.*{why}"):
+                _import(store, tmp_path / "logs", dry_run=dry_run)
 
 
 def test_the_store_of_imported_runs_merges(store, logs, tmp_path):
@@ -279,7 +287,7 @@ def test_a_project_online_is_read_through_its_api():
     assert isinstance(run, ImportedRun)
     assert (run.key, run.config) == ("me/project/abc", {"estimator": "grpo", "seed": 1})
     assert list(run.steps) == [LoggedStep(0, {"reward/mean": 0.5}), LoggedStep(1, {})]
-    assert run.left_out == {"values that are NaN or infinite": 1}
+    assert run.left_out == {"values of loss that are NaN or infinite": 1}
 
 
 @pytest.mark.slow

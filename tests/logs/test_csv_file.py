@@ -39,9 +39,108 @@ def test_a_column_is_a_metric(tmp_path, delimiter):
     assert not log.left_out
 
 
-def test_numbers_with_a_comma(tmp_path):
-    steps, _ = _read(tmp_path, "step;reward\n1;0,5\n")
-    assert steps == [LoggedStep(1, {"reward": 0.5})]
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        # One cell shows the decimal sign of all, whatever its column and line.
+        ("step;a;b\n1;1,234;0.5\n", [(1, 1234, 0.5)]),
+        ("step;a;b\n1;1,234;0,5\n", [(1, 1.234, 0.5)]),
+        ("step;a;b\n1;1,234;2,345\n2;1.234,5;7\n", [(1, 1.234, 2.345), (2, 1234.5, 7)]),
+        ("step;a;b\n1;1.234;2.345\n2;1,5;7\n", [(1, 1234, 2345), (2, 1.5, 7)]),
+        ("step,a,b\n1,1.234,2\n", [(1, 1.234, 2)]),
+        ("step;a;b\n1;0,234;2\n", [(1, 0.234, 2)]),
+        ("step;a;b\n1;1,5e-3;-,5\n", [(1, 0.0015, -0.5)]),
+        ('step,a,b\n"1,000","1,234.5",1\n"2,000","12,345",.5\n',
+         [(1000, 1234.5, 1), (2000, 12345, 0.5)]),
+        ('step\ta\tb\n1\t"1,234,567"\t1\n', [(1, 1234567, 1)]),
+    ],
+)  # fmt: skip
+def test_the_decimal_sign_is_one_for_all_cells(tmp_path, text, values):
+    steps, log = _read(tmp_path, text)
+    assert steps == [LoggedStep(step, {"a": a, "b": b}) for step, a, b in values]
+    assert not log.left_out
+
+
+@pytest.mark.parametrize(
+    ("text", "point", "comma"),
+    [
+        ("step;a\n1;1,234\n", (1, 1234), (1, 1.234)),
+        ("step;a\n1;1.234\n", (1, 1.234), (1, 1234)),
+        ('step,a\n"1,000",1\n', (1000, 1), (1, 1)),
+        ('step,a\n5,"-1,234"\n', (5, -1234), (5, -1.234)),
+    ],
+)
+def test_a_sign_of_two_meanings_is_refused_unless_it_is_named(tmp_path, text, point, comma):
+    with pytest.raises(ConfigError, match=r"got such as '.*' alone; say it with --decimal"):
+        _read(tmp_path, text)
+    for decimal, (step, value) in ((".", point), (",", comma)):
+        assert _read(tmp_path, text, decimal=decimal)[0] == [LoggedStep(step, {"a": value})]
+
+
+def test_two_decimal_signs_are_refused_unless_one_is_named(tmp_path):
+    text = "step;a;b\n1;0,5;1\n2;1;0.25\n"
+    with pytest.raises(ConfigError, match=r"one decimal sign in all cells, got '0,5' and '0.25'"):
+        _read(tmp_path, text)
+    steps, log = _read(tmp_path, text, decimal=",")
+    assert steps == [LoggedStep(1, {"a": 0.5, "b": 1.0}), LoggedStep(2, {"a": 1.0})]
+    assert log.left_out == {"values of b that are not numbers": 1}
+    with pytest.raises(ConfigError, match="decimal: expected"):
+        _read(tmp_path, text, decimal=";")
+
+
+def test_lines_wait_until_a_cell_shows_the_decimal_sign(tmp_path):
+    file = tmp_path / "metrics.csv"
+    log = open_metric_log("csv", file)
+    file.write_text("step;a\n1;7\n2;1,234\n")
+    assert log.read_new() == [LoggedStep(1, {"a": 7.0})]
+    with file.open("a") as more:
+        more.write("3;8\n")
+        more.flush()
+        assert log.read_new() == []
+        more.write("4;0.5\n")
+    assert log.read_new() == [
+        LoggedStep(2, {"a": 1234.0}), LoggedStep(3, {"a": 8.0}), LoggedStep(4, {"a": 0.5}),
+    ]  # fmt: skip
+    # Written anew, with the other sign.
+    file.write_text("step;a\n1;0,5\n")
+    assert log.read_new() == [LoggedStep(1, {"a": 0.5})]
+
+
+@anything
+@given(
+    st.lists(st.integers(0, 10**9).map(lambda n: n / 1000), min_size=1, max_size=4),
+    st.sampled_from([".", ","]),
+    st.booleans(),
+)
+def test_numbers_of_any_form_are_the_same_or_refused(tmp_path, numbers, decimal, grouped):
+    """Whatever a spreadsheet makes of a column: never another number, and none vanishes."""
+    cells = [f"{number:,.3f}" if grouped else f"{number:.3f}" for number in numbers]
+    if decimal == ",":
+        cells = [cell.translate(str.maketrans(",.", ".,")) for cell in cells]
+    text = "step;a\n" + "".join(f"{step};{cell}\n" for step, cell in enumerate(cells))
+    try:
+        steps, _ = _read(tmp_path, text)
+    except ConfigError:
+        steps, _ = _read(tmp_path, text, decimal=decimal)
+    assert [values["a"] for _, values in steps] == numbers
+
+
+def test_a_text_where_numbers_are_is_counted(tmp_path):
+    text = "step,a,b,c\n1,n/a,warm,1.2.3\n2,n/a,warm,0.5\n3,0.5,warm,1.2.3\n"
+    steps, log = _read(tmp_path, text)
+    assert [values for _, values in steps] == [{}, {"c": 0.5}, {"a": 0.5}]
+    assert log.config == {"b": "warm"}
+    assert log.left_out == {"values of a that are not numbers": 2,
+                            "values of c that are not numbers": 2}  # fmt: skip
+
+
+def test_steps_that_are_not_whole_are_said(tmp_path):
+    steps, log = _read(tmp_path, "step,a\n0.5,1\n1.0,1\nx,1\n-1,1\n")
+    assert steps == [LoggedStep(1, {"a": 1.0})]
+    assert log.left_out == {
+        "lines whose step is no whole number from 0 to 2,147,483,647": 2,
+        "lines without a step": 1,
+    }
 
 
 def test_a_line_is_a_value(tmp_path):
@@ -52,7 +151,7 @@ def test_a_line_is_a_value(tmp_path):
         LoggedStep(2, {"a": 1.0}),
         LoggedStep(2, {}),
     ]
-    assert log.left_out == {"values that are NaN or infinite": 1}
+    assert log.left_out == {"values of b that are NaN or infinite": 1}
 
 
 def test_a_header_that_comes_again_is_no_line(tmp_path):
@@ -84,7 +183,7 @@ def test_damaged_lines_are_counted(tmp_path):
         "incomplete lines": 2,
         "lines without a step": 1,
         "lines with more cells than the header": 1,
-        "values that are not numbers": 1,
+        "values of a that are not numbers": 2,
     }
 
 

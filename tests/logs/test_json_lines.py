@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -66,14 +67,82 @@ def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path):
     log = open_metric_log("jsonl", file)
     assert [step for step, _ in read_all(log)] == [1, 2, 3, 7]
     assert log.left_out == {
-        "values that are NaN or infinite": 3,
-        "values that are not numbers": 3,
-        "lines without a step": 2,
+        **{f"values of {name} that are NaN or infinite": 1 for name in "abe"},
+        "values of c that are not numbers": 1,
+        "values of d that are not numbers": 1,
+        "values of name that are not numbers": 2,
+        "lines without a step": 1,
+        "lines whose step is no whole number from 0 to 2,147,483,647": 1,
         "lines that are not JSON objects": 1,
         "lines that are not JSON": 1,
         "incomplete lines": 1,
         "values whose names are empty or have over 200 characters": 1,
     }
+
+
+def test_quoted_numbers_are_numbers(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": "1", "a": "0.01", "b": "x"}\n{"step": 2, "a": "NaN", "b": " 2 "}\n')
+    log = open_metric_log("jsonl", file)
+    assert read_all(log) == [LoggedStep(1, {"a": 0.01}), LoggedStep(2, {"b": 2.0})]
+    assert log.left_out == {
+        "values of a that are NaN or infinite": 1, "values of b that are not numbers": 1,
+    }  # fmt: skip
+
+
+def test_counts_name_a_bounded_number_of_metrics(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(json.dumps({"step": 1, **{f"m{i}": True for i in range(50)}}) + "\n")
+    log = open_metric_log("jsonl", file)
+    read_all(log)
+    assert len(log.left_out) == 21
+    assert log.left_out["values of further metrics that are not numbers"] == 30
+
+
+ENTRIES = [{"step": step, "a": step / 4} for step in range(3)]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_of_objects_is_read(tmp_path, indent):
+    file = tmp_path / "metrics.json"
+    text = json.dumps([{"config": {"seed": 1}}, *ENTRIES], indent=indent)
+    steps = [LoggedStep(step, {"a": step / 4}) for step in range(3)]
+    file.write_text(text + "\n")
+    log = open_metric_log("jsonl", file)
+    assert log.read_new() == []  # It may not be complete.
+    log.finish()
+    assert (log.read_new(), log.read_new()) == (steps, [])
+    assert log.config == {"seed": 1}
+    assert not log.left_out
+    file.write_text(text[:-5])
+    log = open_metric_log("jsonl", file)
+    assert read_all(log) == steps[:-1]
+    assert log.left_out == {"what follows entry 3 of an array that is cut": 1}
+    file.write_text(text + '{"step": 4}')
+    log = open_metric_log("jsonl", file)
+    assert read_all(log) == steps
+    assert log.left_out == {"what follows the end of an array": 1}
+
+
+def test_a_line_in_brackets_is_no_array(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('[INFO] begins\n{"step": 1, "a": 1}\n[1, 2]\n')
+    log = open_metric_log("jsonl", file)
+    assert read_all(log) == [LoggedStep(1, {"a": 1.0})]
+    assert sum(log.left_out.values()) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "form"),
+    [(gzip.compress(b'{"step": 1}\n'), "gzip: unpack it first"),
+     (b"PAR1" + b"\0" * 9, "a parquet table"),
+     ('{"step": 1}\n'.encode("utf-16"), "UTF-16: save it as UTF-8")],
+)  # fmt: skip
+def test_what_is_no_text_is_refused(tmp_path, content, form):
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"metrics.jsonl: expected lines of text, got {form}"):
+        read_all(open_metric_log("jsonl", file))
 
 
 def test_control_characters_of_names_are_escaped(tmp_path):

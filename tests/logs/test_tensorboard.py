@@ -59,7 +59,7 @@ def test_torch_writes_scalars_and_hyperparameters(tmp_path):
         LoggedStep(2, {"new": 0.25}),
     ]
     assert log.config == {"num_generations": 8, "seed": 3}
-    assert log.left_out == {"values that are NaN or infinite": 1}
+    assert log.left_out == {"values of train/reward that are NaN or infinite": 1}
 
 
 def test_a_growing_file_yields_each_step_once(tmp_path):

@@ -42,7 +42,10 @@ def test_the_history_and_the_settings_are_read(tmp_path):
         LoggedStep(2, {"epoch": 1.0}),
     ]
     assert log.config == {"max_steps": 2}
-    assert log.left_out == {"values that are NaN or infinite": 1, "entries without a step": 1}
+    assert log.left_out == {
+        "values of reward that are NaN or infinite": 1,
+        "entries without a step": 1,
+    }
 
 
 def _checkpoints(folder: Path, last: int, every: int = 10) -> list[Path]:

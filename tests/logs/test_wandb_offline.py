@@ -72,8 +72,8 @@ def test_rows_and_config_are_read(tmp_path):
     assert (log.run_id, log.display_name) == ("abc", "grpo-s1")
     assert log.config == {"estimator": "grpo"}
     assert log.left_out == {
-        "values that are NaN or infinite": 1,
-        "values that are not numbers": 1,
+        "values of reward that are NaN or infinite": 1,
+        "values of media that are not numbers": 1,
     }
 
 

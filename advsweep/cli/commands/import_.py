@@ -77,6 +77,14 @@ def import_(
             "folders, machines or times). Runs that differ in others are replicates.",
         ),
     ] = None,
+    decimal: Annotated[
+        str | None,
+        typer.Option(
+            "--decimal",
+            metavar="SIGN",
+            help="The decimal sign of csv, . or , (default: as the cells of a file show it).",
+        ),
+    ] = None,
     sweep: Annotated[
         str | None,
         typer.Option("--sweep", metavar="NAME", help="Add the runs to this sweep."),
@@ -103,7 +111,8 @@ def import_(
     from advsweep.importing.settings import NamePattern, parse_settings
     from advsweep.store import open_store
 
-    importer = IMPORTERS.build(form, where="FORMAT")
+    node = form if decimal is None else {"name": form, "decimal": decimal}
+    importer = IMPORTERS.build(node, where="FORMAT")
     settings = parse_settings(assignments or [])
     pattern = None if name_pattern is None else NamePattern(name_pattern)
     with open_store(store) as opened, progress_bar("runs") as on_run:
