@@ -40,6 +40,7 @@ class ImportedRun:
         source: where it comes from, relative to what the user named; `.` for a single run. Runs
             of one import have different sources.
         key: an id that its trainer gave it, which then identifies it instead of its place.
+        path: the folders and names in which --name-pattern looks; None for those of `source`.
         config: its settings as the files have them, in JSON types. The estimator and the seed
             are added from the options of the command where they are missing.
         steps: values by our names (`ImportOptions.names.rename_step`). A step may come several
@@ -57,6 +58,7 @@ class ImportedRun:
     left_out: Mapping[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     key: str | None = None
+    path: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ class ImportOptions:
         names: their names of metrics and ours.
         settings: values of config keys that the user gives; importers may read theirs.
         by: columns whose values tell the runs of one file apart.
-        in_name: returns the settings in the name of a run, by its `source`.
+        in_name: returns the settings in the name of a run, by its `path`.
     """
 
     names: NameMap
@@ -75,9 +77,9 @@ class ImportOptions:
     by: tuple[str, ...] = ()
     in_name: Callable[[str], Mapping[str, Any] | None] = lambda source: None
 
-    def settings_of(self, source: str) -> dict[str, Any]:
-        """Returns what the user says about the settings of one run."""
-        return merged(self.in_name(source) or {}, self.settings)
+    def settings_of(self, path: str) -> dict[str, Any]:
+        """Return what the user says about the settings of one run."""
+        return merged(self.in_name(path) or {}, self.settings)
 
 
 @dataclass(kw_only=True)

@@ -90,9 +90,10 @@ def import_runs(
     )
     writer = _RunWriter(store, importer, root, rows, sweep, summary, dry_run=dry_run)
     for found in importer.read(source, options):
-        own = in_name(found.source)
+        place = found.source if found.path is None else found.path
+        own = in_name(place)
         if own is None:
-            summary.unmatched.append(_shown(found.source))
+            summary.unmatched.append(_shown(place))
             continue
         writer.write(found, merged(merged(found.config, own), options.settings))
         on_run(len(summary.runs))

@@ -97,20 +97,37 @@ class LmEval(Importer):
 
     def read(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
         source = Path(source)
-        runs: dict[str, ImportedRun] = {}
-        for folder, files in _folders(source).items():
-            results = _results(folder, files)
-            model = _model(folder, results)
-            run_name, step = _split(model)
-            run = runs.get(run_name)
-            if run is None:
-                config = _config(run_name, results)
-                run = runs[run_name] = ImportedRun(
-                    source=run_name, config=config, steps=[], left_out=Counter()
-                )
-            for file in files:
-                _add(run, file, step, results, options)
-        yield from runs.values()
+        folders = [_Folder(folder, files) for folder, files in _folders(source).items()]
+        by_run: dict[str, dict[Path, list[_Folder]]] = {}
+        for folder in folders:
+            by_run.setdefault(folder.run, {}).setdefault(folder.above, []).append(folder)
+        for name, by_place in by_run.items():
+            parts = [folder for same in by_place.values() for folder in same]
+            kinds = [(folder.step, file.task) for folder in parts for file in folder.files]
+            # Checkpoints of a run may lie in different folders, but each is evaluated once.
+            is_one = len(set(kinds)) == len(kinds)
+            for above, own in ({parts[0].above: parts} if is_one else by_place).items():
+                inside = above.is_relative_to(source)
+                place = above.relative_to(source) if inside else Path(above.resolve().name)
+                path = (place / name).as_posix()
+                yield _imported(name if is_one else path, path, own, options)
+
+
+class _Folder:
+    """A folder of results: one model, which may be a checkpoint of a run.
+
+    Attributes:
+        run, step: the name of the run, and the training steps of the model.
+        above: the folder, or that above it if lm-eval named it after the model.
+    """
+
+    def __init__(self, path: Path, files: list[_File]) -> None:
+        self.files = files
+        self.results = _results(path, files)
+        name = self.results.get("model_name")
+        named = path.name.replace("__", "/")
+        self.run, self.step = _split(redacted(name) if isinstance(name, str) and name else named)
+        self.above = path.parent if _split(named) == (self.run, self.step) else path
 
 
 def _folders(source: Path) -> dict[Path, list[_File]]:
@@ -154,14 +171,6 @@ def _results(folder: Path, files: Iterable[_File]) -> dict[str, Any]:
     return {}
 
 
-def _model(folder: Path, results: Mapping[str, Any]) -> str:
-    """Returns the name of the model: the folder's is made of it, with __ for /."""
-    name = results.get("model_name")
-    if isinstance(name, str) and name:
-        return redacted(name)
-    return folder.name.replace("__", "/")
-
-
 def _split(model: str) -> tuple[str, int]:
     """Returns the name of the run that a checkpoint is of, and its step; 0 for a model.
 
@@ -189,32 +198,48 @@ def _config(model: str, results: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": {"path": model}, **({"lm_eval": kept} if kept else {})}
 
 
-def _add(
-    run: ImportedRun,
-    file: _File,
-    step: int,
-    results: Mapping[str, Any],
-    options: ImportOptions,
-) -> None:
-    samples = _read(file.path)
-    assert isinstance(run.left_out, Counter)
-    run.left_out.update(samples.left_out)
-    task = printable_line(file.task)[:200]
-    configs = results.get("configs")
-    of_task = configs.get(file.task) if isinstance(configs, dict) else None
-    given = options.settings_of(run.source)
-    chosen = _choose(samples, task, of_task if isinstance(of_task, dict) else {}, given)
-    if chosen is None:
-        run.left_out["tasks without a metric that says what is correct"] += 1
-        return
-    counts, note = chosen
-    # Checkpoints of a run usually have the same.
-    if (line := f"{task}: {note}") not in run.notes:
-        run.notes.append(line)
-    run.evaluations += [
-        ProblemResult(step, problem, count.n, count.correct, task)
-        for problem, count in counts.items()
-    ]
+def _imported(
+    source: str, path: str, folders: list[_Folder], options: ImportOptions
+) -> ImportedRun:
+    left_out: Counter[str] = Counter()
+    notes: list[str] = []
+    evaluations: list[ProblemResult] = []
+    given = options.settings_of(path)
+    for folder in folders:
+        configs, sizes = (_mapping(folder.results, key) for key in ("configs", "n-samples"))
+        for file in folder.files:
+            samples = _read(file.path)
+            left_out.update(samples.left_out)
+            task = printable_line(file.task)[:200]
+            chosen = _choose(samples, task, _mapping(configs, file.task), given)
+            if chosen is None:
+                left_out["tasks without a metric that says what is correct"] += 1
+                continue
+            counts, note = chosen
+            notes.append(f"{task}: {note}")
+            size = _mapping(sizes, file.task).get("effective")
+            if isinstance(size, int) and len(counts) < size:
+                of = f"{task} at step {folder.step}" if folder.step else task
+                notes.append(f"{of}: {len(counts):,} of {size:,} problems are in the samples")
+            evaluations += [
+                ProblemResult(folder.step, problem, count.n, count.correct, task)
+                for problem, count in counts.items()
+            ]
+    return ImportedRun(
+        source=source,
+        path=path,
+        config=_config(folders[0].run, folders[0].results),
+        steps=[],
+        evaluations=evaluations,
+        left_out=left_out,
+        # Checkpoints of a run usually have the same.
+        notes=list(dict.fromkeys(notes)),
+    )
+
+
+def _mapping(node: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = node.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _read(path: Path) -> _Samples:
@@ -244,7 +269,7 @@ def _take(row: Mapping[str, Any], samples: _Samples) -> None:
         if isinstance(value, list) or (isinstance(value, (int, float)) and math.isfinite(value)):
             by_metric[name][printable_line(problem)] = _Value(value, number)
         else:
-            samples.left_out["values of metrics that are not numbers"] += 1
+            samples.left_out[f"values of {printable_line(name)} that are not numbers"] += 1
 
 
 def _choose(

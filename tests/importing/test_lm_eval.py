@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError, NotFoundError
 from advsweep.importing import IMPORTERS, ImportedRun, ImportOptions
+from advsweep.importing.import_runs import import_runs
 from advsweep.importing.lm_eval import _correct, _pass_at_k, _split
+from advsweep.importing.settings import NamePattern
 from advsweep.logs.names import NameMap
+from advsweep.store import Store
 
 DATE = "2026-11-20T10-00-00.000001"
 
@@ -165,6 +168,56 @@ def test_the_newest_samples_of_a_task_count(tmp_path: Path) -> None:
     assert counts(run) == [(1, 1)]
 
 
+def test_a_run_in_folders_of_its_checkpoints(tmp_path: Path) -> None:
+    """As with `--output_path results/STEP`."""
+    for step in (100, 200):
+        folder = tmp_path / f"at{step}" / f"out__s0__checkpoint-{step}"
+        samples(folder, "aime", [{"exact_match": 1.0}])
+    (run,) = read(tmp_path)
+    assert (run.source, [r.step for r in run.evaluations]) == ("out/s0", [100, 200])
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    """As with `--output_path results/grpo-s0`, where every run's model is called the same."""
+    for place, right in (("grpo-s0", 0.0), ("grpo-s1", 1.0)):
+        for step in (1, 2):
+            folder = tmp_path / "results" / place / f"out__checkpoint-{step}"
+            samples(folder, "aime", [{"exact_match": right}])
+    found = {r.source: [(e.step, e.correct) for e in r.evaluations] for r in read(tmp_path)}
+    assert found == {
+        "results/grpo-s0/out": [(1, 0), (2, 0)],
+        "results/grpo-s1/out": [(1, 1), (2, 1)],
+    }
+
+
+@pytest.mark.parametrize("name", ["org__model", ""])
+def test_a_pattern_matches_the_path(store: Store, tmp_path: Path, name: str) -> None:
+    """The folder that `--output_path` named has the settings, and the model's a name of its own."""
+    for seed in (0, 1):
+        folder = tmp_path / f"grpo-s{seed}" / name
+        file = samples(folder, "aime", [{"exact_match": float(seed)}])
+        results(folder, "org/model")
+    for source in (tmp_path, folder.parent if name else folder, file):
+        import_runs(
+            store,
+            IMPORTERS.build("lm-eval"),
+            str(source),
+            pattern=NamePattern("{estimator}-s{seed}"),
+        )
+        runs = store.runs.select(newest_first=False)
+        assert {(run.estimator, run.seed) for run in runs} == {("grpo", 0), ("grpo", 1)}
+
+
+def test_samples_that_were_cut_at_a_line_are_missed(tmp_path: Path) -> None:
+    """What `n-samples` of the results says is there; a line that is gone leaves no trace."""
+    path = samples(tmp_path, "aime", [{"exact_match": 1.0}] * 3)
+    results(tmp_path, "m", **{"n-samples": {"aime": {"original": 9, "effective": 3}}})
+    assert len(read(tmp_path)[0].notes) == 1
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    (run,) = read(tmp_path)
+    assert run.notes[1] == "aime: 2 of 3 problems are in the samples"
+
+
 def test_damaged_lines_do_not_hide_the_rest(tmp_path: Path) -> None:
     path = samples(tmp_path, "t", [{"acc": 1.0}, {"acc": float("nan")}, {"acc": 1.0}])
     text = path.read_text().replace("NaN", '"x"')
@@ -174,7 +227,7 @@ def test_damaged_lines_do_not_hide_the_rest(tmp_path: Path) -> None:
     assert run.left_out == {
         "lines that are cut or damaged": 2,
         "lines without a problem (doc_id)": 1,
-        "values of metrics that are not numbers": 1,
+        "values of acc that are not numbers": 1,
     }
 
 

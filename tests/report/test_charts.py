@@ -477,6 +477,24 @@ def test_solve_rates_are_means_over_windows_of_steps(lab):
     assert "over 2 steps each" in notes_of(lab, "solve-rates")
 
 
+def test_names_that_only_look_like_solve_rates_are_other_metrics(lab):
+    """As of an imported log, which may have any names, and some of them in one run alone."""
+    points = [(f"solved/{k}", 1, 1 / 3) for k in range(3)]
+    odd = [f"solved/{k}" for k in ("8x", "", "-1", "²", "9" * 30, "0.5")]
+    lab.run("grpo", points=[*points, *((name, 1, 0.5) for name in odd)])
+    lab.run("fade", points=points)
+    lab.run("fade", 1, points=points[:2])
+    assert [(r["row"], r["n"]) for r in records_of(lab, "solve-rates")] == [
+        *[("grpo", 1)] * 3,
+        *[("fade", 2)] * 2,
+    ]
+    lab.run("nsr", points=[("solved/0", 0, 1.0)])
+    lab.run("dapo", points=[(name, 0, 0.5) for name in odd])
+    lab.run("rloo", points=points, group_size="many")
+    with pytest.raises(NotFoundError, match="how many groups have how many successes"):
+        collect(FIGURES["solve-rates"], data_of(lab, "estimator=nsr,dapo,rloo"), Options())
+
+
 def test_groups_of_other_sizes_have_counts_of_their_own(lab):
     for size in (2, 3):
         lab.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -259,7 +260,7 @@ def _parameters(fit: SolveRateFit | None) -> dict[str, float | None]:
     return found
 
 
-_PREFIX = "solved/"
+_SOLVED = re.compile(r"solved/(\d{1,9})", re.ASCII)
 _WINDOWS = 60  # at most, along the steps
 
 
@@ -294,13 +295,16 @@ class SolveRates(_PanelGrid):
 
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
-        names = sorted((name for name in data.metric_names if name.startswith(_PREFIX)), key=_count)
-        if not names:
+        # An imported log may have other metrics with such a prefix.
+        found = [match for name in data.metric_names if (match := _SOLVED.fullmatch(name))]
+        names = [match[0] for match in sorted(found, key=lambda match: int(match[1]))]
+        panels = (_histograms(data, row, names) for row in data.distinct_rows()) if names else ()
+        rows = [panel for panel in panels if panel is not None]
+        if not rows:
             raise NotFoundError(
                 f"no run of {data.name} recorded how many groups have how many successes "
-                f"({_PREFIX}0, {_PREFIX}1, ...); runs of an older advsweep did not"
+                "(solved/0, solved/1, ...); runs of an older advsweep did not"
             )
-        rows = [found for row in data.distinct_rows() if (found := _histograms(data, row, names))]
         window = max(int(np.diff(row.steps).max()) for row in rows)
         over = f", and over {window} steps each" if window > 1 else ""
         return cls(
@@ -348,27 +352,21 @@ class SolveRates(_PanelGrid):
         ]
 
 
-def _count(name: str) -> int:
-    return int(name.removeprefix(_PREFIX))
-
-
 def _histograms(data: FigureData, row: Replicates, names: Sequence[str]) -> _Histograms | None:
     found = [data.series(name) for name in names]
     runs = [run.id for run in row.runs if run.id in found[0]]
-    if not runs:
-        return None
+    size = row.runs[0].config.get("group_size")
     # Smaller groups have fewer possible counts, so some metrics are missing.
-    curves = [series for series in found if runs[0] in series]
+    curves = [series for series in found if all(run in series for run in runs)]
+    if not runs or len(curves) < 2 or not isinstance(size, int):
+        # An imported run may have metrics of such names, and no groups whose size is known.
+        return None
     last = max(int(curves[0][run][0][-1]) for run in runs)
-    width = math.ceil(last / _WINDOWS)
+    width = max(math.ceil(last / _WINDOWS), 1)
     edges = np.arange(1, last + width + 1, width)
     table = np.array([[_window_means(*series[run], edges) for run in runs] for series in curves])
     bands = [student_t_band(of_count) for of_count in table]
     mean, low, high, n = (np.array(parts) for parts in zip(*bands, strict=True))
-    size = row.runs[0].config.get("group_size")
-    if not isinstance(size, int):
-        # An imported run whose group size is not known.
-        return None
     return _Histograms(row.label, size, edges, mean, low, high, n)
 
 
