@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,11 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from advsweep import __version__
-from advsweep.errors import ConfigError, counted, first_of
+from advsweep.errors import ConfigError, counted, first_of, nearest
 from advsweep.importing.base import ImportedRun, Importer, ImportOptions
-from advsweep.importing.settings import UNKNOWN, NamePattern, merged, seed_of, stored_config
+from advsweep.importing.settings import (
+    UNKNOWN,
+    NamePattern,
+    config_hash,
+    merged,
+    seed_of,
+    stored_config,
+)
 from advsweep.importing.write import ImportAction, Written, gather, write_run
-from advsweep.logs.names import NameMap
+from advsweep.logs.names import STEP, NameMap
 from advsweep.printable import printable_line
 from advsweep.store import Store
 from advsweep.store.imported import IMPORTED
@@ -109,6 +117,10 @@ def import_runs(
             f"{printable_line(source)}: expected a run with a logged step and values, got none; "
             f"left out: {first_of(known, 8, '; ')}"
         )
+    seen = {*names_of_log.renamed, *names_of_log.kept}
+    unseen = [name for name, ours in (names or {}).items() if ours != STEP and name not in seen]
+    for name in unseen:
+        writer.say(f"--map: no run has a metric {printable_line(name)!r}; {nearest(name, seen)}")
     summary.notes |= dict.fromkeys([*names_of_log.notes(), *writer.remarks()])
     return summary
 
@@ -135,7 +147,9 @@ class _RunWriter:
         self._summary = summary
         self._dry_run = dry_run
         self._without: Counter[str] = Counter()
-        self._shorter: list[str] = []
+        self._remarks: list[str] = []
+        self._first: dict[object, str] = {}
+        self._alike: list[str] = []
 
     def write(self, found: ImportedRun, theirs: Mapping[str, Any]) -> None:
         """Writes a run, unless its files hold none."""
@@ -163,14 +177,24 @@ class _RunWriter:
             dry_run=self._dry_run,
         )
         summary.runs.append((_shown(found.source), written))
+        seed = config.get("seed")
+        values = dataclasses.replace(content, config={}).digest(0)
+        key = values if seed is None else (config_hash(config), seed)
+        first = self._first.setdefault(key, _shown(found.source))
+        if first != _shown(found.source):
+            self._alike.append(f"{_shown(found.source)} (as {first})")
         self._without["estimator"] += config["estimator"]["name"] == UNKNOWN
         self._without["seed"] += "seed" not in config
         if written.action is ImportAction.SHORTER:
-            self._shorter.append(
+            self.say(
                 f"{_shown(found.source)} ends at step {content.last_step}, and run "
                 f"{written.run_id} at step {written.stored_step}: it stays as it is; if the log "
                 f"was written anew, `advsweep rm {written.run_id} --force` first"
             )
+
+    def say(self, remark: str) -> None:
+        """Add a sentence about the import."""
+        self._remarks.append(remark)
 
     def _describe(self, found: ImportedRun) -> dict[str, Any]:
         """Returns what the store keeps of where a run comes from; no path of this machine."""
@@ -184,7 +208,12 @@ class _RunWriter:
 
     def remarks(self) -> list[str]:
         """Returns what to say about all runs, a sentence each."""
-        remarks = list(self._shorter)
+        remarks = list(self._remarks)
+        if self._alike:
+            remarks.append(
+                f"{counted(len(self._alike), 'run')} with the settings and the seed of another, or "
+                f"with all its values: {first_of(self._alike, 3)}; move copies out of the source"
+            )
         if number := self._without["estimator"]:
             remarks.append(
                 f"the estimator of {counted(number, 'run')} is not known: name it with --set "

@@ -12,6 +12,7 @@ the same rewards. torch is imported when the first step is computed.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -70,8 +71,32 @@ def metrics_of_dump(
     computed = RolloutMetrics(config.get("estimator"), config.get("steps"), success_at, target)
     found.rollouts = {step.step: _size(step) for step in steps}
     found.steps = [LoggedStep(step.step, computed.of(step)) for step in steps]
-    found.notes = computed.finish()
+    found.notes = computed.finish() + fewer_than_usual(found.rollouts, "rollouts")
     return found
+
+
+def missing_steps(logged: Iterable[int], dumped: Iterable[int]) -> list[str]:
+    """Return a sentence on logged steps without rollouts, and one on rollouts without a log."""
+    log, dump = set(logged), set(dumped)
+    named = ((log - dump, "of the log without rollouts"), (dump - log, "without a line of the log"))
+    return [
+        f"{counted(f'{len(steps):,}', 'step')} {what}, the first is {min(steps)}"
+        for steps, what in named
+        if steps and log
+    ]
+
+
+def fewer_than_usual(counts: Mapping[int, int], what: str) -> list[str]:
+    """Return a sentence on steps with fewer rollouts or samples than at least half of them have."""
+    times = Counter(counts.values())
+    usual = max(times, key=lambda count: (times[count], count), default=0)
+    fewer = sorted(step for step, count in counts.items() if count < usual)
+    if not fewer or 2 * times[usual] < len(counts):
+        return []
+    return [
+        f"{counted(f'{len(fewer):,}', 'step')} with fewer {what} than usual, the first is "
+        f"{fewer[0]}: {counts[fewer[0]]:,} of {usual:,}"
+    ]
 
 
 def estimator_of(node: Mapping[str, Any], rollouts: Iterable[RolloutStep], most: int = 20) -> bool:

@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from advsweep.errors import ConfigError
 from advsweep.importing.base import ImportedRun, Importer, ImportOptions, ProblemResult
-from advsweep.importing.rollout_metrics import DumpMetrics, metrics_of_dump, success_reward
+from advsweep.importing.rollout_metrics import (
+    DumpMetrics,
+    fewer_than_usual,
+    metrics_of_dump,
+    missing_steps,
+    success_reward,
+)
 from advsweep.importing.settings import merged
 from advsweep.importing.verl_files import VerlFiles, find_runs
 from advsweep.importing.verl_settings import Settings
@@ -66,14 +72,23 @@ def _imported(files: VerlFiles, options: ImportOptions) -> ImportedRun:
         if value is not None:
             config.setdefault(key, value)
     evaluations = _evaluations(files.validation, success_at, left_out)
-    notes += dump.notes
+    samples = Counter[int]()
+    for result in evaluations:
+        samples[result.step] += result.n
+    notes += dump.notes + fewer_than_usual(samples, "validation samples")
+    logged = [] if files.log is None else list(_logged(files.log, left_out))
+    if not logged:
+        notes.append("there is no line of the file logger: metrics are those of the rollouts")
+    if dump.rollouts:
+        steps = [step for step, values in logged if "critic/score/mean" in values]
+        notes += missing_steps(steps, dump.rollouts)
     if not settings.theirs:
         notes.append("there are no settings (.hydra/config.yaml); --set adds what is known")
     per_step = _rollouts_per_step(merged(config, given), settings)
     return ImportedRun(
         source=files.source,
         config=config,
-        steps=_steps(files.log, dump, options, per_step, left_out),
+        steps=_steps(logged, dump, options, per_step),
         evaluations=evaluations,
         left_out=left_out,
         notes=notes,
@@ -97,26 +112,25 @@ def _rollouts_per_step(config: dict[str, object], settings: Settings) -> int | N
     return None
 
 
+def _logged(log: Path, left_out: Counter[str]) -> Iterator[LoggedStep]:
+    opened = open_metric_log("verl", log)
+    yield from iter_all(opened)
+    left_out.update(opened.left_out)
+
+
 def _steps(
-    log: Path | None,
-    dump: DumpMetrics,
-    options: ImportOptions,
-    per_step: int | None,
-    left_out: Counter[str],
+    logged: Iterable[LoggedStep], dump: DumpMetrics, options: ImportOptions, per_step: int | None
 ) -> Iterator[LoggedStep]:
     """Yields what is logged, then what the rollouts say, which counts where both say it."""
     found = dict(dump.steps)
-    if log is not None:
-        opened = open_metric_log("verl", log)
-        for step, values in iter_all(opened):
-            own = found.get(step, {})
-            named = options.names.apply(values)
-            if per_step is not None and "critic/score/mean" in values:
-                named.setdefault("cost/rollouts", 1.0)
-                if (length := values.get("response_length/mean")) is not None:
-                    named.setdefault("cost/tokens", length * per_step)
-            yield LoggedStep(step, {name: v for name, v in named.items() if name not in own})
-        left_out.update(opened.left_out)
+    for step, values in logged:
+        own = found.get(step, {})
+        named = options.names.apply(values)
+        if per_step is not None and "critic/score/mean" in values:
+            named.setdefault("cost/rollouts", 1.0)
+            if (length := values.get("response_length/mean")) is not None:
+                named.setdefault("cost/tokens", length * per_step)
+        yield LoggedStep(step, {name: v for name, v in named.items() if name not in own})
     yield from dump.steps
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -210,6 +211,19 @@ def test_hostile_logs_stay_text_that_every_store_accepts(store, tmp_path):
     assert not run.directory.exists()
     assert all(name.isprintable() for name in store.metrics.names(run.id))
     assert summary.left_out[NOT_WHOLE] == 1
+
+
+@pytest.mark.parametrize("pattern", [None, PATTERN])
+def test_a_copy_among_the_runs_is_named(store, logs, pattern):
+    """By its settings and its seed, or where the seed is unknown by its values."""
+    shutil.copytree(logs / "grpo-s1", logs / "backup" / "grpo-s1")
+    for file in logs.rglob("*.jsonl"):
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(line for line in lines if '"config"' not in line))
+    (note,) = [n for n in _import(store, logs, pattern=pattern).notes if "another" in n]
+    assert note.startswith("1 run with the settings and the seed of another, or with all its val")
+    assert "grpo-s1" in note
+    assert "(as backup/grpo-s1" in note
 
 
 def test_a_sweep_that_advsweep_trains_is_refused(store, logs):

@@ -115,7 +115,28 @@ def test_a_whole_run(tmp_path: Path) -> None:
     # verl gives a problem another uid in each validation; its prompt names it.
     assert len({r.problem for r in run.evaluations}) == 2
     assert not run.left_out
-    assert run.notes == ["advantages were computed from the rewards by estimator 'dr_grpo'"]
+    assert run.notes == [
+        "advantages were computed from the rewards by estimator 'dr_grpo'",
+        "1 step of the log without rollouts, the first is 3",
+    ]
+
+
+def test_what_a_copy_lacks_is_said(tmp_path: Path) -> None:
+    """Files that end at a line, and files that are gone, leave no trace of their own."""
+    log(tmp_path / "log.jsonl", [2, 3])
+    for step in (1, 2, 3):
+        dump(tmp_path / "rollouts", step)
+        dump(tmp_path / "val", step, [[1, 0], [1, 1]], reward=1.0)
+    for folder, number in (("rollouts", 3), ("val", 2)):
+        path = tmp_path / folder / "2.jsonl"
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:number]))
+    (run,) = read(tmp_path)
+    assert not run.left_out
+    assert [note for note in run.notes if note.startswith("1 step")] == [
+        "1 step with fewer rollouts than usual, the first is 2: 3 of 8",
+        "1 step with fewer validation samples than usual, the first is 2: 2 of 4",
+        "1 step without a line of the log, the first is 1",
+    ]
 
 
 @pytest.mark.parametrize(
