@@ -155,6 +155,8 @@ class _RunWriter:
         """Writes a run, unless its files hold none."""
         summary, form = self._summary, self._importer.name
         settings = summary.names.with_settings(theirs)
+        if found.estimator is not None:
+            settings["estimator"] = found.estimator
         config = stored_config(settings, form=form, rows=self._rows, seed=seed_of(settings))
         identifier = found.key
         if identifier is None:

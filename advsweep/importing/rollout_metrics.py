@@ -38,6 +38,8 @@ class DumpMetrics:
         rollouts: how many each step has.
         prompts, group_size: of the first step with groups of one size; None without one.
         notes: a sentence each.
+        contradicts: whether the config's estimator is none of ours, or has other advantages than
+            the logged ones.
     """
 
     steps: list[LoggedStep] = field(default_factory=list)
@@ -45,6 +47,7 @@ class DumpMetrics:
     prompts: int | None = None
     group_size: int | None = None
     notes: list[str] = field(default_factory=list)
+    contradicts: bool = False
 
 
 def metrics_of_dump(
@@ -72,6 +75,7 @@ def metrics_of_dump(
     found.rollouts = {step.step: _size(step) for step in steps}
     found.steps = [LoggedStep(step.step, computed.of(step)) for step in steps]
     found.notes = computed.finish() + fewer_than_usual(found.rollouts, "rollouts")
+    found.contradicts = computed.contradicts
     return found
 
 
@@ -266,6 +270,12 @@ class RolloutMetrics:
             self._built = ESTIMATORS.build(self._node)
         except (AdvsweepError, RuntimeError, ArithmeticError) as error:
             self._why = _one_line(error)
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the estimator is none of ours, or has other advantages than the logged ones."""
+        is_unknown = self._built is None and bool(self._why)
+        return self._logged > 0 and (is_unknown or self._furthest[0] > _DIFFERENT)
 
     def finish(self) -> list[str]:
         """Returns what a reader should know, a sentence each."""

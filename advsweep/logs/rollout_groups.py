@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from advsweep.printable import printable_line
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -105,10 +107,25 @@ class RolloutPart(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What to read: names and weights of rewards (None: the form's own), and generated texts."""
+    """What to read: rewards, and generated texts.
+
+    Attributes:
+        rewards: names and weights of rewards; None for the form's own.
+        weigh: returns the weights of TRL's reward functions by their names, where `rewards` is
+            None; by default 1 each.
+        size: rollouts of each group of TRL; None if unknown.
+    """
 
     rewards: Mapping[str, float] | None
     answers: bool
+    weigh: Callable[[list[str]], Mapping[str, float]] = lambda names: dict.fromkeys(names, 1.0)
+    size: int | None = None
+
+
+def sum_of(weights: Mapping[str, float]) -> str:
+    """Return a weighted sum in words, such as `right + 0.2 short`."""
+    parts = [name if weight == 1 else f"{weight:g} {name}" for name, weight in weights.items()]
+    return printable_line(" + ".join(parts))
 
 
 def weighted_sums(columns: list[list[Any]], weights: list[float]) -> list[float]:

@@ -20,6 +20,7 @@ from advsweep.logs.rollout_groups import (
     Wanted,
     as_text,
     finite,
+    sum_of,
     weighted_sums,
 )
 from advsweep.packages import extra_command
@@ -72,7 +73,7 @@ def _parts(
         notes.left_out[NOT_FINITE] += unscorable
     runs = [list(run) for _, run in groupby(rows, key=lambda row: (row.step, row.prompt))]
     runs = [run for run in runs if run[0].step is not None]
-    size = Counter(map(len, runs)).most_common(1)[0][0] if runs else 1
+    size = wanted.size or (Counter(map(len, runs)).most_common(1)[0][0] if runs else 1)
     number = 0
     for run in runs:
         # A prompt that is drawn twice in sequence makes two groups.
@@ -127,14 +128,13 @@ def _unpacked(
         )
     weights = wanted.rewards
     if weights is None:
-        weights = dict.fromkeys(_reward_columns(table), 1.0)
+        weights = wanted.weigh(_reward_columns(table))
         if not weights:
             raise ConfigError(
                 f"{file}: expected a column of rewards between completion and advantage, got none"
             )
         if len(weights) > 1:
-            listed = " + ".join(map(printable_line, weights))
-            notes.remark(f"the reward is {listed}")
+            notes.remark(f"the reward is {sum_of(weights)}")
     for name in weights:
         if name not in names:
             raise ConfigError(

@@ -27,7 +27,7 @@ steps, as after a resume, replaces what was read of it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -41,6 +41,7 @@ from advsweep.logs.rollout_groups import (
     RolloutStep,
     Wanted,
     filled,
+    sum_of,
 )
 from advsweep.logs.rollout_lines import form_of_lines, named_step, read_lines
 from advsweep.printable import printable_line
@@ -53,6 +54,7 @@ __all__ = [
     "RolloutStep",
     "filled",
     "read_rollouts",
+    "sum_of",
 ]
 
 FORMS = ("verl", "trl", "jsonl")
@@ -64,6 +66,8 @@ def read_rollouts(
     form: str | None = None,
     *,
     rewards: Mapping[str, float] | None = None,
+    weigh: Callable[[list[str]], Mapping[str, float]] | None = None,
+    size: int | None = None,
     answers: bool = False,
     notes: RolloutNotes | None = None,
 ) -> Iterator[RolloutStep]:
@@ -75,6 +79,9 @@ def read_rollouts(
         rewards: names and weights of the fields or columns whose sum is the reward. By default
             `score` (verl), `rewards` or `reward` (JSON lines), or the sum of all columns of
             reward functions (TRL).
+        weigh: returns the weights of TRL's reward functions by their names (default: 1 each).
+        size: rollouts of each group of TRL, which tells the groups of a prompt apart that was
+            drawn twice in sequence (default: the most common number).
         answers: whether to keep the generated texts, which are most of a dump.
         notes: receives what was left out; complete after the last step.
 
@@ -83,7 +90,10 @@ def read_rollouts(
     """
     notes = notes or RolloutNotes()
     steps: dict[int, _Block] = {}
-    files = _open(path, form, Wanted(rewards, answers), notes)
+    wanted = Wanted(rewards, answers, size=size)
+    if weigh is not None:
+        wanted = wanted._replace(weigh=weigh)
+    files = _open(path, form, wanted, notes)
     for parts in files:
         for step, block in _blocks_of_file(parts, notes).items():
             known = steps.setdefault(step, block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 from collections.abc import Iterable
@@ -9,9 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from advsweep.errors import ConfigError
 from advsweep.estimators import build_estimator
+from advsweep.importing import IMPORTERS
+from advsweep.importing.import_runs import import_runs
+from advsweep.importing.settings import NamePattern
+from advsweep.store import Store
 from tests.importing.conftest import read as read_runs
 from tests.importing.conftest import values
 
@@ -38,7 +44,6 @@ def completions(
     folder: Path, step: int, *, advantages: str | None = "trl", **columns: list[float]
 ) -> None:
     import pandas as pd
-    import torch
 
     from advsweep.estimators import GroupBatch
 
@@ -68,7 +73,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     state(tmp_path, [1, 2, 3, 4], at=4)
     for step in (1, 2, 3):
         completions(tmp_path, step)
-    (run,) = read(tmp_path)
+    (run,) = read(tmp_path, seed=0)
     assert run.source == "."
     assert run.config == {
         "steps": 8,
@@ -86,18 +91,19 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert found[4]["optim/grad_norm"] == 1.0
     assert not run.left_out
     of_logged = "masses and other metrics of advantages are of the logged advantages"
-    assert run.notes == ["the estimator was recognised by the logged advantages", of_logged]
-    # A name that agrees keeps the options that were recognised; another is told apart.
-    (run,) = read(tmp_path, estimator="grpo")
-    assert run.notes == [of_logged]
-    (run,) = read(tmp_path, estimator="rloo")
-    assert run.notes[1].startswith("the logged advantages are not those of estimator 'rloo'")
+    missing = ["the log ends at step 4 of 8", "1 step of the log without rollouts, the first is 4"]
+    recognised = "the estimator was recognised by the logged advantages"
+    assert run.notes == [*missing, recognised, of_logged]
+    # A name that agrees keeps the options that were recognised.
+    (run,) = read(tmp_path, estimator="grpo", seed=0)
+    assert run.notes == [*missing, of_logged]
+    assert run.estimator is None
 
 
 def test_the_state_alone(tmp_path: Path) -> None:
     path = state(tmp_path, [1, 2])
     for source in (tmp_path, path):
-        (run,) = read(source)
+        (run,) = read(source, seed=0)
         assert run.config == {"steps": 8, "logging_steps": 1}
         assert values(run)[2]["reward/mean"] == 0.25
 
@@ -133,20 +139,177 @@ def test_costs_are_unknown_if_not_every_step_is_logged(tmp_path: Path) -> None:
     assert not any(name.startswith("cost/r") for name in values(run)[5])
 
 
-def test_weights_of_reward_functions(tmp_path: Path) -> None:
-    state(tmp_path, [1])
-    right = [r for group in REWARDS for r in group]
-    completions(tmp_path, 1, right=right, short=[0.4] * 8)
-    (run,) = read(tmp_path)
-    assert values(run)[1]["reward/mean"] == pytest.approx(0.65)
-    assert "the reward is right + short" in run.notes
-    assert "have the mean 0.65 at step 1, the trainer logged 0.25" in run.notes[-1]
-    (run,) = read(tmp_path, reward_weights={"right": 1})
-    assert values(run)[1]["reward/mean"] == 0.25
-    assert not any("the trainer logged" in note for note in run.notes)
+@pytest.mark.parametrize("name", ["rloo", "dr_grpo", "my_method"])
+def test_a_name_must_not_claim_other_advantages(store: Store, tmp_path: Path, name: str) -> None:
+    """The logged ones are GRPO's; the user's name tells the rows apart all the same."""
+    for number in (0, 1):
+        state(tmp_path / f"{name}-s{number}", [1])
+        completions(tmp_path / f"{name}-s{number}", 1)
+    state(tmp_path / "grpo-s0", [1])
+    completions(tmp_path / "grpo-s0", 1)
+    pattern = NamePattern("{estimator}-s{seed}")
+    summary = import_runs(store, IMPORTERS.build("trl"), str(tmp_path), pattern=pattern)
+    assert f"{name} has the advantages of grpo, whose name it gets" in summary.notes
+    runs = store.runs.select(newest_first=False)
+    assert {run.estimator for run in runs} == {"grpo"}
+    assert {run.config["estimator"]["preset"] for run in runs} == {"trl"}
+    assert len({run.config_hash for run in runs}) == 2
+    assert sorted(run.config.get("named", "") for run in runs) == ["", name, name]
+
+
+def test_runs_of_unknown_settings_are_rows_of_their_own(store: Store, tmp_path: Path) -> None:
+    for name in ("dapo-s0", "dapo-s1", "dr_grpo-s0"):
+        state(tmp_path / name, [1])
+        completions(tmp_path / name, 1)
+    trl = IMPORTERS.build("trl")
+    summary = import_runs(store, trl, str(tmp_path))
+    assert any("each folder is a row" in note for note in summary.notes)
+    assert len({run.config_hash for run in store.runs.select()}) == 3
+    # What the user says about replicates counts.
+    for options in ({"rows": ["estimator"]}, {"pattern": NamePattern("{loss}-s{seed}")}):
+        import_runs(store, trl, str(tmp_path), **options)
+        assert len({run.config_hash for run in store.runs.select()}) == (
+            1 if "rows" in options else 2
+        )
+
+
+def functions(
+    folder: Path, weights: dict[str, float], steps: int = 4, **more: Any
+) -> dict[int, float]:
+    """Writes a training with two reward functions; returns the rewards that the trainer logs."""
+    totals, logged = {}, []
+    for step in range(1, steps + 1):
+        right = [float((place * step) % 3 == 0) for place in range(8)]
+        short = [0.1 * (place + step) for place in range(8)]
+        completions(folder, step, advantages=None, right=right, short=short)
+        means = {"right": sum(right) / 8, "short": sum(short) / 8}
+        totals[step] = sum(weights[name] * mean for name, mean in means.items())
+        logged.append(
+            {"step": step, "reward": totals[step], "frac_reward_zero_std": 0.25}
+            | {f"rewards/{name}/mean": mean for name, mean in means.items()}
+        )
+    state(folder, [], extra=logged, **more)
+    return totals
+
+
+def test_weights_that_are_not_named_are_1(tmp_path: Path) -> None:
+    totals = functions(tmp_path, {"right": 1.0, "short": 0.2})
+    (run,) = read(tmp_path, reward_weights={"short": 0.2})
+    assert {s: v["reward/mean"] for s, v in values(run).items()} == pytest.approx(totals)
+    assert "the reward is right + 0.2 short" in run.notes
+    assert run.config["reward_weights"] == {"right": 1.0, "short": 0.2}
+    assert not any("explain" in note for note in run.notes)
+    with pytest.raises(ConfigError, match="no reward function 'shirt'; did you mean 'short'"):
+        read(tmp_path, reward_weights={"shirt": 1})
     for wrong in ("x", {"right": "1"}, {"right": True}):
         with pytest.raises(ConfigError, match="reward_weights: expected numbers"):
             read(tmp_path, reward_weights=wrong)
+
+
+@pytest.mark.parametrize(
+    ("true", "given", "said"),
+    [
+        ({"right": 1.0, "short": 0.2}, {}, "explain it: {}right=1 {}short=0.2."),
+        ({"right": 1.0, "short": 1.0}, {"right": 0.0}, "explain it: {}right=1 {}short=1."),
+        ({"right": -0.5, "short": 2.0}, {"short": 2.0}, "explain it: {}right=-0.5 {}short=2."),
+    ],
+)
+@pytest.mark.parametrize("every", [1, 5])
+def test_weights_that_the_log_contradicts(
+    tmp_path: Path, true: dict[str, float], given: dict[str, float], said: str, every: int
+) -> None:
+    totals = functions(tmp_path, true, logging_steps=every)
+    (run,) = read(tmp_path, reward_weights=given)
+    found = values(run)
+    assert {step: own["reward/mean"] for step, own in found.items()} == totals
+    assert {own["collapse/acr"] for own in found.values()} == {0.25}
+    assert not any(name.startswith(("solved/", "mass/")) for name in found[1])
+    (note,) = [note for note in run.notes if "explain" in note]
+    assert said.format(*["--set reward_weights."] * 2) in note
+
+
+def test_a_log_that_no_weights_explain(tmp_path: Path) -> None:
+    """As of another training; with several steps a line, the functions may have skipped some."""
+    functions(tmp_path, {"right": 1.0, "short": 1.0})
+    path = tmp_path / "trainer_state.json"
+    content = json.loads(path.read_text())
+    for number, entry in enumerate(content["log_history"]):
+        entry["reward"] += number**2
+    path.write_text(json.dumps(content))
+    (run,) = read(tmp_path)
+    (note,) = [note for note in run.notes if "weights" in note]
+    assert "at step 2, the trainer logged" in note
+    assert "no weights explain that" in note
+    path.write_text(json.dumps(content | {"logging_steps": 2}))
+    (run,) = read(tmp_path)
+    assert not any("weights" in note for note in run.notes)
+
+
+def test_groups_of_a_prompt_that_comes_again(tmp_path: Path) -> None:
+    """Two groups of one text look like one of twice the size; the log has the share of each."""
+    import pandas as pd
+
+    state(tmp_path, [1], at=1, max_steps=1)
+    completions(tmp_path, 1)
+    (path,) = tmp_path.rglob("*.parquet")
+    pd.read_parquet(path).assign(prompt="p").to_parquet(path)
+    (run,) = read(tmp_path, seed=0)
+    assert run.config["group_size"] == 8
+    assert "is 0 at step 1, the trainer logged 0.5: " in run.notes[-1]
+    for given in ({"group_size": 4}, {}):
+        (run,) = read(tmp_path, seed=0, **given)
+        assert (values(run)[1]["collapse/acr"], run.config["group_size"]) == (0.5, 4)
+        assert not any("group_size" in note for note in run.notes)
+        arguments(tmp_path, num_generations=4)
+
+
+def arguments(folder: Path, *, text: bool = False, **given: Any) -> None:
+    """Writes the training's arguments as torch does, or as JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if text:
+        (folder / "training_args.json").write_text(json.dumps(given))
+    else:
+        torch.save(argparse.Namespace(**given), folder / "training_args.bin")
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_arguments_tell_losses_seeds_and_rates_apart(tmp_path: Path, text: bool) -> None:
+    for loss in ("dapo", "dr_grpo"):
+        for seed in (0, 1):
+            state(tmp_path / f"{loss}-{seed}", [1], at=1, max_steps=1)
+            more = {"loss_type": loss, "seed": seed, "learning_rate": 1e-6, "num_generations": 4}
+            more |= {"output_dir": str(tmp_path), "optim": None, "report_to": ["none"]}
+            arguments(tmp_path / f"{loss}-{seed}" / "checkpoint-1", text=text, **more)
+    runs = read(tmp_path)
+    assert [(run.config["loss_type"], run.config["seed"]) for run in runs] == [
+        ("dapo", 0), ("dapo", 1), ("dr_grpo", 0), ("dr_grpo", 1),
+    ]  # fmt: skip
+    assert {run.config["optimizer"]["lr"] for run in runs} == {1e-6}
+    assert {run.config["group_size"] for run in runs} == {4}
+    assert not any("place" in run.config or "output_dir" in run.config for run in runs)
+    assert not any(run.notes for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("scale", "estimator"), [("group", "grpo"), ("none", "dr_grpo"), ("batch", "trl_batch")]
+)
+def test_the_name_of_a_loss_is_no_estimator(tmp_path: Path, scale: str, estimator: str) -> None:
+    state(tmp_path, [1], at=1)
+    arguments(tmp_path, loss_type="dr_grpo", scale_rewards=scale)
+    (run,) = read(tmp_path, estimator="dr_grpo", seed=0)
+    assert (run.estimator or {}).get("name") == estimator
+    (run,) = read(tmp_path, estimator="mine", seed=0)
+    assert run.estimator is None
+
+
+def test_weights_among_the_arguments(tmp_path: Path) -> None:
+    totals = functions(tmp_path, {"right": 0.5, "short": 0.2})
+    arguments(tmp_path, reward_weights=[0.5, 0.2])
+    (run,) = read(tmp_path)
+    assert {s: v["reward/mean"] for s, v in values(run).items()} == pytest.approx(totals)
+    assert not any("explain" in note for note in run.notes)
+    (run,) = read(tmp_path, reward_weights={"short": 1})
+    assert any("0.5 right + short has the mean" in note for note in run.notes)
 
 
 def test_a_folder_of_runs(tmp_path: Path) -> None:

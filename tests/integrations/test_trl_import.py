@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,13 @@ from advsweep.cli import main
 from advsweep.diagnostics import rollout_metrics
 from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.importing import IMPORTERS, ImportOptions
+from advsweep.importing.base import ImportedRun
+from advsweep.importing.import_runs import import_runs
+from advsweep.importing.settings import NamePattern
 from advsweep.logs.names import NameMap
+from advsweep.store import open_store
+from tests.importing.conftest import read, values
+from tests.integrations.conftest import MakeTrainer
 
 trl = pytest.importorskip("trl", minversion="1.16")
 pytestmark = [
@@ -90,8 +98,8 @@ def test_a_report_in_two_commands(
     assert run.config["estimator"] == estimator
     assert (run.config["prompts_per_step"], run.config["group_size"]) == (2, GROUP)
     found: dict[int, dict[str, float]] = {}
-    for step, values in run.steps:
-        found.setdefault(step, {}).update(values)
+    for step, logged in run.steps:
+        found.setdefault(step, {}).update(logged)
     # Steps 2 and 4 were evaluated, so that their completions are lost. The last checkpoint is of
     # step 4, the last step.
     assert sorted(found) == [1, 2, 3, 4]
@@ -118,12 +126,95 @@ def test_a_report_in_two_commands(
     assert "1 unchanged" in capsys.readouterr().out
 
 
+def letters(completions: list[str], **_: Any) -> list[float]:
+    return [float(any(x in text for x in "abcd")) for text in completions]
+
+
+def short(completions: list[str], **_: Any) -> list[float]:
+    return [1 / (1 + len(text)) for text in completions]
+
+
+@pytest.fixture
+def losses(make_trainer: MakeTrainer, tmp_path: Path) -> dict[str, dict[int, float]]:
+    """Two trainings with weighted reward functions below `losses`; the rewards that they log."""
+    logged = {}
+    for loss in ("dapo", "dr_grpo"):
+        trainer = make_trainer(
+            trl.GRPOTrainer,
+            [letters, short],
+            {"own": [0, 1]},
+            output_dir=str(tmp_path / "losses" / f"{loss}-s7"),
+            loss_type=loss,
+            reward_weights=[1.0, 0.2],
+            seed=7,
+            num_generations=GROUP,
+            learning_rate=1e-2,
+            max_steps=6,
+            save_strategy="steps",
+            save_steps=3,
+            logging_steps=1,
+            log_completions=True,
+        )
+        trainer.train()
+        rows = trainer.state.log_history
+        logged[loss] = {row["step"]: row["reward"] for row in rows if "reward" in row}
+    return logged
+
+
+def test_a_copy_keeps_losses_weights_and_every_step(
+    losses: dict[str, dict[int, float]], tmp_path: Path
+) -> None:
+    source = shutil.copytree(tmp_path / "losses", tmp_path / "copy")
+    # In the copy the first checkpoint is the newest file.
+    for age, file in enumerate(sorted(source.rglob("trainer_state.json"))):
+        os.utime(file, (10**9 - age, 10**9 - age))
+
+    def rewards(runs: list[ImportedRun]) -> list[dict[int, float]]:
+        found = [values(run) for run in runs]
+        return [{step: own["reward/mean"] for step, own in steps.items()} for steps in found]
+
+    logged = [pytest.approx(own, rel=1e-6) for own in losses.values()]
+    runs = read("trl", source)
+    assert rewards(runs) == logged
+    assert [run.config["loss_type"] for run in runs] == ["dapo", "dr_grpo"]
+    for run in runs:
+        assert (run.config["seed"], run.config["optimizer"]["lr"]) == (7, 1e-2)
+        assert "the reward is letters + 0.2 short" in run.notes
+        # Both prompts are the same text, which makes two groups nevertheless.
+        assert (run.config["prompts_per_step"], run.config["group_size"]) == (2, GROUP)
+        assert run.config["estimator"] == {"name": "grpo", "preset": "trl"}
+    # The name of a loss is no estimator.
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        pattern = NamePattern("{estimator}-s{seed}")
+        import_runs(store, IMPORTERS.build("trl"), str(source), pattern=pattern)
+        stored = store.runs.select()
+        assert {run.estimator for run in stored} == {"grpo"}
+        assert len({run.config_hash for run in stored}) == 2
+
+    for file in source.rglob("training_args.bin"):
+        file.unlink()
+    runs = read("trl", source, reward_weights={"short": 0.2})
+    assert rewards(runs) == logged
+    assert not any("explain" in note for run in runs for note in run.notes)
+    runs = read("trl", source)
+    assert rewards(runs) == logged
+    for run in runs:
+        (note,) = [note for note in run.notes if "explain" in note]
+        assert "--set reward_weights.letters=1 --set reward_weights.short=0.2" in note
+    # The last checkpoint was cut on the way.
+    cut = source / "dapo-s7" / "checkpoint-6" / "trainer_state.json"
+    cut.write_bytes(cut.read_bytes()[:1500])
+    run, _ = read("trl", source, reward_weights={"short": 0.2})
+    assert "steps after 3, as checkpoint-6/trainer_state.json is cut" in run.left_out
+    assert rewards([run]) == [logged[0]]
+
+
 def test_the_readers_know_the_names_of_this_version(
     trained: tuple[Path, list[torch.Tensor]],
 ) -> None:
     """TRL logs what the table names, but for what other losses log and older versions did."""
     options = ImportOptions(names=NameMap.load("trl"))
     (run,) = IMPORTERS.build("trl").read(trained[0], options)
-    names = {name for _, values in run.steps for name in values}
+    names = {name for _, logged in run.steps for name in logged}
     assert {"reward/mean", "collapse/acr", "entropy/token", "loss/policy", "optim/lr"} <= names
     assert {"loss/clip_fraction", "optim/grad_norm", "reward_std"} <= names
