@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class _Found:
     logs: list[Path] = field(default_factory=list)
     dumps: dict[tuple[Path, str], list[Path]] = field(default_factory=dict)
     settings: list[Path] = field(default_factory=list)
+    unread: list[Path] = field(default_factory=list)
 
 
 def find_runs(source: Path) -> tuple[list[VerlFiles], list[str]]:
@@ -85,6 +86,11 @@ def find_runs(source: Path) -> tuple[list[VerlFiles], list[str]]:
         run.rollouts.sort(key=_step_order)
         run.validation.sort(key=_step_order)
     remarks = []
+    if found.unread:
+        remarks.append(
+            f"left out {counted(f'{len(found.unread):,}', 'file')} without a readable line, such "
+            f"as {printable_line(found.unread[0].relative_to(root).as_posix())}"
+        )
     if lost:
         remarks.append(
             f"left out {counted(f'{len(lost):,}', 'folder')} of no single run, such as "
@@ -122,18 +128,18 @@ def _add(found: _Found, file: Path) -> None:
     if file.name == "config.yaml":
         found.settings.append(file)
         return
-    kind = _kind(file)
-    if kind == LOG:
+    row = _first_row(file)
+    kind = None if row is None else _kind(file, row)
+    if row is None and file.suffix == ".jsonl":
+        found.unread.append(file)
+    elif kind == LOG:
         found.logs.append(file)
     elif kind is not None:
         found.dumps.setdefault((file.parent, kind), []).append(file)
 
 
-def _kind(file: Path) -> str | None:
+def _kind(file: Path, row: Mapping[str, Any]) -> str | None:
     """Recognises a file by the first of its lines that can be read."""
-    row = _first_row(file)
-    if row is None:
-        return None
     if isinstance(row.get("data"), dict) and "step" in row:
         return LOG
     if "score" in row and ("input" in row or "output" in row):

@@ -51,8 +51,9 @@ def logs(tmp_path: Path) -> Path:
 
 def read(form: str, source: Path, **given: Any) -> list[ImportedRun]:
     """The runs of a source, with settings as `--set` gives them."""
-    options = ImportOptions(names=NameMap.load(form), settings=given)
-    return list(IMPORTERS.build(form).read(source, options))
+    importer = IMPORTERS.build(form)
+    options = ImportOptions(names=NameMap.load(importer.table), settings=given)
+    return list(importer.read(source, options))
 
 
 def values(run: ImportedRun) -> dict[int, dict[str, float]]:

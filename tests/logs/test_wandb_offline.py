@@ -18,7 +18,7 @@ pytest.importorskip("wandb")
 HEADER = b":W&B\xe1\xbe\x00"
 
 
-def _frames(contents: list[bytes]) -> bytes:
+def frames(contents: list[bytes]) -> bytes:
     """The log format: blocks of 32 KiB, a header of 7 bytes for each part of a record."""
     data = HEADER
     for content in contents:
@@ -38,7 +38,7 @@ def _frames(contents: list[bytes]) -> bytes:
     return data
 
 
-def _rows(rows: list[dict], config: dict | None = None) -> list[bytes]:
+def rows_of(rows: list[dict], config: dict | None = None) -> list[bytes]:
     from wandb.proto import wandb_internal_pb2 as messages
 
     records = [messages.Record()]
@@ -62,7 +62,7 @@ def test_rows_and_config_are_read(tmp_path):
         {"reward": "NaN", "train/global_step": 10},
         {"reward": 0.75, "media": {"_type": "image"}},
     ]
-    file.write_bytes(_frames(_rows(rows, {"estimator": "grpo", "_wandb": {}})))
+    file.write_bytes(frames(rows_of(rows, {"estimator": "grpo", "_wandb": {}})))
     log = open_metric_log("wandb", tmp_path, step_keys=("train/global_step", "_step"))
     assert read_all(log) == [
         LoggedStep(0, {"reward": 0.5, "a/b": 1.0}),
@@ -80,7 +80,7 @@ def test_rows_and_config_are_read(tmp_path):
 def test_records_that_span_blocks_and_a_growing_file(tmp_path):
     file = tmp_path / "run-abc.wandb"
     rows = [{"x" * 150 + str(i): i for i in range(500)}, {"reward": 1.0}]
-    data = _frames(_rows(rows))
+    data = frames(rows_of(rows))
     assert len(data) > 2 * 2**15
     log, found = open_metric_log("wandb", file), []
     for end in range(0, len(data), 9973):
@@ -94,7 +94,7 @@ def test_records_that_span_blocks_and_a_growing_file(tmp_path):
 
 def test_damage_costs_the_rest_of_a_block(tmp_path):
     file = tmp_path / "run-abc.wandb"
-    data = bytearray(_frames(_rows([{"a": 1}, {"a": 2}, {"a": 3}])))
+    data = bytearray(frames(rows_of([{"a": 1}, {"a": 2}, {"a": 3}])))
     data[-3] ^= 1
     file.write_bytes(data)
     log = open_metric_log("wandb", file)
@@ -104,7 +104,7 @@ def test_damage_costs_the_rest_of_a_block(tmp_path):
 
 def test_a_cut_record_is_counted_at_the_end(tmp_path):
     file = tmp_path / "run-abc.wandb"
-    file.write_bytes(_frames(_rows([{"a": 1}, {"a": 2}]))[:-2])
+    file.write_bytes(frames(rows_of([{"a": 1}, {"a": 2}]))[:-2])
     log = open_metric_log("wandb", file)
     assert read_all(log) == [LoggedStep(0, {"a": 1.0})]
     assert log.left_out == {"incomplete records": 1}
@@ -118,7 +118,7 @@ def test_a_cut_record_is_counted_at_the_end(tmp_path):
 )
 @given(st.integers(7, 10**6), st.integers(0, 255), st.integers(7, 10**6))
 def test_a_mutated_or_cut_file_has_no_wrong_value(tmp_path, place, byte, end):
-    data = bytearray(_frames(_rows([{"a": step / 4} for step in range(5)])))
+    data = bytearray(frames(rows_of([{"a": step / 4} for step in range(5)])))
     data[7 + place % (len(data) - 7)] = byte
     file = tmp_path / "run-abc.wandb"
     file.write_bytes(data[: 7 + end % (len(data) - 6)])
