@@ -39,10 +39,14 @@ def describe_plan(plan: Plan) -> str:
         (0 if run.backend.external else run.backend.completion_tokens(run) for run in runs),
         default=0,
     )
-    parts = [
-        f"{_several((run.estimator.name for run in runs), 'estimators')} on "
-        f"{_several((_title(run.task) for run in runs), 'tasks')} with model "
+    place = (
+        f"on {_several((_title(run.task) for run in runs), 'tasks')} with model "
         f"{_several((_title(run.model) for run in runs), 'models')} "
+    )
+    if all(run.backend.external for run in runs):
+        place = ""  # The command chooses its data and its model.
+    parts = [
+        f"{_several((run.estimator.name for run in runs), 'estimators')} {place}"
         f"(backend {_several((run.backend.name for run in runs), 'backends')})",
         f"{counted(_several((run.steps for run in runs), 'numbers'), 'step')} of "
         f"{counted(_several((run.prompts_per_step for run in runs), 'numbers'), 'prompt')} x "

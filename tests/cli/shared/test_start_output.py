@@ -60,6 +60,11 @@ def test_many_estimators_are_counted():
     assert f"6 runs of {fewer.replace(',', ', ')} on" in listed
 
 
+def test_a_command_chooses_its_own_task_and_model():
+    plan = make_plan(["backend=command", "backend.template=trl_script"], single=True)
+    assert describe_plan(plan).startswith("Training grpo (backend command): 200 steps of 64 ")
+
+
 @pytest.mark.parametrize(("jobs", "slots"), [(1, 1), (8, 2)])
 def test_workers_are_no_more_than_runs(capsys, tmp_path, jobs, slots):
     with open_store(str(tmp_path / "advsweep.db")) as store:
