@@ -8,6 +8,7 @@ A table is a YAML file beside this module:
     names:
       reward: reward/mean
       entropy: {name: entropy/token, note: mean over tokens instead of rollouts}
+    ours: [mass/]                # beginnings of our names, which the log may have with a prefix
     config:                      # our keys of settings by theirs, both dotted
       num_generations: group_size
 
@@ -52,6 +53,7 @@ class NameMap:
     Args:
         entries: our names with notes by theirs, in order of preference.
         prefixes: parts in front of their names that are ignored, such as `train/`.
+        ours: beginnings of our names, which need no entries.
         steps: names of the step in this format, in order of preference.
         extra: our names by theirs, before those of the table; `step` names the step.
         settings: our config keys by theirs.
@@ -67,6 +69,7 @@ class NameMap:
         entries: Mapping[str, tuple[str, str | None]],
         *,
         prefixes: Iterable[str] = (),
+        ours: Iterable[str] = (),
         steps: Iterable[str] = STEP_KEYS,
         extra: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
@@ -79,6 +82,7 @@ class NameMap:
             for rank, (theirs, (ours, note)) in enumerate(entries.items())
         }
         self._prefixes = tuple(prefixes)
+        self._ours = tuple(ours)
         named = [theirs for theirs, ours in extra.items() if ours == STEP]
         self.steps = tuple(named or steps)
         self.renamed: dict[str, str] = {}
@@ -96,6 +100,7 @@ class NameMap:
         return cls(
             found.entries,
             prefixes=found.prefixes,
+            ours=found.ours,
             steps=found.steps or STEP_KEYS,
             extra=extra,
             settings=found.settings,
@@ -145,8 +150,13 @@ class NameMap:
         if (found := self._entries.get(name)) is not None:
             return found
         for prefix in self._prefixes:
-            if name.startswith(prefix) and (entry := self._entries.get(name[len(prefix) :])):
+            if not name.startswith(prefix):
+                continue
+            rest = name.removeprefix(prefix)
+            if (entry := self._entries.get(rest)) is not None:
                 return entry
+            if rest.startswith(self._ours):
+                return _Entry(rest, -1, None)
         return None
 
     def _learn(self, values: Mapping[str, float]) -> None:
@@ -191,6 +201,7 @@ class _Table(NamedTuple):
 
     entries: dict[str, tuple[str, str | None]]
     prefixes: list[str]
+    ours: list[str]
     steps: list[str]
     settings: dict[str, str]
 
@@ -200,12 +211,13 @@ def _read(table: str, above: tuple[str, ...] = ()) -> _Table:
         raise UnknownNameError(f"names: no table is called '{table}'; {nearest(table, tables())}")
     path = _FOLDER / f"{table}.yaml"
     content = read_yaml(path) or {}
-    known = {"include", "prefixes", "step", "names", "config"}
+    known = {"include", "prefixes", "ours", "step", "names", "config"}
     if not isinstance(content, dict) or content.keys() - known:
         raise ConfigError(f"{path}: expected a mapping with {', '.join(sorted(known))}")
     found = _Table(
         entries={str(k): _entry(path, k, v) for k, v in (content.get("names") or {}).items()},
         prefixes=[str(prefix) for prefix in content.get("prefixes") or ()],
+        ours=[str(beginning) for beginning in content.get("ours") or ()],
         steps=[str(step) for step in content.get("step") or ()],
         settings={str(k): str(v) for k, v in (content.get("config") or {}).items()},
     )
@@ -216,6 +228,7 @@ def _read(table: str, above: tuple[str, ...] = ()) -> _Table:
         found = _Table(
             entries=_followed(found.entries, more.entries),
             prefixes=list(dict.fromkeys([*found.prefixes, *more.prefixes])),
+            ours=list(dict.fromkeys([*found.ours, *more.ours])),
             steps=list(dict.fromkeys([*found.steps, *more.steps])),
             settings=_followed(found.settings, more.settings),
         )

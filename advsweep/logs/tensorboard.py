@@ -44,7 +44,7 @@ _HPARAMS = "hparams"
 
 
 class TensorBoardEvents(MetricLog):
-    """The scalars of one run: an event file, or all those directly in a folder.
+    """The scalars of one run: an event file, or all those in a folder.
 
     Texts of settings, and hyperparameters, become the config.
     """
@@ -146,11 +146,18 @@ class TensorBoardEvents(MetricLog):
 
 
 def event_files(path: Path) -> list[Path]:
-    """Returns an event file, or those directly in a folder, oldest first; empty without any."""
+    """Return an event file, or those in a folder, oldest first; empty without any.
+
+    A folder without event files stands for those below it, as transformers makes `runs/DATE_HOST`.
+    """
     if not path.is_dir():
         return [path] if path.exists() else []
+    inside = list(path.iterdir())
+    if not any(EVENTS in file.name for file in inside):
+        folders = (file for file in inside if file.is_dir() and not file.is_symlink())
+        inside = [file for folder in folders for file in event_files(folder)]
     # The name has the time at which the file was made.
-    return sorted(file for file in path.iterdir() if EVENTS in file.name)
+    return sorted((f for f in inside if EVENTS in f.name), key=lambda file: file.name)
 
 
 def _frames(data: bytes) -> tuple[list[tuple[bytes, int]], int, bool]:

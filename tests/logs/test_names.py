@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import UnknownNameError
+from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.logs.names import NameMap, tables
 
 
@@ -24,6 +27,18 @@ def test_names_without_an_entry_stay_unless_a_report_cannot_use_them():
     assert names.rename("pass@8") == "pass_at_8"
     assert names.rename("acc@end") == "acc_at_end"
     assert names.rename("a[b]=c") == "a_b__c"
+
+
+def test_our_own_names_lose_the_prefix_of_a_tracker():
+    names = NameMap.load("tensorboard")
+    batch = GroupBatch(rewards=torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]]))
+    metrics = rollout_metrics(batch, build_estimator("grpo").compute(batch))
+    assert {"mass/success", "solved/1"} <= metrics.keys()
+    logged = {f"train/{name}": 1.0 for name in metrics}
+    # TRL's own reward is the same metric, and ours comes first.
+    assert names.apply({**logged, "train/reward": 2.0, "train/kl": 3.0}) == {
+        **dict.fromkeys(metrics, 1.0), "train/reward": 2.0, "loss/kl": 3.0,
+    }  # fmt: skip
 
 
 def test_the_first_of_two_names_keeps_the_metric():

@@ -43,6 +43,17 @@ def test_scalars_are_read_by_step(tmp_path):
     assert not log.left_out
 
 
+def test_folders_of_a_trainer_are_searched(tmp_path):
+    """transformers writes into a new `runs/DATE_HOST` at each start; a resumed run has two."""
+    log = open_metric_log("tensorboard", tmp_path / "run")
+    assert log.read_new() == []
+    _write(tmp_path / "run" / "runs" / "Nov25_10-00-00_host", 2)
+    later = _write(tmp_path / "run" / "runs" / "Nov25_11-00-00_host", 2, first=2)
+    # Those of add_scalars lie below the folder of their writer.
+    _write(later.parent / "loss_train", 9)
+    assert [step for step, _ in read_all(log)] == [0, 1, 2, 3]
+
+
 @pytest.mark.slow
 def test_torch_writes_scalars_and_hyperparameters(tmp_path):
     from torch.utils.tensorboard import SummaryWriter
