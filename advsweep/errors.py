@@ -166,7 +166,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("grop", ["grpo", "rloo"])
     "did you mean 'grpo'?"
     """
-    known = sorted(set(known))
+    # A name may be known in general, and missing in the runs at hand.
+    known = sorted({*known} - {name})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(repr(k) for k in close) + "?"

@@ -37,6 +37,8 @@ def test_nearest_names() -> None:
     metrics = ["collapse/acr", "collapse/acr/level_0", "reward/mean"]
     assert nearest("ACR", metrics) == "did you mean 'collapse/acr' or 'collapse/acr/level_0'?"
     assert nearest("x", ["x/y"]) == "known: x/y"
+    # A name that is known in general says nothing about what is there.
+    assert nearest("pass@1", ["pass@1", "reward/mean"]) == "known: reward/mean"
     many = [f"name{i:02}" for i in range(20)]
     assert nearest("zzz", many).startswith("there are 20: name00, ")
 
