@@ -58,6 +58,9 @@ class ProblemResult:
             does not compute it.
         right_entropy: entropy of the right answers' empirical distribution, in nats; None if no
             answer is right.
+        kl_base: KL of an answer from the base model, as `Completions` has it.
+        right_counts: how often each distinct right answer came, the most frequent first; None for
+            a piece that an older version wrote.
         first: the first of the answers, with keys as the arguments of `AnswerSample`; None for a
             piece that an older version wrote.
     """
@@ -70,6 +73,8 @@ class ProblemResult:
     answer_entropy: float
     token_entropy: float | None
     right_entropy: float | None = None
+    kl_base: float | None = None
+    right_counts: Sequence[int] | None = None
     first: Plain | None = None
 
 
@@ -111,7 +116,7 @@ def count(
     texts = [text for group in completions.texts for text in group]
     rewards = task.score(repeated, texts).reshape(len(problems), settings.n)
     answers = task.answers(repeated, texts)
-    entropies = completions.token_entropy
+    entropies, kl = completions.token_entropy, completions.kl_base
     return [
         _count(
             problem,
@@ -119,6 +124,7 @@ def count(
             rewards[i],
             answers[i * settings.n : (i + 1) * settings.n],
             None if entropies is None else float(entropies[i]),
+            None if kl is None else float(kl[i]),
         )
         for i, problem in enumerate(problems)
     ]
@@ -130,6 +136,7 @@ def _count(
     rewards: np.ndarray,
     answers: Sequence[str | None],
     token_entropy: float | None,
+    kl_base: float | None = None,
 ) -> ProblemResult:
     counts = Counter(answers)
     scored, right = ~np.isnan(rewards), rewards == 1.0
@@ -143,6 +150,8 @@ def _count(
         answer_entropy=answer_entropy(list(counts.values())),
         token_entropy=token_entropy,
         right_entropy=answer_entropy(list(of_right.values())) if of_right else None,
+        kl_base=kl_base,
+        right_counts=sorted(of_right.values(), reverse=True),
         first={
             "answer": shorten(first),
             "length": len(first),

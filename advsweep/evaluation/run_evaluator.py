@@ -230,6 +230,8 @@ def counts_of(results: Sequence[ProblemResult]) -> list[ProblemCounts]:
             answer_entropy=result.answer_entropy,
             token_entropy=result.token_entropy,
             right_entropy=result.right_entropy,
+            kl_base=result.kl_base,
+            right_counts=result.right_counts,
         )
         for result in results
     ]

@@ -31,6 +31,7 @@ from advsweep.statistics.pass_laws import LAWS, LawFit, compare_laws
 from advsweep.statistics.power import detectable_difference, power_of_test, seeds_needed
 from advsweep.statistics.power_law import PowerLaw, fit_pass_at_k
 from advsweep.statistics.ranks import RankInterval, rank_intervals
+from advsweep.statistics.rarefaction import RAREFIED, rarefied_entropy
 from advsweep.statistics.ratios import (
     SpreadRatio,
     difference_of_shares,
@@ -50,6 +51,7 @@ from advsweep.statistics.solve_rates import BetaComponent, SolveRateFit, fit_sol
 
 __all__ = [
     "LAWS",
+    "RAREFIED",
     "BetaComponent",
     "CommonSlope",
     "Comparison",
@@ -89,6 +91,7 @@ __all__ = [
     "probability_of_improvement",
     "rank_correlation",
     "rank_intervals",
+    "rarefied_entropy",
     "ratio_of_means",
     "ratio_of_spreads",
     "regress",

@@ -6,11 +6,12 @@ The only module of the store that needs numpy, apart from merging; imported when
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from advsweep.store.evaluation_records import COUNTS, ENTROPIES
+from advsweep.store.evaluation_records import COUNTS, IN_NATS
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -49,18 +50,31 @@ def split_series(rows: Sequence[tuple[int, int, float | None]]) -> dict[int, Ser
     return {int(runs[a]): (steps[a:b], values[a:b].copy()) for a, b in bounds}
 
 
-def evaluation_columns(problems: Sequence[ProblemCounts]) -> dict[str, np.ndarray[Any, Any]]:
-    """Returns the counts of problems as the columns of the table `evaluations`."""
+def evaluation_columns(
+    problems: Sequence[ProblemCounts],
+) -> dict[str, np.ndarray[Any, Any] | None]:
+    """Return the counts of problems as the columns of the table `evaluations`."""
     counts = {name: np.array([getattr(p, name) for p in problems]) for name in COUNTS}
     # The dtype makes NaN of None.
-    return counts | {
-        name: np.array([getattr(p, name) for p in problems], dtype=np.float64) for name in ENTROPIES
+    in_nats = {
+        name: np.array([getattr(p, name) for p in problems], dtype=np.float64) for name in IN_NATS
+    }
+    of_right = [p.right_counts for p in problems if p.right_counts is not None]
+    known = len(of_right) == len(problems)
+    return {
+        **counts,
+        **in_nats,
+        "right_counts": np.array(list(chain.from_iterable(of_right)), int) if known else None,
     }
 
 
-def evaluation_arrays(row: AnyRow, levels: Sequence[int]) -> dict[str, np.ndarray[Any, Any]]:
-    """Returns the arrays of an `EvaluationRecord` from a row of the table `evaluations`."""
+def evaluation_arrays(row: AnyRow, levels: Sequence[int]) -> dict[str, np.ndarray[Any, Any] | None]:
+    """Return the arrays of an `EvaluationRecord` from a row of the table `evaluations`."""
     scored, unscorable = row.n.astype(np.int64), row.unscorable.astype(np.int64)
+    # Evaluations by older versions lack some.
+    in_nats = {name: getattr(row, name) for name in IN_NATS}
+    unknown = np.full(len(levels), np.nan)
+    of_right = row.right_counts
     return {
         "levels": np.array(levels, dtype=np.int64),
         # Samples that the verifier failed on count as not correct, unless no sample was scored.
@@ -68,9 +82,6 @@ def evaluation_arrays(row: AnyRow, levels: Sequence[int]) -> dict[str, np.ndarra
         "c": row.c.astype(np.int64),
         "distinct": row.distinct.astype(np.int64),
         "unscorable": unscorable,
-        "answer_entropy": row.answer_entropy,
-        "token_entropy": row.token_entropy,
-        "right_entropy": (
-            np.full(len(levels), np.nan) if row.right_entropy is None else row.right_entropy
-        ),
+        **{name: unknown if found is None else found for name, found in in_nats.items()},
+        "right_counts": None if of_right is None else of_right.astype(np.int64),
     }

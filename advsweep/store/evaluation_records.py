@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 COUNTS = ("n", "c", "distinct", "unscorable")
-ENTROPIES = ("answer_entropy", "token_entropy", "right_entropy")
+IN_NATS = ("answer_entropy", "token_entropy", "right_entropy", "kl_base")
 """The numbers of a problem: fields of the records below and columns of the table."""
 
 
@@ -33,6 +33,9 @@ class ProblemCounts:
         token_entropy: mean entropy per generated token, in nats; None if unknown.
         right_entropy: entropy of the right answers' empirical distribution, in nats; None if no
             answer was right, or if it is unknown.
+        kl_base: KL of an answer from the base model, in nats; None if not measured.
+        right_counts: how often each distinct right answer came, the most frequent first; None if
+            unknown.
     """
 
     problem_id: str
@@ -45,6 +48,8 @@ class ProblemCounts:
     answer_entropy: float
     token_entropy: float | None = None
     right_entropy: float | None = None
+    kl_base: float | None = None
+    right_counts: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +90,7 @@ class EvaluationOutline:
     unscorable: Sequence[int]
     answer_entropy: Sequence[float]
     token_entropy: Sequence[float]
+    kl_base: Sequence[float]
 
     def scores(self, ks: Sequence[int] | None = None) -> dict[str, float]:
         """Returns what `EvaluationRecord.scores` does."""
@@ -98,6 +104,8 @@ class EvaluationOutline:
             scores[f"pass@{k}"] = _mean(rates)
         scores["entropy/answer"] = _mean(self.answer_entropy)
         scores["entropy/token"] = _mean(self.token_entropy)
+        if known := [kl for kl in self.kl_base if not math.isnan(kl)]:
+            scores["kl/base"] = _mean(known)
         if drawn := sum(self.n):
             failed = sum(u for u, n in zip(self.unscorable, self.n, strict=True) if n)
             scores |= {"evaluation/unscorable": failed / drawn} if failed else {}
@@ -121,8 +129,10 @@ class EvaluationRecord:
         n, c: samples and correct samples. Both are 0 for a problem without scored samples,
             usually because its reference answer is unreadable; such a problem has no scores.
         unscorable: samples that the verifier failed on; they count as not correct.
-        answer_entropy, token_entropy, right_entropy: in nats; the last two are NaN if unknown,
-            and the last for a problem without a right answer.
+        answer_entropy, token_entropy, right_entropy, kl_base: in nats; all but the first are NaN
+            if unknown, and `right_entropy` for a problem without a right answer.
+        right_counts: how often each distinct right answer came, problem after problem; those of a
+            problem add up to its `c`. None if unknown.
     """
 
     run_id: int | None
@@ -142,12 +152,28 @@ class EvaluationRecord:
     answer_entropy: Float[np.ndarray, " problems"]
     token_entropy: Float[np.ndarray, " problems"]
     right_entropy: Float[np.ndarray, " problems"]
+    kl_base: Float[np.ndarray, " problems"]
+    right_counts: Int[np.ndarray, " answers"] | None
 
     @property
     def columns(self) -> dict[str, Int[np.ndarray, " problems"] | Float[np.ndarray, " problems"]]:
         """The numbers of each problem, as columns of a table."""
-        numbers = {name: getattr(self, name) for name in (*COUNTS, *ENTROPIES)}
-        return {"level": self.levels, **numbers}
+        numbers = {name: getattr(self, name) for name in (*COUNTS, *IN_NATS)}
+        return {"level": self.levels, **numbers, "right_rarefied": self.rarefied()}
+
+    def rarefied(self, m: int | None = None) -> Float[np.ndarray, " problems"]:
+        """Return the entropy of m right answers to each problem, as `rarefied_entropy` does.
+
+        Args:
+            m: by default `RAREFIED`.
+        """
+        import numpy as np
+
+        from advsweep.statistics import RAREFIED, rarefied_entropy
+
+        if self.right_counts is None:
+            return np.full(len(self.c), np.nan)
+        return rarefied_entropy(self.right_counts, self.c, m or RAREFIED)
 
     def outline(self) -> EvaluationOutline:
         """Returns what is shown of the evaluation."""
@@ -161,6 +187,7 @@ class EvaluationRecord:
             unscorable=self.unscorable.tolist(),
             answer_entropy=self.answer_entropy.tolist(),
             token_entropy=self.token_entropy.tolist(),
+            kl_base=self.kl_base.tolist(),
         )
 
     @property
@@ -169,9 +196,10 @@ class EvaluationRecord:
         return tuple(self.problem_ids[i] for i in (self.n == 0).nonzero()[0])
 
     def scores(self, ks: Sequence[int] | None = None) -> dict[str, float]:
-        """Returns pass@k, answer entropy and token entropy by name, as means over problems.
+        """Return pass@k, entropies and KL to the base by name, as means over problems.
 
-        If the verifier failed on samples, also their share as `evaluation/unscorable`.
+        The KL only where it is known. If the verifier failed on samples, also their share as
+        `evaluation/unscorable`.
 
         Args:
             ks: the k of pass@k; by default those of the evaluation's own settings. Runs with
@@ -181,10 +209,12 @@ class EvaluationRecord:
         from advsweep.statistics import mean_over_problems, pass_at_k
 
         ks = self.settings["k"] if ks is None else ks
+        kl = float(mean_over_problems(self.kl_base))
         return {
             **{f"pass@{k}": float(mean_over_problems(pass_at_k(self.n, self.c, k))) for k in ks},
             "entropy/answer": float(self.answer_entropy.mean()),
             "entropy/token": float(self.token_entropy.mean()),
+            **({} if math.isnan(kl) else {"kl/base": kl}),
             **({"evaluation/unscorable": share} if (share := unscorable_share([self])) else {}),
         }
 

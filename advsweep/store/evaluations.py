@@ -28,7 +28,10 @@ HELD_OUT = "held_out"
 Problems = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]
 """The ids, prompts and levels of a set of problems."""
 
-_OUTLINED = {"n": "I", "c": "I", "unscorable": "I", "answer_entropy": "d", "token_entropy": "d"}
+_OUTLINED = {
+    **dict.fromkeys(("n", "c", "unscorable"), "I"),
+    **dict.fromkeys(("answer_entropy", "token_entropy", "kl_base"), "d"),
+}
 """The packed columns of an `EvaluationOutline`, with their types as `struct` calls them."""
 
 
@@ -244,7 +247,9 @@ def _read_outlines(connection: Connection, ids: set[int]) -> dict[int, dict[str,
     query = select(*columns, EVALUATIONS.c.settings, *packed)
     outlines: dict[int, dict[str, Any]] = {}
     for row, (_, _, levels) in _read_rows(connection, query, ids):
-        numbers = {name: _numbers(getattr(row, name), kind) for name, kind in _OUTLINED.items()}
+        # Older evaluations have no KL.
+        packed_or_none = {name: getattr(row, name) for name in _OUTLINED}
+        numbers = {n: _numbers(data or b"", _OUTLINED[n]) for n, data in packed_or_none.items()}
         # As in `arrays.evaluation_arrays`.
         counts = zip(numbers["n"], numbers["unscorable"], strict=True)
         drawn = tuple(n and n + unscorable for n, unscorable in counts)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -21,7 +22,7 @@ from sqlalchemy import JSON, BigInteger, Boolean, Double, Enum, Integer, String,
 from sqlalchemy.types import TypeEngine
 
 from advsweep.errors import AdvsweepError, StoreError
-from advsweep.store.evaluation_records import COUNTS, ENTROPIES
+from advsweep.store.evaluation_records import COUNTS, IN_NATS
 from advsweep.store.records import NewAnalysis, Status
 from advsweep.store.run_folders import folder_name, is_hash, is_name, shown
 from advsweep.store.samples import MAX_CHARACTERS, MAX_SAMPLES
@@ -224,12 +225,18 @@ def check_evaluation(row: Mapping[str, Any]) -> None:
     if row["answers"] is not None:
         _check_answers(row, {problem[0] for problem in problems})
     # Older stores lack the last of them.
-    entropies = [key for key in ENTROPIES if row[key] is not None]
-    for key in (*COUNTS, *entropies):
+    in_nats = [key for key in IN_NATS if row[key] is not None]
+    for key in (*COUNTS, *in_nats):
         _require(len(row[key]) == len(problems), key, "a number for each problem", row)
     _require(bool((row["c"] <= row["n"]).all()), "c", "no more than n", row)
-    for key in entropies:
+    for key in in_nats:
         _require(not bool((row[key] < 0).any()), key, "numbers from 0", row)
+    if (of_right := row["right_counts"]) is not None:
+        # Sums of Python's integers, as the arrays' own might overflow.
+        sums = list(accumulate(of_right.tolist(), initial=0))
+        ends = list(accumulate(row["c"].tolist(), initial=0))
+        fits = set(ends) <= set(sums) and sums[-1] == ends[-1] and bool((of_right > 0).all())
+        _require(fits, "right_counts", "counts that add up to c", row)
 
 
 def _check_answers(row: Mapping[str, Any], problems: Set[str]) -> None:

@@ -17,7 +17,7 @@ from advsweep.errors import NoStoreError, StoreError, StoreUnavailableError
 from advsweep.local_files import FILE_MODE
 from advsweep.store.connections import BUSY_SECONDS, Database, Location, translated
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """The names of the migrations, oldest first; a test compares them with the files."""
 
 HEAD = REVISIONS[-1]

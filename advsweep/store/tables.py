@@ -253,6 +253,9 @@ EVALUATIONS = _table(
     _Required("answer_entropy", Packed("<f8")),
     _Required("token_entropy", Packed("<f8")),
     Column("right_entropy", Packed("<f8")),
+    Column("kl_base", Packed("<f8")),
+    # Problem after problem, so that its length differs: how often each right answer came.
+    Column("right_counts", Packed("<u4")),
 )
 
 RUN_EVALUATIONS = _table(

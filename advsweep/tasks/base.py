@@ -69,10 +69,13 @@ class Completions:
         texts: `texts[i][j]` is the j-th completion of the i-th problem, end mark removed.
         token_entropy: mean exact entropy per generated token of each problem's completions,
             in nats, at the sampling temperature; None if the sampler does not compute it.
+        kl_base: KL(policy ‖ base model) of an answer to each problem, in nats, at the sampling
+            temperature; None if the sampler does not compute it.
     """
 
     texts: Sequence[Sequence[str]]
     token_entropy: Float[np.ndarray, " problems"] | None = None
+    kl_base: Float[np.ndarray, " problems"] | None = None
 
 
 class Sampler(Protocol):

@@ -293,6 +293,23 @@ def test_samplers_of_checkpoints_answer_as_the_training_did(
         assert same_answers(ask(sampler, run.task), reporter.evaluations[step])
 
 
+def test_the_kl_from_the_base_starts_at_0_and_rises(
+    run: Run, backend: str, train: Any, ask: Any, tmp_path: Path
+) -> None:
+    """What the training measures is what its checkpoints give, wherever it is measured."""
+    reporter = train(run, tmp_path)
+    found = {step: answers.kl_base for step, answers in reporter.evaluations.items()}
+    if backend == "fake":
+        assert set(found.values()) == {None}
+        return
+    known = {step: kl[~np.isnan(kl)] for step, kl in found.items()}
+    np.testing.assert_allclose(known[0], 0, atol=1e-9)
+    assert all(len(kl) and (kl >= 0).all() for kl in known.values())
+    assert known[5].mean() > 1e-6
+    later = ask(run.backend.sampler(run, tmp_path, 5), run.task).kl_base
+    np.testing.assert_allclose(later, found[5], rtol=1e-3, atol=1e-6)
+
+
 def test_sampling_depends_on_its_seed_alone(run: Run, ask: Any, tmp_path: Path) -> None:
     sampler = run.backend.sampler(run, tmp_path, 0)
     first = ask(sampler, run.task, n=8)

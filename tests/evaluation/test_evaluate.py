@@ -90,7 +90,9 @@ def test_the_entropy_of_right_answers_is_of_these_alone(task):
     )
     assert (result.n, result.c) == (4, 3)
     assert result.right_entropy == pytest.approx(math.log(3) - 2 / 3 * math.log(2))
-    assert _count(problem, "a", np.array([0.0]), ["a"], None).right_entropy is None
+    assert result.right_counts == [2, 1]
+    none = _count(problem, "a", np.array([0.0]), ["a"], None)
+    assert (none.right_entropy, none.right_counts) == (None, [])
 
 
 def test_some_problems_are_spread_over_the_split(task):

@@ -97,8 +97,16 @@ class Lab:
         *,
         task: str = "countdown",
         prompt: str = "",
+        right: Sequence[Sequence[int]] | None = None,
+        kl: Sequence[float] | None = None,
         **settings: Any,
     ) -> None:
+        """Adds an evaluation.
+
+        Args:
+            right: how often each right answer to each problem came; they add up to `solved`.
+            kl: KL from the base model of each problem.
+        """
         settings = {"n": self.samples, "k": [1, 2], "temperature": 1.0, "seed": 0, **settings}
         material = json.dumps([subject, task, settings])
         identity = hashlib.sha256(material.encode()).hexdigest()
@@ -121,6 +129,8 @@ class Lab:
                         unscorable=self.unscorable[i],
                         answer_entropy=0.25 * c,
                         right_entropy=0.125 * c if c else None,
+                        right_counts=None if right is None else right[i],
+                        kl_base=None if kl is None else kl[i],
                     )
                     for i, c in enumerate(solved)
                 ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -38,6 +39,8 @@ def _evaluation(identity: str, run_id: int | None, step: int, c: int = 2) -> New
                 answer_entropy=1.04,
                 token_entropy=0.5,
                 right_entropy=0.69,
+                kl_base=0.25,
+                right_counts=[1] * c,
             ),
             ProblemCounts(
                 problem_id="6/é=9",
@@ -48,6 +51,7 @@ def _evaluation(identity: str, run_id: int | None, step: int, c: int = 2) -> New
                 distinct=1,
                 unscorable=1,
                 answer_entropy=0.0,
+                right_counts=[],
             ),
         ],
     )
@@ -71,14 +75,37 @@ def test_an_evaluation_is_read_with_its_counts(store, clock, ids):
     assert np.isnan(found.token_entropy[1])
     assert found.right_entropy[0] == 0.69
     assert np.isnan(found.right_entropy[1])
+    assert found.kl_base[0] == 0.25
+    assert np.isnan(found.kl_base[1])
+    assert found.right_counts is not None
+    assert found.right_counts.tolist() == [1, 1]
+    # Two right answers of two kinds, of which two are drawn; the other problem has none.
+    np.testing.assert_allclose(found.rarefied(2), [math.log(2), np.nan])
+    assert found.scores()["kl/base"] == found.outline().scores()["kl/base"] == 0.25
+    [outline] = store.evaluations.outlines(ids[0])
+    assert outline.scores()["kl/base"] == 0.25
 
 
-def test_older_evaluations_have_no_entropy_of_right_answers(store, ids):
+def test_older_evaluations_lack_numbers_that_were_added_later(store, ids):
     store.evaluations.add(_evaluation("e", ids[0], 100))
+    later = dict.fromkeys(("right_entropy", "kl_base", "right_counts"))
     with store.database.write() as connection:
-        connection.execute(update(EVALUATIONS).values(right_entropy=None))
+        connection.execute(update(EVALUATIONS).values(**later))
     [found] = store.evaluations.select(ids)
-    assert np.isnan(found.right_entropy).tolist() == [True, True]
+    for numbers in (found.right_entropy, found.kl_base, found.rarefied()):
+        assert np.isnan(numbers).tolist() == [True, True]
+    assert found.right_counts is None
+    [outline] = store.evaluations.outlines(ids[0])
+    assert "kl/base" not in outline.scores()
+
+
+def test_right_answers_are_counted_for_all_problems_or_none(store, ids):
+    evaluation = _evaluation("e", ids[0], 100)
+    first, second = evaluation.problems
+    problems = [first, replace(second, right_counts=None)]
+    store.evaluations.add(replace(evaluation, problems=problems))
+    [found] = store.evaluations.select(ids)
+    assert found.right_counts is None
 
 
 def test_evaluations_on_training_problems_are_apart(store, ids):

@@ -260,6 +260,10 @@ def test_a_run_with_malformed_metrics_is_left_out(
         ("UPDATE evaluations SET n = ?", b"1234" * 9, "n: expected a number for each"),
         ("UPDATE evaluations SET c = ?", b"\xff\xff\xff\xff", "no more than n"),
         ("UPDATE evaluations SET answer_entropy = ?", "text", "cannot be read"),
+        ("UPDATE evaluations SET kl_base = ?", b"\0" * 7 + b"\xbf", "kl_base: expected numbers"),
+        ("UPDATE evaluations SET right_counts = ?", b"123", "cannot be read"),
+        ("UPDATE evaluations SET right_counts = ?", b"\1\0\0\0", "counts that add up to c"),
+        ("UPDATE evaluations SET right_counts = ?", b"\2\0\0\0" + bytes(4), "counts that add"),
         ("UPDATE problem_sets SET problems = ?", '[["0", "2+3=", 0]]', "digest"),
         ("UPDATE problem_sets SET problems = ?", '[["0", "2+2="]]', "problems"),
         ("UPDATE problem_sets SET digest = ?", "../x", "digest"),
@@ -281,7 +285,7 @@ def test_a_run_with_malformed_metrics_is_left_out(
         ("UPDATE checkpoints SET path = ?", "a\0b", "path"),
         ("UPDATE checkpoints SET step = ?", "five", "step"),
     ],
-    ids=range(30),
+    ids=range(34),
 )
 def test_malformed_rows_beside_a_run_are_left_out(
     store, other, mine, new_run, tmp_path, statement, value, word

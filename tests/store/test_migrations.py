@@ -75,14 +75,7 @@ def test_an_older_store_needs_an_upgrade(oldest):
 def test_an_upgrade_reports_its_changes_and_keeps_the_data(oldest):
     with open_store(str(oldest), create=False, upgrade=True) as store:
         assert store.schema_version() == HEAD
-        assert [line[:6] for line in store.upgraded] == [
-            "0002: ",
-            "0003: ",
-            "0004: ",
-            "0005: ",
-            "0006: ",
-            "0007: ",
-        ]
+        assert tuple(line[:4] for line in store.upgraded) == REVISIONS[1:]
         assert "runs.stage" in store.upgraded[0]
         [run] = store.runs.select(sweep="demo")
         assert (run.seed, run.status, run.stage) == (7, Status.DONE, None)

@@ -236,10 +236,19 @@ class Source:
 
 
 class BanditSampler:
-    """Answers problems with the numbers of behaviours."""
+    """Answers problems with the numbers of behaviours.
 
-    def __init__(self, logits: Float[Tensor, "prompts behaviours"]) -> None:
+    Args:
+        base: the logits before the training.
+    """
+
+    def __init__(
+        self,
+        logits: Float[Tensor, "prompts behaviours"],
+        base: Float[Tensor, "prompts behaviours"],
+    ) -> None:
         self._logits = logits
+        self._base = base
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
@@ -249,7 +258,12 @@ class BanditSampler:
         rng = numpy_generator(seed, Stream.EVALUATION)
         uniform = torch.from_numpy(rng.random((len(problems), n))).float()
         actions = policy.sample(uniform).tolist()
+        log_p, log_base = (
+            (logits[rows].double() / temperature).log_softmax(dim=1)
+            for logits in (self._logits, self._base)
+        )
         return Completions(
             texts=[[str(action) for action in group] for group in actions],
             token_entropy=policy.entropies.double().numpy(),
+            kl_base=(log_p.exp() * (log_p - log_base)).sum(dim=1).clamp(min=0).numpy(),
         )

@@ -177,7 +177,8 @@ class BanditStack:
 
     def sampler(self, index: int) -> BanditSampler:
         own = slice(index, index + 1)
-        return BanditSampler(self._logits[own].of(self._parameters[own])[0].clone())
+        logits = self._logits[own]
+        return BanditSampler(logits.of(self._parameters[own])[0].clone(), logits.base[0])
 
     def change_norm(self, index: int) -> float:
         own = slice(index, index + 1)

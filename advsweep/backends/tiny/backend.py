@@ -150,7 +150,8 @@ class TinyBackend(Backend):
             )
         torch.set_num_threads(self.threads)
         weights = self._weights(run, directory, step)
-        return TinySampler(weights, model, target, run.evaluation.top_p)
+        base = pretraining.base_weights(model, own)
+        return TinySampler(weights, model, target, base, run.evaluation.top_p)
 
     def weights(self, run: Run, directory: Path, step: int) -> HeldWeights:
         model, _ = _parts(run)

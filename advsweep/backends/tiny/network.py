@@ -252,6 +252,19 @@ class Continuations:
         entropy = -(log_p.exp() * log_p).sum(dim=-1)
         return chosen, entropy.index_select(0, self.node.view(-1)).view(self.node.shape)
 
+    def kl(
+        self, network: Network, other: Network, temperature: float
+    ) -> Float[Tensor, "rows tokens"]:
+        """Return KL(π ‖ other) of the distribution that each token is drawn from, in nats.
+
+        Values past the end of a completion are arbitrary. In double precision, as the KL of nearly
+        equal distributions is a small difference of large numbers.
+        """
+        both = (extend(n, self.rows, encode_prefix(n, self.prefixes))[0] for n in (network, other))
+        log_p, log_q = (F.log_softmax(logits.double() / temperature, dim=-1) for logits in both)
+        kl = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+        return kl.index_select(0, self.node.view(-1)).view(self.node.shape)
+
     def hidden(self, network: Network) -> Float[Tensor, "rows tokens width"]:
         """Return the normalised state that predicts each token, without the last norm's scale.
 

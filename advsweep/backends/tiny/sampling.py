@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from advsweep.backends.base_divergence import at_answers, mean_by_problem, measured_answers
 from advsweep.backends.randomness import Stream, torch_generator
-from advsweep.backends.tiny.network import extend, fuse, rotations
+from advsweep.backends.tiny.network import Continuations, extend, fuse, rotations
 from advsweep.backends.tiny.tokens import MASKED, Encoded, decode, encode, lay_out, pack
 from advsweep.tasks.base import Completions
 
@@ -293,24 +294,32 @@ class TinySampler:
     """Samples answers to problems from weights.
 
     Args:
+        base: the base model's weights, for the KL from it; None: it is not measured.
         top_p: share of the probability that is sampled from.
     """
 
     def __init__(
-        self, weights: Weights, model: TinyModel, task: SymbolTask, top_p: float = 1.0
+        self,
+        weights: Weights,
+        model: TinyModel,
+        task: SymbolTask,
+        base: Weights | None = None,
+        top_p: float = 1.0,
     ) -> None:
         self._top_p = top_p
         self._network = fuse({name: w.detach().clone() for name, w in weights.items()}, model)
+        self._base = None if base is None else fuse(base, model)
         self._task = task
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
         """Draw n completions per problem; the same seed gives the same completions."""
+        prompts = encode([problem.prompt for problem in problems], self._task)
         rollouts = sample(
             self._network,
             self._task,
-            encode([problem.prompt for problem in problems], self._task),
+            prompts,
             n,
             temperature=temperature,
             generator=torch_generator(seed, Stream.EVALUATION),
@@ -320,4 +329,25 @@ class TinySampler:
         by_problem = [texts[i : i + n] for i in range(0, len(texts), n)]
         entropy = rollouts.entropies.view(len(problems), -1).sum(dim=1)
         tokens = rollouts.lengths.view(len(problems), -1).sum(dim=1)
-        return Completions(texts=by_problem, token_entropy=(entropy / tokens).double().numpy())
+        is_whole = temperature > 0 and self._top_p == 1
+        return Completions(
+            texts=by_problem,
+            token_entropy=(entropy / tokens).double().numpy(),
+            kl_base=self._kl(prompts, rollouts, n, temperature) if is_whole else None,
+        )
+
+    @torch.no_grad()
+    def _kl(
+        self, prompts: Encoded, rollouts: Rollouts, n: int, temperature: float
+    ) -> Float[np.ndarray, " prompts"] | None:
+        """Return the KL from the base model for each prompt; None without a base model."""
+        if self._base is None:
+            return None
+        rows = measured_answers(len(rollouts.lengths))
+        some = rollouts[torch.from_numpy(rows)]
+        continuations = Continuations.lay_out(
+            prompts, rows // n, some.tokens.numpy(), some.lengths.numpy()
+        )
+        kl = continuations.kl(self._network, self._base, temperature)
+        sums = kl.where(some.mask, 0.0).sum(dim=1)
+        return mean_by_problem(at_answers(sums, len(rollouts.lengths)), n)

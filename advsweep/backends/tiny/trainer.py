@@ -174,7 +174,7 @@ class TinyTrainer:
 
     def sampler(self) -> TinySampler:
         top_p = self._run.evaluation.top_p
-        return TinySampler(self._weights, self._model, self._task, top_p)
+        return TinySampler(self._weights, self._model, self._task, self._base, top_p)
 
     @torch.no_grad()
     def change_norm(self) -> float:

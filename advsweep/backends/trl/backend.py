@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib.util
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -36,7 +38,7 @@ from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.backends.trl.sampling import ModelSampler
+    from advsweep.backends.trl.sampling import ModelSampler, OpenBase
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.tasks.base import Sampler, Task
 
@@ -193,7 +195,19 @@ class TrlBackend(Backend):
         tokens = _completion_tokens(self.generation_of(run), task)
         folder = self._folder(run, directory, step)
         top_p = run.evaluation.top_p
-        return self._open(_hf(run.model), generation, folder, tokens, top_p, alone=alone)
+        model = _hf(run.model)
+
+        @functools.cache
+        def load_base() -> Any:
+            from advsweep.backends.trl.loading import load_model
+
+            return load_model(model)
+
+        def base(weights: Any) -> AbstractContextManager[Any]:
+            # Without a checkpoint the weights are the base model's.
+            return contextlib.nullcontext(weights if folder is None else load_base())
+
+        return self._open(model, generation, folder, tokens, top_p, alone=alone, base=base)
 
     def model_sampler(
         self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings
@@ -218,6 +232,7 @@ class TrlBackend(Backend):
         top_p: float,
         *,
         alone: bool,
+        base: OpenBase | None = None,
     ) -> Sampler:
         """Load weights into what samples them.
 
@@ -225,6 +240,7 @@ class TrlBackend(Backend):
             folder: a checkpoint; None: the model's own weights.
             tokens: the most tokens of a completion.
             alone: whether the sampler may take a whole GPU.
+            base: as in `ModelSampler`.
         """
         if isinstance(generation, VllmGeneration):
             from advsweep.backends.trl.vllm_engine import engine_sampler
@@ -232,7 +248,7 @@ class TrlBackend(Backend):
             return engine_sampler(
                 generation, model, folder, tokens=tokens, top_p=top_p, alone=alone
             )
-        return self._load(model, generation, folder, tokens, top_p)
+        return self._load(model, generation, folder, tokens, top_p, base)
 
     def _load(
         self,
@@ -241,6 +257,7 @@ class TrlBackend(Backend):
         folder: Path | None,
         tokens: int,
         top_p: float,
+        base: OpenBase | None = None,
     ) -> ModelSampler:
         from advsweep.backends.trl.loading import load_model, load_tokenizer
         from advsweep.backends.trl.sampling import ModelSampler
@@ -257,6 +274,7 @@ class TrlBackend(Backend):
             tokens=tokens,
             batch=self.evaluation_batch,
             top_p=top_p,
+            base=base,
         )
 
     def model_key(self, model: Component, generation: Generation) -> str:
@@ -365,6 +383,7 @@ class TrlBackend(Backend):
             gradient_checkpointing=self.gradient_checkpointing,
             entropy_change=self.entropy_change,
             measured_weights=self.measured_weights,
+            shards=self.accelerate is not None,
         )
 
     def _check_accelerate(self, run: Run, file: str) -> None:

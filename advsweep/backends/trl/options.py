@@ -64,6 +64,7 @@ class TrainingOptions:
 
     Attributes:
         max_tokens: the most tokens of a completion.
+        shards: whether weights may be divided over processes.
     """
 
     model: HfModel
@@ -77,6 +78,7 @@ class TrainingOptions:
     gradient_checkpointing: bool
     entropy_change: bool
     measured_weights: int
+    shards: bool
 
 
 def lay_out(

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
+from advsweep.backends.base_divergence import at_answers, mean_by_problem, measured_answers
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.trl.config import Prompt
 from advsweep.backends.trl.options import EVALUATION_REMEDIES, advise_if_out_of_memory
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Problem
 
 Conversation = list[dict[str, str]]
+
+if TYPE_CHECKING:
+    # Opens the base model, given the model: something that is called like a model.
+    OpenBase = Callable[[Any], AbstractContextManager[Callable[..., Any]]]
 
 GREEDY = 1e-6
 """Greedy decoding has the entropies of this temperature: those of ties alone."""
@@ -72,6 +77,8 @@ class TokenStatistics:
         certainty: sum of KL(uniform ‖ π) of the next-token distributions, in nats.
         entropies: the exact entropy of each next-token distribution, 0 past the end; None unless
             they are asked for.
+        kl: sum of the exact KLs of the next-token distributions from the base model's, in nats;
+            NaN where it is not measured, None if it is nowhere.
     """
 
     lengths: Float[Tensor, " rows"]
@@ -79,9 +86,13 @@ class TokenStatistics:
     entropy: Float[Tensor, " rows"]
     certainty: Float[Tensor, " rows"]
     entropies: Float[Tensor, "rows tokens"] | None = None
+    kl: Float[Tensor, " rows"] | None = None
 
     def stacked(self) -> Float[Tensor, "rows columns"]:
-        """Return one row per rollout, for `unstacked`: four sums, then entropies of tokens."""
+        """Return one row per rollout, for `unstacked`: four sums, then entropies of tokens.
+
+        The KL, which only evaluations have, is left out.
+        """
         sums = torch.stack((self.lengths, self.surprisal, self.entropy, self.certainty), dim=1)
         return sums if self.entropies is None else torch.cat((sums, self.entropies), dim=1)
 
@@ -196,9 +207,53 @@ def completion_statistics(
     Args:
         rows: the most completions of one forward pass.
     """
+    parts = [
+        forward_statistics(model, ids, mask, tokens, temperature=temperature).stacked().cpu()
+        for ids, mask, tokens in _batches(model, prompts, completions, pad_id=pad_id, rows=rows)
+    ]
+    return TokenStatistics.unstacked(torch.cat(parts))
+
+
+@torch.no_grad()
+def completion_kl(
+    model: Any,
+    base: Callable[..., Any],
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    *,
+    temperature: float,
+    pad_id: int,
+    rows: int,
+) -> Float[Tensor, " rows"]:
+    """Return the sum of KL(model ‖ base) over the tokens of each completion, in nats, on the CPU.
+
+    Args:
+        base: the base model, or a function that is called like one.
+        rows: the most completions of one forward pass.
+    """
+    # Tensors as large as the logits, some of them in double precision, are in memory at once.
+    batches = _batches(model, prompts, completions, pad_id=pad_id, rows=max(1, rows // 8))
+    parts = []
+    for ids, mask, tokens in batches:
+        log_p, log_q = (
+            _log_policy(m, ids, mask, tokens, temperature, torch.float64) for m in (model, base)
+        )
+        kl = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+        parts.append(kl.where(mask[:, -tokens:].bool(), 0.0).sum(dim=1).cpu())
+    return torch.cat(parts)
+
+
+def _batches(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    *,
+    pad_id: int,
+    rows: int,
+) -> Iterator[tuple[Int[Tensor, "rows width"], Int[Tensor, "rows width"], int]]:
+    """Yield ids, mask and width of the completions of each forward pass."""
     longest = max(map(len, completions))
     size = max(1, min(rows, _LOGITS // (longest * model.config.get_text_config().vocab_size)))
-    parts = []
     for start in range(0, len(prompts), size):
         some = slice(start, start + size)
         width, tokens = max(map(len, prompts[some])), max(map(len, completions[some]))
@@ -210,11 +265,7 @@ def completion_statistics(
             place = slice(width - len(prompt), width + len(completion))
             ids[row, place] = torch.tensor([*prompt, *completion])
             mask[row, place] = 1
-        part = forward_statistics(
-            model, ids.to(model.device), mask.to(model.device), tokens, temperature=temperature
-        )
-        parts.append(part.stacked().cpu())
-    return TokenStatistics.unstacked(torch.cat(parts))
+        yield ids.to(model.device), mask.to(model.device), tokens
 
 
 @torch.no_grad()
@@ -278,6 +329,7 @@ def _log_policy(
     mask: Int[Tensor, "rows width"],
     tokens: int,
     temperature: float,
+    dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "rows tokens vocabulary"]:
     logits = model(
         input_ids=ids,
@@ -286,7 +338,7 @@ def _log_policy(
         logits_to_keep=tokens + 1,
         use_cache=False,
     ).logits[:, :-1]
-    return torch.log_softmax(logits.float() / temperature, dim=-1)
+    return torch.log_softmax(logits.to(dtype) / temperature, dim=-1)
 
 
 def _certainty(log_p: Float[Tensor, "*rows vocabulary"]) -> Float[Tensor, " *rows"]:
@@ -302,6 +354,7 @@ class ModelSampler:
         tokens: the most tokens of a completion.
         batch: number of completions that are generated together.
         top_p: share of the probability that evaluations sample from.
+        base: opens the base model, to measure the KL from it; None: it is not measured.
         on_progress: receives the number of completions so far, and of all, before each batch and
             at the end.
     """
@@ -313,6 +366,7 @@ class ModelSampler:
     tokens: int
     batch: int
     top_p: float = 1.0
+    base: OpenBase | None = None
     on_progress: Callable[[int, int], None] = lambda done, total: None
 
     def sample(
@@ -348,10 +402,36 @@ class ModelSampler:
                 some = problems[start : start + self.batch]
                 parts.append(self._generate(model, some, temperature, truncated))
             self.on_progress(len(problems), len(problems))
-        completions = [tokens for part, _ in parts for tokens in part]
-        return completions, TokenStatistics.unstacked(
-            torch.cat([s.stacked().cpu() for _, s in parts])
-        )
+            completions = [tokens for part, _ in parts for tokens in part]
+            kl = self.measure_kl(model, problems, completions, temperature)
+        statistics = TokenStatistics.unstacked(torch.cat([s.stacked().cpu() for _, s in parts]))
+        return completions, replace(statistics, kl=kl)
+
+    def measure_kl(
+        self,
+        model: Any,
+        problems: Sequence[Problem],
+        completions: Sequence[list[int]],
+        temperature: float,
+    ) -> Float[Tensor, " rows"] | None:
+        """Return the KL of the `measured_answers`, NaN for others; None if it is not measured.
+
+        Answers of a truncated distribution say nothing of the KL of the whole one.
+        """
+        if self.base is None or temperature == 0 or self.top_p < 1:
+            return None
+        rows = measured_answers(len(completions)).tolist()
+        with self.base(model) as base:
+            kl = completion_kl(
+                model,
+                base,
+                encode([problems[row] for row in rows], self.model, self.tokenizer),
+                [completions[row] for row in rows],
+                temperature=temperature,
+                pad_id=self.tokenizer.pad_token_id,
+                rows=self.batch,
+            )
+        return at_answers(kl, len(completions))
 
     def _generate(
         self, model: Any, problems: Sequence[Problem], temperature: float, truncated: bool
@@ -394,6 +474,7 @@ def as_completions(texts: Sequence[str], statistics: TokenStatistics, n: int) ->
     return Completions(
         texts=[texts[i : i + n] for i in range(0, len(texts), n)],
         token_entropy=(entropy / lengths).double().numpy(),
+        kl_base=None if statistics.kl is None else mean_by_problem(statistics.kl, n),
     )
 
 

@@ -214,6 +214,10 @@ class StepSource:
             scored[..., 0],
             self.outcomes,
             self.step,
-            **vars(statistics),
+            lengths=statistics.lengths,
+            surprisal=statistics.surprisal,
+            entropy=statistics.entropy,
+            certainty=statistics.certainty,
+            entropies=statistics.entropies,
             answered=scored[..., -1] == 1 if reads_answers(self._run.estimator) else None,
         )

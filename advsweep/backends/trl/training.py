@@ -158,13 +158,17 @@ class Training:
         parts = self._complete_share(
             *self._broadcast(("complete", (problems, temperature, seed)))[1]
         )
-        texts = [text for part, _ in parts for text in part][: len(problems)]
-        statistics = torch.cat([part for _, part in parts])[: len(problems)]
-        return texts, TokenStatistics.unstacked(statistics)
+        texts = [text for part, _, _ in parts for text in part][: len(problems)]
+        statistics = torch.cat([part for _, part, _ in parts])[: len(problems)]
+        kl = [part for _, _, part in parts if part is not None]
+        return texts, replace(
+            TokenStatistics.unstacked(statistics),
+            kl=torch.cat(kl)[: len(problems)] if kl else None,
+        )
 
     def _complete_share(
         self, problems: Sequence[Problem], temperature: float, seed: int
-    ) -> list[tuple[list[str], Tensor]]:
+    ) -> list[tuple[list[str], Tensor, Tensor | None]]:
         process, processes = self.trainer.accelerator.process_index, self._layout.processes
         texts, statistics = self._own_sampler().complete(
             share_of(problems, process, processes),
@@ -172,7 +176,8 @@ class Training:
             torch_seed(seed, Stream.EVALUATION, process=process),
             truncated=False,
         )
-        parts: list[tuple[list[str], Tensor]] = gather_object([(texts, statistics.stacked())])
+        own = (texts, statistics.stacked(), statistics.kl)
+        parts: list[tuple[list[str], Tensor, Tensor | None]] = gather_object([own])
         return parts
 
     def _settings(self, scratch: Path) -> GRPOConfig:
@@ -220,8 +225,12 @@ class Training:
 
     def _own_sampler(self) -> ModelSampler:
         """Return what samples in this process alone."""
-        sampler = self._model_sampler(self._opened)
-        return self.trainer.evaluation_sampler(replace(sampler, on_progress=self._report_samples))
+        sampler = replace(
+            self._model_sampler(self._opened),
+            base=None if self._options.shards else self._base_model,
+            on_progress=self._report_samples,
+        )
+        return self.trainer.evaluation_sampler(sampler)
 
     def _report_samples(self, done: int, total: int) -> None:
         """Report how much of an evaluation is sampled; each process samples an equal share."""
@@ -242,6 +251,26 @@ class Training:
             model.eval()
             yield model
             model.train(training)
+
+    @contextlib.contextmanager
+    def _base_model(self, model: Any) -> Iterator[Callable[..., Any]]:
+        """The base model, in the precision of the trained one.
+
+        It is in memory for as long as it is open, when no gradients are.
+        """
+        trainer = self.trainer
+        if trainer.steps_done == 0:
+            yield model
+            return
+        has_adapter = self._options.model.lora_rank > 0
+        base = model if has_adapter else load_model(self._options.model)
+
+        def call(**inputs: Any) -> Any:
+            without = model.disable_adapter() if has_adapter else trainer.accelerator.autocast()
+            with without:
+                return base(**inputs)
+
+        yield call
 
     def _reference_sampler(self) -> ModelSampler:
         return self._model_sampler(lambda: contextlib.nullcontext(self._reference_model()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -193,7 +193,8 @@ class EngineSampler(ModelSampler):
                 pad_id=self.tokenizer.pad_token_id,
                 rows=self.batch,
             )
-        return completions, statistics
+            kl = self.measure_kl(model, problems, completions, temperature)
+        return completions, replace(statistics, kl=kl)
 
 
 @contextlib.contextmanager

@@ -111,6 +111,8 @@ def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
         "answer_entropy": e.answer_entropy.tolist(),
         "token_entropy": e.token_entropy.tolist(),
         "right_entropy": e.right_entropy.tolist(),
+        "kl_base": e.kl_base.tolist(),
+        "right_rarefied": e.rarefied().tolist(),
     }
     return {
         "identity": e.identity,

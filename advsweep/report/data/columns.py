@@ -8,6 +8,10 @@
     entropy/answer   of the last evaluation: mean over problems, in nats
     entropy/right    of the last evaluation: entropy of the right answers alone, in nats; mean
                      over the problems that have one
+    entropy/right_rarefied   the same of 8 right answers, over the problems that have so many;
+                     of 16: entropy/right_rarefied[m=16]
+    entropy/right_rarefied_share   the share of these problems
+    kl/base          of the last evaluation: KL of an answer from the base model, in nats
 
 METRIC is any metric that the runs recorded, such as `collapse/acr`. A mean leaves out steps
 whose value is not a number. Metrics and columns of evaluations take a window on their curve
@@ -42,10 +46,14 @@ from enum import Enum
 from advsweep.report.data.cutoffs import COSTS, Cutoff, parse_cutoff
 from advsweep.report.data.laws import PATTERN as LAW_PATTERN
 from advsweep.report.data.windows import END_STEPS, NUMBER, Window, WindowKind, parse_window
+from advsweep.statistics import RAREFIED
 
 ANSWER_ENTROPY = "entropy/answer"
 TOKEN_ENTROPY = "entropy/token"
 RIGHT_ENTROPY = "entropy/right"
+RAREFIED_ENTROPY = "entropy/right_rarefied"
+RAREFIED_SHARE = "entropy/right_rarefied_share"
+KL_BASE = "kl/base"
 REACHED = "reached"
 """The column that says whether a run comes to the cutoff of `--at`."""
 
@@ -79,6 +87,7 @@ _DIRECTIONS = {
 _SHARES = (
     "collapse/",
     "pass@",
+    RAREFIED_SHARE,
     "advantage/zero_fraction",
     "cost/utilisation",
     "loss/clip_fraction",
@@ -98,12 +107,21 @@ _HEADERS = {
     **{f"total/{cost}": f"all {cost}" for cost in COSTS},
 }
 
+_EVALUATED_HEADERS = {
+    ANSWER_ENTROPY: "H ans",
+    TOKEN_ENTROPY: "H tok",
+    RIGHT_ENTROPY: "H right",
+    RAREFIED_ENTROPY: "H right/{m}",
+    RAREFIED_SHARE: "has {m} right",
+    KL_BASE: "KL base",
+}
+
 # Names of metrics may have an @ before a digit, as no window begins with one: exact/pass@8,
 # val/acc/mean@16.
 _PATTERN = re.compile(
     rf"total/(?P<total>{'|'.join(COSTS)})"
-    rf"|(?P<evaluated>pass@(?P<k>[1-9]\d{{0,8}})|entropy/answer|entropy/right|{LAW_PATTERN}"
-    r"|entropy/token(?=\[))"
+    rf"|(?P<evaluated>pass@(?P<k>[1-9]\d{{0,8}})|entropy/answer|entropy/right(?:_rarefied(?:_share)?)?"
+    rf"|{KL_BASE}|{LAW_PATTERN}|entropy/token(?=\[))"
     r"(?:\[(?P<of>[^\[\]]+)\])?"
     r"|(?!pass@)(?P<metric>[^@\[\]=<>]+(?:@\d[^@\[\]=<>]*)*)"
 )
@@ -132,6 +150,7 @@ class Column:
             the first on, below the second (1 itself where that is 1); None for all problems.
         law: the number of a law of pass@k, such as `law/a`; None for other columns.
         is_train: whether it is of the evaluation on training problems.
+        m: how many right answers the rarefied entropy is of; None for other columns.
         above: the floor of the task that is subtracted, such as `guess`; None for none.
         window: what it takes from the curve; None for the mean of a metric over all, the first
             or the last steps, and for the value of the last evaluation.
@@ -153,6 +172,7 @@ class Column:
     base: tuple[float, float] | None = None
     law: str | None = None
     is_train: bool = False
+    m: int | None = None
     above: str | None = None
     window: Window | None = None
     at: Cutoff | None = None
@@ -288,6 +308,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
     over: str | None = None
     base: tuple[float, float] | None = None
     is_train = False
+    m = RAREFIED if match["evaluated"].startswith(RAREFIED_ENTROPY) else None
     above: str | None = None
     for part in (match["of"] or "").split(",") if match["of"] else ():
         word = part.strip()
@@ -297,6 +318,8 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
             base = float(rates["low"]), float(rates["high"])
             if base[0] >= base[1]:
                 return None
+        elif (drawn := re.fullmatch(r"m=(\d{1,4})", word)) and m and int(drawn[1]) > 1:
+            m = int(drawn[1])
         elif word == "split=train" and not is_train:
             is_train = True
         elif (floor := _ABOVE.fullmatch(word)) and above is None and match["k"]:
@@ -309,8 +332,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
             task = word
     k = int(match["k"]) if match["k"] else None
     law = match["evaluated"] if match["evaluated"].startswith("law/") else None
-    entropies = {ANSWER_ENTROPY: "H ans", RIGHT_ENTROPY: "H right", TOKEN_ENTROPY: "H tok"}
-    short = law or entropies.get(match["evaluated"], f"p@{k}")
+    short = law or _EVALUATED_HEADERS.get(match["evaluated"], f"p@{k}").format(m=m)
     of = [task or over, f"level {level}" if level is not None else None]
     of += ["train"] if is_train else []
     of += [f"base {base[0]:g}-{base[1]:g}"] if base is not None else []
@@ -328,6 +350,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
         over=over,
         base=base,
         is_train=is_train,
+        m=m,
         above=above,
     )
 

@@ -21,7 +21,7 @@ from advsweep.report.data.measure import measure
 from advsweep.report.data.selection import refuse_empty, select_columns, split_columns
 from advsweep.statistics import mean_over_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
-from advsweep.store.evaluation_records import COUNTS, ENTROPIES
+from advsweep.store.evaluation_records import COUNTS, IN_NATS
 
 _EVALUATION = 10  # characters of an evaluation's identity
 
@@ -170,7 +170,8 @@ def problem_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:
     identity: one run can have several evaluations on the same task.
     """
     records = store.evaluations.select([run.id for run in runs])
-    columns = ["run", "step", "task", "evaluation", "problem", "level", *COUNTS, *ENTROPIES]
+    columns = ["run", "step", "task", "evaluation", "problem", "level", *COUNTS, *IN_NATS]
+    columns.append("right_rarefied")
     empty = pd.DataFrame(columns=columns)
     problems = pd.concat(map(_problems, records), ignore_index=True) if records else empty
     return _with_names(runs, problems[columns])

@@ -16,6 +16,8 @@ from advsweep.errors import NotFoundError, nearest
 from advsweep.report.data.analyses import analysis_curves, is_analysed
 from advsweep.report.data.columns import (
     ANSWER_ENTROPY,
+    KL_BASE,
+    RAREFIED_SHARE,
     RIGHT_ENTROPY,
     TOKEN_ENTROPY,
     Column,
@@ -44,10 +46,11 @@ K = TypeVar("K", bound=Hashable)
 Values = dict[str, dict[int, float]]
 """The value of each run that has one, by the column's name."""
 
-_ENTROPIES = {
+_BY_PROBLEM = {
     ANSWER_ENTROPY: "answer_entropy",
     RIGHT_ENTROPY: "right_entropy",
     TOKEN_ENTROPY: "token_entropy",
+    KL_BASE: "kl_base",
 }
 
 _LARGE = 2000  # samples per problem
@@ -361,8 +364,13 @@ def by_problem(
     if column.k is not None:
         c = np.stack([evaluation.c for evaluation in evaluations])
         values = _pass_at_k(n, c, column.k)
+    elif column.m is not None:
+        values = np.stack([evaluation.rarefied(column.m) for evaluation in evaluations])
+        if column.curve.startswith(RAREFIED_SHARE):
+            known = np.array([[e.right_counts is not None] for e in evaluations])
+            values = np.where(known, ~np.isnan(values), np.nan)
     else:
-        name = _ENTROPIES[column.curve.partition("[")[0]]
+        name = _BY_PROBLEM[column.curve.partition("[")[0]]
         values = np.stack([getattr(evaluation, name) for evaluation in evaluations])
     if column.level is None:
         return values

@@ -194,6 +194,19 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric("entropy/answer", "nats", "entropy of the distribution of answers to a problem"),
         Metric("entropy/right", "nats", "the same of the right answers alone"),
+        Metric(
+            "entropy/right_rarefied",
+            "nats",
+            "the same of 8 right answers, drawn from those to a problem: their mean entropy over "
+            "all choices, a mean over the problems with at least 8; of others by `[m=16]`",
+        ),
+        Metric("entropy/right_rarefied_share", "share", "problems with so many right answers"),
+        Metric(
+            "kl/base",
+            "nats",
+            "KL(policy ‖ base model) of an answer to a held-out problem: the exact KL of each "
+            "token, summed over the tokens of sampled answers",
+        ),
         Metric("reached@NAME", "share", "runs that come to a value, as `reached@pass@1=0.5`"),
         Metric("law/a", "", "scale of the law exp(-a (k+c)^-b) of pass@k over k"),
         Metric("law/b", "", "its exponent"),

@@ -102,6 +102,8 @@ _PROBLEM = {
     "answer_entropy": _NUMBER,
     "token_entropy": _NUMBER,
     "right_entropy": _NUMBER,
+    "kl_base": _NUMBER,
+    "right_rarefied": _NUMBER,
 }
 
 

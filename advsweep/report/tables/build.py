@@ -47,7 +47,12 @@ from advsweep.report.data.selection import (
     split_columns,
     used_tasks,
 )
-from advsweep.report.tables.cautions import describe_dominance, describe_large_k, describe_no_signal
+from advsweep.report.tables.cautions import (
+    describe_dominance,
+    describe_large_k,
+    describe_no_signal,
+    describe_rarefied,
+)
 from advsweep.report.tables.comparison import (
     BaselineRows,
     compare_rows,
@@ -177,7 +182,11 @@ def build_report(
     longest = max(run.steps for run in done)
     chosen = [within_steps(column, longest) for column in chosen]
     shown = [column for column in chosen if _has_values(listed, column)]
-    cautions = [*describe_large_k(evaluated, shown), *describe_dominance(store, groups)]
+    cautions = [
+        *describe_large_k(evaluated, shown),
+        *describe_rarefied(evaluated, shown),
+        *describe_dominance(store, groups),
+    ]
     ranks: Mapping[int, RankInterval] = {}
     if rank is not None:
         listed, ranks = rank_rows(listed, _ranking(chosen, keys, rank))

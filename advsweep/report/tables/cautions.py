@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from advsweep.errors import first_of
-from advsweep.report.data.columns import Column
+from advsweep.report.data.columns import RAREFIED_SHARE, Column
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask
 from advsweep.report.data.grouping import Group
 from advsweep.report.tables.comparison import name_group
-from advsweep.store import RunRecord, Store
+from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.no_signal import find_no_signal
 
 MOST_OF_SAMPLES = 1 / 4
@@ -41,7 +41,7 @@ def describe_large_k(evaluated: EvaluationsByTask, columns: Sequence[Column]) ->
         # pass@1 is a share of all samples, however few.
         if column.k is None or column.k == 1:
             continue
-        samples = _samples(evaluated, column)
+        samples = min((int(r.n.max(initial=0)) for r in _records(evaluated, column)), default=0)
         if column.k > MOST_OF_SAMPLES * samples:
             found.setdefault(samples, []).append(column.header)
     return [
@@ -51,8 +51,30 @@ def describe_large_k(evaluated: EvaluationsByTask, columns: Sequence[Column]) ->
     ]
 
 
-def _samples(evaluated: EvaluationsByTask, column: Column) -> int:
-    """Returns the least number of samples per problem that a column rests on."""
+def describe_rarefied(evaluated: EvaluationsByTask, columns: Sequence[Column]) -> list[str]:
+    """Describe over how many problems columns of rarefied entropies are, where runs differ in it.
+
+    A problem needs so many right answers, so that weak runs leave out their hard problems.
+    """
+    found = []
+    for column in columns:
+        records = _records(evaluated, column)
+        if column.m is None or column.curve.startswith(RAREFIED_SHARE) or not records:
+            continue
+        counts = [int((record.c >= column.m).sum()) for record in records]
+        low, high = min(counts), max(counts)
+        if low < high:
+            problems = max(len(record.c) for record in records)
+            found.append(
+                f"{column.header}: of the problems with at least {column.m} right answers, which "
+                f"are {low} to {high} of {problems} in the runs; runs with fewer leave out harder "
+                "problems"
+            )
+    return found
+
+
+def _records(evaluated: EvaluationsByTask, column: Column) -> list[EvaluationRecord]:
+    """Return the evaluations of runs that a column rests on."""
     if column.over is not None:
         known = evaluated.train if column.is_train else evaluated.tasks
         tasks = [task for name, task in known.items() if name != OWN_TASKS]
@@ -62,7 +84,7 @@ def _samples(evaluated: EvaluationsByTask, column: Column) -> int:
     records = [record for task in tasks for record in task.final.values()]
     if column.is_made_of_curve:
         records += [record for task in tasks for along in task.along.values() for record in along]
-    return min((int(record.n.max(initial=0)) for record in records), default=0)
+    return records
 
 
 def describe_dominance(

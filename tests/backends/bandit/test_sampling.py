@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from advsweep.backends.bandit.sampling import RandomDraws
+from advsweep.backends.bandit.sampling import BanditSampler, RandomDraws
 from advsweep.backends.randomness import Stream
+from advsweep.tasks.base import Problem
 
 STEPS = (1, 2, 31, 32, 33, 64, 100)
 
@@ -44,3 +46,13 @@ def test_prompts_come_once_before_any_comes_again() -> None:
             assert len(set(twice[5:])) == 3
             orders.add(tuple(twice))
     assert len(orders) == 2 * len(STEPS)
+
+
+def test_the_kl_from_the_base_is_that_of_the_policies() -> None:
+    """At temperature 2: (.5, .5) from (.2, .8) is .5 log 2.5 + .5 log .625 = .2231 nats."""
+    policy, base = torch.zeros(2, 2), torch.tensor([[0.0, 0.0], [0.2, 0.8]]).log() * 2
+    base[0] = 0
+    problems = [Problem(id=f"{row}", prompt="", level=0, reference={"row": row}) for row in (1, 0)]
+    answers = BanditSampler(policy, base).sample(problems, 3, temperature=2.0, seed=0)
+    assert answers.kl_base is not None
+    assert answers.kl_base.tolist() == pytest.approx([0.2231436, 0], abs=1e-6)

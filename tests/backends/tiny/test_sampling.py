@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from advsweep.backends.tiny import sampling
 from advsweep.backends.tiny.model_config import TinyModel
-from advsweep.backends.tiny.network import fuse
+from advsweep.backends.tiny.network import Continuations, fuse
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
 from advsweep.backends.tiny.tokens import Encoded, encode
 from advsweep.backends.tiny.weights import Weights
@@ -220,6 +220,73 @@ def test_the_sampler_answers_problem_by_problem(
     rows = slice(12, 18)
     expected = rollouts.entropies[rows].sum() / rollouts.lengths[rows].sum()
     assert answers.token_entropy[2] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
+    model: TinyModel,
+    make_weights: Callable[..., Weights],
+    task: Countdown,
+    problems: list[Problem],
+    plain_logits: Any,
+) -> None:
+    """Against a plain forward pass, of the answers 0 and 32; 12 answers to a problem."""
+    weights, base = make_weights(model), make_weights(model, seed=5)
+    some, temperature = problems[:4], 0.7
+    alone = TinySampler(weights, model, task).sample(some, 12, temperature=temperature, seed=0)
+    found = TinySampler(weights, model, task, base).sample(
+        some, 12, temperature=temperature, seed=0
+    )
+    assert found.texts == alone.texts
+    assert alone.kl_base is None
+    assert found.kl_base is not None
+    prompts = encode([problem.prompt for problem in some], task)
+    generator = sampling.torch_generator(0, sampling.Stream.EVALUATION)
+    how: Any = {"temperature": temperature, "generator": generator}
+    rollouts = sample(fuse(weights, model), task, prompts, 12, **how)
+    for problem, answer in ((0, 0), (2, 8)):
+        row = problem * 12 + answer
+        prompt = torch.from_numpy(prompts.tokens[problem, : prompts.lengths[problem]])
+        ids = torch.cat((prompt, rollouts.tokens[row, : rollouts.lengths[row]]))
+        log_p, log_q = (
+            (plain_logits(w, model, ids)[len(prompt) - 1 : -1] / temperature).log_softmax(-1)
+            for w in (weights, base)
+        )
+        expected = (log_p.exp() * (log_p - log_q)).sum()
+        assert found.kl_base[problem] == pytest.approx(expected.item(), rel=1e-4)
+    assert np.isnan(found.kl_base[[1, 3]]).all()
+
+
+def test_the_kl_has_the_mean_of_log_ratios_and_less_variance(
+    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, problems: list[Problem]
+) -> None:
+    """Over 2,000 answers to one problem, both means within 4 standard errors of each other."""
+    weights, base = make_weights(model), make_weights(model, seed=5)
+    network, other = fuse(weights, model), fuse(base, model)
+    prompt = encode([problems[0].prompt], task)
+    rollouts = draw(weights, model, task, prompt, 2000)
+    rows = np.zeros(2000, np.int64)
+    laid = Continuations.lay_out(prompt, rows, rollouts.tokens.numpy(), rollouts.lengths.numpy())
+    with torch.no_grad():
+        exact = laid.kl(network, other, 1.0).where(rollouts.mask, 0.0).sum(1)
+        log_base, _ = laid.log_probs(other, 1.0)
+    ratios = (rollouts.log_probs - log_base).where(rollouts.mask, 0.0).sum(1)
+    error = (ratios.var() / 2000 + exact.var() / 2000).sqrt().item()
+    assert exact.mean().item() == pytest.approx(ratios.mean().item(), abs=4 * error)
+    assert exact.var() < ratios.var()
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (1.0, 0.9)])
+def test_truncated_answers_have_no_kl(
+    model: TinyModel,
+    make_weights: Callable[..., Weights],
+    task: Countdown,
+    problems: list[Problem],
+    temperature: float,
+    top_p: float,
+) -> None:
+    weights = make_weights(model)
+    sampler = TinySampler(weights, model, task, weights, top_p)
+    assert sampler.sample(problems, 1, temperature=temperature, seed=0).kl_base is None
 
 
 def test_the_sampler_keeps_the_weights_it_was_given(

@@ -185,7 +185,7 @@ def test_chat_prompts_and_another_pad_token(
 
 
 @pytest.mark.slow
-def test_lora(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
+def test_lora(small_run: MakeRun, train: Any, ask: Any, tmp_path: Path) -> None:
     """An adapter alone is trained and kept; an export has it merged into the weights."""
     pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM
@@ -211,6 +211,11 @@ def test_lora(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
         difference = merged[matrix.name] - base[matrix.name]
         assert matrix.norm == pytest.approx(difference.norm().item(), rel=1e-4)
         assert matrix.srank <= 4
+    # In training the base is the model without its adapter; later it is loaded.
+    assert np.nanmax(whole.evaluations[0].kl_base) == 0
+    later = ask(run.backend.sampler(run, tmp_path / "whole", 5), run.task)
+    assert np.nanmean(later.kl_base) > 1e-3
+    np.testing.assert_allclose(whole.evaluations[5].kl_base, later.kl_base, rtol=1e-2)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -50,6 +51,11 @@ def test_two_processes_are_stock_trl_and_go_on_exactly(
     )
     whole = train(run, tmp_path / "whole")
     assert whole.evaluated == [0, 5, 10, 15, 20]
+    # Each process measures the KL from the base at its own share of the answers.
+    kl = {step: answers.kl_base for step, answers in whole.evaluations.items()}
+    assert np.nanmax(kl[0]) == 0
+    assert np.nanmin(kl[20]) > 1e-6
+    assert (~np.isnan(kl[20])).sum() == 2
 
     job = {"config": run.plain(), "processes": 2, "settings": {"loss_type": "grpo"}}
     (tmp_path / "job.json").write_text(json.dumps(job))

@@ -108,3 +108,32 @@ def test_progress_is_reported_before_each_batch_and_at_the_end(
     texts, _ = noted.complete(problems, 1.0, 0, truncated=False)
     assert told == [(0, 5), (2, 5), (4, 5), (5, 5)]
     assert len(texts) == 5
+
+
+def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
+    exported_base: Callable[[], Path],
+) -> None:
+    """Prompts and answers of different lengths, in batches, against passes without padding."""
+    from transformers import AutoModelForCausalLM
+
+    from advsweep.backends.trl.sampling import completion_kl
+
+    folder = exported_base()
+    model, base = (AutoModelForCausalLM.from_pretrained(folder).eval() for _ in range(2))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.1 * torch.randn(weight.shape)
+    prompts, completions = [[1, 2, 3, 4], [5, 6], [7, 8, 9]], [[1, 2], [3, 4, 5], [6]]
+    how: dict[str, float] = {"temperature": 0.7}
+    found = completion_kl(model, base, prompts, completions, pad_id=0, rows=16, **how)
+    for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        ids = torch.tensor([prompt + completion])
+        with torch.no_grad():
+            log_p, log_q = (
+                (m(ids).logits[0, len(prompt) - 1 : -1] / 0.7).log_softmax(-1)
+                for m in (model, base)
+            )
+        expected = (log_p.exp() * (log_p - log_q)).sum().item()
+        assert found[row].item() == pytest.approx(expected, rel=1e-4)
+        assert expected > 0.01

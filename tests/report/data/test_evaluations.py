@@ -23,6 +23,46 @@ def test_the_entropy_of_right_answers_leaves_out_unsolved_problems(lab):
     assert values(lab, "entropy/right") == {"entropy/right": pytest.approx(0.25)}
 
 
+def test_rarefied_entropies_are_of_problems_with_enough_right_answers(lab):
+    """Of 3 + 1 right answers two differ with a chance of 1/2; of 2 + 2, with one of 2/3.
+
+    The second problem has no three right answers. Two draws of three from 3 + 1 leave out one of
+    the three: 3/4 of the choices are 2 + 1, with an entropy of log 3 - 2/3 log 2.
+    """
+    run = lab.run(solved=None)
+    lab.evaluate(run, "end", 20, (4, 2), right=[[3, 1], [2]], kl=[0.5, math.nan])
+    two, three = "entropy/right_rarefied[m=2]", "entropy/right_rarefied[m=3,level=0]"
+    shares = ["entropy/right_rarefied_share[m=2]", "entropy/right_rarefied_share[m=3]"]
+    found = values(lab, two, three, *shares, "entropy/right_rarefied", "kl/base")
+    of_three = math.log(3) - 2 / 3 * math.log(2)
+    assert found[two] == pytest.approx(math.log(2) / 2 / 2)
+    assert found[three] == pytest.approx(3 / 4 * of_three)
+    assert [found[name] for name in shares] == [1, 0.5]
+    assert math.isnan(found["entropy/right_rarefied"])
+    assert found["kl/base"] == 0.5
+
+
+def test_older_evaluations_have_no_rarefied_entropy(lab):
+    lab.run(solved=(2, 0))
+    names = ("entropy/right_rarefied", "entropy/right_rarefied_share", "kl/base")
+    assert all(math.isnan(value) for value in values(lab, *names).values())
+
+
+def test_a_report_says_over_how_many_problems_rarefied_entropies_are(lab):
+    for seed, right in enumerate(([[3, 1], [2]], [[4], [1]])):
+        run = lab.run(seed=seed, solved=None)
+        solved = [sum(counts) for counts in right]
+        lab.evaluate(run, f"end {seed}", 20, solved, right=right)
+    report = build_report(lab.store, "demo", columns=["entropy/right_rarefied[m=2]"])
+    [line] = [line for line in report.cautions if line.startswith("H right/2")]
+    assert "at least 2 right answers, which are 1 to 2 of 2 in the runs" in line
+
+
+@pytest.mark.parametrize("name", ["entropy/right_rarefied[m=1]", "entropy/right[m=2]"])
+def test_no_other_column_has_a_number_of_right_answers(name):
+    assert parse_column(name) is None
+
+
 def test_columns_of_training_problems(lab):
     """Held out .5 and 0; on training problems 1 and .5."""
     run = lab.run(solved=(2, 0))
