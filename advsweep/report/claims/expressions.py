@@ -189,7 +189,10 @@ def evaluate_assertion(report: Report, assertion: Assertion) -> AssertionResult:
     comparison = _difference(assertion, rows)
     if comparison is None or math.isnan(comparison.low):
         missing = "that takes two seeds or more that all of its rows have"
-        text = f"cannot tell: {assertion.text}: {missing} ({numbers})"
+        cutoffs = {c.at.text for c in report.columns if c.at and c.name in assertion.columns}
+        where = tuple(f"@{cutoff}: " for cutoff in cutoffs)
+        whys = "".join(f"; {remark}" for remark in report.remarks if remark.startswith(where))
+        text = f"cannot tell: {assertion.text}: {missing} ({numbers}){whys}"
         return AssertionResult(assertion, ClaimVerdict.CANNOT_TELL, text)
     verdict = _verdict(assertion, comparison)
     if verdict is ClaimVerdict.CONTRADICTED and _are_identical(assertion, rows):

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from advsweep.errors import counted
 from advsweep.report.data.columns import Column
-from advsweep.report.data.cutoffs import Cutoff, CutoffSteps, at_cost, at_value, steps_at
+from advsweep.report.data.cutoffs import (
+    Arrivals,
+    Cutoff,
+    CutoffSteps,
+    at_cost,
+    describe_gaps,
+    refuse_nowhere,
+)
 from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.filters import show_key
 from advsweep.report.data.grouping import Group
@@ -21,23 +27,24 @@ _NAMED = 6  # rows in a sentence
 
 def compare_at(
     curves: TrainingCurves, evaluated: EvaluationsByTask, at: Cutoff
-) -> tuple[CutoffSteps, str]:
-    """Returns the step at which each run is compared, and a sentence about it.
+) -> tuple[Arrivals, str]:
+    """Return where each run is compared, and a sentence about it.
 
     Raises:
         NotFoundError: no run has the metric of the cutoff.
-        ReportError: no run comes to the cutoff.
+        ReportError: no run can be compared at the cutoff.
     """
-    cutoff_steps: CutoffSteps
     if at.is_cost:
-        budget, cutoff_steps = at_cost(at, curves.of_cost(at.what))
+        budget, steps = at_cost(at, curves.of_cost(at.what))
+        found = Arrivals(steps, {})
         shown = f"{budget:.4g}" if budget < 1000 else f"{budget:.0f}"
         where = f"where it had spent {shown} {at.what}"
     else:
-        cutoff_steps = at_value(at, curves.of_cutoff(at))
+        found = curves.arrivals(at)
+        refuse_nowhere(at, curves.of_cutoff(at), found)
         where = f"where {at.what} first comes to {at.value:g}"
-    text = f"each run as it was {where}: steps {_range(cutoff_steps)}"
-    return cutoff_steps, text + _gaps(evaluated)
+    text = f"each run as it was {where}: steps {_range(found.usable)}"
+    return found, text + _gaps(evaluated)
 
 
 def own_cutoffs(columns: Iterable[Column]) -> dict[str, Cutoff]:
@@ -47,19 +54,19 @@ def own_cutoffs(columns: Iterable[Column]) -> dict[str, Cutoff]:
 
 def describe_own(
     curves: TrainingCurves, evaluated: EvaluationsByTask, at: Cutoff
-) -> tuple[CutoffSteps, str]:
-    """Returns the step at which each run comes to a column's own cutoff, and a sentence."""
-    steps = steps_at(at, curves.of_cutoff(at, at.text))
-    reached = {run_id: step for run_id, step in steps.items() if not math.isnan(step)}
-    if not reached:
-        return reached, f"@{at.text}: no run of the table comes to it"
-    return reached, f"@{at.text}: at steps {_range(reached)}{_gaps(evaluated)}"
+) -> tuple[Arrivals, str]:
+    """Return where each run comes to a column's own cutoff, and a sentence about it."""
+    found = curves.arrivals(at, at.text)
+    if not found.reached:
+        return found, f"@{at.text}: no run of the table comes to it"
+    if not found.usable:
+        return found, f"@{at.text}: no run of the table can be compared there"
+    return found, f"@{at.text}: at steps {_range(found.usable)}{_gaps(evaluated)}"
 
 
-def describe_missing(
-    groups: Sequence[tuple[Group, Sequence[RunRecord]]], reached: Mapping[int, float]
-) -> str:
-    """Says how many runs do not come to a cutoff, and names them; empty if all do."""
+def describe_missing(groups: Sequence[tuple[Group, Sequence[RunRecord]]], found: Arrivals) -> str:
+    """Say how many runs are not compared at a cutoff, and why; empty if all are."""
+    reached, in_gaps = found.reached, f"; {describe_gaps(found)}" if found.gaps else ""
     rows: list[str] = []
     missing = total = 0
     for group, members in groups:
@@ -69,13 +76,13 @@ def describe_missing(
             seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in own}))
             rows.append(f"{_name(group)}: {len(own)} of {len(members)} (seeds {seeds})")
     if not missing:
-        return ""
+        return in_gaps
     shown = rows[:_NAMED] + (
         [counted(len(rows) - _NAMED, "more row")] if len(rows) > _NAMED else []
     )
     return (
         f"; {missing} of {total} runs do not come to it and are left out of its numbers, by row: "
-        f"{'; '.join(shown)}"
+        f"{'; '.join(shown)}{in_gaps}"
     )
 
 

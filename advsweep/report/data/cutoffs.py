@@ -7,6 +7,10 @@ value of a metric:
     rollouts                                 after the cost of the cheapest run
     pass@1=0.5                               where this first reaches 0.5, between evaluations
 
+The curve of an evaluated column is a straight line between two evaluations, which says too little
+where these are far apart: training moves most at its start. A run that comes to a value between
+two evaluations more than `MAX_GAP` of its steps apart is left out.
+
 Comparisons at equal steps are unequal where runs spend unevenly: a method that draws more
 rollouts has seen more at the same step.
 """
@@ -17,11 +21,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from advsweep.errors import ConfigError, ReportError
+import numpy as np
+
+from advsweep.errors import ConfigError, ReportError, counted
 from advsweep.report.data.windows import Curve, step_at
 from advsweep.statistics import value_at
 
 COSTS = ("steps", "rollouts", "tokens", "seconds")
+
+MAX_GAP = 0.05
+"""The largest gap between two evaluations that is interpolated, as a part of the run's steps."""
 
 CutoffSteps = Mapping[int, float]
 """The step at which each run is compared; it may lie between two steps."""
@@ -73,15 +82,50 @@ def parse_cutoff(text: str, option: str = "--at") -> Cutoff:
     return Cutoff(what, value)
 
 
-def steps_at(cutoff: Cutoff, curves: Mapping[int, Curve]) -> dict[int, float]:
-    """Returns the step at which each run comes to a cutoff; NaN for one that never does.
+@dataclass(frozen=True)
+class Arrivals:
+    """Where runs come to a value.
+
+    Attributes:
+        steps: the step at which each run comes to it; NaN for one that never does.
+        gaps: of the runs that come to it between two evaluations too far apart: the steps between
+            these, and those of the run.
+    """
+
+    steps: Mapping[int, float]
+    gaps: Mapping[int, tuple[int, int]]
+
+    @property
+    def reached(self) -> CutoffSteps:
+        """The runs that come to it, with the step."""
+        return reaching(self.steps)
+
+    @property
+    def usable(self) -> CutoffSteps:
+        """The runs that are compared, with the step."""
+        return {run_id: step for run_id, step in self.reached.items() if run_id not in self.gaps}
+
+
+def arrivals(
+    cutoff: Cutoff, curves: Mapping[int, Curve], lengths: Mapping[int, int] | None = None
+) -> Arrivals:
+    """Return where each run comes to a cutoff.
 
     Args:
         curves: of what the cutoff is a value. That of a training metric is smoothed.
+        lengths: the steps of each run, if the curves are of evaluations.
     """
     assert cutoff.value is not None
     # A cost only grows, so that it comes from below.
-    return {run_id: step_at(curve, cutoff.value) for run_id, curve in curves.items()}
+    steps = {run_id: step_at(curve, cutoff.value) for run_id, curve in curves.items()}
+    gaps: dict[int, tuple[int, int]] = {}
+    for run_id, step in reaching(steps).items():
+        at = curves[run_id][0][~np.isnan(curves[run_id][1])]
+        after = int(np.searchsorted(at, step))
+        gap = 0 if at[after] == step else int(at[after] - at[after - 1])
+        if lengths is not None and gap > MAX_GAP * lengths[run_id]:
+            gaps[run_id] = gap, lengths[run_id]
+    return Arrivals(steps, gaps)
 
 
 def at_cost(cutoff: Cutoff, curves: Mapping[int, Curve]) -> tuple[float, CutoffSteps]:
@@ -108,20 +152,30 @@ def at_cost(cutoff: Cutoff, curves: Mapping[int, Curve]) -> tuple[float, CutoffS
     return budget, reached
 
 
-def at_value(cutoff: Cutoff, curves: Mapping[int, Curve]) -> CutoffSteps:
-    """Returns the step at which each run's curve first reaches a value, from whichever side.
-
-    Runs that never reach the value are left out.
+def refuse_nowhere(cutoff: Cutoff, curves: Mapping[int, Curve], found: Arrivals) -> None:
+    """Refuse a value at which no run of a table can be compared.
 
     Raises:
-        ReportError: no run reaches it.
+        ReportError: no run comes to it, or all do so in a gap between evaluations.
     """
-    reached = reaching(steps_at(cutoff, curves))
-    if not reached:
-        seen = [value for _, values in curves.values() for value in values if value == value]
-        known = f"they are from {min(seen):.3f} to {max(seen):.3f}" if seen else "none has any"
-        raise ReportError(f"--at {cutoff.text}: no run of the table comes to it; {known}")
-    return reached
+    if found.usable:
+        return
+    if found.gaps:
+        raise ReportError(f"--at {cutoff.text}: {describe_gaps(found)}")
+    seen = [value for _, values in curves.values() for value in values if value == value]
+    known = f"they are from {min(seen):.3f} to {max(seen):.3f}" if seen else "none has any"
+    raise ReportError(f"--at {cutoff.text}: no run of the table comes to it; {known}")
+
+
+def describe_gaps(found: Arrivals) -> str:
+    """Say how many runs come to a value in a gap between evaluations, and what to do."""
+    gap, steps = max(found.gaps.values())
+    return (
+        f"{len(found.gaps)} of {counted(len(found.steps), 'run')} come to it between two "
+        f"evaluations more than {MAX_GAP:.0%} of their steps apart ({gap} of {steps}), too far to "
+        f"interpolate, and are left out of its numbers; evaluation.every="
+        f"{max(1, math.floor(MAX_GAP * steps))}, or evaluation.at, makes more evaluations"
+    )
 
 
 def reaching(steps: Mapping[int, float]) -> dict[int, float]:

@@ -24,7 +24,7 @@ from advsweep.report.data.columns import (
     parse_column,
 )
 from advsweep.report.data.costs import spent
-from advsweep.report.data.cutoffs import Cutoff, CutoffSteps, reaching, steps_at
+from advsweep.report.data.cutoffs import Arrivals, Cutoff, CutoffSteps, arrivals
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask, TaskEvaluations
 from advsweep.report.data.floors import find_floors
 from advsweep.report.data.laws import law_values
@@ -109,6 +109,15 @@ class TrainingCurves:
             )
         return {i: short for i, curve in found.items() if (short := smoothed(curve)) is not None}
 
+    def arrivals(self, cutoff: Cutoff, origin: str = "--at") -> Arrivals:
+        """Return where each run comes to a value; arguments and errors as `of_cutoff` has them."""
+        curves = self.of_cutoff(cutoff, origin)
+        column = None if cutoff.is_cost else parse_column(cutoff.what)
+        is_evaluated = column is not None and column.is_evaluated
+        return arrivals(
+            cutoff, curves, {run.id: run.steps for run in self._runs} if is_evaluated else None
+        )
+
     def _once(
         self, kind: str, name: str, read: Callable[[], Mapping[int, Curve]]
     ) -> Mapping[int, Curve]:
@@ -159,15 +168,15 @@ def measure(
 
 
 def _at_own_cutoff(known: TrainingCurves, column: Column, at: Cutoff) -> dict[int, float]:
-    """Returns a column's values at its own cutoff; NaN for runs that never come to it."""
-    steps = steps_at(at, known.of_cutoff(at, column.name))
+    """Return a column's values at its own cutoff; NaN for runs that are not compared there."""
+    came = known.arrivals(at, column.name)
     if column.is_reached:
-        return {run_id: float(not math.isnan(step)) for run_id, step in steps.items()}
+        return {run_id: float(not math.isnan(step)) for run_id, step in came.steps.items()}
     if column.window is not None:
-        found = _windows(known, column, reaching(steps))
+        found = _windows(known, column, came.usable)
     else:
-        found = _at_steps(known, column, reaching(steps))
-    return {run_id: found.get(run_id, math.nan) for run_id in steps if found}
+        found = _at_steps(known, column, came.usable)
+    return {run_id: found.get(run_id, math.nan) for run_id in came.steps if found}
 
 
 def _windows(

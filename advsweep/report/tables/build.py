@@ -138,7 +138,8 @@ def build_report(
     chosen = _with_reached(metrics, keys, evaluated, at)
     remarks = list(selection.remarks)
     curves = TrainingCurves(store, done, evaluated)
-    cutoff_steps, remark = (None, "") if at is None else compare_at(curves, evaluated, at)
+    found, remark = (None, "") if at is None else compare_at(curves, evaluated, at)
+    cutoff_steps = None if found is None else found.usable
     values = measure(store, done, evaluated, chosen, cutoff_steps, curves)
     if metrics is not None and layout is None:
         refuse_empty(store, done, evaluated, chosen, values)
@@ -146,11 +147,11 @@ def build_report(
         groups = layout.group(done, pool=pool)
     else:
         groups = _groups(done, rows, keys, pool=pool)
-    if cutoff_steps is not None:
-        remarks.append(remark + describe_missing(groups, cutoff_steps))
+    if found is not None:
+        remarks.append(remark + describe_missing(groups, found))
     for own in own_cutoffs(c for c in chosen if c.at != at).values():
-        reached, remark = describe_own(curves, evaluated, own)
-        remarks.append(remark + describe_missing(groups, reached))
+        came, remark = describe_own(curves, evaluated, own)
+        remarks.append(remark + describe_missing(groups, came))
     remarks += _pooled(groups)
     remarks += [mixed.text for mixed in find_mixed_revisions(store, done)]
     remarks += describe_imported(store, done)

@@ -324,8 +324,10 @@ def test_what_is_not_finished_cannot_be_told(rewards, lab):
 def test_survivors_are_counted(lab):
     """pass@1 of b reaches 1/2 in seed 0 alone, that of a in all seeds."""
     for seed in range(3):
-        lab.run("a", seed, solved=(4, 4), sweep="main")
-        lab.run("b", seed, solved=(4, 2) if seed == 0 else (1, 0), sweep="main")
+        a = lab.run("a", seed, solved=(4, 4), sweep="main")
+        lab.evaluate(a, f"a {seed}", 10, (2, 2))
+        b = lab.run("b", seed, solved=(4, 2) if seed == 0 else (1, 0), sweep="main")
+        lab.evaluate(b, f"b {seed}", 12, (2, 2) if seed == 0 else (1, 0))
     statement = "total/steps[a] < 19"
     at, column = _evaluate(
         lab,

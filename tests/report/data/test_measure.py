@@ -7,7 +7,13 @@ import math
 import pytest
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError
-from advsweep.report import build_report, lay_out, parse_cutoff
+from advsweep.report import (
+    build_report,
+    evaluate_assertion,
+    lay_out,
+    parse_assertion,
+    parse_cutoff,
+)
 
 
 @pytest.fixture
@@ -94,17 +100,26 @@ def test_equal_time(costly):
     assert _cells(_at(costly, "seconds=5", "total/steps"), "total/steps")["grpo"] == (5.0, 5.0)
 
 
-def test_where_a_metric_is_equal(costly):
-    report = _at(costly, "pass@1=0.25", "pass@1", "total/steps")
-    # From 1/8 to 1/2 in 10 steps, 1/4 comes after a third of them.
-    assert _cells(report, "total/steps")["grpo"] == pytest.approx((10 / 3, 10 / 3))
+@pytest.fixture
+def often(costly):
+    """Runs of grpo are evaluated after steps 3, 4 and 15, too: 1/8, 3/8 and 3/4."""
+    for run in costly.store.runs.select():
+        for step, solved in ((3, (1, 0)), (4, (2, 1)), (15, (3, 3))):
+            if run.estimator == "grpo":
+                costly.evaluate(run.id, f"grpo {run.seed} {step}", step, solved)
+    return costly
+
+
+def test_where_a_metric_is_equal(often):
+    report = _at(often, "pass@1=0.25", "pass@1", "total/steps")
+    assert _cells(report, "total/steps")["grpo"] == pytest.approx((3.5, 3.5))
     assert _cells(report, "total/steps")["fade"] == pytest.approx((20.0, 20.0))
     # In what they are equal in they are not compared.
     assert {d.column for d in report.differences} == {"total/steps"}
 
 
-def test_leaves_out_and_counts_runs_that_never_reach_the_cutoff(costly):
-    report = _at(costly, "pass@1=0.75", "total/steps")
+def test_leaves_out_and_counts_runs_that_never_reach_the_cutoff(often):
+    report = _at(often, "pass@1=0.75", "total/steps")
     assert all(math.isnan(value) for value in _cells(report, "total/steps")["fade"])
     assert "2 of 4 runs do not come to it and are left out of its numbers" in report.remarks[0]
     assert "all steps: 2 of 4 runs have no number" in lay_out(report).notes
@@ -144,8 +159,42 @@ def test_unrecorded_costs(lab):
         build_report(lab.store, "demo", at=parse_cutoff("seconds"))
 
 
-def test_does_not_compare_the_column_of_the_cutoff(costly):
-    report = _at(costly, "pass@1=0.2", "pass@1")
+def test_large_gaps_between_evaluations_are_not_interpolated(often):
+    """From step 4 to 10, 3/8 to 1/2, are 30 % of the 20 steps; to 1/2 itself there is no gap."""
+    names = ["total/steps@pass@1=0.4", "reached@pass@1=0.4", "collapse/acr@pass@1=0.4", "pass@1"]
+    report = build_report(often.store, "demo", columns=[*names, "total/steps@pass@1=0.5"])
+    for name in (names[0], names[2]):
+        assert all(map(math.isnan, _cells(report, name)["grpo"]))
+    assert _cells(report, names[1]) == {"base": (), "grpo": (1.0, 1.0), "fade": (0.0, 0.0)}
+    assert _cells(report, "total/steps@pass@1=0.5")["grpo"] == (10.0, 10.0)
+    refused, exact = report.remarks
+    assert refused == (
+        "@pass@1=0.4: no run of the table can be compared there; 2 of 4 runs do not come to it and "
+        "are left out of its numbers, by row: fade: 2 of 2 (seeds 0, 1); 2 of 4 runs come to it "
+        "between two evaluations more than 5% of their steps apart (6 of 20), too far to "
+        "interpolate, and are left out of its numbers; evaluation.every=1, or evaluation.at, makes "
+        "more evaluations"
+    )
+    assert exact.startswith("@pass@1=0.5: at steps 10, evaluations")
+    told = evaluate_assertion(report, parse_assertion(f"{names[2]}[grpo] > 0.5"))
+    assert told.text.startswith("cannot tell: ")
+    assert told.text.endswith(f"; {refused}")
+    with pytest.raises(ReportError, match=r"^--at pass@1=0.4: 2 of 4 runs come to it between two"):
+        _at(often, "pass@1=0.4", "total/steps")
+
+
+def test_runs_in_a_gap_are_left_out_beside_others(often):
+    """Fade goes to 1/4 in one gap, so that 0.2 is found in grpo alone: at 3 + 0.075 / 0.25."""
+    report = _at(often, "pass@1=0.2", "total/steps", "pass@1")
+    assert _cells(report, "total/steps")["grpo"] == pytest.approx((3.3, 3.3))
+    assert all(map(math.isnan, _cells(report, "total/steps")["fade"]))
+    assert "; 2 of 4 runs come to it between two evaluations more than 5%" in report.remarks[0]
+    # Gaps of training metrics are none.
+    assert "apart (" not in _at(often, "collapse/acr=0.4", "total/steps").remarks[0]
+
+
+def test_does_not_compare_the_column_of_the_cutoff(often):
+    report = _at(often, "pass@1=0.2", "pass@1")
     [note] = [note for note in lay_out(report).notes if note.startswith("not compared")]
     assert note == "not compared with grpo: no column has an interval"
 
