@@ -11,6 +11,7 @@ from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMI
 from advsweep.backends.base import PARAMETERS, Run, RunParameters
 from advsweep.components import Component
 from advsweep.config.settings import Match
+from advsweep.config.validation import check_validation
 from advsweep.errors import BatchError, ConfigError, UnknownNameError, nearest
 from advsweep.estimators.registry import ESTIMATORS
 from advsweep.objectives import OBJECTIVES
@@ -220,6 +221,8 @@ def _check(run: Run) -> None:
                 f"{key}: backend '{backend.name}' never resets them; expected 0, got {every}"
             )
     check_sampling(backend, run.evaluation)
+    if not run.absent:
+        check_validation(run.task, run.evaluation)
 
 
 def _learning_rate_scale(run: Run) -> float:

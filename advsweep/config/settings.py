@@ -182,6 +182,31 @@ class Generation(Component):
 
 
 @dataclass(kw_only=True)
+class Validation(Component):
+    """Validation problems, on which a run's checkpoint is chosen; see `config.validation`.
+
+    They are a share of the task's held-out problems, the others of which are reported, or the
+    held-out problems of the same task with other settings.
+    """
+
+    name: ClassVar[str] = "validation"
+
+    share: float | None = option(
+        None, gt=0, lt=1, help="share of the held-out problems of each level"
+    )
+    task: dict[str, Any] | None = option(None, help="settings of the task that differ")
+    n: int | None = option(
+        None, ge=1, help="samples per problem; null: those of evaluations within the training"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.share is None) == (self.task is None):
+            got = "neither" if self.task is None else "both"
+            raise ConfigError(f"share: expected either share or task, got {got}")
+
+
+@dataclass(kw_only=True)
 class EvaluationSettings(Component):
     """Evaluation of held-out problems: n samples each, pass@k by the unbiased estimator."""
 
@@ -209,6 +234,13 @@ class EvaluationSettings(Component):
         help="training problems, spread evenly, that are evaluated at the same steps, for columns "
         "such as pass@1[split=train]",
     )
+    select_on: dict[str, Any] | Component | None = option(
+        None,
+        absent=None,
+        help="validation problems, evaluated at the same steps; the step with the best pass@1 is "
+        "that of columns such as pass@1@selected. {share: 0.5} of the held-out problems, or "
+        "{task: {held_out_data: FILE}}, settings of the task that differ; n: their samples",
+    )
     temperature: float = option(
         1.0, ge=0, help="sampling temperature of the evaluation; 0: the likeliest token each time"
     )
@@ -217,6 +249,8 @@ class EvaluationSettings(Component):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.select_on, dict):
+            self.select_on = Validation.build(self.select_on, where="select_on")
         if self.temperature == 0 and self.n > 1:
             raise ConfigError(
                 f"n: expected 1 with temperature=0, where all samples are the same, got {self.n}"
@@ -235,6 +269,22 @@ class EvaluationSettings(Component):
                 f"n_between: expected at most n={self.n}, got {self.n_between}; it saves samples "
                 f"between the first and the last evaluation"
             )
+
+    @property
+    def validation(self) -> Validation | None:
+        """The built `select_on`."""
+        assert self.select_on is None or isinstance(self.select_on, Validation)
+        return self.select_on
+
+    @property
+    def validation_share(self) -> float:
+        """The share of the held-out problems that is not reported."""
+        return (self.validation.share or 0.0) if self.validation else 0.0
+
+    def of_validation(self) -> Self:
+        """Return the settings of an evaluation of validation problems."""
+        assert self.validation is not None
+        return replace(self.between(), n=self.validation.n or self.between().n, k=(1,))
 
     def schedule(self, steps: int) -> list[int]:
         """Return the steps of a training of `steps` steps after which it is evaluated."""

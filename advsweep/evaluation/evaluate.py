@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from advsweep.components import Plain
+from advsweep.config.validation import reported_problems
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.statistics import answer_entropy
 from advsweep.store.samples import shorten
@@ -79,8 +80,8 @@ class ProblemResult:
 
 
 def evaluate(sampler: Sampler, task: Task, settings: EvaluationSettings) -> list[ProblemResult]:
-    """Draws `settings.n` answers to each held-out problem and counts the correct ones."""
-    return count(sampler, task, settings, task.problems(Split.HELD_OUT), settings.seed)
+    """Draw `settings.n` answers to each reported problem and count the correct ones."""
+    return count(sampler, task, settings, reported_problems(task, settings), settings.seed)
 
 
 def some_problems(task: Task, split: Split, number: int) -> list[Problem]:
@@ -168,6 +169,7 @@ def evaluation_identity(
     split: Split = Split.HELD_OUT,
     sampler: str | None = None,
     problems: int | None = None,
+    validates: Task | None = None,
 ) -> str:
     """Returns the hash of the weights, the problems and the sampling.
 
@@ -176,6 +178,7 @@ def evaluation_identity(
         split: the problems that are answered.
         sampler: the kind of sampler, by `Generation.sampler`; each rounds differently.
         problems: how many of the split's problems are answered, by `some_problems`; None for all.
+        validates: the run's own task, if validation problems are answered in its place.
     """
     material: Plain = {
         "revision": REVISION,
@@ -194,6 +197,10 @@ def evaluation_identity(
         material["sampler"] = sampler
     if problems is not None:
         material["problems"] = problems
+    if settings.validation_share and split is Split.HELD_OUT:
+        material["validation_share"] = settings.validation_share
+    if validates is not None:
+        material["validates"] = validates.identity()
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
 

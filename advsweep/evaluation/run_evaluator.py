@@ -6,23 +6,24 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
+from advsweep.config.validation import reported_problems, validation_problems
 from advsweep.evaluation.evaluate import (
     REVISION,
     ProblemResult,
     count,
-    evaluate,
     evaluation_identity,
     some_problems,
     spread_over_levels,
 )
 from advsweep.local_files import FILE_MODE, make_private_folder
 from advsweep.store import AnswerSample, NewEvaluation, ProblemCounts
+from advsweep.store.evaluations import HELD_OUT
 from advsweep.store.samples import MAX_SAMPLES
 from advsweep.tasks.base import Split
 
@@ -31,11 +32,31 @@ if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.config.settings import EvaluationSettings
     from advsweep.store import EvaluationRecord, Store
-    from advsweep.tasks.base import Sampler, Task
+    from advsweep.tasks.base import Problem, Sampler, Task
 
 
-_OF_OTHERS = ("at", "n_between", "train_problems")
+_OF_OTHERS = ("at", "n_between", "train_problems", "select_on")
 """Settings that say which other evaluations a run has."""
+
+VALIDATION = "validation"
+"""The `split` of evaluations on the problems that choose a run's checkpoint."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One of the evaluations after a step.
+
+    Attributes:
+        split: which problems it is on, as its stored settings name them.
+        task: scores the answers.
+        problems: makes the problems; called only if they are evaluated.
+    """
+
+    split: str
+    task: Task
+    problems: Callable[[], Sequence[Problem]]
+    settings: EvaluationSettings
+    identity: str
 
 
 @dataclass(frozen=True)
@@ -51,59 +72,97 @@ class Evaluator:
     run_id: int
     attempt: int
 
-    def identity(self, step: int, split: Split = Split.HELD_OUT) -> str:
-        """Returns the identity of the evaluation after `step` steps on problems of a split."""
-        run = self.run
-        return evaluation_identity(
-            self._subject(step),
-            run.task,
-            self._settings(step),
-            split,
-            sampler=run.generation.sampler,
-            problems=None if split is Split.HELD_OUT else run.evaluation.train_problems,
-        )
+    def _identity(self, step: int, settings: EvaluationSettings, task: Task, **which: Any) -> str:
+        """Return the identity of an evaluation after `step` steps; see `evaluation_identity`."""
+        subject, sampler = self._subject(step), self.run.generation.sampler
+        return evaluation_identity(subject, task, settings, sampler=sampler, **which)
 
-    @property
-    def _splits(self) -> list[Split]:
-        """The splits whose problems are evaluated."""
-        return [Split.HELD_OUT, *([Split.TRAIN] if self.run.evaluation.train_problems else [])]
+    def _parts(self, step: int) -> Iterator[_Part]:
+        """Yield the evaluations after `step` steps; each is to be made before the next is taken.
+
+        The score on validation problems decides how many samples the others have.
+        """
+        if self.run.evaluation.validation is not None:
+            yield self._validation(step)
+        yield self._reported(step)
+        task, settings, split = self.run.task, self._settings(step), Split.TRAIN
+        if number := settings.train_problems:
+            identity = self._identity(step, settings, task, split=split, problems=number)
+            make = functools.partial(some_problems, task, split, number)
+            yield _Part(split.value, task, make, settings, identity)
+
+    def _reported(self, step: int) -> _Part:
+        task, settings = self.run.task, self._settings(step)
+        make = functools.partial(reported_problems, task, settings)
+        return _Part(HELD_OUT, task, make, settings, self._identity(step, settings, task))
+
+    def _validation(self, step: int) -> _Part:
+        settings = self.run.evaluation.of_validation()
+        task, problems = validation_problems(self.run.task, settings)
+        identity = self._identity(step, settings, task, validates=self.run.task)
+        return _Part(VALIDATION, task, lambda: problems, settings, identity)
 
     def _settings(self, step: int) -> EvaluationSettings:
+        """Return how reported problems are sampled; a step that may be selected is as an end."""
         settings = self.run.evaluation
-        return settings if step in (0, self.run.steps) else settings.between()
+        if step in (0, self.run.steps):
+            return settings
+        scores = self.validation_scores()
+        earlier = (score for other, score in scores.items() if other < step)
+        is_best = step in scores and scores[step] > max(earlier, default=-math.inf)
+        return settings if is_best else settings.between()
+
+    def validation_scores(self) -> dict[int, float]:
+        """Return pass@1 on validation problems after each step that has it; empty without any."""
+        if self.run.evaluation.validation is None:
+            return {}
+        found = self.store.evaluations.select([self.run_id], split=VALIDATION)
+        own = [e for e in found if e.identity == self._validation(e.step).identity]
+        return {e.step: e.scores([1])["pass@1"] for e in own}
+
+    def selected_step(self) -> int | None:
+        """Return the first step with the best pass@1 on validation problems.
+
+        None until all evaluations of the schedule are made.
+        """
+        scores = self.validation_scores()
+        if not scores.keys() >= set(self.run.evaluation.schedule(self.run.steps)):
+            return None
+        # A step whose answers could not be scored is never the best.
+        return max(sorted(scores), key=lambda step: (not math.isnan(scores[step]), scores[step]))
 
     def missing(self) -> list[int]:
-        """Returns the steps of a completed training, first and last, without an evaluation.
+        """Return the steps of a completed training, first and last, without an evaluation.
 
         A calibration is not evaluated, nor is a run that a program apart from advsweep trains.
         """
         if self.run.optimizer.calibrates or self.run.backend.external:
             return []
-        steps = (0, self.run.steps)
         linked = self.store.evaluations.identities(self.run_id)
         return [
             step
-            for step in steps
-            if any(self.identity(step, split) not in linked for split in self._splits)
+            for step in (0, self.run.steps)
+            if any(part.identity not in linked for part in self._parts(step))
         ]
 
     def ensure(self, step: int, sampler: Callable[[], Sampler]) -> EvaluationRecord:
-        """Returns the evaluation after `step` steps; makes it if the store has none.
+        """Return the evaluation after `step` steps; make it if the store has none.
 
-        The evaluation on training problems is made as well, if there is to be one.
+        The evaluations on validation and training problems are made as well, if there are to be
+        any.
 
         Args:
             sampler: loads the weights; called at most once, and only if they are needed.
         """
         sampler = functools.cache(sampler)
-        for split in self._splits:
+        for part in self._parts(step):
             if step == 0:
                 # Runs that start together share a base model: one evaluates it, the others wait.
-                with lock_of(self.store, self.identity(step, split)):
-                    self._make(split, step, sampler)
+                with lock_of(self.store, part.identity):
+                    self._make(part, step, sampler)
             else:
-                self._make(split, step, sampler)
-        identity = self.identity(step)
+                self._make(part, step, sampler)
+        identity = self._reported(step).identity
         [evaluation] = self.store.evaluations.select([self.run_id], identity=identity)
         return evaluation
 
@@ -147,32 +206,22 @@ class Evaluator:
         [evaluation] = self.store.evaluations.select([self.run_id], identity=identity)
         return evaluation
 
-    def _make(self, split: Split, step: int, sampler: Callable[[], Sampler]) -> None:
-        identity = self.identity(step, split)
-        if self.store.evaluations.has(identity):
-            self.store.evaluations.link(self.run_id, identity, step)
+    def _make(self, part: _Part, step: int, sampler: Callable[[], Sampler]) -> None:
+        if self.store.evaluations.has(part.identity):
+            self.store.evaluations.link(self.run_id, part.identity, step)
             return
-        run, own = self.run, self._settings(step)
-        described: Plain = {}
-        if split is Split.HELD_OUT:
-            results = evaluate(sampler(), run.task, own)
-        else:
-            problems = some_problems(run.task, split, run.evaluation.train_problems)
-            results = count(sampler(), run.task, own, problems, own.seed)
-            described["split"] = split.value
-        settings = settings_of(
-            own,
-            run.generation.sampler,
-            run.task,
-            run.backend.answer_tokens(run.generation, run.task),
-        )
+        run, own = self.run, part.settings
+        results = count(sampler(), part.task, own, part.problems(), own.seed)
+        tokens = run.backend.answer_tokens(run.generation, part.task)
+        settings = settings_of(own, run.generation.sampler, part.task, tokens)
+        described = {} if part.split == HELD_OUT else {"split": part.split}
         self.store.evaluations.add(
             NewEvaluation(
-                identity=identity,
+                identity=part.identity,
                 subject=self._subject(step),
                 run_id=self.run_id,
                 step=step,
-                task=run.task.label,
+                task=part.task.label,
                 settings={**settings, **described},
                 problems=counts_of(results),
             ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from advsweep.backends.build import check_sampling
+from advsweep.config.validation import reported_problems
 from advsweep.errors import ConfigError, SamplerError
 from advsweep.evaluation import evaluate_in_pieces, evaluation_identity
 from advsweep.evaluation.run_evaluator import (
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from advsweep.components import Component, Plain
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.store import EvaluationRecord, RunRecord, Store
-    from advsweep.tasks.base import Sampler, Task
+    from advsweep.tasks.base import Problem, Sampler, Task
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,7 @@ def evaluate_subject(
     """
     task.check()
     task.check_consent()
-    problems = task.problems(split)
-    if not problems:
+    if not task.problems(split):
         what = split.value.replace("_", "-")
         raise ConfigError(f"task: expected {what} problems, which '{task.label}' has none of")
     request = _EvaluationRequest(store, subject, task, settings, split, on_progress)
@@ -173,6 +173,12 @@ class _EvaluationRequest:
     split: Split
     on_progress: Callable[[int, int], None]
 
+    @property
+    def problems(self) -> Sequence[Problem]:
+        if self.split is Split.HELD_OUT:
+            return reported_problems(self.task, self.settings)
+        return self.task.problems(self.split)
+
     def identity(self, method: SamplingMethod) -> str:
         return evaluation_identity(
             self.subject.subject, self.task, self.settings, self.split, method.name
@@ -194,7 +200,7 @@ class _EvaluationRequest:
             lambda: method.sampler(task, self.settings),
             task,
             self.settings,
-            task.problems(self.split),
+            self.problems,
             folder,
             self.on_progress,
         )

@@ -114,8 +114,8 @@ class Evaluations(StorePart):
         Args:
             ends_only: only those of the base model and those after the last training step.
             identity: only this evaluation.
-            split: only those on this part of a task's problems, `held_out` or `train`; None for
-                both. `identity` overrides it.
+            split: only those on these problems: `held_out`, `train` or `validation`; None for
+                all. `identity` overrides it.
         """
         links = select(
             RUN_EVALUATIONS.c.run_id, RUN_EVALUATIONS.c.step, RUN_EVALUATIONS.c.evaluation_id

@@ -25,6 +25,10 @@ COLLAPSED = "collapse/detected"
 """Whether a run's policy collapsed in training, 0 or 1: a metric of the last step, a summary."""
 
 
+SELECTED = "selected/step"
+"""The step with the best pass@1 on validation problems: a metric of the last step, a summary."""
+
+
 class Status(Enum):
     """The status of a run.
 

@@ -22,10 +22,13 @@ def test_defaults_are_what_the_documentation_says() -> None:
         "at": [],
         "n_between": None,
         "train_problems": 0,
+        "select_on": None,
         "temperature": 1.0,
         "top_p": 1.0,
         "seed": 0,
     }
+    # Runs from before it was there keep their evaluations.
+    assert "select_on" not in EvaluationSettings().identity()
     assert AdamW().lr == 3e-4
     assert Generation().temperature == 1.0
 
@@ -39,6 +42,12 @@ def test_defaults_are_what_the_documentation_says() -> None:
         ({"every": -1}, r"evaluation.every: expected >= 0, got -1"),
         ({"at": [2, -1]}, r"evaluation.at: expected >= 0, got -1"),
         ({"at": 8}, r"evaluation.at: expected a list, each an integer, got 8"),
+        ({"select_on": 0.5}, r"evaluation.select_on: expected a mapping or null, got 0.5"),
+        ({"select_on": {"n": 4}}, r"select_on.share: expected either share or task, got neither"),
+        ({"select_on": {"share": 0.5, "task": {}}}, r"either share or task, got both"),
+        ({"select_on": {"share": 1}}, r"select_on.share: expected > 0 and < 1, got 1"),
+        ({"select_on": {"share": 0.5, "n": 0}}, r"select_on.n: expected >= 1, got 0"),
+        ({"select_on": {"shre": 0.5}}, r"select_on.shre: validation has no parameter 'shre'"),
         ({"temprature": 1}, r"no parameter 'temprature'; did you mean 'temperature'"),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from advsweep.backends.build import build_run
 from advsweep.evaluation.run_evaluator import Evaluator
 from advsweep.store import Store, open_store
+from advsweep.store.records import SELECTED
 from advsweep.sweep.exit_codes import DONE
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.scheduled_runs import new_run
@@ -67,6 +70,69 @@ def test_the_evaluations_of_a_run_do_not_depend_on_the_new_settings(store: Store
     first, second = (store.evaluations.select([run])[0] for run in (plain, other))
     assert first.identity == second.identity
     assert not {"n_between", "train_problems"} & set(first.settings)
+
+
+SELECTING = ["evaluation.select_on={share: 0.5, n: 16}", "evaluation.at=[1,3]"]
+
+
+def test_the_first_step_with_the_best_validation_score_is_selected(store: Store) -> None:
+    run_id, evaluator = trained(store, *SELECTING)
+    reported, validating = (
+        store.evaluations.select([run_id], split=s) for s in ("held_out", "validation")
+    )
+    assert [e.step for e in reported] == [e.step for e in validating] == [0, 1, 2, 3, 4]
+    assert {len(e.problem_ids) for e in (*reported, *validating)} == {7}
+    assert not set(reported[0].problem_ids) & set(validating[0].problem_ids)
+    assert {(*e.n.tolist(),) for e in validating} == {(16,) * 7}
+    scores = {e.step: e.c.sum() / e.n.sum() for e in validating}
+    best = max(scores, key=lambda step: scores[step])
+    assert best > 0, "the test's run should improve"
+    points = store.metrics.points(run_id)
+    assert [(step, value) for name, step, value in points if name == SELECTED] == [(4, best)]
+    assert store.metrics.summaries([run_id])[run_id][SELECTED] == evaluator.selected_step() == best
+    written = {step: value for name, step, value in points if name == "validation/pass@1"}
+    assert written == pytest.approx(scores)
+    assert evaluator.missing() == []
+
+
+def test_equal_scores_select_the_first_and_unscored_steps_never_are(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, evaluator = trained(store, *SELECTING)
+    for scores, best in (
+        ([0.25, 0.5, 0.5, 0.0, 0.25], 1),
+        ([math.nan, 0.0, 0.0, math.nan, 0.0], 1),
+        ([0.25, 0.5, 0.75], None),
+    ):
+        own = dict(enumerate(scores))
+        monkeypatch.setattr(Evaluator, "validation_scores", lambda _, own=own: own)
+        assert evaluator.selected_step() == best
+
+
+def test_steps_that_may_be_selected_have_as_many_samples_as_the_ends(store: Store) -> None:
+    """Each step that is better than those before, so that entropies compare with the ends'."""
+    run_id, evaluator = trained(store, *SELECTING, "evaluation.n_between=2")
+    scores = evaluator.validation_scores()
+    samples = {e.step: e.settings["n"] for e in store.evaluations.select([run_id])}
+    records = {s for s in (1, 2, 3) if all(scores[s] > scores[other] for other in range(s))}
+    assert 0 < len(records) < 3, "the test's run should have both kinds of steps"
+    assert samples == {step: 8 if step in {0, 4} | records else 2 for step in range(5)}
+
+
+def test_select_on_leaves_the_training_and_evaluations_of_other_runs_alone(store: Store) -> None:
+    plain, first = trained(store)
+    selecting, second = trained(store, *SELECTING, "seed=1")
+    other = "evaluation.select_on={task: {held_out_per_level: 3}}"
+    with_task, third = trained(store, other, "seed=2")
+    assert first.run.identity == replace(second.run, seed=0).identity
+    bases = [store.evaluations.select([run])[0] for run in (plain, selecting, with_task)]
+    # Half of the problems are not reported; with others for validation, all are.
+    assert [len(base.problem_ids) for base in bases] == [14, 7, 14]
+    assert bases[0].identity == bases[2].identity != bases[1].identity
+    assert "select_on" not in bases[1].settings
+    chosen = store.evaluations.select([with_task], split="validation")
+    assert {len(e.problem_ids) for e in chosen} == {7}
+    assert third.missing() == []
 
 
 def test_training_problems_can_be_evaluated_after_the_training(store: Store) -> None:

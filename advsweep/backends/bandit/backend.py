@@ -91,6 +91,11 @@ class BanditBackend(Backend):
 
     def check(self, run: Run) -> None:
         _parts(run)
+        if run.evaluation.validation and run.evaluation.validation.task is not None:
+            raise ConfigError(
+                "evaluation.select_on.task: a table has only the prompts of its own task; expected "
+                "select_on.share"
+            )
         if run.prompts_per_step < self.minibatches:
             raise ConfigError(
                 f"backend.minibatches: expected at most prompts_per_step = "

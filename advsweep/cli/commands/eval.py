@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -79,7 +80,11 @@ def evaluate(
             run = build_run(record.config)
             weights = run_subject(run, record, last, request.generations())
             title = f"run {record.id} after step {last}"
-            todo.append((title, weights, request.task(run.seed), request.settings()))
+            problems = request.task(run.seed)
+            # The validation problems of the run, on which its step may be chosen, stay out.
+            is_own = problems.identity() == run.task.identity()
+            kept = run.evaluation.select_on if is_own else None
+            todo.append((title, weights, problems, replace(request.settings(), select_on=kept)))
         done = []
         for title, weights, task_, settings in todo:
             with evaluation_options.evaluation_progress(title) as on_progress:

@@ -132,7 +132,7 @@ def _print(evaluation: EvaluationRecord, kept: Sequence[AnswerSample]) -> None:
         weights = f"after step {evaluation.step}" if evaluation.step else "before training"
         whose = f"run {evaluation.run_id} {weights}"
     problems = len(evaluation.problem_ids)
-    split = " training" if settings.get("split") == "train" else ""
+    split = {"train": " training", "validation": " validation"}.get(settings.get("split", ""), "")
     echo_line(f"{whose}, {evaluation.task}: {len(kept)} of {problems}{split} problems")
     if not kept:
         echo(

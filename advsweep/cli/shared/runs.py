@@ -131,6 +131,10 @@ def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
 
 def print_run(store: Store, run: RunRecord) -> None:
     """Prints a run: config, environment, metrics and evaluations."""
+    from advsweep.store.records import SELECTED
+
+    chosen = store.metrics.summaries([run.id]).get(run.id, {}).get(SELECTED)
+    selected = {} if chosen is None else {"selected": f"step {chosen:g}, by validation problems"}
     _print_pairs(
         {
             "run": f"{run.id} (attempt {run.attempt})",
@@ -138,6 +142,7 @@ def print_run(store: Store, run: RunRecord) -> None:
             "sweeps": ", ".join(run.sweeps) or "none",
             "status": _status(run),
             "step": f"{run.step} of {run.steps}",
+            **selected,
             "started": _time(run.started),
             "finished": _time(run.finished),
             "folder": str(run.directory),

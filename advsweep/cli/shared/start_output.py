@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from advsweep.cli.shared.output import echo_line
 from advsweep.cli.shared.plan_output import describe_remaining
+from advsweep.config.validation import reported_problems, validation_problems
 from advsweep.errors import counted
-from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -104,8 +104,14 @@ def _answers(run: Run, done: int) -> int:
     settings, last = run.evaluation, run.steps
     steps = [step for step in settings.schedule(last) if done < step < last]
     ends = 1 if done else 2
-    per_problem = ends * settings.n + len(steps) * settings.between().n
-    return per_problem * (len(run.task.problems(Split.HELD_OUT)) + settings.train_problems)
+    # A step that validation problems may choose has as many as the ends.
+    n_between = settings.n if settings.validation else settings.between().n
+    per_problem = ends * settings.n + len(steps) * n_between
+    answers = per_problem * (len(reported_problems(run.task, settings)) + settings.train_problems)
+    if settings.validation:
+        problems = len(validation_problems(run.task, settings)[1])
+        answers += (ends + len(steps)) * problems * settings.of_validation().n
+    return answers
 
 
 def _in_words(number: int) -> str:

@@ -19,6 +19,8 @@ whose value is not a number. Metrics and columns of evaluations take a window on
 
     COLUMN@min, @argmax, @slope, @steps_to=X, @share>X, ...
     COLUMN@WHAT=X    where the run first comes to X: pass@32@pass@1=0.45, total/rollouts@pass@1=0.45
+    COLUMN@selected  of the evaluation at the step with the best pass@1 on validation problems
+                     (evaluation.select_on), where COLUMN is one of evaluations
     reached@WHAT=X   1 for a run that comes to X, and 0 for one that does not
 
 Columns of evaluations can name their task and level:
@@ -156,6 +158,7 @@ class Column:
             or the last steps, and for the value of the last evaluation.
         at: where in each run it is measured; None for the end, or the cutoff of the report.
         is_reached: whether it says if runs come to `at`.
+        is_selected: whether it is of the step that validation problems chose.
     """
 
     name: str
@@ -177,6 +180,7 @@ class Column:
     window: Window | None = None
     at: Cutoff | None = None
     is_reached: bool = False
+    is_selected: bool = False
 
     @property
     def family(self) -> str:
@@ -203,7 +207,7 @@ class Column:
     @property
     def is_made_of_curve(self) -> bool:
         """Whether it needs the values within the training; models without a run have none."""
-        return self.window is not None or self.at is not None
+        return self.window is not None or self.at is not None or self.is_selected
 
     @property
     def is_resampled(self) -> bool:
@@ -229,6 +233,9 @@ def parse_column(name: str) -> Column | None:
         if cutoff is not None and (column := _at(name, name[:place], cutoff)) is not None:
             return column
     before, _, after = name.rpartition("@")
+    if after == "selected" and (column := _simple(before)) is not None and column.is_evaluated:
+        header = f"{column.header} selected"
+        return replace(column, name=name, header=header, is_selected=True)
     window = parse_window(after) if before else None
     column = None if window is None else _simple(before)
     if column is not None and window is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from advsweep.errors import ReportError, counted
 from advsweep.report.data.last_evaluations import own_runs, read_evaluations
 from advsweep.report.data.own_tasks import TaskSettings, has_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.store.records import SELECTED
 
 # Settings that do not change how samples were drawn.
 _NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
@@ -39,6 +40,8 @@ class TaskEvaluations:
         final: each run's evaluation after its last step.
         base: each run's evaluation before its first step.
         along: all evaluations of each run, in the order of their steps.
+        selected: each run's evaluation at the step that validation problems chose, if it is among
+            those `along`.
         models: evaluations of models without a run, by the same protocol.
         settings: the task of each run in its config; none of runs that were trained on others.
     """
@@ -49,6 +52,7 @@ class TaskEvaluations:
     along: Mapping[int, Sequence[EvaluationRecord]]
     models: Sequence[EvaluationRecord]
     settings: Mapping[int, TaskSettings] = field(default_factory=dict)
+    selected: Mapping[int, EvaluationRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,43 @@ def select_evaluations(
         raise ReportError(next(iter(differing.values())))
     on_training = store.evaluations.select(list(steps), ends_only=not along, split="train")
     train, _ = _by_task(on_training, [], steps, own, mixed=mixed)
-    return replace(_with_main(runs, tasks, differing, mixed=mixed), train=train)
+    found = replace(_with_main(runs, tasks, differing, mixed=mixed), train=train)
+    if not along:
+        return found
+    steps_of = {
+        run_id: values[SELECTED]
+        for run_id, values in store.metrics.summaries(list(steps)).items()
+        if SELECTED in values
+    }
+    validated: dict[int | None, set[str]] = {}
+    for record in store.evaluations.select(list(steps_of), ends_only=True, split="validation"):
+        validated.setdefault(record.run_id, set()).update(record.prompts)
+    chosen = {name: _with_selected(task, steps_of, validated) for name, task in found.tasks.items()}
+    return replace(found, tasks=chosen)
+
+
+def _with_selected(
+    task: TaskEvaluations,
+    steps: Mapping[int, float],
+    validated: Mapping[int | None, Set[str]],
+) -> TaskEvaluations:
+    """Return the task with each run's evaluation at a step, as large as its last one.
+
+    Args:
+        validated: the prompts that chose the step. The evaluation must have none of them, as one of
+            all held-out problems would, made later.
+    """
+    return replace(
+        task,
+        selected={
+            run_id: record
+            for run_id, step in steps.items()
+            for record in task.along.get(run_id, ())
+            if record.step == step
+            and record.settings.get("n") == task.final[run_id].settings.get("n")
+            and validated.get(run_id, set()).isdisjoint(record.prompts)
+        },
+    )
 
 
 def _by_task(

@@ -149,7 +149,9 @@ def measure(
     ids = [run.id for run in runs]
     values: Values = {}
     for column in columns:
-        if column.at is not None:
+        if column.is_selected:
+            found = scores(evaluated, column, lambda task: task.selected)
+        elif column.at is not None:
             found = _at_own_cutoff(known, column, column.at)
         elif column.window is not None:
             found = _windows(known, column, cutoff_steps)

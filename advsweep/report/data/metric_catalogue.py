@@ -207,6 +207,8 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "KL(policy ‖ base model) of an answer to a held-out problem: the exact KL of each "
             "token, summed over the tokens of sampled answers",
         ),
+        Metric("validation/pass@1", "share", "pass@1 on the problems of `evaluation.select_on`"),
+        Metric("selected/step", "", "the first step with the best `validation/pass@1`"),
         Metric("reached@NAME", "share", "runs that come to a value, as `reached@pass@1=0.5`"),
         Metric("law/a", "", "scale of the law exp(-a (k+c)^-b) of pass@k over k"),
         Metric("law/b", "", "its exponent"),

@@ -284,6 +284,11 @@ def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:
         )
     if task is None:
         raise ReportError(f"{column.name}: no run of the table was evaluated")
+    if column.is_selected and not task.selected:
+        raise ReportError(
+            f"{column.name}: no run of the table has a step that validation problems chose; "
+            "evaluation.select_on evaluates them within the training, which --force repeats"
+        )
     levels = {str(int(level)) for record in task.final.values() for level in set(record.levels)}
     if column.level is not None and str(column.level) not in levels:
         raise NotFoundError(

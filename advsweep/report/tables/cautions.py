@@ -82,7 +82,7 @@ def _records(evaluated: EvaluationsByTask, column: Column) -> list[EvaluationRec
         task = evaluated.of(column.task, train=column.is_train)
         tasks = [] if task is None else [task]
     records = [record for task in tasks for record in task.final.values()]
-    if column.is_made_of_curve:
+    if column.is_made_of_curve and not column.is_selected:
         records += [record for task in tasks for along in task.along.values() for record in along]
     return records
 

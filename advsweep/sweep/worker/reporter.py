@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from advsweep.backends.base import evaluation_stage
 from advsweep.errors import StoreUnavailableError
 from advsweep.evaluation.run_evaluator import Evaluator
+from advsweep.store.records import SELECTED
 from advsweep.sweep.stop_request import RunStopped
 
 if TYPE_CHECKING:
@@ -115,9 +116,16 @@ class StoreReporter:
         values = evaluation.scores(ks)
         # As a metric, this name belongs to the training rollouts.
         del values["entropy/token"]
+        if (validated := self._evaluator.validation_scores()) and step in validated:
+            values["validation/pass@1"] = validated[step]
         numbers = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
         self.log(f"evaluation after step {step}: {numbers}")
         self._points += [(name, step, value) for name, value in values.items()]
+        selected = self._evaluator.selected_step() if step == self._run.steps else None
+        if selected is not None:
+            self._points.append((SELECTED, step, selected))
+            self._store.metrics.set_summaries(self._run_id, {SELECTED: selected})
+            self.log(f"step {selected} has the best pass@1 on validation problems")
         self._write(stage="training")
 
     def counted(self, step: int, task: str, problems: Sequence[CountedProblem]) -> None:

@@ -36,6 +36,36 @@ def test_a_run_is_evaluated_by_another_protocol_and_task(advsweep):
         assert words in refused.stderr
 
 
+@pytest.mark.slow
+def test_validation_problems_stay_out_of_other_evaluations(advsweep):
+    """Of 140 problems half choose a step; `eval` of the run's own task has the other half."""
+    done = advsweep("run", *FAKE, "evaluation.select_on={share: 0.5}")
+    assert done.returncode == 0, done.stderr
+    other = json.loads(advsweep("eval", "last", "-n", "32", "--format", "json").stdout)
+    shown = json.loads(advsweep("show", "1", "--format", "json").stdout)["evaluations"]
+    problems = {
+        split: {
+            p["problem_id"]
+            for e in shown
+            if e["settings"].get("split") == split
+            for p in e["problems"]
+        }
+        for split in (None, "validation")
+    }
+    assert [len(ids) for ids in problems.values()] == [70, 70]
+    assert not problems[None] & problems["validation"]
+    assert {p["problem_id"] for p in other[0]["problems"]} == problems[None]
+    assert "by validation problems" in advsweep("show", "1").stdout
+    table = advsweep("report", "--columns", "pass@1@selected,selected/step", "--format", "csv")
+    assert table.returncode == 0, table.stderr
+
+
+def test_validation_problems_that_are_reported_are_refused(refused):
+    """`refused` sees that no store is made."""
+    select_on = "evaluation.select_on={task: {seed: 0}}"
+    refused(["select_on.task: expected settings with other held-out"], "run", *FAKE, select_on)
+
+
 @pytest.mark.parametrize(
     ("words", "arguments"),
     [

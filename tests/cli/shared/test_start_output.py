@@ -22,6 +22,7 @@ from advsweep.store import open_store
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.eta import estimate, guess_seconds
 from advsweep.sweep.planning.plan import make_plan
+from advsweep.tasks.base import Problem
 from tests.cli.conftest import FAKE
 
 SMALL = [*FAKE, "executor=debug"]
@@ -170,7 +171,9 @@ def test_json_on_stdout_stays_json(advsweep):
 
 def test_hostile_title_is_one_printable_line(capsys, tmp_path):
     task = SimpleNamespace(
-        title="x\x1b[2J\nFORGED", name="dataset", problems=lambda split: ["a problem"]
+        title="x\x1b[2J\nFORGED",
+        name="dataset",
+        problems=lambda split: [Problem("0", "a problem", 0)],
     )
     plan = make_plan(["seed=0", *FAKE], single=True)
     object.__setattr__(plan.runs[0].run, "task", task)

@@ -9,6 +9,7 @@ import pytest
 from advsweep.errors import ReportError
 from advsweep.report import build_report
 from advsweep.report.data.columns import parse_column
+from advsweep.store.records import SELECTED
 
 
 def values(lab, *columns):
@@ -98,6 +99,38 @@ def test_a_k_above_the_samples_between_has_no_curve(lab):
     [cell] = [row.cells["pass@4@max"] for row in report.rows if row.n > 1]
     known = [value for value in cell.values if not math.isnan(value)]
     assert known == [1.0]
+
+
+def test_columns_of_the_step_that_validation_problems_chose(lab):
+    """Step 5 of 0: 1/4, 5: 5/8, 20: 1/4; the validation problem itself is in no column."""
+    run = lab.run(solved=(2, 0))
+    lab.evaluate(run, "between", 5, (4, 1), right=[[3, 1], [1]], kl=[0.5, 0.25])
+    lab.evaluate(run, "validated", 20, (4, 4), prompt="other ", split="validation")
+    lab.store.metrics.set_summaries(run, {SELECTED: 5})
+    names = ("pass@1@selected", "pass@1", "kl/base@selected", "pass@2[level=1]@selected")
+    found = values(lab, *names, "entropy/right_rarefied[m=2]@selected")
+    # Of 1 + 3 samples, 2 have the one right answer with a chance of 1/2.
+    assert list(found.values()) == pytest.approx([5 / 8, 1 / 4, 0.375, 0.5, math.log(2) / 2])
+
+
+def test_an_evaluation_that_has_the_validation_problems_is_not_that_of_the_step(lab):
+    """As `advsweep eval` with other settings may make, of all held-out problems."""
+    run = lab.run(solved=(2, 0))
+    lab.evaluate(run, "validated", 20, (4, 4), split="validation")
+    lab.store.metrics.set_summaries(run, {SELECTED: 20})
+    with pytest.raises(ReportError, match="no run of the table has a step that validation"):
+        values(lab, "pass@1@selected")
+
+
+def test_without_a_chosen_step_its_columns_are_refused(lab):
+    lab.run()
+    with pytest.raises(ReportError, match=r"evaluation\.select_on evaluates them within"):
+        values(lab, "pass@1@selected")
+
+
+@pytest.mark.parametrize("name", ["collapse/acr@selected", "total/steps@selected", "@selected"])
+def test_only_columns_of_evaluations_have_a_chosen_step(name):
+    assert parse_column(name) is None
 
 
 @pytest.mark.parametrize(

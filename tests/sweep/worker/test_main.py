@@ -153,15 +153,15 @@ def test_an_evaluation_is_broken_off_at_once_and_no_step_is_lost(
 ) -> None:
     started = time.monotonic()
     calls = iter(range(10))
-    evaluate = run_evaluator.evaluate
+    count = run_evaluator.count
 
     def slow(*arguments: Any) -> Any:
         if next(calls) == call:
             terminate()
             time.sleep(30)
-        return evaluate(*arguments)
+        return count(*arguments)
 
-    monkeypatch.setattr(run_evaluator, "evaluate", slow)
+    monkeypatch.setattr(run_evaluator, "count", slow)
     record = added(plan("backend.checkpoint_every=0"), store)
     assert work(store, record, (), None) == STOPPED
     assert time.monotonic() - started < 20
@@ -566,14 +566,14 @@ def test_runs_that_start_together_make_one_base_evaluation(
     plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    evaluate = run_evaluator.evaluate
+    count = run_evaluator.count
 
     def counted(*arguments: Any) -> Any:
         made.append(1)
         time.sleep(0.2)
-        return evaluate(*arguments)
+        return count(*arguments)
 
-    monkeypatch.setattr(run_evaluator, "evaluate", counted)
+    monkeypatch.setattr(run_evaluator, "count", counted)
     records = [added(plan(f"seed={seed}"), store) for seed in (0, 1, 2)]
 
     evaluators = [Evaluator(store, plan(f"seed={r.seed}").runs[0].run, r.id, 1) for r in records]
