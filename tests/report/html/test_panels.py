@@ -119,7 +119,7 @@ def test_levels_and_solve_rates_follow_the_legend(page):
     assert _labels(problems) == [*_labels(groups), "base"]
     assert len(_labels(groups)) == 6
     # Five counts of successes of four, in a window for each of the 20 steps.
-    four = groups.locator(".small", has_text="grpo, group_size=4")
+    four = groups.locator(".small", has_text="grpo group_size=4")
     titles = four.locator("rect title").all_text_contents()
     assert len(titles) == 100
     assert titles[0] == "step 1, 0 of 4 right: 0.5 of the groups"
