@@ -179,7 +179,7 @@ def main() -> None:
         # Calling `app` itself would replace our exception hook by typer's.
         command = typer.main.get_command(app)
         given = [a for a in arguments if a != "--debug"]
-        sys.exit(command(given, prog_name="advsweep", standalone_mode=False))
+        sys.exit(command(given, prog_name="advsweep", standalone_mode=False) or 0)
     except TyperException as error:
         _print_usage_error(error)
         sys.exit(2)

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
-import numpy as np
-
 from advsweep.components import Component, Plain
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
+    import numpy as np
     from jaxtyping import Float
 
     from advsweep.tasks.floors import Floor
