@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -127,35 +127,32 @@ def name_of(node: Any) -> str:
 
 
 def _build(key: str, node: Any, cache: ComponentCache | None) -> Any:
-    if cache is None:
-        return NODES[key].build(node, where=key)
-    text = repr(node)
-    if (key, text) not in cache:
-        cache[key, text] = NODES[key].build(node, where=key)
-    return cache[key, text]
+    return _kept(cache, (key, repr(node)), lambda: NODES[key].build(node, where=key))
 
 
 def _task_for_seed(task: Task, seed: int, cache: ComponentCache | None) -> Component:
-    if cache is None:
-        return task.for_seed(seed)
     # Planned runs of one seed share their task, as they share its problems.
-    key = ("task for seed", f"{id(task)} {seed}")
-    if key not in cache:
-        cache[key] = task.for_seed(seed)
-    return cache[key]
+    return _kept(cache, ("task for seed", f"{id(task)} {seed}"), lambda: task.for_seed(seed))
 
 
 def _model_for_task(model: TaskModel, task: Task, cache: ComponentCache | None) -> Component:
+    # Planned runs share a model where they share its node and their task.
+    key = ("model for task", f"{id(model)} {id(task)}")
     try:
-        if cache is None:
-            return model.for_task(task)
-        # Planned runs share a model where they share its node and their task.
-        key = ("model for task", f"{id(model)} {id(task)}")
-        if key not in cache:
-            cache[key] = model.for_task(task)
-        return cache[key]
+        return _kept(cache, key, lambda: model.for_task(task))
     except ConfigError as error:
         raise type(error)(f"model.{error}") from error
+
+
+def _kept(
+    cache: ComponentCache | None, key: tuple[str, str], make: Callable[[], Component]
+) -> Component:
+    """Return the component of a key from the cache; make it if it, or a cache, is not there."""
+    if cache is None:
+        return make()
+    if key not in cache:
+        cache[key] = make()
+    return cache[key]
 
 
 def _check(run: Run) -> None:
