@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 MISTAKES = {
@@ -25,6 +28,10 @@ MISTAKES = {
     "unknown experiment": (["sweep", "+experiment=dmo"], ["dmo", "demo"]),
     "no store to read": (["ls"], ["advsweep.db", "--store"]),
     "no store to report from": (["report", "demo"], ["advsweep.db", "--store"]),
+    "unknown option": (["report", "--nope"], ["No such option: --nope", "`advsweep report -h`"]),
+    "unknown command": (["reprot"], ["reprot", "`advsweep -h`"]),
+    "missing argument": (["estimators", "show"], ["NAME", "`advsweep estimators show -h`"]),
+    "option of a wrong kind": (["sweep", "-j", "x\ny"], ["expected a valid integer", "x\\ny"]),
     "config folder that is not there": (["run", "--config-dir", "nowhere"], ["nowhere"]),
 }
 
@@ -33,6 +40,36 @@ MISTAKES = {
 def test_a_mistake_is_one_line_and_exit_code_2(mistake, refused):
     arguments, words = MISTAKES[mistake]
     refused(words, *arguments)
+
+
+def test_a_group_of_commands_alone_prints_its_help(advsweep):
+    done = advsweep("db")
+    assert done.returncode == 2
+    assert done.stderr.startswith("Usage: advsweep db")
+    assert "upgrade" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["start", "end"])
+def test_an_interrupt_outside_of_a_command_ends_silently(place):
+    """As Ctrl-C while modules are imported, or while exit handlers run."""
+    body = {
+        "start": "sys.modules['advsweep.cli.app'] = Interrupting('app')",
+        "end": "atexit.register(signal.raise_signal, signal.SIGINT)",
+    }[place]
+    program = f"""
+import atexit, signal, sys, types
+class Interrupting(types.ModuleType):
+    def __getattr__(self, name):
+        raise KeyboardInterrupt
+{body}
+sys.argv = ["advsweep", "--version"]
+from advsweep.cli import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_debug_shows_the_traceback(advsweep):
@@ -64,7 +101,7 @@ def test_a_folder_that_cannot_be_written(advsweep, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["ls", "--format", "foo"], "'--format': 'foo' is not one of 'table', 'csv', 'json'."),
+        (["ls", "--format", "foo"], "'--format': 'foo' is not one of 'table', 'csv', 'json';"),
         (["ls", "--limit", "x"], "'--limit': expected a valid integer, got 'x'"),
         (["estimators", "apply", "grpo", "--rewards", "1", "--repeat", "0"], "got '0'"),
     ],

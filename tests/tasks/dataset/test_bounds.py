@@ -46,6 +46,23 @@ def test_json_file_that_is_too_much_is_named(tmp_path: Path) -> None:
         read(path)
 
 
+def test_file_that_unpacks_to_a_thousand_times_its_size_is_refused_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question that a dictionary holds once makes 10 MB of 2,000 rows, in a file of 2 kB."""
+    pyarrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
+    questions = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2000), ["x" * 5000])
+    path = tmp_path / "train.parquet"
+    parquet.write_table(pyarrow.table({"question": questions}), path, compression="zstd")
+    fold = 1000 * path.stat().st_size
+    assert fold < 2000 * 5000
+    assert len(read(path)) == 2000  # little in all
+    bounds._from_file.cache_clear()
+    monkeypatch.setattr(bounds, "_SUSPECT_BYTES", 1)
+    with pytest.raises(ConfigError, match=f"expected at most {fold:,} bytes"):
+        read(path)
+
+
 def test_file_above_the_limit_is_refused_unless_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
