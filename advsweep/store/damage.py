@@ -1,6 +1,6 @@
-"""What a SQLite store holds that its columns cannot mean: SQLite keeps any value in any column.
+"""Values in a SQLite store that do not fit their columns: SQLite keeps any value in any column.
 
-Reading does not check every value. When it fails, this finds what it failed on.
+Reading does not check every value. When a command fails, this finds the value it failed on.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _LISTS = {"problem_sets.problems", "evaluation_samples.answers"}
 
 
 def find_damage(connection: Connection) -> str | None:
-    """Return the first value that its column cannot mean, with its place; None if there is none."""
+    """Return the first value that does not fit its column, with its place; None if all fit."""
     for table in METADATA.sorted_tables:
         for column in table.columns:
-            wrong = f"NOT COALESCE({_meaningful(column)}, 0)"
+            wrong = f"NOT COALESCE({_fits(column)}, 0)"
             if column.nullable:
                 wrong = f'"{column.name}" IS NOT NULL AND {wrong}'
             query = f'SELECT "{column.name}" FROM {table.name} WHERE {wrong} LIMIT 1'
@@ -34,8 +34,8 @@ def find_damage(connection: Connection) -> str | None:
     return None
 
 
-def _meaningful(column: Column[object]) -> str:
-    """Return the SQL condition that a value of the column meets."""
+def _fits(column: Column[object]) -> str:
+    """Return an SQL condition that is true of the values which fit the column."""
     name, kind = f'"{column.name}"', column.type
     if isinstance(kind, UtcDateTime):
         return f"typeof({name}) = 'text' AND datetime({name}) IS NOT NULL"
