@@ -296,7 +296,11 @@ def test_a_sweep_takes_plugins_of_six_kinds(advsweep: Command, tmp_path: Path) -
     }
     for run in runs:
         assert run["config"]["objective"]["name"] == "cispo"
-        assert run["config"]["rollout"] == {"name": "max_variance", "factor": 2.0}
+        assert run["config"]["rollout"] == {
+            "name": "max_variance",
+            "factor": 2.0,
+            "on": "verdict",
+        }
         assert run["config"]["task"]["name"] == "gcd"
 
     report = said(advsweep("report", "ours"))

@@ -61,7 +61,7 @@ def sampled_tokens(
             answered = torch.tensor([answer is not None for answer in answers])
             answered = answered.view(grouped.shape)
         batch = group_batch(
-            run, problems, grouped, verdicts, step, **vars(statistics), answered=answered
+            run, problems, grouped, verdicts, step, **statistics.of_training(), answered=answered
         )
         advantages = estimator.compute(batch).values.flatten().to(hidden.device)
     owner = torch.arange(len(completions)).repeat_interleave(torch.from_numpy(lengths).long())

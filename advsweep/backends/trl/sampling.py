@@ -88,6 +88,10 @@ class TokenStatistics:
     entropies: Float[Tensor, "rows tokens"] | None = None
     kl: Float[Tensor, " rows"] | None = None
 
+    def of_training(self) -> dict[str, Any]:
+        """Return what `group_batch` takes: all but the KL, which only evaluations have."""
+        return {name: value for name, value in vars(self).items() if name != "kl"}
+
     def stacked(self) -> Float[Tensor, "rows columns"]:
         """Return one row per rollout, for `unstacked`: four sums, then entropies of tokens.
 

@@ -214,10 +214,6 @@ class StepSource:
             scored[..., 0],
             self.outcomes,
             self.step,
-            lengths=statistics.lengths,
-            surprisal=statistics.surprisal,
-            entropy=statistics.entropy,
-            certainty=statistics.certainty,
-            entropies=statistics.entropies,
+            **statistics.of_training(),
             answered=scored[..., -1] == 1 if reads_answers(self._run.estimator) else None,
         )

@@ -140,7 +140,7 @@ def test_advantages_of_tokens_reach_both_processes(
 @pytest.mark.slow
 def test_what_a_process_fails_with_is_raised(two: MakeRun, train: Any, tmp_path: Path) -> None:
     run = two(rollout={"name": "dynamic_sampling", "max_draws": 1})
-    with pytest.raises(TrainingError, match="step 1: expected 8 groups with different rewards"):
+    with pytest.raises(TrainingError, match="step 1: expected 8 groups with different verdicts"):
         train(run, tmp_path)
 
 
