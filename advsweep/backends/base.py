@@ -8,7 +8,7 @@ import json
 import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -16,6 +16,7 @@ from advsweep.backends.stack_types import StackKey as StackKey
 from advsweep.backends.stack_types import StackMember as StackMember
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
+from advsweep.tasks.controls import Control
 
 if TYPE_CHECKING:
     from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
@@ -39,6 +40,9 @@ NODE_KEYS = (
     "backend",
 )
 """The keys of a run's config that hold components, in the order of the stored config."""
+
+CONTROL = "control"
+"""The key of a run's control, which the configs of other runs lack."""
 
 
 BATCH_FIELDS = frozenset(
@@ -88,6 +92,7 @@ class Run:
         steps: training steps.
         shared_task: the task as the config has it, if the run's seed draws its own from it
             (`task.seed=seed`); None if all seeds have `task`. Config and identity have this one.
+        control: what the training changes to show noise; by default nothing.
         absent: data that is not on this machine and must not be fetched. The identity then
             depends on the task's settings alone; it starts with a question mark, as it is not
             final.
@@ -109,6 +114,7 @@ class Run:
     steps: int
     seed: int
     shared_task: Task | None = None
+    control: Control = field(default_factory=Control)
     absent: tuple[str, ...] = ()
     learning_rate_scale: float = 1.0
 
@@ -121,6 +127,11 @@ class Run:
     def planned_task(self) -> Task:
         """The task as the config has it, the same for all seeds."""
         return self.task if self.shared_task is None else self.shared_task
+
+    @property
+    def rollout_seed(self) -> int:
+        """The seed of the rollouts' sampling: that of the run unless its control has another."""
+        return self.control.rollout_seed(self.seed)
 
     def plain(self, shared: dict[int, Plain] | None = None) -> Plain:
         """Return the resolved config in JSON types; every node has its name.
@@ -138,6 +149,8 @@ class Run:
                 if id(component) not in shared:
                     shared[id(component)] = component.plain()
                 config[key] = shared[id(component)]
+        if self.control.name != Control.name:
+            config[CONTROL] = self.control.plain()
         config |= {key: getattr(self, key) for key in PARAMETERS}
         return self.backend.reached(config)
 
@@ -166,6 +179,8 @@ class Run:
         nodes = {key: getattr(self, key).identity() for key in keys}
         task = self.planned_task
         nodes["task"] = task.plain() if self.absent else task.identity()
+        if self.control.name != Control.name:
+            nodes[CONTROL] = self.control.identity()
         nodes |= {key: getattr(self, key) for key in PARAMETERS if key != "seed"}
         return self.backend.reached(nodes)
 
@@ -270,6 +285,8 @@ class Backend(Component):
     """Whether its evaluations support a top-p below 1 and the temperature 0."""
     measures_changes: ClassVar[bool] = False
     """Whether `change_norms` works, which optimizer.match=step needs."""
+    supports_controls: ClassVar[bool] = False
+    """Whether it obeys `Run.rollout_seed` and trains on the verdicts of `Run.control`."""
     resets: ClassVar[bool] = False
     """Whether it obeys `Optimizer.resets` and `Objective.renews_reference`."""
     external: ClassVar[bool] = False

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
-from advsweep.backends.base import PARAMETERS, Run, RunParameters
+from advsweep.backends.base import CONTROL, PARAMETERS, Run, RunParameters
 from advsweep.components import Component
 from advsweep.config.settings import Match
 from advsweep.config.validation import check_validation
@@ -18,6 +18,7 @@ from advsweep.objectives import OBJECTIVES
 from advsweep.registry import Registry
 from advsweep.rollouts import ROLLOUTS
 from advsweep.tasks import TASKS
+from advsweep.tasks.controls import CONTROLS, Control
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Backend
@@ -76,20 +77,23 @@ def build_run(
     if isinstance(named, str) and (reason := BACKENDS.unavailable().get(named)):
         # First, because such a config has other keys than ours.
         raise UnknownNameError(f"backend: '{named}' cannot be built: {reason}")
-    known = [*NODES, *PARAMETERS]
+    required = [*NODES, *PARAMETERS]
+    known = [*required, CONTROL]
     for key in config:
         if key not in known and key not in INERT:
             raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), known)}")
+    control = CONTROLS.build(config.get(CONTROL) or Control.name, where=CONTROL)
     if "backend" in config and BACKENDS.get(name_of(config["backend"]), where="backend").external:
         config = _build("backend", config["backend"], cache).completed(config)
-    for key in known:
+    for key in required:
         if key not in config:
             expected = f"one of {', '.join(NODES[key])}" if key in NODES else "an integer"
             raise ConfigError(f"{key}: expected {expected}, got nothing")
-    numbers = RunParameters.build({key: config[key] for key in PARAMETERS})
+    parameters = RunParameters.build({key: config[key] for key in PARAMETERS})
+    numbers = {key: getattr(parameters, key) for key in PARAMETERS}
     nodes = {key: _build(key, config[key], cache) for key in NODES}
     shared_task = nodes["task"]
-    nodes["task"] = _task_for_seed(shared_task, numbers.seed, cache)
+    nodes["task"] = _task_for_seed(shared_task, parameters.seed, cache)
     follows_seed = nodes["task"] is not shared_task
     if nodes["backend"].external:
         if follows_seed:
@@ -97,14 +101,16 @@ def build_run(
                 f"task.seed: expected an integer with backend '{nodes['backend'].name}', whose "
                 f"program draws no task by the seed of a run, got 'seed'"
             )
-        run = Run(**nodes, **{key: getattr(numbers, key) for key in PARAMETERS})
+        run = Run(**nodes, **numbers, control=control)
+        _check_control(run)
         run.backend.check(run)
         return run
     if isinstance(nodes["model"], TaskModel):
         nodes["model"] = _model_for_task(nodes["model"], nodes["task"], cache)
     run = Run(
         **nodes,
-        **{key: getattr(numbers, key) for key in PARAMETERS},
+        **numbers,
+        control=control,
         shared_task=shared_task if follows_seed else None,
         absent=() if fetch else nodes["task"].absent(),
     )
@@ -220,6 +226,30 @@ def _check(run: Run) -> None:
     check_sampling(backend, run.evaluation)
     if not run.absent:
         check_validation(run.task, run.evaluation)
+    _check_control(run)
+
+
+def _check_control(run: Run) -> None:
+    """Refuse a control that the backend cannot apply, or that would change nothing."""
+    control, backend = run.control, run.backend
+    if control.name == Control.name:
+        return
+    if not backend.supports_controls:
+        able = [cls.name for cls in BACKENDS.classes() if cls.supports_controls]
+        raise ConfigError(
+            f"control: backend '{backend.name}' cannot train '{control.name}'; expected "
+            f"control=none, or backend={' or '.join(able)}"
+        )
+    if control.changes_verdicts and not run.task.rewards_verdicts:
+        raise ConfigError(
+            f"control: '{control.name}' changes a verifier's verdicts, of which the rewards of "
+            f"task '{run.task.label}' are not made; expected control=none or aa, or another task"
+        )
+    if control.changes_verdicts and run.estimator.verifier_free:
+        raise ConfigError(
+            f"control: '{control.name}' changes a verifier's verdicts, which estimator "
+            f"'{run.estimator.name}' does not read; expected control=none or aa"
+        )
 
 
 def _learning_rate_scale(run: Run) -> float:

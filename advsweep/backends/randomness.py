@@ -17,10 +17,13 @@ class Stream(IntEnum):
     ROLLOUTS = 3
     EVALUATION = 4
     REFERENCE = 5
+    CONTROL = 6
 
 
-def numpy_generator(seed: int, stream: Stream, step: int = 0) -> np.random.Generator:
-    return np.random.default_rng((seed, stream, step))
+def numpy_generator(
+    seed: int, stream: Stream, step: int = 0, process: int = 0
+) -> np.random.Generator:
+    return np.random.default_rng((seed, stream, step, process)[: 4 if process else 3])
 
 
 def torch_generator(seed: int, stream: Stream, step: int = 0) -> torch.Generator:

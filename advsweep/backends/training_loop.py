@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.config.settings import Match
 from advsweep.errors import ConfigError
 from advsweep.estimators.batch import Advantages, GroupBatch
@@ -292,6 +293,26 @@ def _try_step(trainer: Trainer, step: int) -> Mapping[str, float] | BaseExceptio
         return trainer.step(step)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it ends this run alone
         return error
+
+
+def base_solve_rate(run: Run, sampler: Sampler) -> float:
+    """Estimate the base's solve rate on training problems; NaN if the run's control needs none.
+
+    Args:
+        sampler: the base model.
+    """
+    samples = run.control.base_samples
+    if not samples:
+        return math.nan
+    problems = run.task.draw(samples, numpy_generator(run.seed, Stream.CONTROL))
+    drawn = sampler.sample(problems, 1, temperature=run.generation.temperature, seed=run.seed)
+    outcomes = run.task.score(problems, [text for (text,) in drawn.texts])
+    return float((outcomes == 1).mean())
+
+
+def control_metrics(run: Run, base_rate: float) -> dict[str, float]:
+    """Return the chance of a correct verdict, `control/rate`, where a control estimates it."""
+    return {"control/rate": base_rate} if run.control.base_samples else {}
 
 
 def reads_answers(estimator: Estimator) -> bool:

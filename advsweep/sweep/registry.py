@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from advsweep.backends.base import PARAMETERS
+from advsweep.backends.base import CONTROL, PARAMETERS
 from advsweep.backends.build import NODES
 from advsweep.components import Component
 from advsweep.config.groups import ConfigGroups
 from advsweep.registry import Registry
+from advsweep.tasks.controls import CONTROLS
 
 if TYPE_CHECKING:
     from advsweep.sweep.early_stopping.base import Stopping
@@ -76,7 +77,7 @@ SETTINGS: Mapping[str, Registry[Any]] = {
 }
 """The config groups that set the sweep and not its runs."""
 
-GROUPS: Mapping[str, Registry[Any]] = {**NODES, **SETTINGS}
+GROUPS: Mapping[str, Registry[Any]] = {**NODES, CONTROL: CONTROLS, **SETTINGS}
 """The config groups that hold components."""
 
 

@@ -285,6 +285,10 @@ class Toy(BanditTask):
         # Rewards of only 0 and 1 equal the outcomes.
         return not self.is_binary
 
+    @property
+    def rewards_verdicts(self) -> bool:
+        return self.is_binary
+
     def rewards(
         self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
     ) -> PerCompletion:

@@ -117,6 +117,11 @@ class Task(Component):
         return False
 
     @property
+    def rewards_verdicts(self) -> bool:
+        """Whether rewards are made of the outcomes of `score`, and not of the answers alone."""
+        return True
+
+    @property
     def has_system_messages(self) -> bool:
         """Whether problems have a system message besides their prompt."""
         return False

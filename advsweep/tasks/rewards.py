@@ -28,9 +28,11 @@ class RewardPart(Component):
 
     Attributes:
         is_binary: whether its values are 0 and 1 alone.
+        reads_verdicts: whether they depend on which completions are correct.
     """
 
     is_binary: ClassVar[bool] = False
+    reads_verdicts: ClassVar[bool] = True
 
     weight: float = option(1.0, help="what the part is multiplied by in the sum")
 
@@ -96,6 +98,7 @@ class Format(RewardPart):
 
     name: ClassVar[str] = "format"
     is_binary: ClassVar[bool] = True
+    reads_verdicts: ClassVar[bool] = False
 
     delimiter: str = option("\n</think>\n", help="text that a completion must contain")
     exactly_once: bool = option(False, help="whether several occurrences are as bad as none")

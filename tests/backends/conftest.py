@@ -195,7 +195,7 @@ def small_config(exported_base: Callable[[], Path]) -> Callable[..., dict[str, A
         else:
             config = _config(backend, SMALL_MODEL)
         for key, value in changes.items():
-            merged = isinstance(value, dict) and isinstance(config[key], dict)
+            merged = isinstance(value, dict) and isinstance(config.get(key), dict)
             config[key] = {**config[key], **value} if merged else value
         return config
 

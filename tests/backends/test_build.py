@@ -247,7 +247,7 @@ def test_the_order_of_a_config_means_nothing(config: dict[str, Any]) -> None:
         ({"steps": True}, "steps: expected an integer, got True"),
         ({"seed": -1}, "seed: expected >= 0, got -1"),
         ({"seeds": 1}, "seeds: a run has no such key; did you mean 'seed'"),
-        ({"zzz": 1}, "zzz: a run has no such key; there are 13: "),
+        ({"zzz": 1}, "zzz: a run has no such key; there are 14: "),
         (
             {"evaluation": {"name": "standard", "n": 8, "k": [1, 16]}},
             "evaluation.k: expected every k of pass@k to be at most n=8, got 16",

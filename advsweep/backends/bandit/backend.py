@@ -61,6 +61,7 @@ class BanditBackend(Backend):
     shapes_rewards: ClassVar[bool] = True
     measures_changes: ClassVar[bool] = True
     resets: ClassVar[bool] = True
+    supports_controls: ClassVar[bool] = True
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups are not split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
@@ -118,6 +119,7 @@ class BanditBackend(Backend):
             "table": [table.identity(), task.shape],
             "objective": run.objective.identity(),
             "rollout": run.rollout.identity(),
+            "changes_verdicts": run.control.changes_verdicts,
             "optimizer": {k: v for k, v in optimizer.items() if k not in _PER_RUN},
             "generation": {k: v for k, v in generation.items() if k not in _PER_RUN},
             "numbers": [run.prompts_per_step, run.steps],

@@ -123,9 +123,9 @@ def success_weights(estimator: Estimator, group_size: int) -> OutcomeWeights:
 def closed_form_weights(run: Run, options: StackOptions) -> OutcomeWeights | None:
     """Return the weights for `expected_step` of a run; None if its mean step is another.
 
-    The closed form needs rewards of 0 and 1, an estimator that computes each group by itself,
-    groups small enough to enumerate, and one step of plain gradient descent on all rollouts,
-    from the policy that sampled them.
+    The closed form needs the verifier's verdicts as rewards, an estimator that computes each
+    group by itself, groups small enough to enumerate, and one step of plain gradient descent on
+    all rollouts, from the policy that sampled them.
     """
     estimator, optimizer = run.estimator, run.optimizer
     is_plain = (
@@ -136,6 +136,8 @@ def closed_form_weights(run: Run, options: StackOptions) -> OutcomeWeights | Non
         and isinstance(optimizer, Sgd)
         and optimizer.momentum == optimizer.max_grad_norm == 0
     )
+    if run.control.changes_verdicts:
+        return None
     if not (is_plain and run.task.is_binary and estimator.per_group and not estimator.needs):
         return None
     try:
@@ -184,7 +186,7 @@ def expected_step(
         The rise of each logit, in double precision.
     """
     gradient = solve_rate_gradient(log_policy, correct, temperature)
-    solved = _solve_rates(log_policy.double().exp(), correct)
+    solved = solve_rates(log_policy.double().exp(), correct)
     chances = _binomial(solved, len(weights.success))
     gap = (chances * (weights.success - weights.failure)).sum(dim=-1)
     return gap[..., None] * gradient
@@ -197,7 +199,7 @@ def solve_rate_gradient(
 ) -> Float[Tensor, "*runs prompts behaviours"]:
     """Return ∂p/∂z of each prompt, π_v (1{v correct} - p)/T, in double precision."""
     policy = log_policy.double().exp()
-    return policy * (correct.double() - _solve_rates(policy, correct)[..., None]) / temperature
+    return policy * (correct.double() - solve_rates(policy, correct)[..., None]) / temperature
 
 
 def expected_changes(
@@ -247,10 +249,11 @@ def signal_ratio(
     return [{} if math.isnan(share) else {"update/signal_ratio": share} for share in shares]
 
 
-def _solve_rates(
+def solve_rates(
     policy: Float[Tensor, "*runs prompts behaviours"],
     correct: Bool[Tensor, "*#runs prompts behaviours"],
 ) -> Float[Tensor, "*runs prompts"]:
+    """Return the probability of a correct behaviour of each prompt."""
     # Rounding may give a sum above 1.
     return (policy * correct).sum(dim=-1).clamp(max=1)
 

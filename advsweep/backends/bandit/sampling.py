@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.bandit.tables import Tables
+    from advsweep.backends.base import Run
     from advsweep.tasks.base import Problem
 
 
@@ -31,12 +32,15 @@ class RandomDraws:
     They depend on the seed and the step alone, so a resumed run needs no generator state.
 
     Args:
+        seed: of the order of prompts.
+        rollout_seed: of everything else.
         group_size: rollouts per prompt (G).
         population: number of prompts in training.
     """
 
-    def __init__(self, seed: int, group_size: int, population: int) -> None:
+    def __init__(self, seed: int, rollout_seed: int, group_size: int, population: int) -> None:
         self._seed = seed
+        self._rollout_seed = rollout_seed
         self._group_size = group_size
         self._population = population
         self._known: dict[tuple[Stream, int, int], tuple[int, np.ndarray]] = {}
@@ -76,7 +80,8 @@ class RandomDraws:
         key = stream, draw, groups
         known = self._known.get(key)
         if known is None or known[0] != block:
-            rng = np.random.default_rng((self._seed, stream, block, draw))
+            seed = self._seed if stream is Stream.PROMPTS else self._rollout_seed
+            rng = np.random.default_rng((seed, stream, block, draw))
             known = self._known[key] = block, make(rng)
         numbers: np.ndarray = known[1][place]
         return numbers
@@ -86,8 +91,10 @@ class Source:
     """Draws groups of several runs, run after run; rollout policies draw from it.
 
     Args:
+        runs: the runs, in the order of the tables.
         policy: the policy at the sampling temperature.
         reference: returns the policy of the reference model.
+        base_rates: returns the base's solve rate of each prompt, for controls that need it.
         whole: whether each draw has every prompt, in order.
 
     Attributes:
@@ -99,28 +106,37 @@ class Source:
 
     def __init__(
         self,
+        runs: Sequence[Run],
         tables: Tables,
         random_draws: Sequence[RandomDraws],
         policy: Policy,
         reference: Callable[[], Policy],
+        base_rates: Callable[[], Float[Tensor, "runs prompts"]],
         *,
-        group_size: int,
         whole: bool,
         step: int,
-        total_steps: int,
     ) -> None:
+        first = runs[0]
+        self._runs = runs
         self._tables = tables
         self._random_draws = random_draws
         self._policy = policy
         self._reference = reference
+        self._base_rates = base_rates
         self._whole = whole
-        self._total_steps = total_steps
+        self._total_steps = first.total_steps
         self._draws = self._reference_draws = 0
         self.step = step
         self.rows: Int[Tensor, "runs groups"] | None = None
-        self.actions = torch.empty(len(random_draws), 0, group_size, dtype=torch.int64)
+        self.actions = torch.empty(len(runs), 0, first.group_size, dtype=torch.int64)
         self.references = 0
-        self._rewards = torch.empty(len(random_draws), 0, group_size)
+        self._rewards = torch.empty(len(runs), 0, first.group_size)
+        self._control_rngs = [
+            numpy_generator(run.seed, Stream.CONTROL, step)
+            if run.control.changes_verdicts
+            else None
+            for run in runs
+        ]
 
     def draw(self, prompts: int) -> Float[Tensor, "groups rollouts"]:
         return self._draw(None if self._whole else self._draw_rows(prompts), prompts)
@@ -134,7 +150,7 @@ class Source:
     ) -> Float[Tensor, "groups rollouts"]:
         actions = self._sample(self._policy, Stream.ROLLOUTS, rows, prompts, self._draws)
         self._draws += 1
-        rewards = self._tables.rewards_of(rows, actions)
+        rewards = self._judge(rows, actions)
         if self._draws == 1:
             self.rows, self.actions, self._rewards = rows, actions, rewards
         else:
@@ -146,7 +162,7 @@ class Source:
         return self._flat(rewards)
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        rows, runs = self.rows, len(self._random_draws)
+        rows, runs = self.rows, len(self._runs)
         if rows is None and len(groups) < self.actions[..., 0].numel():
             rows = torch.arange(self.actions.shape[1]).expand(runs, -1)
         if rows is not None:
@@ -156,7 +172,23 @@ class Source:
         )
         self._reference_draws += 1
         self.references += actions[0].numel()
-        return self._flat(self._tables.rewards_of(rows, actions))
+        return self._flat(self._judge(rows, actions))
+
+    def _judge(
+        self, rows: Int[Tensor, "runs groups"] | None, actions: Int[Tensor, "runs groups rollouts"]
+    ) -> Float[Tensor, "runs groups rollouts"]:
+        """Return the rewards of sampled behaviours, as the controls of the runs change them."""
+        rewards = self._tables.rewards_of(rows, actions)
+        for index, (run, rng) in enumerate(zip(self._runs, self._control_rngs, strict=True)):
+            if rng is not None:
+                own = rewards[index]
+                rates = self._base_rates()[index]
+                rates = (rates if rows is None else rates[rows[index]])[:, None].expand(own.shape)
+                verdicts = run.control.verdicts(
+                    own.flatten().double().numpy(), rng, rates.flatten().numpy()
+                )
+                own.copy_(torch.from_numpy(verdicts).view(own.shape))
+        return rewards
 
     @property
     def levels(self) -> Int[np.ndarray, "runs groups"]:

@@ -7,6 +7,7 @@ by row, and a single run is a stack of one.
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from advsweep.backends.bandit.closed_form import (
     expected_changes,
     expected_step,
     signal_ratio,
+    solve_rates,
 )
 from advsweep.backends.bandit.model_config import Table
 from advsweep.backends.bandit.run_blocks import (
@@ -42,12 +44,16 @@ from advsweep.backends.bandit.update import (
     temperatures,
 )
 from advsweep.backends.step_changes import KL_STEP, peak_memory
+from advsweep.backends.training_loop import control_metrics
 from advsweep.config.settings import Sgd
 from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.errors import TrainingError
 from advsweep.tasks.bandit import BanditTask
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
     from advsweep.backends.base import Run
 
 _WEIGHTS_FILE = "table.safetensors"
@@ -77,7 +83,9 @@ class BanditStack:
         for estimator in self._estimators:
             estimator.reset()
         trained, prompts = self._tables.trained.shape[1], self._tables.logits.shape[1]
-        self._random_draws = [RandomDraws(run.seed, run.group_size, trained) for run in runs]
+        self._random_draws = [
+            RandomDraws(run.seed, run.rollout_seed, run.group_size, trained) for run in runs
+        ]
         # Minibatches and later draws take prompts at random; otherwise the order is free.
         in_order = options.minibatches == 1 and first.rollout.keeps_all
         self._whole = in_order and first.prompts_per_step == trained == prompts
@@ -223,8 +231,15 @@ class BanditStack:
         self._logits = Logits(self._table, self._tables.logits)
         self._temperature = temperatures(self._runs)
         self._incremental = self._weights = None
+        vars(self).pop("_base_rates", None)
         sizes = [run.group_size for run in self._runs]
         self._blocks = [RunBlock(runs, self._estimators[runs]) for runs in equal_neighbours(sizes)]
+
+    @functools.cached_property
+    def _base_rates(self) -> Float[Tensor, "runs prompts"]:
+        """The exact solve rate of each prompt before training."""
+        base = Policy.of(self._logits.base.double(), self._temperature)
+        return solve_rates(base.log.exp(), self._tables.correct)
 
     def _exact_policy(self) -> Policy:
         """Return the current policy at the sampling temperature, as a snapshot."""
@@ -254,16 +269,16 @@ class BanditStack:
         runs, clock = self._runs[block.runs], StepClock(len(block))
         first, logits = runs[0], self._logits[block.runs]
         source = Source(
+            runs,
             self._tables[block.runs],
             self._random_draws[block.runs],
             policy,
             lambda: Policy.of(
                 logits.of(self._reference[block.runs]), self._temperature[block.runs]
             ),
-            group_size=first.group_size,
+            lambda: self._base_rates[block.runs],
             whole=self._whole,
             step=step,
-            total_steps=first.total_steps,
         )
         try:
             collected = first.rollout.collect(source, first.prompts_per_step)
@@ -325,6 +340,10 @@ class BanditStack:
             verifier_free=[run.estimator.verifier_free for run in runs],
             brief=brief,
         )
+        for index, run in enumerate(runs):
+            if run.control.base_samples:
+                rate = float(self._base_rates[block.runs][index].mean())
+                metrics[index] |= control_metrics(run, rate)
         errors |= updates.errors
         return [
             errors.get(index) or {**own, **of_update, "time/reward": 0.0, **clock.laps}
@@ -344,7 +363,7 @@ class BanditStack:
 
 def stack_kind(run: Run) -> tuple[int, str]:
     """Return what runs of one block and one call of the estimator have in common."""
-    return run.group_size, str(run.estimator.identity())
+    return run.group_size, str([run.estimator.identity(), run.control.identity()])
 
 
 def _add(

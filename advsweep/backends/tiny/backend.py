@@ -44,6 +44,7 @@ class TinyBackend(Backend):
     """
 
     name: ClassVar[str] = "tiny"
+    supports_controls: ClassVar[bool] = True
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     keeps_reference: ClassVar[bool] = True
     supports_retries: ClassVar[bool] = True

@@ -28,7 +28,9 @@ from advsweep.backends.tiny.weights import (
     to_bytes,
 )
 from advsweep.backends.training_loop import (
+    base_solve_rate,
     compute_advantages,
+    control_metrics,
     group_batch,
     reads_answers,
     reads_token_entropies,
@@ -80,7 +82,7 @@ class TinyTrainer:
     def step(self, step: int) -> Mapping[str, float]:
         run = self._run
         sampling = self._history.sampling(self._weights)
-        source = _Source(run, self._task, self._model, sampling, self._reference, step)
+        source = self._source(sampling, step)
         collected = run.rollout.collect(source, run.prompts_per_step)
         groups = collected.groups
         rollouts, drawn = source.rollouts(), source.batch()
@@ -122,11 +124,22 @@ class TinyTrainer:
             **update,
             **changes,
             **peak_memory(),
+            **control_metrics(run, self._base_rate),
             "time/rollout": source.rollout_seconds,
             "time/reward": source.reward_seconds,
             "time/estimator": estimated - started,
             "time/update": updated - estimated,
         }
+
+    def _source(self, sampling: Weights, step: int) -> _Source:
+        return _Source(
+            self._run, self._task, self._model, sampling, self._reference, step, self._base_rate
+        )
+
+    @functools.cached_property
+    def _base_rate(self) -> float:
+        # The base stays in memory, so a resumed run finds the same rate.
+        return base_solve_rate(self._run, TinySampler(self._base, self._model, self._task))
 
     def _copy(self) -> Weights:
         return {name: w.detach().clone() for name, w in self._weights.items()}
@@ -148,14 +161,13 @@ class TinyTrainer:
     @torch.no_grad()
     def sampled_tokens(self, step: int, prompts: int, *, advantages: bool) -> SampledTokens:
         """Return the first rollouts that a step would draw; see `Backend.sampled_tokens`."""
-        run, task = self._run, self._task
-        source = _Source(run, task, self._model, self._weights, self._reference, step)
+        source = self._source(self._weights, step)
         source.draw(prompts)
         rollouts, batch = source.rollouts(), source.batch()
         rows = torch.arange(len(rollouts.lengths))
         continuations = Continuations.lay_out(
             source.prompts(torch.arange(prompts)),
-            rows.numpy() // run.group_size,
+            rows.numpy() // self._run.group_size,
             rollouts.tokens.numpy(),
             rollouts.lengths.numpy(),
         )
@@ -169,7 +181,7 @@ class TinyTrainer:
             outcomes=batch.rewards.flatten(),
             advantages=None if values is None else values.flatten(),
             head=self._weights[EMBEDDING if self._model.tied_embeddings else HEAD],
-            temperature=run.generation.temperature,
+            temperature=self._run.generation.temperature,
         )
 
     def sampler(self) -> TinySampler:
@@ -221,6 +233,9 @@ class TinyTrainer:
 class _Source:
     """Draws groups of one step and scores them; rollout policies draw from it.
 
+    Args:
+        base_rate: the base's solve rate, for a control that needs it.
+
     Attributes:
         step: the training step, counted from 1.
         references: number of rollouts of the reference model so far.
@@ -235,16 +250,19 @@ class _Source:
         weights: Weights,
         reference: Weights,
         step: int,
+        base_rate: float,
     ) -> None:
         self._run = run
         self._task = task
         self._model = model
         self._weights = weights
+        self._base_rate = base_rate
         self._reference = reference
         self.step = step
         self._rng = numpy_generator(run.seed, Stream.PROMPTS, step)
-        self._generator = torch_generator(run.seed, Stream.ROLLOUTS, step)
-        self._reference_generator = torch_generator(run.seed, Stream.REFERENCE, step)
+        self._generator = torch_generator(run.rollout_seed, Stream.ROLLOUTS, step)
+        self._reference_generator = torch_generator(run.rollout_seed, Stream.REFERENCE, step)
+        self._control_rng = numpy_generator(run.seed, Stream.CONTROL, step)
         self._problems: list[Problem] = []
         self._rollouts: list[Rollouts] = []
         self._rewards: list[Float[Tensor, "prompts rollouts"]] = []
@@ -335,7 +353,9 @@ class _Source:
         sampled = time.perf_counter()
         repeated = [problem for problem in problems for _ in range(size)]
         texts = decode(rollouts.tokens.numpy(), self._task)
-        scores = self._task.score(repeated, texts)
+        scores = self._run.control.verdicts(
+            self._task.score(repeated, texts), self._control_rng, self._base_rate
+        )
         self.rollout_seconds += sampled - started
         self.reward_seconds += time.perf_counter() - sampled
         rewards = torch.from_numpy(scores).float().view(len(problems), size)

@@ -58,6 +58,7 @@ class TrlBackend(Backend):
     shapes_rewards: ClassVar[bool] = True
     supports_system_messages: ClassVar[bool] = True
     supports_truncated_sampling: ClassVar[bool] = True
+    supports_controls: ClassVar[bool] = True
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups may be split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")

@@ -22,6 +22,9 @@ T = TypeVar("T")
 ESTIMATOR_FILE = "estimator.json"
 """The estimator's memory in a checkpoint."""
 
+BASE_RATE_FILE = "base_rate.json"
+"""The base's solve rate in a checkpoint, for a control that needs it."""
+
 # A file of safetensors by content alone: vLLM loads every *.safetensors of a checkpoint as weights.
 CHANGE_FILE = "change.tensors"
 """The last step's change of the weights in a checkpoint."""

@@ -143,7 +143,7 @@ class StepSource:
         self._statistics: list[Float[Tensor, "rows columns"]] = []
         self._process = trainer.accelerator.process_index
         self._processes = trainer.accelerator.num_processes
-        torch.manual_seed(torch_seed(run.seed, Stream.ROLLOUTS, step, self._process))
+        torch.manual_seed(torch_seed(run.rollout_seed, Stream.ROLLOUTS, step, self._process))
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         started = time.perf_counter()
@@ -168,7 +168,7 @@ class StepSource:
         started = time.perf_counter()
         problems = [self._problems[group] for group in groups.tolist()]
         repeated = [problem for problem in problems for _ in range(self._run.group_size)]
-        seed = torch_seed(self._run.seed, Stream.REFERENCE, self.step, self._process)
+        seed = torch_seed(self._run.rollout_seed, Stream.REFERENCE, self.step, self._process)
         share = share_of(repeated, self._process, self._processes)
         rewards = self._trainer.refer(share, seed)[: len(repeated)]
         self.references += len(repeated)

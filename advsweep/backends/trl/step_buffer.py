@@ -78,6 +78,8 @@ class StepBuffer:
     trainer makes a new buffer when a step starts; each callback fills the next part of it.
 
     Attributes:
+        control_rng: randomness of this process's verdicts, for a control; None before training.
+        base_rate: the base's solve rate, for a control that needs it.
         statistics: token statistics of this process's rollouts in the last draw; see
             `TokenStatistics.stacked`.
         scored: rewards of the last draw, of all processes. Its columns are the reward, the
@@ -93,6 +95,8 @@ class StepBuffer:
         updates: what the updates measured.
     """
 
+    control_rng: np.random.Generator | None = None
+    base_rate: float = math.nan
     statistics: Float[Tensor, "rows columns"] | None = None
     scored: Float[Tensor, "rows functions"] | None = None
     outcomes: list[float] = field(default_factory=list)
@@ -113,7 +117,10 @@ class StepBuffer:
             lengths: tokens of each completion.
         """
         started = time.perf_counter()
-        outcomes = run.task.score(problems, texts)
+        assert self.control_rng is not None
+        outcomes = run.control.verdicts(
+            run.task.score(problems, texts), self.control_rng, self.base_rate
+        )
         if reads_answers(run.estimator):
             answers = run.task.answers(problems, texts)
             self.answered = [float(answer is not None) for answer in answers]

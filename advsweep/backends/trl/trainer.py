@@ -21,8 +21,14 @@ from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
+from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.backends.step_changes import peak_memory
-from advsweep.backends.training_loop import compute_advantages, reads_answers, reads_token_entropies
+from advsweep.backends.training_loop import (
+    compute_advantages,
+    control_metrics,
+    reads_answers,
+    reads_token_entropies,
+)
 from advsweep.backends.trl.sampling import (
     ModelSampler,
     StatisticsRecorder,
@@ -67,6 +73,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     Attributes:
         estimator: a copy of the run's estimator, with a memory of its own.
         step_buffer: the values of the current step.
+        base_rate: the base's solve rate, for a control that needs it; set before the first step.
         meter: measures the changes of the weights; None where it does not.
     """
 
@@ -87,6 +94,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self.estimator = copy.deepcopy(run.estimator)
         self.estimator.reset()
         self.step_buffer = StepBuffer()
+        self.base_rate = math.nan
         # TRL gathers what these return from all processes, a column each.
         functions = [self._reward, *([self._outcome] if run.task.is_shaped else [])]
         functions += [self._has_answer] if reads_answers(run.estimator) else []
@@ -127,7 +135,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Tensor]:
         """Make the rollouts of a whole step; TRL calls this once per step."""
         run, step = self._run, self.steps_done + 1
-        self.step_buffer = buffer = StepBuffer()
+        rng = numpy_generator(run.seed, Stream.CONTROL, step, self.accelerator.process_index)
+        self.step_buffer = buffer = StepBuffer(control_rng=rng, base_rate=self.base_rate)
         source = StepSource(self, run, step)
         collected = run.rollout.collect(source, run.prompts_per_step)
         drawn = source.batch()
@@ -148,6 +157,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             "time/rollout": source.seconds - buffer.reward_seconds,
             "time/reward": buffer.reward_seconds,
             "time/estimator": estimated - started,
+            **control_metrics(run, self.base_rate),
         }
         rows = source.rows(collected.groups)
         values = fit_tokens(advantages.values.flatten(0, 1), rows["completion_ids"].shape[1])

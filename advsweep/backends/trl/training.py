@@ -24,10 +24,11 @@ from trl.models import unwrap_model_for_generation
 
 from advsweep.backends.base import evaluation_stage
 from advsweep.backends.randomness import Stream, torch_seed
-from advsweep.backends.training_loop import Loop
+from advsweep.backends.training_loop import Loop, base_solve_rate
 from advsweep.backends.trl.config import VllmGeneration
 from advsweep.backends.trl.loading import load_model, load_tokenizer, loading, model_arguments
 from advsweep.backends.trl.options import (
+    BASE_RATE_FILE,
     CHANGE_FILE,
     ESTIMATOR_FILE,
     TRAINING_REMEDIES,
@@ -115,9 +116,14 @@ class Training:
             self.trainer.meter.begin()
         if self._loop is None:
             self._follow()
-            return
-        self._loop.begin()
-        self._broadcast(("continue", False))
+        else:
+            self._loop.begin()
+            if self._loop.start == 0:
+                rate = base_solve_rate(self._run, _SharedSampler(self, truncated=True))
+                self.trainer.base_rate = rate
+            self._broadcast(("continue", False))
+        # Those that follow have not estimated it.
+        self.trainer.base_rate = self._broadcast(self.trainer.base_rate)
 
     def end_update(self) -> bool:
         """Report a finished step; call this after each update. True: the training stops."""
@@ -152,11 +158,15 @@ class Training:
                 self._write_share(content)
 
     def complete(
-        self, problems: Sequence[Problem], temperature: float, seed: int
+        self, problems: Sequence[Problem], temperature: float, seed: int, *, truncated: bool
     ) -> tuple[list[str], TokenStatistics]:
-        """Draw one completion per problem in all processes; only the first may call this."""
+        """Draw one completion per problem in all processes; only the first may call this.
+
+        Args:
+            truncated: as in `ModelSampler.complete`.
+        """
         parts = self._complete_share(
-            *self._broadcast(("complete", (problems, temperature, seed)))[1]
+            *self._broadcast(("complete", (problems, temperature, seed, truncated)))[1]
         )
         texts = [text for part, _, _ in parts for text in part][: len(problems)]
         statistics = torch.cat([part for _, part, _ in parts])[: len(problems)]
@@ -167,14 +177,14 @@ class Training:
         )
 
     def _complete_share(
-        self, problems: Sequence[Problem], temperature: float, seed: int
+        self, problems: Sequence[Problem], temperature: float, seed: int, truncated: bool
     ) -> list[tuple[list[str], Tensor, Tensor | None]]:
         process, processes = self.trainer.accelerator.process_index, self._layout.processes
         texts, statistics = self._own_sampler().complete(
             share_of(problems, process, processes),
             temperature,
             torch_seed(seed, Stream.EVALUATION, process=process),
-            truncated=False,
+            truncated=truncated,
         )
         own = (texts, statistics.stacked(), statistics.kl)
         parts: list[tuple[list[str], Tensor, Tensor | None]] = gather_object([own])
@@ -326,6 +336,9 @@ class Training:
         state.save_to_json(str(folder / _TRAINER_STATE_FILE))
         own = json.dumps(trainer.estimator.state_dict())
         (folder / ESTIMATOR_FILE).write_text(own, encoding="utf-8")
+        if self._run.control.base_samples:
+            rate = json.dumps(trainer.base_rate)
+            (folder / BASE_RATE_FILE).write_text(rate, encoding="utf-8")
         if trainer.meter:
             change = {name: part.contiguous() for name, part in trainer.meter.state().items()}
             safetensors.torch.save_file(change, str(folder / CHANGE_FILE))
@@ -336,6 +349,9 @@ class Training:
         """Load what transformers does not load when it resumes."""
         state = (folder / ESTIMATOR_FILE).read_text(encoding="utf-8")
         self.trainer.estimator.load_state_dict(json.loads(state))
+        if self._run.control.base_samples:
+            rate = (folder / BASE_RATE_FILE).read_text(encoding="utf-8")
+            self.trainer.base_rate = json.loads(rate)
         if self.trainer.meter and (folder / CHANGE_FILE).exists():
             self.trainer.meter.restore(safetensors.torch.load_file(str(folder / CHANGE_FILE)))
         if (folder / _REFERENCE_FILE).exists():
@@ -345,16 +361,22 @@ class Training:
 
 @dataclass(frozen=True)
 class _SharedSampler:
-    """Samples from the weights in training with all processes together."""
+    """Samples from the weights in training with all processes together.
+
+    Attributes:
+        truncated: whether tokens are cut as in training, or as in evaluations.
+    """
 
     training: Training
+    truncated: bool = False
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
         """Draw n completions per problem; the same seed gives the same completions."""
         repeated = [problem for problem in problems for _ in range(n)]
-        return as_completions(*self.training.complete(repeated, temperature, seed), n)
+        made = self.training.complete(repeated, temperature, seed, truncated=self.truncated)
+        return as_completions(*made, n)
 
 
 class _AroundSteps(TrainerCallback):  # type: ignore[misc]

@@ -56,6 +56,11 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("reward/std", "reward", "mean over groups of the standard deviation in a group"),
         Metric("reward/unscorable", "share", "rollouts without a verdict"),
         Metric(
+            "control/rate",
+            "share",
+            "verdicts of a placebo that are correct: the solve rate of its base, as estimated",
+        ),
+        Metric(
             "collapse/acr",
             "share",
             "groups whose verdicts are all equal (rewards with `rollout.on=reward`)",

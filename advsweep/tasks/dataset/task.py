@@ -127,6 +127,10 @@ class Dataset(Task):
         return self._reward.is_shaped
 
     @property
+    def rewards_verdicts(self) -> bool:
+        return any(part.reads_verdicts for part in self._reward.parts)
+
+    @property
     def has_system_messages(self) -> bool:
         return bool(template(self.prompt).system)
 

@@ -63,14 +63,14 @@ def first_source(run: Run) -> tuple[Source, Tensor]:
     policy = Policy.of(tables.logits, run.generation.temperature)
     prompts = tables.trained.shape[1]
     source = Source(
+        [run],
         tables,
-        [RandomDraws(run.seed, run.group_size, prompts)],
+        [RandomDraws(run.seed, run.rollout_seed, run.group_size, prompts)],
         policy,
         lambda: policy,
-        group_size=run.group_size,
+        lambda: torch.empty(0),
         whole=run.prompts_per_step == prompts,
         step=1,
-        total_steps=run.steps,
     )
     source.draw(run.prompts_per_step)
     return source, tables.logits[0]

@@ -14,7 +14,7 @@ STEPS = (1, 2, 31, 32, 33, 64, 100)
 
 
 def noise(seed: int = 0) -> RandomDraws:
-    return RandomDraws(seed, group_size=3, population=5)
+    return RandomDraws(seed, seed, group_size=3, population=5)
 
 
 def test_a_step_has_its_numbers_from_whatever_step_one_comes() -> None:

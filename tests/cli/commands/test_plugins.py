@@ -19,7 +19,7 @@ from advsweep.registry import Registry
 from advsweep.sweep.registry import GROUPS
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
-CLOSED = {"evaluation", "resources", "search"}
+CLOSED = {"control", "evaluation", "resources", "search"}
 
 GOOD = """
 from dataclasses import dataclass

@@ -1,0 +1,192 @@
+"""Controls on every backend that has them: what changes in a training, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advsweep.backends import BACKENDS
+from advsweep.backends.base import Run, StackMember
+from advsweep.backends.build import build_run
+from advsweep.errors import ConfigError
+from advsweep.tasks.base import Task
+
+MakeRun = Callable[..., Run]
+CONTROLS = ["aa", "placebo", "noise"]
+
+
+@pytest.fixture(params=["tiny", "bandit", "trl"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_backends_say_whether_they_have_controls() -> None:
+    able = {name for name in BACKENDS.names() if BACKENDS.get(name).supports_controls}
+    assert able == {"tiny", "bandit", "trl"}
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_an_interrupted_control_goes_on_bit_for_bit(
+    backend: str, control: str, small_run: MakeRun, train: Any, KilledError: Any, tmp_path: Path
+) -> None:
+    run = small_run(backend, control=control)
+    whole = train(run, tmp_path / "whole").lasting
+    with pytest.raises(KilledError):
+        train(run, tmp_path / "killed", die_after=3)
+    rest = train(run, tmp_path / "killed").lasting
+    assert rest == {step: whole[step] for step in (3, 4, 5)}
+
+
+def test_a_repetition_has_other_rollouts_of_the_same_problems(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, list[str]] = {"": [], "aa": []}
+    recorders = {}
+    for control, ids in drawn.items():
+        run = small_run(backend, control=control or None)
+        draw = type(run.task).draw
+
+        def spying(self: Task, count: int, rng: Any, ids: Any = ids, draw: Any = draw) -> Any:
+            problems = draw(self, count, rng)
+            ids += [problem.id for problem in problems]
+            return problems
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(run.task), "draw", spying)
+            recorders[control] = train(run, tmp_path / f"run-{control}")
+    # The bandit draws rows of its table.
+    assert drawn[""] == drawn["aa"]
+    assert bool(drawn[""]) is (backend != "bandit")
+    own, other = recorders[""], recorders["aa"]
+    assert own.evaluations[0].texts == other.evaluations[0].texts
+    assert own.points[1]["entropy/token_sampled"] != other.points[1]["entropy/token_sampled"]
+    assert own.points[5]["optim/change_norm"] != other.points[5]["optim/change_norm"]
+
+
+def test_a_repetition_has_the_base_of_its_run(backend: str, small_run: MakeRun) -> None:
+    runs = [small_run(backend, control=control) for control in (None, *CONTROLS)]
+    assert len({run.backend.base_key(run) for run in runs}) == 1
+    assert len({run.identity for run in runs}) == len({run.config_hash for run in runs}) == 4
+
+
+def test_runs_without_a_control_keep_their_identity(backend: str, small_config: Any) -> None:
+    config = small_config(backend)
+    run = build_run(config)
+    assert "control" not in run.plain()
+    for none in (None, "none", {"name": "none"}):
+        assert build_run({**config, "control": none}).identity == run.identity
+    noisy = build_run({**config, "control": "noise"})
+    assert build_run(noisy.plain()).identity == noisy.identity
+    assert list(noisy.plain())[-1] == "seed"  # Stores expect it at the end.
+
+
+@pytest.mark.parametrize("control", [None, "placebo"])
+def test_a_placebo_learns_nothing(
+    control: str | None, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    run = small_run(
+        "bandit",
+        control=control,
+        task={"rates": [0.3, 0.2], "prompts_per_level": 16},
+        model={"name": "table"},
+        optimizer={"name": "sgd", "lr": 20.0, "max_grad_norm": 0},
+        backend={"exact_every": 1, "exact_k": [1]},
+        prompts_per_step=32,
+        group_size=16,
+        steps=60,
+    )
+    points = train(run, tmp_path).points
+    rewards = np.mean([values["reward/mean"] for values in points.values()])
+    gained = points[60]["exact/pass@1"] - 0.25
+    if control is None:
+        assert gained > 0.3
+        assert "control/rate" not in points[1]
+    else:
+        # 30,720 verdicts at .3 and .2: a standard error of .0025.
+        assert rewards == pytest.approx(0.25, abs=0.01)
+        assert points[1]["control/rate"] == pytest.approx(0.25)
+        assert abs(gained) < 0.05
+
+
+def test_a_placebo_has_the_rate_that_the_base_solves(
+    small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    placebo = {"name": "placebo", "samples": 2000}
+    points = train(small_run("tiny", control=placebo), tmp_path / "placebo").points
+    rates = {values["control/rate"] for values in points.values()}
+    # Of the first step's rollouts of the base: 48 a run, so a few runs.
+    solved = [
+        train(small_run("tiny", seed=seed, steps=1), tmp_path / f"{seed}").points[1]["reward/mean"]
+        for seed in range(8)
+    ]
+    assert len(rates) == 1
+    # Standard errors: .007 of 2,000 samples at .1, and .015 of 384 rollouts.
+    assert rates.pop() == pytest.approx(np.mean(solved), abs=0.05)
+
+
+def test_a_control_has_the_same_numbers_alone_and_in_a_stack(
+    small_run: MakeRun, recorder: Any, train: Any, tmp_path: Path
+) -> None:
+    runs = [
+        small_run("bandit", control=control, estimator=estimator, seed=seed)
+        for control in ("placebo", "noise", {"name": "noise", "false_positives": 0.4})
+        for estimator in ("grpo", "rloo")
+        for seed in (0, 1)
+    ]
+    assert len({run.backend.stack_key(run).shape for run in runs}) == 1  # type: ignore[union-attr]
+    reporters = [recorder(run.task) for run in runs]
+    members = [
+        StackMember(run, tmp_path / f"stacked-{i}", reporter)
+        for i, (run, reporter) in enumerate(zip(runs, reporters, strict=True))
+    ]
+    runs[0].backend.train_together(members)
+    for i, run in enumerate(runs):
+        assert reporters[i].lasting == train(run, tmp_path / f"alone-{i}").lasting
+    plain = small_run("bandit")
+    assert plain.backend.stack_key(plain).shape != runs[0].backend.stack_key(runs[0]).shape  # type: ignore[union-attr]
+
+
+def test_a_verifier_that_always_errs_turns_the_rewards_over(
+    small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    inverted = {"name": "noise", "false_positives": 1.0, "false_negatives": 1.0}
+    for name in ("tiny", "bandit"):
+        plain = train(small_run(name, steps=1), tmp_path / name).points[1]
+        turned = train(small_run(name, steps=1, control=inverted), tmp_path / f"{name}-2").points[1]
+        assert turned["reward/mean"] == pytest.approx(1 - plain["reward/mean"])
+        assert turned["entropy/token_sampled"] == plain["entropy/token_sampled"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "changes", "message"),
+    [
+        (
+            "fake",
+            {"control": "aa"},
+            "control: backend 'fake' cannot train 'aa'; expected control=none, or backend=",
+        ),
+        (
+            "bandit",
+            {"control": "noise", "task": {"name": "toy"}},
+            "control: 'noise' changes a verifier's verdicts, of which the rewards of task 'toy'",
+        ),
+        (
+            "tiny",
+            {"control": "placebo", "estimator": "rent"},
+            "which estimator 'rent' does not read",
+        ),
+        ("tiny", {"control": "plcebo"}, "did you mean 'placebo'"),
+    ],
+)
+def test_controls_that_would_do_nothing_are_refused(
+    backend: str, changes: dict[str, Any], message: str, small_config: Any
+) -> None:
+    config = small_config(backend)
+    with pytest.raises(ConfigError) as refused:
+        build_run({**config, **changes})
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
