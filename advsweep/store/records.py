@@ -106,6 +106,7 @@ class RunRecord:
     Attributes:
         attempt: 1, or more for a repetition of a done run.
         sweeps: sorted names of its sweeps.
+        estimator: its name, with the title of the run's control: `grpo (placebo)`.
         step: training steps done.
         stage: what it is doing, such as `training`; None if unknown.
         started: when it was first claimed; None before.

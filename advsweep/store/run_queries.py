@@ -18,11 +18,12 @@ from advsweep.store.owners import LEASE_COLUMNS, LeaseGuard, host_name
 from advsweep.store.records import RunLine, RunOutline, RunRecord, Status
 from advsweep.store.run_folders import folder_name
 from advsweep.store.tables import EVALUATIONS, METADATA, RUN_EVALUATIONS, RUNS, SWEEP_RUNS, SWEEPS
+from advsweep.tasks.controls import titled
 
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
 
-_DERIVED = ("sweeps", "status", "host", "directory")
+_DERIVED = ("sweeps", "estimator", "status", "host", "directory")
 _COPIED = tuple(field.name for field in fields(RunRecord) if field.name not in _DERIVED)
 
 _HEX = re.compile(r"[0-9a-f]{4,64}")
@@ -96,6 +97,7 @@ def to_record(shared: Shared, row: AnyRow, sweeps: tuple[str, ...] = ()) -> RunR
     return RunRecord(
         **{name: getattr(row, name) for name in _COPIED},
         sweeps=sweeps,
+        estimator=row.estimator if is_imported(row.config) else titled(row.estimator, row.config),
         status=shared.guard.status(row),
         host=host_name(row.host),
         directory=shared.runs_directory / folder,

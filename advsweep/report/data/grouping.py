@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from advsweep.backends.base import Backend
+from advsweep.backends.base import CONTROL, Backend
 from advsweep.components import option_of
 from advsweep.errors import NotFoundError, ReportError, first_of, nearest
 from advsweep.report.data.filters import HASH_KEY, MISSING, lookup, show_key
 from advsweep.store import RunOutline, RunRecord
 from advsweep.store.component_revisions import HASH
 from advsweep.store.imported import IMPORTED, is_imported, setting_leaves
+from advsweep.tasks.controls import titled
 
 Group = dict[str, Any]
 """The name of a row: config keys, `estimator` first, and their values."""
@@ -98,7 +99,9 @@ def value_of(run: RunRecord | RunOutline, key: str) -> Any:
             return run.sweeps
         case "config_hash":
             return run.config_hash[:HASH]
-    return lookup(run.config, key)
+    value = lookup(run.config, key)
+    is_titled = key == "estimator" and isinstance(value, str) and not is_imported(run.config)
+    return titled(value, run.config) if is_titled else value
 
 
 def is_key(runs: Iterable[RunRecord | RunOutline], key: str) -> bool:
@@ -224,7 +227,12 @@ def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         return
     for key in (*_NODES, *_NUMBERS):
         if key in config:
-            yield from _flat(key, config[key])
+            for leaf, value in _flat(key, config[key]):
+                yield leaf, titled(value, config) if leaf == "estimator" else value
+    for key, value in _flat(CONTROL, config.get(CONTROL, {})):
+        # The control itself is part of the estimator's name.
+        if key != CONTROL:
+            yield key, value
 
 
 def flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

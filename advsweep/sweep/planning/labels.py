@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from advsweep.tasks.controls import titled
+
 if TYPE_CHECKING:
     from advsweep.sweep.planning.plan import Plan
 
@@ -23,7 +25,7 @@ def config_labels(configs: Iterable[Mapping[str, Any]]) -> list[str]:
     """
     configs = list(configs)
     return [
-        " ".join([config["estimator"]["name"], f"seed={config['seed']}", *parts])
+        " ".join([titled(config["estimator"]["name"], config), f"seed={config['seed']}", *parts])
         for config, parts in zip(configs, varying_keys(configs), strict=True)
     ]
 
@@ -46,7 +48,7 @@ def varying_keys(configs: Iterable[Mapping[str, Any]]) -> list[list[str]]:
                     group.setdefault(key, set()).add(value)
     vary = {key for group in values.values() for key, found in group.items() if len(found) > 1}
     vary |= {key for key in _names(values) if key != "estimator.name"}
-    vary -= {"seed"}
+    vary -= {"seed", "control.name"}  # labels have both anyway
     return [_varying(flattened.nodes(config), vary) for config in configs]
 
 
