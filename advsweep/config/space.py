@@ -10,13 +10,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 
+if TYPE_CHECKING:
+    from advsweep.config.tuning import Tune
+
 Assignment = dict[str, Any]
 """Group members and values by dotted key; a value may be `Delete`."""
+
+SEED = "seed"
+CONTROL = "control"
+
+_METHODS = ("estimator", "method")
 
 Dimension = Sequence[Assignment]
 """Assignments of which each run has one: the values of a key, or of keys zipped together."""
@@ -214,25 +222,82 @@ class Block:
 
 @dataclass(frozen=True)
 class Space:
-    """The runs of all its blocks.
+    """The runs of all its blocks, and of its control arms.
 
     Attributes:
         name: the sweep's name; None if it has none.
+        controls: the keys of each control; it repeats the runs of the baseline.
+        baseline: an estimator or a method; None: that of the first run.
+        tune: how arms find a value of their own; None: they do not.
     """
 
     name: str | None
     blocks: Sequence[Block]
+    controls: Sequence[Assignment] = ()
+    baseline: str | None = None
+    tune: Tune | None = None
+
+    def control_points(self, listed: Sequence[Point]) -> list[Point]:
+        """Return the runs of its control arms.
+
+        Args:
+            listed: the runs of its blocks.
+
+        Raises:
+            ConfigError: none of them has the baseline.
+        """
+        plain = [point for point in listed if point.assignment.get(CONTROL) in (None, "none")]
+        if self.baseline is not None:
+            repeated = [p for p in plain if self.baseline in map(str, _method(p).values())]
+            known = {str(v) for p in plain for k, v in _method(p).items() if k in _METHODS}
+            if not repeated:
+                raise UnknownNameError(
+                    f"sweep.baseline: expected an estimator or a method of the sweep, got "
+                    f"'{self.baseline}'; {nearest(self.baseline, known)}"
+                )
+        else:
+            repeated = [point for point in plain if _method(point) == _method(plain[0])]
+            if len(repeated) == len(plain):
+                # All have one estimator, so the first arm is the baseline.
+                repeated = [p for p in plain if arm_of(p) == arm_of(plain[0])]
+        if self.controls and not repeated:
+            raise ConfigError("sweep.controls: expected runs without a control to repeat, got none")
+        return [
+            Point("sweep.controls", {**point.assignment, **control}, point.published)
+            for control in self.controls
+            for point in repeated
+        ]
 
 
 def points(spaces: Sequence[Space]) -> Iterator[Point]:
-    """Generate the runs of spaces, block by block; the last dimension of each varies fastest."""
+    """Generate the runs of spaces, block by block and controls last.
+
+    The last dimension of a block varies fastest.
+
+    Raises:
+        ConfigError: as `Space.control_points`.
+    """
     several = sum(len(space.blocks) for space in spaces) > 1
     for space in spaces:
         prefix = f"{space.name}: " if len(spaces) > 1 else ""
+        own = []
         for block in space.blocks:
             where = f"{prefix}{block.where}" if several else ""
-            for assignment in block.assignments():
-                yield Point(where, assignment, block.published)
+            own += [Point(where, each, block.published) for each in block.assignments()]
+        yield from own
+        yield from space.control_points(own)
+
+
+def arm_of(point: Point, tuned: str = "") -> Assignment:
+    """Return what a run is compared as: its keys without seed, control and a tuned key."""
+    own = point.assignment.items()
+    left_out = (SEED, CONTROL, tuned)
+    return {k: v for k, v in own if k not in left_out and not k.startswith(f"{CONTROL}.")}
+
+
+def _method(point: Point) -> Assignment:
+    """Return the keys of a run that say how it weighs its rollouts."""
+    return {k: v for k, v in point.assignment.items() if k.partition(".")[0] in _METHODS}
 
 
 def _keys(dimensions: Iterable[Dimension]) -> set[str]:

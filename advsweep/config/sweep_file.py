@@ -17,8 +17,10 @@ A list is swept over; a value that is itself a list stands in another list. Valu
 functions of the command line's grammar: `choice(4,8)`, `range(1,5)`. A condition (`if`, `exclude`)
 holds for a run that has each of its keys with the value, or one of the values, given there. The
 entries of `when` replace the values that a run had, one after the other; `exclude` comes last.
-`common` may have both, too. `printed` is the time that such a run took according to a paper, in a
-block or, for all of them, in `common` (`PublishedTime` has its keys).
+`common` may have both, too. `tune` lets each arm find its own value of a key (`Tune`), and
+`controls: [aa, placebo]` repeats the runs of `baseline: NAME`, by default of the first estimator,
+with each control (`advsweep.tasks.controls`). `printed` is the time that such a run took according
+to a paper, in a block or, for all of them, in `common` (`PublishedTime` has its keys).
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from typing import Any
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import Override, expand_call
 from advsweep.config.space import (
+    CONTROL,
+    Assignment,
     Block,
     Condition,
     ConditionMatches,
@@ -39,9 +43,11 @@ from advsweep.config.space import (
     Space,
     When,
 )
+from advsweep.config.tuning import Tune
 from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.tasks.controls import Control
 
-_KEYS = ("name", "seeds", "common", "blocks")
+_KEYS = ("name", "seeds", "tune", "baseline", "controls", "common", "blocks")
 _NO_VALUES = ("when", "exclude", "printed")
 _PACE = {
     *("backend", "model", "model.path", "task", "method", "rollout"),
@@ -110,8 +116,7 @@ def _changed(node: Any, changes: Sequence[Override]) -> Any:
         _, *path = change.key.split(".")
         if len(path) != 1 or change.swept or change.deleted:
             raise ConfigError(
-                f"{change.text}: expected sweep.name, sweep.seeds, sweep.common or "
-                f"sweep.blocks with one value"
+                f"{change.text}: expected one value of {', '.join(f'sweep.{k}' for k in _KEYS)}"
             )
         node = {**(node or {}), path[0]: change.values[0]}
     return node
@@ -151,7 +156,16 @@ def read_space(
     name = node.get("name")
     if name is not None and (not isinstance(name, str) or not name):
         raise ConfigError(f"sweep.name: expected a text, got {name!r}")
-    space = Space(name, [_merged(seeds, common, block, given) for block in blocks])
+    baseline = node.get("baseline")
+    if baseline is not None and not isinstance(baseline, str):
+        raise ConfigError(f"sweep.baseline: expected an estimator or a method, got {baseline!r}")
+    space = Space(
+        name,
+        [_merged(seeds, common, block, given) for block in blocks],
+        _controls(node.get("controls") or []),
+        baseline,
+        _tune(node.get("tune")),
+    )
     for value in (value for block in space.blocks for value in block.values):
         if isinstance(value, _Refusal):
             raise value.error
@@ -165,6 +179,33 @@ def read_space(
                 pass
         matches.check(conditions)
     return space
+
+
+def _controls(node: Any) -> list[Assignment]:
+    if not isinstance(node, list):
+        raise ConfigError(f"sweep.controls: expected a list such as [aa, placebo], got {node!r}")
+    controls = []
+    for place, entry in enumerate(node):
+        fields = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
+        name = fields.pop("name", None)
+        if not isinstance(name, str) or name == Control.name:
+            raise ConfigError(
+                f"sweep.controls[{place}]: expected the name of a control, such as aa, or a "
+                f"mapping with a name, got {entry!r}"
+            )
+        controls.append({CONTROL: name, **{f"{CONTROL}.{k}": v for k, v in fields.items()}})
+    return controls
+
+
+def _tune(node: Any) -> Tune | None:
+    if node is None:
+        return None
+    if not isinstance(node, Mapping) or "values" not in node:
+        raise ConfigError(
+            f"sweep.tune: expected a mapping with values, such as {{key: optimizer.lr, values: "
+            f"[1e-4, 2e-4]}}, got {node!r}"
+        )
+    return Tune.build(node, where="sweep.tune")
 
 
 def _merged(seeds: Block, common: Block, block: Block, given: Mapping[str, Dimension]) -> Block:

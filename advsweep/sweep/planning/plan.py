@@ -8,8 +8,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +40,13 @@ class PlannedRun:
 
     Attributes:
         config: the run's resolved config, as the store has it.
+        assignment: the keys that it was given.
         published: the time that such a run takes according to the sweep file.
     """
 
     run: Run
     config: Plain
+    assignment: Assignment = field(default_factory=dict)
     published: PublishedTime | None = None
 
 
@@ -125,6 +127,7 @@ def make_plan(
     check_conditions: bool = True,
     fetch: bool = True,
     strict: bool = False,
+    change: Callable[[Sequence[Point]], Sequence[Point]] = lambda listed: listed,
 ) -> Plan:
     """Plan a sweep or a single run.
 
@@ -141,6 +144,7 @@ def make_plan(
         fetch: as in `build_run`; False for a plan that is only shown.
         strict: refuse an override of a parameter that some of the chosen components lack. By
             default it is set for the others, with a warning.
+        change: replaces the runs of the sweep by others, for the stages of a tuned sweep.
 
     Raises:
         ConfigError: something does not fit. Errors of several runs come as one message.
@@ -151,7 +155,7 @@ def make_plan(
         _refuse_sweeps(parsed)
     with groups or config_groups(config_dirs) as groups:
         spaces = read_spaces(groups, parsed, check_conditions=check_conditions)
-        listed = list(points(spaces))
+        listed = change(list(points(spaces)))
         if not listed:
             raise ConfigError("sweep: expected at least one run, got none; `exclude` leaves none")
         if single and len(listed) > 1:
@@ -276,7 +280,7 @@ def _unique(
     built: Sequence[Run], listed: Sequence[Point]
 ) -> tuple[list[PlannedRun], list[Duplicate]]:
     """Return each training once for each way to evaluate it, and the points left out."""
-    unique: dict[tuple[str, str], tuple[PlannedRun, Assignment]] = {}
+    unique: dict[tuple[str, str], PlannedRun] = {}
     duplicates = []
     # Plans may have 100,000 runs, so equal nodes are one object and are written out once.
     nodes: dict[int, Plain] = {}
@@ -288,10 +292,10 @@ def _unique(
             evaluations[id(node)] = repr(node)
         key = (run.identity, evaluations[id(node)])
         if key in unique:
-            duplicates.append(Duplicate(run.identity, assignment, unique[key][1], where))
+            duplicates.append(Duplicate(run.identity, assignment, unique[key].assignment, where))
         else:
-            unique[key] = (PlannedRun(run, config, published), assignment)
-    return [planned for planned, _ in unique.values()], duplicates
+            unique[key] = PlannedRun(run, config, assignment, published)
+    return list(unique.values()), duplicates
 
 
 def _content_name(runs: Iterable[PlannedRun]) -> str:

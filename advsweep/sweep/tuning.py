@@ -1,0 +1,376 @@
+"""Tuned sweeps: each arm finds its own value of a key, and is then tested with other seeds.
+
+The tuning runs are a sweep of their own. The choice follows from their results in the store and
+from the grid of the sweep file; what the store says of an earlier choice is not read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advsweep.config.overrides import parse_overrides
+from advsweep.config.space import SEED, Assignment, Point, arm_of, points
+from advsweep.config.sweep_file import read_spaces, sweep_nodes
+from advsweep.config.tuning import Tune
+from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.store import Status
+from advsweep.store.records import Failure
+from advsweep.store.tuning import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
+from advsweep.sweep.planning.plan import Plan, make_plan
+from advsweep.sweep.registry import NoSearch, config_groups
+
+if TYPE_CHECKING:
+    from advsweep.backends.base import Run
+    from advsweep.components import Plain
+    from advsweep.store import RunRecord, Store
+    from advsweep.sweep.events import SweepResult
+
+Wanted = Sequence[tuple[str, float]]
+"""Arms, by name, with values to train them with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """A planned tuning, and the sweep that it is for.
+
+    Attributes:
+        arms: the keys of each arm's tuning runs by its name, without the seed and the tuned key.
+        names: the name of the arm of each run of the sweep, by the text of its keys.
+        test: the plan of the test runs, without values of the tuned key.
+        make: plans other runs in the place of those of the sweep.
+    """
+
+    tune: Tune
+    arms: Mapping[str, Assignment]
+    names: Mapping[str, str]
+    test: Plan
+    make: Callable[[Callable[[Sequence[Point]], Sequence[Point]]], Plan]
+    _identities: dict[tuple[str, float], list[str]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        assert self.test.name is not None
+        return self.test.name
+
+    @property
+    def tuning_name(self) -> str:
+        """The name of the sweep of the tuning runs."""
+        return f"{self.name}-tuning"
+
+    @property
+    def first(self) -> Wanted:
+        """All arms with the values of the sweep file."""
+        return [(name, value) for name in self.arms for value in self.tune.values]
+
+    def plan(self, wanted: Wanted) -> Plan:
+        """Plan tuning runs.
+
+        Raises:
+            ConfigError: an arm cannot have a value.
+        """
+        tune = self.tune
+        made = [
+            (name, value, {**self.arms[name], tune.key: value, SEED: seed})
+            for name, value in wanted
+            for seed in tune.tuning_seeds
+        ]
+        plan = self.make(lambda _: [Point("sweep.tune", each) for *_, each in made])
+        found = [(planned.assignment, planned.run.identity) for planned in plan.runs]
+        found += [(duplicate.assignment, duplicate.identity) for duplicate in plan.duplicates]
+        identities = {_text(assignment): identity for assignment, identity in found}
+        self._identities.update({(name, value): [] for name, value in wanted})
+        for name, value, assignment in made:
+            self._identities[name, value].append(identities[_text(assignment)])
+        return replace(plan, name=self.tuning_name, spec={**plan.spec, "tunes": self.name})
+
+    def plan_test(self, record: TuningRecord) -> Plan:
+        """Plan the test runs of the arms that have a choice, each at its own.
+
+        Raises:
+            ConfigError: none has.
+        """
+        key = self.tune.key
+        chosen = {arm.name: arm.chosen for arm in record.arms if arm.chosen is not None}
+        if not chosen:
+            raise ConfigError(
+                f"sweep.tune: expected tuning runs that are done and have '{record.metric}', got "
+                f"none; `advsweep status {self.tuning_name}` says why"
+            )
+
+        def at_choices(listed: Sequence[Point]) -> list[Point]:
+            arms = [self.names[_text(arm_of(point))] for point in listed]
+            return [
+                point._replace(assignment={**point.assignment, key: chosen[arm]})
+                for point, arm in zip(listed, arms, strict=True)
+                if arm in chosen
+            ]
+
+        plan = self.make(at_choices)
+        return replace(plan, name=self.name, spec={**plan.spec, TUNE_KEY: record.plain()})
+
+    def read(self, store: Store | None) -> TuningRecord:
+        """Return how far the tuning is.
+
+        Args:
+            store: None if it does not exist yet.
+        """
+        results = _Results(self, store)
+        return TuningRecord(
+            key=self.tune.key,
+            metric=self.tune.metric,
+            lower=self.tune.lower,
+            seeds=self.tune.tuning_seeds,
+            sweep=self.tuning_name,
+            arms=[self._read_arm(name, results) for name in self.arms],
+        )
+
+    def _read_arm(self, name: str, results: _Results) -> TunedArm:
+        tune = self.tune
+        found = {value: results.of(name, value) for value in tune.values}
+        while True:
+            grid = [found[value] for value in sorted(found)]
+            if any(each.state is ValueState.OPEN for each in grid):
+                return TunedArm(name=name, grid=grid)
+            best = tune.best({each.value: each.score for each in grid})
+            next_value = None if best is None else tune.beyond(sorted(found), best)
+            is_full = len(found) == len(tune.values) + tune.extend
+            if next_value is None or is_full or not self._can_have(name, next_value):
+                return TunedArm(name=name, grid=grid, chosen=best)
+            found[next_value] = results.of(name, next_value)
+
+    def identities(self, name: str, value: float) -> Sequence[str]:
+        """Return the identities of an arm's runs with a value, by tuning seed."""
+        if (name, value) not in self._identities:
+            self.plan([(name, value)])
+        return self._identities[name, value]
+
+    def _can_have(self, name: str, value: float) -> bool:
+        """Return whether an arm can have a value beyond the grid of the sweep file."""
+        try:
+            self.identities(name, value)
+        except ConfigError:
+            return False
+        return True
+
+    def write(self, store: Store, record: TuningRecord) -> None:
+        """Write the record into the spec of the sweep."""
+        spec = {**self.test.spec, "settings": self.test.settings(), TUNE_KEY: record.plain()}
+        store.sweeps.add(self.name, spec)
+
+
+class _Results:
+    """The results of tuning runs in a store."""
+
+    def __init__(self, tuning: Tuning, store: Store | None) -> None:
+        self._tuning = tuning
+        self._runs: dict[str, RunRecord] = {}
+        name = tuning.tuning_name
+        if store is not None and name in {sweep.name for sweep in store.sweeps.select()}:
+            for run in store.runs.select(sweep=name, newest_first=False):
+                known = self._runs.get(run.identity)
+                if known is None or _precedence(run) > _precedence(known):
+                    self._runs[run.identity] = run
+        ids = [run.id for run in self._runs.values()]
+        metric = tuning.tune.metric
+        self._values = {} if store is None else store.metrics.means(ids, metric, last=1)
+
+    def of(self, name: str, value: float) -> TunedValue:
+        """Return how far an arm with a value is."""
+        identities = self._tuning.identities(name, value)
+        runs = [self._runs[each] for each in identities if each in self._runs]
+        if len(runs) < len(identities) or any(map(_is_open, runs)):
+            return TunedValue(value=value, state=ValueState.OPEN)
+        for status, state in (
+            (Status.FAILED, ValueState.FAILED),
+            (Status.PRUNED, ValueState.PRUNED),
+        ):
+            if any(run.status is status for run in runs):
+                return TunedValue(value=value, state=state)
+        score = math.fsum(self._values.get(run.id, math.nan) for run in runs) / len(runs)
+        if not math.isfinite(score):
+            return TunedValue(value=value, state=ValueState.UNMEASURED)
+        return TunedValue(value=value, state=ValueState.DONE, score=score)
+
+
+def _precedence(run: RunRecord) -> tuple[bool, int]:
+    return run.status is Status.DONE, run.attempt
+
+
+def _is_open(run: RunRecord) -> bool:
+    """Return whether a run is still to be trained.
+
+    One that raised an error is not: a rate at which a training diverges is not to be chosen. One
+    that was killed says nothing of its rate.
+    """
+    if run.status is Status.FAILED:
+        return run.failure is not Failure.ERROR
+    return run.status not in (Status.DONE, Status.PRUNED)
+
+
+def plan_tuning(
+    overrides: Iterable[str],
+    *,
+    config_dirs: Sequence[str | Path] = (),
+    name: str | None = None,
+    fetch: bool = True,
+) -> Tuning | None:
+    """Plan the tuning that a sweep file asks for; None without one.
+
+    All runs are built and checked: those of the first grid, and the test runs.
+
+    Raises:
+        ConfigError: something does not fit. Nothing was started.
+    """
+    texts = list(overrides)
+    parsed = parse_overrides(texts)
+    groups = config_groups(config_dirs)
+    with groups:
+        nodes = [node for _, node in sweep_nodes(groups, parsed)]
+        if not any(isinstance(node, Mapping) and node.get("tune") for node in nodes):
+            return None
+        spaces = read_spaces(groups, parsed)
+        listed = list(points(spaces))
+    if len(spaces) > 1:
+        raise ConfigError(f"sweep.tune: expected one sweep file, got {len(spaces)}")
+    tune = spaces[0].tune
+    assert tune is not None
+    if given := next((point for point in listed if tune.key in point.assignment), None):
+        raise ConfigError(
+            f"sweep.tune.key: expected a key that nothing else sets, got '{tune.key}', which "
+            f"{given.where or 'the sweep'} sets"
+        )
+
+    def make(change: Callable[[Sequence[Point]], Sequence[Point]]) -> Plan:
+        return make_plan(texts, groups=groups, name=name, fetch=fetch, change=change)
+
+    test = make(lambda listed: listed)
+    if not isinstance(test.search, NoSearch):
+        raise ConfigError("sweep.tune: expected search=none, as a search chooses values itself")
+    if twice := {planned.run.seed for planned in test.runs} & set(tune.tuning_seeds):
+        raise ConfigError(
+            f"sweep.tune.seeds: expected other seeds than those of the test runs, got "
+            f"{min(twice)} in both"
+        )
+    arms = {_text(arm_of(point)): arm_of(point) for point in listed}
+    names = dict(zip(arms, _names(list(arms.values())), strict=True))
+    configs = {_text(arm_of(Point("", p.assignment))): p.config for p in test.runs}
+    tuning = Tuning(
+        tune=tune,
+        arms={
+            names[text]: {**arm, **_other_problems(configs.get(text, {}), tune), **tune.set}
+            for text, arm in arms.items()
+        },
+        names=names,
+        test=test,
+        make=make,
+    )
+    first = tuning.plan(tuning.first)
+    return replace(tuning, test=replace(test, warnings=[*first.warnings, *_shared(test, first)]))
+
+
+def _other_problems(config: Plain, tune: Tune) -> Assignment:
+    """Return the keys that give tuning runs other problems, where a seed of the task draws them.
+
+    If that is the seed of the run, they have other problems already.
+    """
+    drawn = isinstance(config.get("task", {}).get(SEED), int)
+    return {"task.seed": tune.tuning_seeds[0]} if drawn else {}
+
+
+def _shared(test: Plan, first: Plan) -> list[str]:
+    """Warn of tuning runs that are evaluated on the problems of the test runs."""
+    tested = {_problems(planned.run) for planned in test.runs} - {None}
+    shared = {p.run.task.label for p in first.runs if _problems(p.run) in tested}
+    return [
+        f"sweep.tune: the tuning runs of task '{label}' have the problems of the test runs; set "
+        f"others for them, such as another split, under sweep.tune.set"
+        for label in sorted(shared)
+    ]
+
+
+def _problems(run: Run) -> str | None:
+    """Return what tells the problems of two runs apart; None if that is unknown."""
+    unknown = run.backend.external or run.absent
+    return None if unknown else repr(run.task.identity())
+
+
+def _names(arms: Sequence[Assignment]) -> list[str]:
+    """Name arms by the keys in which they differ, such as `grpo group_size=8`."""
+    keys = {key for arm in arms for key in arm}
+    vary = {key for key in keys if len({repr(arm.get(key)) for arm in arms}) > 1}
+    plain = ("estimator", "method")
+    return [
+        " ".join(
+            str(value) if key in plain else f"{key}={value}"
+            for key, value in arm.items()
+            if key in vary or key in plain
+        )
+        or "all runs"
+        for arm in arms
+    ]
+
+
+def _text(assignment: Assignment) -> str:
+    return repr(sorted(assignment.items()))
+
+
+def execute_tuning(
+    tuning: Tuning, store: Store, run: Callable[[Plan, str], SweepResult]
+) -> tuple[TuningRecord, SweepResult | None]:
+    """Train tuning runs until every arm has its choice.
+
+    Runs are trained in rounds: all values of the sweep file, then those by which grids grow. An
+    arm without a choice whose runs failed is tried again, once.
+
+    Args:
+        run: executes a plan, and gets a title for it.
+
+    Returns:
+        The record, which is in the store too, and the result of the last round. The record is not
+        over if the round was stopped, failed, or was submitted to a queue.
+
+    Raises:
+        UnknownNameError: the runs have no such metric.
+    """
+    outcome: SweepResult | None = None
+    tried: set[tuple[str, float]] = set()
+    while True:
+        record = tuning.read(store)
+        tuning.write(store, record)
+        _check_metric(tuning, store, record)
+        wanted = [
+            (arm.name, each.value)
+            for arm in record.arms
+            for each in arm.grid
+            if (arm.name, each.value) not in tried and _is_wanted(each, arm)
+        ]
+        if not wanted:
+            return record, outcome
+        tried.update(wanted)
+        plan = tuning.plan(wanted)
+        outcome = run(plan, f"tuning of {tuning.tune.key}")
+        if outcome.stopped or outcome.halted or outcome.submitted or outcome.queued:
+            return tuning.read(store), outcome
+
+
+def _is_wanted(each: TunedValue, arm: TunedArm) -> bool:
+    is_stuck = arm.chosen is None and not arm.is_open
+    return each.state is ValueState.OPEN or (is_stuck and each.state is ValueState.FAILED)
+
+
+def _check_metric(tuning: Tuning, store: Store, record: TuningRecord) -> None:
+    """Refuse a misspelt metric, as soon as runs show which metrics there are."""
+    states = {each.state for arm in record.arms for each in arm.grid}
+    if states - {ValueState.OPEN} != {ValueState.UNMEASURED}:
+        return
+    (run, *_) = store.runs.select(sweep=tuning.tuning_name, status=Status.DONE)
+    known = store.metrics.names(run.id)
+    if record.metric not in known:
+        raise UnknownNameError(
+            f"sweep.tune.metric: the tuning runs have no metric '{record.metric}'; "
+            f"{nearest(record.metric, known)}"
+        )
