@@ -12,6 +12,7 @@ from advsweep.store.base import StorePart, insert_or_ignore, insert_or_update
 from advsweep.store.owners import LEASE_COLUMNS
 from advsweep.store.records import Status, SweepRecord, TrialRecord
 from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS, TRIALS
+from advsweep.store.tuning import TuningRecord
 
 
 class Sweeps(StorePart):
@@ -56,6 +57,12 @@ class Sweeps(StorePart):
             )
             for sweep in sweeps
         ]
+
+    def tuning(self, name: str) -> TuningRecord | None:
+        """Returns the tuning of a sweep; None without one."""
+        with self._database.read() as connection:
+            spec = connection.execute(select(SWEEPS.c.spec).where(SWEEPS.c.name == name)).scalar()
+        return None if spec is None else TuningRecord.of_spec(spec)
 
     def remove(self, name: str) -> None:
         """Removes a sweep; its runs stay."""

@@ -63,12 +63,12 @@ class TunedArm:
         return any(each.state is ValueState.OPEN for each in self.grid)
 
     @property
-    def text(self) -> str:
-        """The arm and its choice, such as `grpo 0.0004 (edge of the grid)`."""
+    def choice(self) -> str:
+        """Its choice in words: `0.0004`, `0.0004 (edge)` of the grid, `none` or `open`."""
         if self.chosen is None:
-            return f"{self.name} {'open' if self.is_open else 'none'}"
+            return "open" if self.is_open else "none"
         at_edge = self.chosen in (self.grid[0].value, self.grid[-1].value)
-        return f"{self.name} {self.chosen:g}{' (edge of the grid)' if at_edge else ''}"
+        return f"{self.chosen:g}{' (edge)' if at_edge else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +97,15 @@ class TuningRecord:
         return not any(arm.is_open for arm in self.arms)
 
     @property
+    def title(self) -> str:
+        """What was tuned, and how."""
+        seeds = first_of(map(str, self.seeds), 4)
+        return f"{self.key} tuned for each arm by {self.metric} on seeds {seeds} ({self.sweep})"
+
+    @property
     def text(self) -> str:
         """The choices in a line."""
-        seeds = first_of(map(str, self.seeds), 4)
-        return (
-            f"{self.key} is tuned for each arm by {self.metric} on seeds {seeds} (sweep "
-            f"{self.sweep}): {', '.join(arm.text for arm in self.arms)}"
-        )
+        return f"{self.title}: {', '.join(f'{arm.name} {arm.choice}' for arm in self.arms)}"
 
     def plain(self) -> dict[str, Any]:
         """Return the record in JSON types."""

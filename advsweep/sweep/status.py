@@ -14,6 +14,7 @@ from advsweep.store.records import COLLAPSED
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.store.records import RunLine
+    from advsweep.store.tuning import TuningRecord
 
 STEP_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
 """The metrics whose sum is the time of a training step, in seconds."""
@@ -71,6 +72,7 @@ class SweepStatus:
         states: number of runs in each state, zeros included.
         failures: the lost ones and the newest failures.
         collapsed: ids of the finished runs whose policy collapsed in training.
+        tuning: what was chosen for each arm of the sweep; None without a tuning.
     """
 
     runs: int
@@ -78,6 +80,7 @@ class SweepStatus:
     running: Sequence[ActiveRun]
     failures: Sequence[FailedRun]
     collapsed: Sequence[int] = ()
+    tuning: TuningRecord | None = None
 
 
 def read_status(store: Store, sweep: str | None = None, *, failures: int) -> SweepStatus:
@@ -101,6 +104,7 @@ def read_status(store: Store, sweep: str | None = None, *, failures: int) -> Swe
         running=[_running(run, times.get(run.id), now) for run in running],
         failures=[_failure(run) for run in [*lost, *failed]][:failures],
         collapsed=_collapsed(store, sweep, states[Status.DONE]),
+        tuning=None if sweep is None else store.sweeps.tuning(sweep),
     )
 
 

@@ -66,6 +66,11 @@ class Tuning:
         """All arms with the values of the sweep file."""
         return [(name, value) for name in self.arms for value in self.tune.values]
 
+    @property
+    def extra_runs(self) -> int:
+        """The most tuning runs by which grids may grow."""
+        return len(self.arms) * self.tune.extend * len(self.tune.tuning_seeds)
+
     def plan(self, wanted: Wanted) -> Plan:
         """Plan tuning runs.
 
@@ -319,7 +324,7 @@ def _text(assignment: Assignment) -> str:
 
 
 def execute_tuning(
-    tuning: Tuning, store: Store, run: Callable[[Plan, str], SweepResult]
+    tuning: Tuning, store: Store, run: Callable[[Plan], SweepResult]
 ) -> tuple[TuningRecord, SweepResult | None]:
     """Train tuning runs until every arm has its choice.
 
@@ -327,7 +332,7 @@ def execute_tuning(
     arm without a choice whose runs failed is tried again, once.
 
     Args:
-        run: executes a plan, and gets a title for it.
+        run: executes a plan.
 
     Returns:
         The record, which is in the store too, and the result of the last round. The record is not
@@ -351,8 +356,7 @@ def execute_tuning(
         if not wanted:
             return record, outcome
         tried.update(wanted)
-        plan = tuning.plan(wanted)
-        outcome = run(plan, f"tuning of {tuning.tune.key}")
+        outcome = run(tuning.plan(wanted))
         if outcome.stopped or outcome.halted or outcome.submitted or outcome.queued:
             return tuning.read(store), outcome
 

@@ -32,24 +32,31 @@ def plan(
     remaining time from finished runs of the same shape (backend, model, task, rollout policy, group
     size, prompts per step), or from the times that a paper reports for its sweep file; without
     either, prints the backend's first guess. For a search, prints the search space, the trials so
-    far and the best of them. Creates no store and downloads nothing: an identity that depends on
+    far and the best of them; for a tuned sweep, the scores so far and the runs of its present
+    stage. Creates no store and downloads nothing: an identity that depends on
     missing data begins with a question mark.
 
     Examples:
         advsweep plan estimator=grpo,fade seed=0,1,2
         advsweep plan +experiment=demo --all
     """
-    from advsweep.cli.shared import search_output
+    from advsweep.cli.shared import search_output, tuning_output
     from advsweep.cli.shared.overrides import check_overrides
     from advsweep.cli.shared.plan_output import print_plan
     from advsweep.sweep.planning.plan import make_plan
     from advsweep.sweep.search.study import plan_search, refuse_search
+    from advsweep.sweep.tuning import plan_tuning
 
     overrides = check_overrides(overrides)
     study = plan_search(overrides or [], config_dirs=config_dir or (), name=name)
     if study is not None:
         search_output.refuse_force(force)
         search_output.print_search(study, store, jobs, output, every=every)
+        return
+    tuning = plan_tuning(overrides, config_dirs=config_dir or (), name=name, fetch=False)
+    if tuning is not None:
+        tuning_output.refuse_force(force)
+        tuning_output.print_tuned_plan(tuning, store, jobs, output, every=every)
         return
     planned = make_plan(overrides or [], config_dirs=config_dir or (), name=name, fetch=False)
     refuse_search(planned)

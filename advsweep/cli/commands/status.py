@@ -92,10 +92,14 @@ def _print_queued(queued: Sequence[QueuedRun]) -> None:
 
 def _print(sweep: str | None, sweep_status: SweepStatus) -> None:
     from advsweep.cli.shared.output import print_columns
+    from advsweep.cli.shared.tuning_output import print_tuning
 
     states = [f"{count} {state.value}" for state, count in sweep_status.states.items() if count]
     what = f"sweep {sweep}" if sweep else "all sweeps"
     echo_line(f"{what}: {', '.join([counted(sweep_status.runs, 'run'), *states])}")
+    if (tuning := sweep_status.tuning) is not None:
+        echo()
+        print_tuning(tuning)
     if collapsed := sweep_status.collapsed:
         listed = ", ".join(map(str, collapsed[:LISTED])) + (" ..." if collapsed[LISTED:] else "")
         echo_line(f"collapsed in training: {counted(len(collapsed), 'run')} ({listed})")

@@ -53,14 +53,15 @@ def sweep(
     Finished runs are not repeated; interrupted runs resume from their last checkpoint. A failed run
     is retried where that may help (--retries); it stops other runs only with --fail-fast or
     --max-failures. search=optuna searches the space given by interval(), choice() and range(),
-    trial by trial.
+    trial by trial. A sweep file with `tune` first finds a value of a key for each arm, such as the
+    learning rate, with seeds of its own, and then trains the sweep at the chosen values.
 
     Examples:
         advsweep sweep estimator=grpo,fade seed=0,1,2 --name first
         advsweep sweep sweep.yaml --jobs 2
         advsweep sweep +experiment=demo --dry-run
     """
-    from advsweep.cli.shared import execution, runs, search_output
+    from advsweep.cli.shared import execution, runs, search_output, tuning_output
     from advsweep.cli.shared.output import echo_line, print_json
     from advsweep.cli.shared.overrides import check_overrides
     from advsweep.cli.shared.plan_output import print_plan, print_warnings
@@ -68,6 +69,7 @@ def sweep(
     from advsweep.errors import ConfigError
     from advsweep.sweep.planning.plan import make_plan, outdated_runs
     from advsweep.sweep.search.study import plan_search, refuse_search
+    from advsweep.sweep.tuning import plan_tuning
 
     overrides = check_overrides(overrides)
     if not overrides:
@@ -94,6 +96,13 @@ def sweep(
             return
         study.example.check()
         search_output.search(study, store, jobs, policy=policy, output=output)
+    tuning = plan_tuning(overrides, config_dirs=config_dir or (), name=name, fetch=not dry_run)
+    if tuning is not None:
+        tuning_output.refuse_force(force)
+        if dry_run:
+            tuning_output.print_tuned_plan(tuning, store, jobs, how)
+            return
+        tuning_output.sweep_tuned(tuning, store, jobs, policy=policy, output=output)
     plan = make_plan(overrides or [], config_dirs=config_dir or (), name=name, fetch=not dry_run)
     refuse_search(plan)
     if dry_run:

@@ -26,8 +26,13 @@ def print_plan(
     *,
     force: bool = False,
     every: bool = False,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Prints the runs of a sweep, the remaining steps and an estimate of their time."""
+    """Prints the runs of a sweep, the remaining steps and an estimate of their time.
+
+    Args:
+        more: what else `--format json` has.
+    """
     from advsweep.cli.shared.output import print_json, print_listing
     from advsweep.sweep.planning.eta import estimate
     from advsweep.sweep.planning.labels import config_labels
@@ -67,6 +72,7 @@ def print_plan(
                 **remaining_record(left),
                 "jobs": slots,
                 "warnings": warnings,
+                **(more or {}),
             }
         )
     elif how is ListFormat.CSV:

@@ -151,6 +151,9 @@ def print_run(store: Store, run: RunRecord) -> None:
     for sentence in describe_no_signal(store, [run.id]):
         echo()
         echo_line(sentence)
+    for tuning in filter(None, map(store.sweeps.tuning, run.sweeps)):
+        echo()
+        echo_line(tuning.text)
     echo("\nconfig")
     _print_pairs(dict(flatten(run.config)), indent="  ")
     if environment := store.runs.environment(run.id):

@@ -35,15 +35,21 @@ _NUMBERS = ("group_size", "prompts_per_step", "steps")
 _SHOWN = 4  # values of a key in a message
 
 
-def group_runs(runs: Sequence[RunRecord]) -> list[tuple[Group, list[RunRecord]]]:
-    """Returns the replicates of each configuration with its name, in order of appearance."""
+def group_runs(
+    runs: Sequence[RunRecord], *, always: str = ""
+) -> list[tuple[Group, list[RunRecord]]]:
+    """Returns the replicates of each configuration with its name, in order of appearance.
+
+    Args:
+        always: a key that is part of names even if its value is the same for all.
+    """
     replicates = _replicates(runs)
     free = _free_keys(replicates.values())
     leaves = [
         {key: value for key, value in _leaves(members[0].config) if key not in free}
         for members in replicates.values()
     ]
-    names = _names(leaves)
+    names = _names(leaves, always)
     # Equal names have different revisions of a component, from before and after a fix.
     alike = Counter(map(json.dumps, names))
     names = [
@@ -180,7 +186,7 @@ def _replicates(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     return replicates
 
 
-def _names(leaves: Sequence[Mapping[str, Any]]) -> list[Group]:
+def _names(leaves: Sequence[Mapping[str, Any]], always: str) -> list[Group]:
     kinds: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     for leaf in leaves:
         for key, value in leaf.items():
@@ -189,7 +195,7 @@ def _names(leaves: Sequence[Mapping[str, Any]]) -> list[Group]:
         {
             key: leaf[key]
             for key in sorted(leaf, key=key_order)
-            if key == "estimator" or len(kinds[key, _kind(key, leaf)]) > 1
+            if key in ("estimator", always) or len(kinds[key, _kind(key, leaf)]) > 1
         }
         for leaf in leaves
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from advsweep.errors import NotFoundError, ReportError, first_of, nearest
@@ -136,7 +137,9 @@ def build_report(
         columns = layout.columns(evaluated)
     keys, metrics = split_columns(done, columns)
     chosen = _with_reached(metrics, keys, evaluated, at)
-    remarks = list(selection.remarks)
+    tuning = None if sweep is None else store.sweeps.tuning(sweep)
+    tuned = "" if tuning is None else tuning.key
+    remarks = [*selection.remarks, *([] if tuning is None else [tuning.text])]
     curves = TrainingCurves(store, done, evaluated)
     found, remark = (None, "") if at is None else compare_at(curves, evaluated, at)
     cutoff_steps = None if found is None else found.usable
@@ -146,7 +149,7 @@ def build_report(
     if layout is not None:
         groups = layout.group(done, pool=pool)
     else:
-        groups = _groups(done, rows, keys, pool=pool)
+        groups = _groups(done, rows, keys, tuned, pool=pool)
     if found is not None:
         remarks.append(remark + describe_missing(groups, found))
     for own in own_cutoffs(c for c in chosen if c.at != at).values():
@@ -214,7 +217,9 @@ def build_report(
         ranked_by=rank,
         differences=()
         if compared is None
-        else compare_rows(listed, _compared(chosen, metrics, at), compared, target),
+        else compare_rows(
+            listed, _compared(chosen, metrics, at), replace(compared, tuned=tuned), target
+        ),
     )
 
 
@@ -269,16 +274,25 @@ def _values(runs: Sequence[RunRecord | RunOutline], where: Sequence[Filter]) -> 
 
 
 def _groups(
-    runs: Sequence[RunRecord], rows: Sequence[str] | None, pivot: Sequence[str], *, pool: bool
+    runs: Sequence[RunRecord],
+    rows: Sequence[str] | None,
+    pivot: Sequence[str],
+    tuned: str,
+    *,
+    pool: bool,
 ) -> list[tuple[Group, list[RunRecord]]]:
-    """Groups the runs by row, and by the values of the pivot's keys if there is a pivot."""
+    """Groups the runs by row, and by the values of the pivot's keys if there is a pivot.
+
+    Args:
+        tuned: the key that was tuned for each row; empty for none.
+    """
     if rows is not None or pool:
         keys = dict.fromkeys([*(rows or ["estimator"]), *pivot])
         return group_by(runs, list(keys), pool=pool)
     # Replicates may differ in a key of the pivot, as in their seeds.
     return [
         ({**group, **place}, part)
-        for group, members in group_runs(runs)
+        for group, members in group_runs(runs, always=tuned)
         for place, part in group_by(members, [key for key in pivot if is_key(members, key)])
     ]
 

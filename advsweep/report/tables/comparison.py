@@ -15,6 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from advsweep.backends.base import CONTROL
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import parse_where, show_key
@@ -44,10 +45,12 @@ class BaselineRows:
     Attributes:
         values: the values of the keys.
         untrained: whether they are bases, floors or models without a run.
+        tuned: the key whose value each row has chosen for itself; empty for none.
     """
 
     values: Mapping[str, Any]
     untrained: bool = False
+    tuned: str = ""
 
     @property
     def text(self) -> str:
@@ -78,12 +81,14 @@ class BaselineRows:
 
     def _alike(self, row: Row, other: Row) -> bool:
         # Parameters of a component mean nothing for another component.
-        own = tuple(f"{key}." for key in self.values)
+        own = (f"{CONTROL}.", *(f"{key}." for key in self.values))
         keys = other.group.keys() - self.values.keys()
         if not self.untrained:
             keys |= row.group.keys() - self.values.keys()
         return all(
-            row.group.get(key) == other.group.get(key) for key in keys if not key.startswith(own)
+            row.group.get(key) == other.group.get(key)
+            for key in keys
+            if key != self.tuned and not key.startswith(own)
         )
 
 
