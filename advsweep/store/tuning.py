@@ -87,7 +87,7 @@ class TuningRecord:
     key: str
     metric: str
     lower: bool
-    seeds: Sequence[int]
+    seeds: tuple[int, ...]
     sweep: str
     arms: Sequence[TunedArm]
 
@@ -153,11 +153,13 @@ class TuningRecord:
             )
             for arm in node["arms"]
         ]
+        if not all(arm.grid for arm in arms):
+            raise ValueError("an arm without a grid")
         return cls(
             key=str(node["key"]),
             metric=str(node["metric"]),
             lower=bool(node["lower"]),
-            seeds=[int(seed) for seed in node["seeds"]],
+            seeds=tuple(int(seed) for seed in node["seeds"]),
             sweep=str(node["sweep"]),
             arms=arms,
         )

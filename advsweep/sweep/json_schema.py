@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from advsweep import __version__
 from advsweep.backends import BACKENDS
-from advsweep.backends.base import PARAMETERS, RunParameters
+from advsweep.backends.base import CONTROL, PARAMETERS, RunParameters
 from advsweep.backends.build import NODES
 from advsweep.components import (
     INFINITIES,
@@ -34,6 +34,7 @@ from advsweep.components import (
 from advsweep.config.groups import PRESET_GROUPS, ConfigGroups
 from advsweep.config.overrides import CALL
 from advsweep.config.space import PublishedTime
+from advsweep.config.tuning import Tune
 from advsweep.errors import UnknownNameError, first_of, nearest
 from advsweep.sweep.registry import GROUPS
 
@@ -123,37 +124,58 @@ def _sweep_file(groups: ConfigGroups) -> Plain:
     top = {key: {"$ref": f"#/$defs/{key}"} for key in PARAMETERS}
     entries = {f"override /{group}": _nullable(choice) for group, choice in choices.items()}
     return {
-        **_closed({"defaults": _defaults_list(entries), **top, **nodes, "sweep": _SWEEP}),
+        **_closed({"defaults": _defaults_list(entries), **top, **nodes, "sweep": _sweep(groups)}),
         "$defs": definitions,
     }
 
 
-_SWEEP: Plain = {
-    "description": "the runs: each block is a grid, and the sweep is their union",
-    "type": "object",
-    "properties": {
-        "name": {
-            "description": "the sweep's name, for `advsweep report NAME`; default: the file's",
-            "type": "string",
-            "minLength": 1,
-        },
-        "seeds": {
-            "description": "how many seeds, counted from 0, or a list of seeds",
-            "anyOf": [
-                {"type": "integer", "minimum": 1},
-                {"type": "array", "items": {"$ref": "#/$defs/seed"}, "minItems": 1},
-            ],
-        },
-        "common": {"$ref": "#/$defs/block"},
-        "blocks": {
-            "description": "grids of runs; a list of values is swept over",
-            "type": "array",
-            "items": {"$ref": "#/$defs/block"},
-            "minItems": 1,
-        },
-    },
-    "additionalProperties": False,
-}
+def _sweep(groups: ConfigGroups) -> Plain:
+    name = {
+        "description": "the sweep's name, for `advsweep report NAME`; default: the file's",
+        "type": "string",
+        "minLength": 1,
+    }
+    seeds = {
+        "description": "how many seeds, counted from 0, or a list of seeds",
+        "anyOf": [
+            {"type": "integer", "minimum": 1},
+            {"type": "array", "items": {"$ref": "#/$defs/seed"}, "minItems": 1},
+        ],
+    }
+    tuned = {key: _value([each], of=None) for key, each in _fields(Tune, {}).items()}
+    tune = {
+        "description": "each arm finds its own value of a key, with seeds of its own",
+        **_closed({**tuned, "set": {"$ref": "#/$defs/keys"}}),
+        "required": ["values"],
+    }
+    controls = {n: c for n, c in _component_schemas(groups, CONTROL).items() if "=none" not in n}
+    names = [name.removeprefix(f"{CONTROL}=") for name in controls]
+    return {
+        "description": "the runs: each block is a grid, and the sweep is their union",
+        **_closed(
+            {
+                "name": name,
+                "seeds": seeds,
+                "tune": _nullable(tune),
+                "baseline": {
+                    "description": "what the controls repeat; default: the first estimator",
+                    "anyOf": [{"type": "string"}, {"type": "null"}],
+                },
+                "controls": {
+                    "description": "arms that repeat the baseline: names, or names with fields",
+                    "type": "array",
+                    "items": {"anyOf": [{"enum": names}, *controls.values()]},
+                },
+                "common": {"$ref": "#/$defs/block"},
+                "blocks": {
+                    "description": "grids of runs; a list of values is swept over",
+                    "type": "array",
+                    "items": {"$ref": "#/$defs/block"},
+                    "minItems": 1,
+                },
+            }
+        ),
+    }
 
 
 def _blocks(keys: Plain) -> dict[str, Plain]:

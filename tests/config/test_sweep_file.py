@@ -109,11 +109,75 @@ def test_the_name_is_the_nodes() -> None:
         ({"seeds": []}, r"^sweep.seeds: expected how many"),
         ({"common": 3}, r"^sweep.common: expected a mapping"),
         ({"name": ""}, r"^sweep.name: expected a text"),
+        ({"tune": [1e-4, 2e-4]}, r"^sweep.tune: expected a mapping with values"),
+        ({"tune": {"key": "optimizer.lr"}}, r"^sweep.tune: expected a mapping with values"),
+        ({"tune": {"values": [1]}}, r"^sweep.tune.values: expected two or more"),
+        ({"controls": "aa"}, r"^sweep.controls: expected a list such as \[aa, placebo\]"),
+        ({"controls": ["none"]}, r"^sweep.controls\[0\]: expected the name of a control"),
+        ({"controls": [{"rate": 1}]}, r"^sweep.controls\[0\]: expected the name of a control"),
+        ({"baseline": ["grpo"]}, r"^sweep.baseline: expected an estimator or a method"),
     ],
 )
 def test_what_does_not_fit_is_refused(node: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_space(node, [])
+
+
+def test_controls_repeat_the_runs_of_the_first_estimator() -> None:
+    node = {
+        "seeds": 2,
+        "controls": ["aa", {"name": "noise", "false_positives": 0.2}],
+        "blocks": [{"estimator": ["grpo", "fade"], "group_size": [4, 8]}],
+    }
+    repeated = [
+        {"estimator": "grpo", "group_size": size, "seed": seed}
+        for size in (4, 8)
+        for seed in (0, 1)
+    ]
+    noise = {"control": "noise", "control.false_positives": 0.2}
+    found = points(node)
+    assert found[8:] == [
+        {**point, **control} for control in ({"control": "aa"}, noise) for point in repeated
+    ]
+    assert not any("control" in point for point in found[:8])
+
+
+@pytest.mark.parametrize(
+    ("node", "baseline"),
+    [
+        ({"baseline": "fade", "blocks": [{"estimator": ["grpo", "fade"]}]}, {"estimator": "fade"}),
+        (
+            {"baseline": "dapo", "blocks": [{"estimator": "rloo"}, {"method": "dapo"}]},
+            {"method": "dapo"},
+        ),
+        # Of one estimator, the first arm.
+        ({"blocks": [{"group_size": [4, 8]}]}, {"group_size": 4}),
+        (
+            {"blocks": [{"estimator": "asym_grpo", "estimator.delta": [0.3, 0.5]}]},
+            {"estimator": "asym_grpo", "estimator.delta": 0.3},
+        ),
+        # Arms that are controls already are no baseline.
+        ({"blocks": [{"control": "noise"}, {"estimator": "rloo"}]}, {"estimator": "rloo"}),
+    ],
+)
+def test_controls_have_a_baseline(node: dict[str, Any], baseline: dict[str, Any]) -> None:
+    assert points({**node, "controls": ["aa"]})[-1] == {**baseline, "control": "aa"}
+    assert len(points({**node, "controls": ["aa"]})) == len(points(node)) + 1
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (
+            {"baseline": "psr", "blocks": [{"estimator": ["grpo", "rloo"]}]},
+            r"^sweep.baseline: expected an estimator or a method of the sweep, got 'psr'; ",
+        ),
+        ({"blocks": [{"control": "aa"}]}, r"^sweep.controls: expected runs without a control"),
+    ],
+)
+def test_a_missing_baseline_is_refused(node: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        points({**node, "controls": ["aa"]})
 
 
 def test_functions_of_the_grammar_are_what_they_are_on_the_command_line() -> None:

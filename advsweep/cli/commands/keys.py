@@ -16,13 +16,18 @@ if TYPE_CHECKING:
     from advsweep.config.groups import ConfigGroups
 
 
+TUNE = "sweep.tune"
+"""The key of a sweep file whose keys are listed as those of a group."""
+
+
 def keys(
     group: Annotated[
         str | None,
         typer.Argument(
             metavar="[GROUP[=NAME]]",
             help="A group, such as optimizer or task.verifier, for the keys of all its components; "
-            "with NAME of this one (default: a run as it is without any setting).",
+            "with NAME of this one (default: a run as it is without any setting); sweep.tune for "
+            "the tuning of a sweep file.",
             autocompletion=complete_group,
             show_default=False,
         ),
@@ -67,16 +72,20 @@ def _group_rows(groups: ConfigGroups, text: str) -> Iterator[dict[str, Any]]:
     Raises:
         UnknownNameError: there is no such group or component.
     """
+    from advsweep.config.tuning import Tune
     from advsweep.errors import UnknownNameError, nearest
     from advsweep.tasks.verifiers import VERIFIERS
 
+    if text == TUNE:
+        yield from _rows(Tune, {}, prefix=f"{TUNE}.")
+        return
     group, chosen, name = text.partition("=")
     if group == "task.verifier":
         for member in [name] if chosen else VERIFIERS.names():
             yield from _rows(VERIFIERS.get(member), {}, prefix="task.verifier.")
         return
     if group not in groups.registries:
-        hint = nearest(group, [*groups.registries, "task.verifier"])
+        hint = nearest(group, [*groups.registries, "task.verifier", TUNE])
         raise UnknownNameError(f"{group}: no config group has this name; {hint}")
     registry = groups.registries[group]
     names = [groups.member(group, name)] if chosen else registry.names()

@@ -87,11 +87,11 @@ def test_what_trains_is_neither_refused_nor_warned_of(overrides: list[str]) -> N
 
 
 def test_an_estimator_of_zeros_is_refused_whatever_it_is_called() -> None:
-    with pytest.raises(ConfigError, match="4 of 16 runs cannot be built") as caught:
-        plan("estimator=grpo,passk_analytic", "estimator.k=8", "group_size=8,9", "seed=0,1,2,3")
-    assert "estimator 'passk_analytic' gives advantages of 0 alone to groups of 8" in str(
-        caught.value
+    expected = (
+        r"estimator 'passk_analytic' gives advantages of 0 alone to groups of 8,.* \(4 runs\)$"
     )
+    with pytest.raises(ConfigError, match=expected):
+        plan("estimator=grpo,passk_analytic", "estimator.k=8", "group_size=8,9", "seed=0,1,2,3")
 
 
 @pytest.mark.parametrize(

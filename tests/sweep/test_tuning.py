@@ -1,0 +1,336 @@
+"""Tuned sweeps: what they plan, choose and train, interrupted or not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from advsweep.errors import ConfigError
+from advsweep.report.tables.build import build_report
+from advsweep.store import Status, Store, open_store
+from advsweep.store.tuning import TUNE_KEY, TuningRecord, ValueState
+from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
+from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.tuning import Tuning, execute_tuning, plan_tuning
+
+Write = Callable[..., str]
+
+BANDIT = {
+    "steps": 8,
+    "group_size": 4,
+    "prompts_per_step": 16,
+    "evaluation": {"every": 0, "n": 8, "k": [1]},
+    "defaults": [
+        {f"override /{group}": name}
+        for group, name in {
+            "executor": "debug",
+            "backend": "bandit",
+            "model": "table",
+            "task": "bandit",
+            "optimizer": "sgd",
+        }.items()
+    ],
+}
+SWEEP = {
+    "name": "fair",
+    "seeds": 2,
+    "tune": {"values": [2, 4, 16], "extend": 1, "seeds": 2},
+    "controls": ["aa"],
+    "blocks": [{"estimator": ["grpo", "rloo"]}],
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a sweep file of the bandit; the keys of its `sweep` node may be changed."""
+
+    def make(file: dict[str, Any] | None = None, **changes: Any) -> str:
+        sweep = {key: value for key, value in {**SWEEP, **changes}.items() if value is not None}
+        path = tmp_path / "sweep.yaml"
+        path.write_text(yaml.safe_dump({**BANDIT, **(file or {}), "sweep": sweep}))
+        return str(path)
+
+    return make
+
+
+def planned(*overrides: str) -> Tuning:
+    tuning = plan_tuning(overrides)
+    assert tuning is not None
+    return tuning
+
+
+def trained(
+    tuning: Tuning, store: Store, on_event: Callable[[Event], None] = lambda event: None
+) -> TuningRecord:
+    """Trains all of a tuned sweep."""
+
+    def run(plan: Plan) -> SweepResult:
+        return execute(plan, store, 2, on_event)
+
+    record, _ = execute_tuning(tuning, store, run)
+    if record.is_over:
+        assert run(tuning.plan_test(record)).exit_code == 0
+    return record
+
+
+def settings(plan: Plan) -> list[tuple[Any, ...]]:
+    runs = [p.run for p in plan.runs]
+    return [
+        (r.estimator.name, r.control.name, r.optimizer.lr, r.seed, r.task.plain()["seed"])
+        for r in runs
+    ]
+
+
+def test_tuning_runs_have_seeds_and_problems_of_their_own(write: Write) -> None:
+    tuning = planned(write())
+    assert settings(tuning.plan(tuning.first)) == [
+        (name, "none", rate, seed, 1000)
+        for name in ("grpo", "rloo")
+        for rate in (2, 4, 16)
+        for seed in (1000, 1001)
+    ]
+    assert [each[:2] + each[3:] for each in settings(tuning.test)] == [
+        (name, control, seed, 0)
+        for name, control in (("grpo", "none"), ("rloo", "none"), ("grpo", "aa"))
+        for seed in (0, 1)
+    ]
+    assert (tuning.extra_runs, list(tuning.test.warnings)) == (4, [])
+
+
+def test_other_settings_of_tuning_runs(write: Write) -> None:
+    tune = {**SWEEP["tune"], "set": {"steps": 3, "task.seed": 5}}  # type: ignore[dict-item]
+    tuning = planned(write(tune=tune))
+    runs = [p.run for p in tuning.plan(tuning.first).runs]
+    assert {(run.steps, run.task.plain()["seed"]) for run in runs} == {(3, 5)}
+    assert {p.run.steps for p in tuning.test.runs} == {8}
+    same = {**SWEEP["tune"], "set": {"task.seed": 0}}  # type: ignore[dict-item]
+    (warning,) = planned(write(tune=same)).test.warnings
+    assert "tuning runs of task 'bandit' have the problems of the test runs" in warning
+
+
+def test_tasks_of_the_runs_seed_stay_so_in_tuning(write: Write) -> None:
+    tuning = planned(write(common={"task.seed": "seed"}))
+    assert {p.config["task"]["seed"] for p in tuning.plan(tuning.first).runs} == {"seed"}
+    assert {each[-2:] for each in settings(tuning.plan(tuning.first))} == {
+        (1000, 1000),
+        (1001, 1001),
+    }
+    assert {each[-2:] for each in settings(tuning.test)} == {(0, 0), (1, 1)}
+    assert list(tuning.test.warnings) == []
+
+
+def test_an_arm_is_what_differs_between_runs_apart_from_the_seed(write: Write) -> None:
+    blocks = [{"estimator": "asym_grpo", "estimator.delta": [0.3, 0.5], "group_size": [4, 8]}]
+    tuning = planned(write(blocks=blocks))
+    assert list(tuning.arms) == [
+        f"asym_grpo estimator.delta={delta} group_size={size}"
+        for delta in (0.3, 0.5)
+        for size in (4, 8)
+    ]
+
+
+def test_each_arm_is_tested_at_the_value_it_chose(write: Write, store: Store) -> None:
+    tuning = planned(write())
+    record = trained(tuning, store)
+    chosen = {}
+    for arm in record.arms:
+        scores = {each.value: each.score for each in arm.grid}
+        best = max(score for score in scores.values() if score is not None)
+        chosen[arm.name] = min(value for value, score in scores.items() if score == best)
+        assert arm.chosen == chosen[arm.name]
+        # From 2, 4, 16 beyond the edge: 1 or 64.
+        assert set(scores) - {2, 4, 16} == ({1} if best == scores[2] else {64})
+    done = store.runs.select(sweep="fair", newest_first=False)
+    assert [(run.estimator, run.config["optimizer"]["lr"], run.seed) for run in done] == [
+        (name, chosen[name.split()[0]], seed)
+        for name in ("grpo", "rloo", "grpo (A/A)")
+        for seed in (0, 1)
+    ]
+    assert len(store.runs.select(sweep="fair-tuning")) == 2 * 4 * 2
+    assert store.sweeps.tuning("fair") == record
+
+
+def test_the_score_is_the_mean_over_tuning_seeds(write: Write, store: Store) -> None:
+    record = trained(planned(write()), store)
+    for run in store.runs.select(sweep="fair-tuning"):
+        assert run.seed in (1000, 1001)
+    runs = [
+        run
+        for run in store.runs.select(sweep="fair-tuning")
+        if (run.estimator, run.config["optimizer"]["lr"]) == ("rloo", 4)
+    ]
+    scores = [
+        r.scores()["pass@1"] for r in store.evaluations.select([x.id for x in runs]) if r.step
+    ]
+    (score,) = (each.score for each in record.arms[1].grid if each.value == 4)
+    assert score == pytest.approx(sum(scores) / 2)
+
+
+def test_a_report_has_a_row_for_each_arm_with_its_value(write: Write, store: Store) -> None:
+    record = trained(planned(write(tune={"values": [2, 64], "extend": 0, "seeds": 1})), store)
+    report = build_report(store, "fair", columns=["pass@1"])
+    rows = [row.group for row in report.rows if not row.is_base]
+    values = {arm.name: arm.chosen for arm in record.arms}
+    assert rows == [
+        {"estimator": name, "optimizer.lr": values[name.split()[0]]}
+        for name in ("grpo", "rloo", "grpo (A/A)")
+    ]
+    # Rows are compared whatever values they chose.
+    assert [(d.row - report.rows.index(report.rows[-3]), d.column) for d in report.differences]
+    compared = {report.rows[d.row].group["estimator"] for d in report.differences}
+    assert compared == {"rloo", "grpo (A/A)"}
+    assert record.text in report.remarks
+    tuning_rows = build_report(store, "fair-tuning", columns=["pass@1"]).rows
+    assert len([row for row in tuning_rows if not row.is_base]) == 4
+
+
+class StoppedError(Exception):
+    """Stands for the death of the command."""
+
+
+@pytest.mark.parametrize("after", [2, 14, 18])
+def test_an_interrupted_sweep_comes_to_the_same_end(
+    write: Write, store: Store, tmp_path: Path, after: int
+) -> None:
+    """Killed among the first values, among those that the grid grows by, and in the test runs."""
+    tuning = planned(write())
+    starts = 0
+
+    def dying(event: Event) -> None:
+        nonlocal starts
+        if isinstance(event, RunEvent) and event.kind is EventKind.STARTED:
+            starts += 1
+            if starts == after:
+                raise StoppedError
+
+    with pytest.raises(StoppedError):
+        trained(tuning, store, dying)
+    record = trained(planned(write()), store)
+    with open_store(str(tmp_path / "whole.db")) as other:
+        assert trained(planned(write()), other) == record
+        whole, resumed = (
+            {r.identity: r.scores() for r in s.evaluations.select([x.id for x in s.runs.select()])}
+            for s in (other, store)
+        )
+    assert whole == resumed
+    assert {run.status for run in store.runs.select()} == {Status.DONE}
+    # Nothing is left to do.
+    assert trained(planned(write()), store) == record
+    assert len(store.runs.select()) == 2 * 4 * 2 + 6
+
+
+def test_what_the_store_says_was_chosen_is_not_read(write: Write, store: Store) -> None:
+    tuning = planned(write())
+    record = trained(tuning, store)
+    forged = record.plain()
+    for arm in forged["arms"]:
+        arm |= {"chosen": 1e9, "grid": [{"value": 1e9, "state": "done", "score": 1.0}]}
+    store.sweeps.add("fair", {TUNE_KEY: forged})
+    assert tuning.read(store) == record
+    rates = {p.run.optimizer.lr for p in tuning.plan_test(tuning.read(store)).runs}
+    assert rates == {arm.chosen for arm in record.arms}
+
+
+def test_a_value_at_which_training_fails_is_not_chosen(write: Write, store: Store) -> None:
+    fake = {"defaults": [{"override /executor": "debug"}, {"override /backend": "fake"}]}
+    tune = {"key": "backend.nan_at", "values": [3, 100], "extend": 1, "seeds": 1}
+    tuning = planned(write({**fake, "task": {"held_out_per_level": 2}}, tune=tune, controls=None))
+    record = trained(tuning, store)
+    for arm in record.arms:
+        states = {each.value: each.state for each in arm.grid}
+        assert states.pop(3) is ValueState.FAILED
+        assert set(states.values()) == {ValueState.DONE}
+        assert arm.chosen != 3
+
+
+def test_arms_without_a_choice_are_tried_again_and_not_tested(write: Write, store: Store) -> None:
+    fake = {"defaults": [{"override /executor": "debug"}, {"override /backend": "fake"}]}
+    tune = {"key": "backend.nan_at", "values": [2, 3], "seeds": 1}
+    tuning = planned(write({**fake, "task": {"held_out_per_level": 2}}, tune=tune, controls=None))
+    executed = []
+
+    def run(plan: Plan) -> SweepResult:
+        executed.append(len(plan.runs))
+        return execute(plan, store, 1)
+
+    for _ in range(2):
+        record, _ = execute_tuning(tuning, store, run)
+        assert record.is_over
+        assert [arm.chosen for arm in record.arms] == [None, None]
+        assert [arm.choice for arm in record.arms] == ["none", "none"]
+    # All values once in each call.
+    assert executed == [4, 4]
+    with pytest.raises(ConfigError, match=r"sweep.tune: expected tuning runs that are done"):
+        tuning.plan_test(record)
+
+
+def test_runs_of_a_queue_are_not_waited_for(write: Write, store: Store) -> None:
+    def submit(plan: Plan) -> SweepResult:
+        ids = store.runs.add([], None)
+        return SweepResult(
+            ids, done=0, skipped=0, failed={}, unfinished=0, stopped=False, submitted=12
+        )
+
+    record, outcome = execute_tuning(planned(write()), store, submit)
+    assert outcome is not None
+    assert (outcome.submitted, record.is_over) == (12, False)
+    assert [arm.choice for arm in record.arms] == ["open", "open"]
+
+
+def test_an_unknown_metric_is_refused_once_runs_show_which_there_are(
+    write: Write, store: Store
+) -> None:
+    tuning = planned(write(tune={"values": [2, 4], "metric": "pass@2", "seeds": 1}))
+    with pytest.raises(ConfigError, match=r"sweep.tune.metric: .* no metric 'pass@2'; .*pass@1"):
+        trained(tuning, store)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"tune": {"key": "estimator.delta", "values": [0.3, 0.5]}},
+            "estimator.delta: grpo, rloo have no parameter 'delta'",
+        ),
+        ({"tune": {"key": "optimizer.lrr", "values": [1, 2]}}, "did you mean 'lr'"),
+        ({"tune": {"key": "optimiser.lr", "values": [1, 2]}}, "did you mean 'optimizer'"),
+        ({"tune": {"values": [1]}}, "sweep.tune.values: expected two or more different values"),
+        (
+            {"tune": {"values": [1, 2], "seeds": [5, 1]}},
+            "sweep.tune.seeds: expected other seeds than those of the test runs, got 1 in both",
+        ),
+        (
+            {"blocks": [{"estimator": "grpo", "optimizer.lr": [1, 2]}]},
+            "sweep.tune.key: expected a key that nothing else sets, got 'optimizer.lr', which",
+        ),
+        ({"baseline": "psr"}, "sweep.baseline: expected an estimator or a method of the sweep"),
+        ({"controls": ["plcebo"]}, "control: no control is called 'plcebo'; did you mean"),
+        (
+            {"controls": ["placebo"], "common": {"task": "toy"}},
+            "control: 'placebo' changes a verifier's verdicts",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_starts(
+    write: Write, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        plan_tuning([write(**changes)])
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_search_or_several_files_cannot_be_tuned(write: Write) -> None:
+    path = write()
+    with pytest.raises(ConfigError, match=re.escape("sweep.tune: expected search=none")):
+        plan_tuning([path, "search=optuna"])
+    with pytest.raises(ConfigError, match=re.escape("sweep.tune: expected one sweep file, got 2")):
+        plan_tuning([f"+experiment={path},demo"])
+    assert plan_tuning([write(tune=None)]) is None
+    assert plan_tuning([path, "sweep.tune=null"]) is None
