@@ -225,6 +225,83 @@ def test_an_interrupted_sweep_comes_to_the_same_end(
     assert len(store.runs.select()) == 2 * 4 * 2 + 6
 
 
+TINY = {
+    "steps": 4,
+    "group_size": 4,
+    "prompts_per_step": 8,
+    "evaluation": {"every": 0, "n": 2, "k": [1]},
+    "defaults": [{"override /executor": "debug"}],
+    "backend": {"checkpoint_every": 2},
+    "task": {"levels": [0, 1], "held_out_per_level": 2},
+    "model": {
+        "layers": 1,
+        "width": 32,
+        "heads": 2,
+        "kv_heads": 1,
+        "mlp_width": 64,
+        "pretraining_steps": 60,
+        "pretraining_batch": 64,
+        "pretraining_lr": 0.01,
+        "random_share": 0,
+        "left_to_right_share": 0,
+    },
+}
+
+
+def lasting(store: Store, run_id: int) -> dict[str, float]:
+    """The last values that two equal trainings share: all but times."""
+    last = store.metrics.last_values([run_id], store.metrics.names(run_id))[run_id]
+    return {name: v for name, v in last.items() if not name.startswith(("time/", "memory/"))}
+
+
+def test_a_tuned_sweep_of_the_tiny_model_with_all_controls(
+    write: Write, store: Store, tmp_path: Path
+) -> None:
+    """Interrupted in a tuning run and in a control; bases of its own for each seed."""
+    file = write(
+        TINY,
+        seeds=1,
+        tune={"values": [1e-3, 4e-3], "extend": 0, "seeds": 1},
+        controls=["aa", {"name": "placebo", "samples": 64}, "noise"],
+        blocks=[{"estimator": ["grpo"]}],
+    )
+    for dies_at in (2, 5):
+        starts = 0
+
+        def dying(event: Event, dies_at: int = dies_at) -> None:
+            nonlocal starts
+            if isinstance(event, RunEvent) and event.kind is EventKind.STARTED:
+                starts += 1
+                if event.run.id == dies_at:
+                    raise StoppedError
+
+        with pytest.raises(StoppedError):
+            trained(planned(file), store, dying)
+    record = trained(planned(file), store)
+    with open_store(str(tmp_path / "whole.db")) as other:
+        assert trained(planned(file), other) == record
+        runs, whole = (s.runs.select(newest_first=False) for s in (store, other))
+        assert [run.identity for run in runs] == [run.identity for run in whole]
+        for run, same in zip(runs, whole, strict=True):
+            assert lasting(store, run.id) == lasting(other, same.id)
+    tested = store.runs.select(sweep="fair", newest_first=False)
+    assert [run.estimator for run in tested] == [
+        *("grpo", "grpo (A/A)", "grpo (placebo)", "grpo (verifier noise)")
+    ]
+    # All have one base, whose evaluation they share, and which is not that of the tuning seed.
+    bases = {
+        run.id: evaluation.subject
+        for run in (*tested, *store.runs.select(sweep="fair-tuning"))
+        for evaluation in store.evaluations.select([run.id])
+        if evaluation.step == 0
+    }
+    assert len({bases[run.id] for run in tested}) == 1
+    assert len(set(bases.values())) == 2
+    # Trained, they differ.
+    changes = store.metrics.last_values([run.id for run in tested], ["optim/change_norm"])
+    assert len({own["optim/change_norm"] for own in changes.values()}) == 4
+
+
 def test_what_the_store_says_was_chosen_is_not_read(write: Write, store: Store) -> None:
     tuning = planned(write())
     record = trained(tuning, store)
