@@ -52,7 +52,7 @@ def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
         child = node.get(part)
         if depth == 1 and child is None:
             child = _default(groups, path[0], node, part)
-        if isinstance(child, str) and depth > 0:
+        if isinstance(child, str) and (depth > 0 or part in groups.registries):
             child = {"name": child}
         if child is None:
             child = {}

@@ -34,6 +34,9 @@ def test_a_key_below_a_name_makes_it_a_mapping(groups: ConfigGroups) -> None:
     composed = groups.compose({"estimator": "a_grae"})
     node = patch(groups, composed, {"estimator.base.std": "sample"})["estimator"]
     assert node["base"] == {"name": "grpo", "std": "sample"}
+    # A file may name a component, and its blocks set the fields.
+    config = patch(groups, composed, {"optimizer": "sgd", "optimizer.lr": 2.0})
+    assert config["optimizer"] == {"name": "sgd", "lr": 2.0}
 
 
 def test_a_deleted_key_is_at_its_default(groups: ConfigGroups) -> None:
