@@ -26,6 +26,10 @@ evaluation:
 sweep:
   name: first            # the name for `advsweep report first`
   seeds: 3               # seeds 0, 1 and 2; intervals and tests need several
+  # Each arm finds its own learning rate first, with other seeds (`advsweep keys sweep.tune`):
+  # tune: {{key: optimizer.lr, values: [1.5e-4, 3e-4, 6e-4]}}
+  # The first estimator again with other rollouts, and with verdicts at random:
+  # controls: [aa, placebo]
   common:                # for all runs; a list is swept over
     task: countdown      # `advsweep tasks` lists tasks; `advsweep keys task` their options
     model: tiny          # hf for a model of Hugging Face, with backend: trl
