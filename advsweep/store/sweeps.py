@@ -59,7 +59,7 @@ class Sweeps(StorePart):
         ]
 
     def tuning(self, name: str) -> TuningRecord | None:
-        """Returns the tuning of a sweep; None without one."""
+        """Return each arm's values with their scores and its choice; None if nothing was tuned."""
         with self._database.read() as connection:
             spec = connection.execute(select(SWEEPS.c.spec).where(SWEEPS.c.name == name)).scalar()
         return None if spec is None else TuningRecord.of_spec(spec)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any, Self
 
 from advsweep.errors import first_of
@@ -17,7 +17,7 @@ TUNE_KEY = "tune"
 """The key of a sweep's spec."""
 
 
-class ValueState(Enum):
+class ValueState(StrEnum):
     """How far the runs of an arm with one value are.
 
     `OPEN`: some are still to be trained. `FAILED`, `PRUNED`: some failed or were stopped early.
@@ -36,12 +36,17 @@ class TunedValue:
     """One value of an arm's grid.
 
     Attributes:
-        score: the mean of the metric over the tuning seeds; None unless its runs are done.
+        scores: the metric of each tuning seed, in their order; empty unless its runs are done.
     """
 
     value: float
     state: ValueState
-    score: float | None = None
+    scores: tuple[float, ...] = ()
+
+    @property
+    def score(self) -> float | None:
+        """The mean over the tuning seeds."""
+        return math.fsum(self.scores) / len(self.scores) if self.scores else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,60 +114,35 @@ class TuningRecord:
 
     def plain(self) -> dict[str, Any]:
         """Return the record in JSON types."""
-        return {
-            "key": self.key,
-            "metric": self.metric,
-            "lower": self.lower,
-            "seeds": list(self.seeds),
-            "sweep": self.sweep,
-            "arms": [
-                {
-                    "name": arm.name,
-                    "chosen": arm.chosen,
-                    "grid": [
-                        {"value": each.value, "state": each.state.value, "score": each.score}
-                        for each in arm.grid
-                    ],
-                }
-                for arm in self.arms
-            ],
-        }
+        return asdict(self)
 
     @classmethod
     def of_spec(cls, spec: Mapping[str, Any]) -> Self | None:
         """Return the tuning in the spec of a sweep; None without one that advsweep wrote."""
         try:
-            return cls._read(spec[TUNE_KEY])
-        except (KeyError, TypeError, ValueError):
-            return None
-
-    @classmethod
-    def _read(cls, node: Mapping[str, Any]) -> Self:
-        arms = [
-            TunedArm(
-                name=str(arm["name"]),
-                grid=[
+            node = spec[TUNE_KEY]
+            arms = []
+            for arm in node["arms"]:
+                grid = [
                     TunedValue(
                         value=_number(each["value"]),
                         state=ValueState(each["state"]),
-                        score=None if each["score"] is None else _number(each["score"]),
+                        scores=tuple(map(_number, each["scores"])),
                     )
                     for each in arm["grid"]
-                ],
-                chosen=None if arm["chosen"] is None else _number(arm["chosen"]),
+                ]
+                chosen = next((each.value for each in grid if each.value == arm["chosen"]), None)
+                arms.append(TunedArm(name=str(arm["name"]), grid=grid, chosen=chosen))
+            return cls(
+                key=str(node["key"]),
+                metric=str(node["metric"]),
+                lower=bool(node["lower"]),
+                seeds=tuple(map(int, node["seeds"])),
+                sweep=str(node["sweep"]),
+                arms=arms,
             )
-            for arm in node["arms"]
-        ]
-        if not all(arm.grid for arm in arms):
-            raise ValueError("an arm without a grid")
-        return cls(
-            key=str(node["key"]),
-            metric=str(node["metric"]),
-            lower=bool(node["lower"]),
-            seeds=tuple(int(seed) for seed in node["seeds"]),
-            sweep=str(node["sweep"]),
-            arms=arms,
-        )
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
 
 
 def _number(value: Any) -> float:

@@ -24,8 +24,6 @@ from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.registry import NoSearch, config_groups
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Run
-    from advsweep.components import Plain
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.events import SweepResult
 
@@ -90,7 +88,7 @@ class Tuning:
         self._identities.update({(name, value): [] for name, value in wanted})
         for name, value, assignment in made:
             self._identities[name, value].append(identities[_text(assignment)])
-        return replace(plan, name=self.tuning_name, spec={**plan.spec, "tunes": self.name})
+        return replace(plan, name=self.tuning_name)
 
     def plan_test(self, record: TuningRecord) -> Plan:
         """Plan the test runs of the arms that have a choice, each at its own.
@@ -142,29 +140,22 @@ class Tuning:
                 return TunedArm(name=name, grid=grid)
             best = tune.best({each.value: each.score for each in grid})
             next_value = None if best is None else tune.beyond(sorted(found), best)
-            is_full = len(found) == len(tune.values) + tune.extend
-            if next_value is None or is_full or not self._can_have(name, next_value):
+            if next_value is None or len(found) == len(tune.values) + tune.extend:
                 return TunedArm(name=name, grid=grid, chosen=best)
-            found[next_value] = results.of(name, next_value)
+            try:
+                found[next_value] = results.of(name, next_value)
+            except ConfigError:  # the arm cannot have that value
+                return TunedArm(name=name, grid=grid, chosen=best)
 
     def identities(self, name: str, value: float) -> Sequence[str]:
-        """Return the identities of an arm's runs with a value, by tuning seed."""
+        """Return the identities of an arm's runs with a value, by tuning seed.
+
+        Raises:
+            ConfigError: the arm cannot have the value.
+        """
         if (name, value) not in self._identities:
             self.plan([(name, value)])
         return self._identities[name, value]
-
-    def _can_have(self, name: str, value: float) -> bool:
-        """Return whether an arm can have a value beyond the grid of the sweep file."""
-        try:
-            self.identities(name, value)
-        except ConfigError:
-            return False
-        return True
-
-    def write(self, store: Store, record: TuningRecord) -> None:
-        """Write the record into the spec of the sweep."""
-        spec = {**self.test.spec, "settings": self.test.settings(), TUNE_KEY: record.plain()}
-        store.sweeps.add(self.name, spec)
 
 
 class _Results:
@@ -173,47 +164,41 @@ class _Results:
     def __init__(self, tuning: Tuning, store: Store | None) -> None:
         self._tuning = tuning
         self._runs: dict[str, RunRecord] = {}
-        name = tuning.tuning_name
+        self._values: dict[int, float] = {}
+        name, metric = tuning.tuning_name, tuning.tune.metric
         if store is not None and name in {sweep.name for sweep in store.sweeps.select()}:
-            for run in store.runs.select(sweep=name, newest_first=False):
-                known = self._runs.get(run.identity)
-                if known is None or _precedence(run) > _precedence(known):
-                    self._runs[run.identity] = run
-        ids = [run.id for run in self._runs.values()]
-        metric = tuning.tune.metric
-        self._values = {} if store is None else store.metrics.means(ids, metric, last=1)
+            attempts = store.runs.select(sweep=name)
+            # Of several attempts the one that is done counts, else the last.
+            attempts.sort(key=lambda run: (run.status is Status.DONE, run.attempt))
+            self._runs = {run.identity: run for run in attempts}
+            ids = [run.id for run in self._runs.values()]
+            self._values = store.metrics.means(ids, metric, last=1)
 
     def of(self, name: str, value: float) -> TunedValue:
-        """Return how far an arm with a value is."""
+        """Return how far an arm with a value is.
+
+        A run that raised an error is over, since a rate at which a training diverges is not to be
+        chosen. One that was killed says nothing of its rate.
+        """
         identities = self._tuning.identities(name, value)
         runs = [self._runs[each] for each in identities if each in self._runs]
-        if len(runs) < len(identities) or any(map(_is_open, runs)):
-            return TunedValue(value=value, state=ValueState.OPEN)
-        for status, state in (
-            (Status.FAILED, ValueState.FAILED),
-            (Status.PRUNED, ValueState.PRUNED),
-        ):
-            if any(run.status is status for run in runs):
-                return TunedValue(value=value, state=state)
-        score = math.fsum(self._values.get(run.id, math.nan) for run in runs) / len(runs)
-        if not math.isfinite(score):
-            return TunedValue(value=value, state=ValueState.UNMEASURED)
-        return TunedValue(value=value, state=ValueState.DONE, score=score)
-
-
-def _precedence(run: RunRecord) -> tuple[bool, int]:
-    return run.status is Status.DONE, run.attempt
-
-
-def _is_open(run: RunRecord) -> bool:
-    """Return whether a run is still to be trained.
-
-    One that raised an error is not: a rate at which a training diverges is not to be chosen. One
-    that was killed says nothing of its rate.
-    """
-    if run.status is Status.FAILED:
-        return run.failure is not Failure.ERROR
-    return run.status not in (Status.DONE, Status.PRUNED)
+        scores = tuple(self._values.get(run.id, math.nan) for run in runs)
+        over = [
+            run.status in (Status.DONE, Status.PRUNED)
+            or (run.status is Status.FAILED and run.failure is Failure.ERROR)
+            for run in runs
+        ]
+        if len(runs) < len(identities) or not all(over):
+            state = ValueState.OPEN
+        elif any(run.status is Status.FAILED for run in runs):
+            state = ValueState.FAILED
+        elif any(run.status is Status.PRUNED for run in runs):
+            state = ValueState.PRUNED
+        elif not all(map(math.isfinite, scores)):
+            state = ValueState.UNMEASURED
+        else:
+            return TunedValue(value=value, state=ValueState.DONE, scores=scores)
+        return TunedValue(value=value, state=state)
 
 
 def plan_tuning(
@@ -262,45 +247,34 @@ def plan_tuning(
         )
     arms = {_text(arm_of(point)): arm_of(point) for point in listed}
     names = dict(zip(arms, _names(list(arms.values())), strict=True))
-    configs = {_text(arm_of(Point("", p.assignment))): p.config for p in test.runs}
+    own = dict(arms)
+    for planned in test.runs:
+        if isinstance(planned.config["task"].get(SEED), int):
+            # A seed of the task draws the problems. If that is the run's, they differ already.
+            text = _text(arm_of(Point("", planned.assignment)))
+            own[text] = {**arms[text], "task.seed": tune.tuning_seeds[0]}
     tuning = Tuning(
         tune=tune,
-        arms={
-            names[text]: {**arm, **_other_problems(configs.get(text, {}), tune), **tune.set}
-            for text, arm in arms.items()
-        },
+        arms={names[text]: {**arm, **tune.set} for text, arm in own.items()},
         names=names,
         test=test,
         make=make,
     )
     first = tuning.plan(tuning.first)
-    return replace(tuning, test=replace(test, warnings=[*first.warnings, *_shared(test, first)]))
-
-
-def _other_problems(config: Plain, tune: Tune) -> Assignment:
-    """Return the keys that give tuning runs other problems, where a seed of the task draws them.
-
-    If that is the seed of the run, they have other problems already.
-    """
-    drawn = isinstance(config.get("task", {}).get(SEED), int)
-    return {"task.seed": tune.tuning_seeds[0]} if drawn else {}
-
-
-def _shared(test: Plan, first: Plan) -> list[str]:
-    """Warn of tuning runs that are evaluated on the problems of the test runs."""
-    tested = {_problems(planned.run) for planned in test.runs} - {None}
-    shared = {p.run.task.label for p in first.runs if _problems(p.run) in tested}
-    return [
-        f"sweep.tune: the tuning runs of task '{label}' have the problems of the test runs; set "
-        f"others for them, such as another split, under sweep.tune.set"
-        for label in sorted(shared)
+    shared = _problems(first).keys() & _problems(test).keys()
+    warnings = [
+        f"sweep.tune: the tuning runs of task '{_problems(first)[each]}' have the problems of the "
+        f"test runs; set others for them, such as another split, under sweep.tune.set"
+        for each in sorted(shared)
     ]
+    return replace(tuning, test=replace(test, warnings=[*first.warnings, *warnings]))
 
 
-def _problems(run: Run) -> str | None:
-    """Return what tells the problems of two runs apart; None if that is unknown."""
-    unknown = run.backend.external or run.absent
-    return None if unknown else repr(run.task.identity())
+def _problems(plan: Plan) -> dict[str, str]:
+    """Return the labels of a plan's tasks by what tells their problems apart, where known."""
+    runs = [planned.run for planned in plan.runs]
+    known = [run.task for run in runs if not (run.backend.external or run.absent)]
+    return {repr(task.identity()): task.label for task in known}
 
 
 def _names(arms: Sequence[Assignment]) -> list[str]:
@@ -342,28 +316,25 @@ def execute_tuning(
         UnknownNameError: the runs have no such metric.
     """
     outcome: SweepResult | None = None
+    is_stopped = False
     tried: set[tuple[str, float]] = set()
+    spec = {**tuning.test.spec, "settings": tuning.test.settings()}
     while True:
         record = tuning.read(store)
-        tuning.write(store, record)
+        store.sweeps.add(tuning.name, {**spec, TUNE_KEY: record.plain()})
         _check_metric(tuning, store, record)
-        wanted = [
-            (arm.name, each.value)
-            for arm in record.arms
-            for each in arm.grid
-            if (arm.name, each.value) not in tried and _is_wanted(each, arm)
-        ]
-        if not wanted:
+        wanted = []
+        for arm in record.arms:
+            states = [ValueState.OPEN]
+            if arm.chosen is None and not arm.is_open:
+                states.append(ValueState.FAILED)
+            wanted += [(arm.name, each.value) for each in arm.grid if each.state in states]
+        wanted = [each for each in wanted if each not in tried]
+        if not wanted or is_stopped:
             return record, outcome
         tried.update(wanted)
         outcome = run(tuning.plan(wanted))
-        if outcome.stopped or outcome.halted or outcome.submitted or outcome.queued:
-            return tuning.read(store), outcome
-
-
-def _is_wanted(each: TunedValue, arm: TunedArm) -> bool:
-    is_stuck = arm.chosen is None and not arm.is_open
-    return each.state is ValueState.OPEN or (is_stuck and each.state is ValueState.FAILED)
+        is_stopped = bool(outcome.stopped or outcome.halted or outcome.submitted or outcome.queued)
 
 
 def _check_metric(tuning: Tuning, store: Store, record: TuningRecord) -> None:

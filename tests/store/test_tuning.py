@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -20,8 +19,8 @@ RECORD = TuningRecord(
         TunedArm(
             name="grpo",
             grid=[
-                TunedValue(value=1e-4, state=ValueState.DONE, score=0.2),
-                TunedValue(value=2e-4, state=ValueState.DONE, score=0.5),
+                TunedValue(value=1e-4, state=ValueState.DONE, scores=(0.1, 0.3)),
+                TunedValue(value=2e-4, state=ValueState.DONE, scores=(0.5, 0.5)),
                 TunedValue(value=4e-4, state=ValueState.FAILED),
             ],
             chosen=2e-4,
@@ -29,8 +28,8 @@ RECORD = TuningRecord(
         TunedArm(
             name="fade",
             grid=[
-                TunedValue(value=1e-4, state=ValueState.DONE, score=0.4),
-                TunedValue(value=2e-4, state=ValueState.DONE, score=0.3),
+                TunedValue(value=1e-4, state=ValueState.DONE, scores=(0.4, 0.4)),
+                TunedValue(value=2e-4, state=ValueState.DONE, scores=(0.25, 0.35)),
             ],
             chosen=1e-4,
         ),
@@ -56,6 +55,10 @@ def test_it_says_what_was_chosen_and_where_an_edge_was() -> None:
     assert not RECORD.is_over
 
 
+def test_a_score_is_the_mean_over_seeds() -> None:
+    assert [each.score for each in RECORD.arms[0].grid] == [pytest.approx(0.2), 0.5, None]
+
+
 def _changed(**changes: Any) -> Any:
     return {**RECORD.plain(), **changes}
 
@@ -69,13 +72,28 @@ def _changed(**changes: Any) -> Any:
         {},
         _changed(arms=3),
         _changed(arms=[{"name": "grpo"}]),
-        _changed(arms=[{"name": "grpo", "chosen": "x", "grid": []}]),
-        _changed(arms=[{"name": "grpo", "chosen": True, "grid": []}]),
-        _changed(arms=[{"name": "grpo", "chosen": None, "grid": [{"value": 1, "state": "odd"}]}]),
-        _changed(arms=[{"name": "grpo", "chosen": 1, "grid": []}]),
+        *(
+            _changed(arms=[{"name": "grpo", "chosen": None, "grid": [each]}])
+            for each in (
+                {"value": 1, "state": "odd", "scores": []},
+                {"value": True, "state": "done", "scores": [1]},
+                {"value": 1, "state": "done", "scores": ["1"]},
+                {"value": float("nan"), "state": "open", "scores": []},
+                {"value": 10**400, "state": "open", "scores": []},
+            )
+        ),
         _changed(seeds=["x"]),
-        json.loads(json.dumps(_changed(arms=[{"name": "a", "chosen": float("nan"), "grid": []}]))),
+        _changed(seeds=[float("inf")]),
     ],
 )
 def test_specs_that_advsweep_did_not_write_have_none(node: Any) -> None:
     assert TuningRecord.of_spec({TUNE_KEY: node}) is None
+
+
+def test_a_choice_that_no_value_of_the_grid_is_counts_as_none() -> None:
+    grid = [{"value": 2, "state": "done", "scores": [1.0]}]
+    for chosen in (3, "2", None):
+        node = _changed(arms=[{"name": "grpo", "chosen": chosen, "grid": grid}])
+        record = TuningRecord.of_spec({TUNE_KEY: node})
+        assert record is not None
+        assert [arm.choice for arm in record.arms] == ["none"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,9 @@ def test_the_score_is_the_mean_over_tuning_seeds(write: Write, store: Store) -> 
     scores = [
         r.scores()["pass@1"] for r in store.evaluations.select([x.id for x in runs]) if r.step
     ]
-    (score,) = (each.score for each in record.arms[1].grid if each.value == 4)
-    assert score == pytest.approx(sum(scores) / 2)
+    (found,) = (each for each in record.arms[1].grid if each.value == 4)
+    assert sorted(found.scores) == pytest.approx(sorted(scores))
+    assert found.score == pytest.approx(sum(scores) / 2)
 
 
 def test_a_report_has_a_row_for_each_arm_with_its_value(write: Write, store: Store) -> None:
@@ -307,7 +309,7 @@ def test_what_the_store_says_was_chosen_is_not_read(write: Write, store: Store) 
     record = trained(tuning, store)
     forged = record.plain()
     for arm in forged["arms"]:
-        arm |= {"chosen": 1e9, "grid": [{"value": 1e9, "state": "done", "score": 1.0}]}
+        arm |= {"chosen": 1e9, "grid": [{"value": 1e9, "state": "done", "scores": [1.0]}]}
     store.sweeps.add("fair", {TUNE_KEY: forged})
     assert tuning.read(store) == record
     rates = {p.run.optimizer.lr for p in tuning.plan_test(tuning.read(store)).runs}
@@ -358,6 +360,20 @@ def test_runs_of_a_queue_are_not_waited_for(write: Write, store: Store) -> None:
     assert outcome is not None
     assert (outcome.submitted, record.is_over) == (12, False)
     assert [arm.choice for arm in record.arms] == ["open", "open"]
+
+
+def test_a_stopped_sweep_records_how_far_it_came(write: Write, store: Store) -> None:
+    def stop(plan: Plan) -> SweepResult:
+        return replace(execute(replace(plan, runs=plan.runs[:3]), store, 1), stopped=True)
+
+    tuning = planned(write(tune={"values": [2, 4], "extend": 0, "seeds": 1}))
+    record, _ = execute_tuning(tuning, store, stop)
+    done, still_open = ValueState.DONE, ValueState.OPEN
+    assert [[each.state for each in arm.grid] for arm in record.arms] == [
+        [done, done],
+        [done, still_open],
+    ]
+    assert store.sweeps.tuning("fair") == record
 
 
 def test_an_unknown_metric_is_refused_once_runs_show_which_there_are(

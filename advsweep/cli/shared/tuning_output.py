@@ -49,6 +49,10 @@ def sweep_tuned(
             nonlocal plan
             plan = stage
             print_start(plan, store, jobs)
+            if plan.name == tuning.tuning_name:
+                values = {planned.assignment[tuning.tune.key] for planned in plan.runs}
+                listed = ", ".join(f"{value:g}" for value in sorted(values))
+                echo_line(f"values of {tuning.tune.key}: {listed}", err=True)
             print_warnings(outdated_runs(plan, store))
             with execution.track_events(plan, store) as track:
                 return execution.execute(
@@ -57,7 +61,8 @@ def sweep_tuned(
 
         echo_line(_describe_size(tuning), err=True)
         record, outcome = execute_tuning(tuning, store, run)
-        if record.is_over:
+        is_stopped = outcome is not None and (outcome.stopped or outcome.halted)
+        if record.is_over and not is_stopped:
             echo_line(record.text, err=True)
             outcome = run(tuning.plan_test(record))
         assert outcome is not None
