@@ -16,7 +16,7 @@ from advsweep.backends.stack_types import StackKey as StackKey
 from advsweep.backends.stack_types import StackMember as StackMember
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
-from advsweep.tasks.controls import Control
+from advsweep.tasks.controls import CONTROL, Control
 
 if TYPE_CHECKING:
     from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
@@ -40,9 +40,6 @@ NODE_KEYS = (
     "backend",
 )
 """The keys of a run's config that hold components, in the order of the stored config."""
-
-CONTROL = "control"
-"""The key of a run's control, which the configs of other runs lack."""
 
 
 BATCH_FIELDS = frozenset(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
-from advsweep.backends.base import CONTROL, PARAMETERS, Run, RunParameters
+from advsweep.backends.base import PARAMETERS, Run, RunParameters
 from advsweep.components import Component
 from advsweep.config.settings import Match
 from advsweep.config.validation import check_validation
@@ -18,7 +18,7 @@ from advsweep.objectives import OBJECTIVES
 from advsweep.registry import Registry
 from advsweep.rollouts import ROLLOUTS
 from advsweep.tasks import TASKS
-from advsweep.tasks.controls import CONTROLS, Control
+from advsweep.tasks.controls import CONTROL, CONTROLS, Control
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Backend

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.tasks.controls import CONTROL, Control
 
 if TYPE_CHECKING:
     from advsweep.config.tuning import Tune
@@ -22,7 +23,6 @@ Assignment = dict[str, Any]
 """Group members and values by dotted key; a value may be `Delete`."""
 
 SEED = "seed"
-CONTROL = "control"
 
 _METHODS = ("estimator", "method")
 
@@ -246,7 +246,7 @@ class Space:
         Raises:
             ConfigError: none of them has the baseline.
         """
-        plain = [point for point in listed if point.assignment.get(CONTROL) in (None, "none")]
+        plain = [point for point in listed if point.assignment.get(CONTROL) in (None, Control.name)]
         if self.baseline is not None:
             repeated = [p for p in plain if self.baseline in map(str, _method(p).values())]
             known = {str(v) for p in plain for k, v in _method(p).items() if k in _METHODS}

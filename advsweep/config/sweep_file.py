@@ -32,7 +32,6 @@ from typing import Any
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import Override, expand_call
 from advsweep.config.space import (
-    CONTROL,
     Assignment,
     Block,
     Condition,
@@ -45,7 +44,7 @@ from advsweep.config.space import (
 )
 from advsweep.config.tuning import Tune
 from advsweep.errors import ConfigError, UnknownNameError, nearest
-from advsweep.tasks.controls import Control
+from advsweep.tasks.controls import CONTROL, Control
 
 _KEYS = ("name", "seeds", "tune", "baseline", "controls", "common", "blocks")
 _NO_VALUES = ("when", "exclude", "printed")
@@ -116,7 +115,8 @@ def _changed(node: Any, changes: Sequence[Override]) -> Any:
         _, *path = change.key.split(".")
         if len(path) != 1 or change.swept or change.deleted:
             raise ConfigError(
-                f"{change.text}: expected one value of {', '.join(f'sweep.{k}' for k in _KEYS)}"
+                f"{change.text}: expected one of {', '.join(f'sweep.{k}' for k in _KEYS)}, with "
+                f"one value"
             )
         node = {**(node or {}), path[0]: change.values[0]}
     return node

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from advsweep.components import Component, option
-from advsweep.config.space import CONTROL, SEED
+from advsweep.config.space import SEED
 from advsweep.errors import ConfigError
+from advsweep.tasks.controls import CONTROL
 
 FIRST_SEED = 1000
 """Where tuning seeds begin, so that few sweeps have them as seeds of their own."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from advsweep import __version__
 from advsweep.backends import BACKENDS
-from advsweep.backends.base import CONTROL, PARAMETERS, RunParameters
+from advsweep.backends.base import PARAMETERS, RunParameters
 from advsweep.backends.build import NODES
 from advsweep.components import (
     INFINITIES,
@@ -37,6 +37,7 @@ from advsweep.config.space import PublishedTime
 from advsweep.config.tuning import Tune
 from advsweep.errors import UnknownNameError, first_of, nearest
 from advsweep.sweep.registry import GROUPS
+from advsweep.tasks.controls import CONTROL
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _INTERPOLATION = {"$ref": "#/$defs/interpolation"}

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from advsweep.backends.base import CONTROL, PARAMETERS
+from advsweep.backends.base import PARAMETERS
 from advsweep.backends.build import NODES
 from advsweep.components import Component
 from advsweep.config.groups import ConfigGroups
 from advsweep.registry import Registry
-from advsweep.tasks.controls import CONTROLS
+from advsweep.tasks.controls import CONTROL, CONTROLS
 
 if TYPE_CHECKING:
     from advsweep.sweep.early_stopping.base import Stopping

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from advsweep.tasks.base import PerCompletion
 
+CONTROL = "control"
+"""The key of a run's control, which the configs of other runs lack."""
+
 
 @dataclass(kw_only=True)
 class Control(Component):
@@ -149,7 +152,7 @@ def titled(estimator: str, config: Mapping[str, Any]) -> str:
     Args:
         config: the config of the run, as a store has it.
     """
-    node = config.get("control")
+    node = config.get(CONTROL)
     name = str(node.get("name")) if isinstance(node, Mapping) else Control.name
     title = _TITLES.get(name, name)
     return f"{estimator} ({title})" if title else estimator

@@ -40,7 +40,7 @@ def plan(
         advsweep plan estimator=grpo,fade seed=0,1,2
         advsweep plan +experiment=demo --all
     """
-    from advsweep.cli.shared import search_output, tuning_output
+    from advsweep.cli.shared import execution, search_output, tuning_output
     from advsweep.cli.shared.overrides import check_overrides
     from advsweep.cli.shared.plan_output import print_plan
     from advsweep.sweep.planning.plan import make_plan
@@ -50,12 +50,12 @@ def plan(
     overrides = check_overrides(overrides)
     study = plan_search(overrides or [], config_dirs=config_dir or (), name=name)
     if study is not None:
-        search_output.refuse_force(force)
+        execution.refuse_force(force, "a search")
         search_output.print_search(study, store, jobs, output, every=every)
         return
     tuning = plan_tuning(overrides, config_dirs=config_dir or (), name=name, fetch=False)
     if tuning is not None:
-        tuning_output.refuse_force(force)
+        execution.refuse_force(force, "a tuned sweep")
         tuning_output.print_tuned_plan(tuning, store, jobs, output, every=every)
         return
     planned = make_plan(overrides or [], config_dirs=config_dir or (), name=name, fetch=False)

@@ -90,7 +90,7 @@ def sweep(
     study = plan_search(overrides or [], config_dirs=config_dir or (), name=name)
     how = ListFormat.JSON if output is RecordFormat.JSON else ListFormat.TABLE
     if study is not None:
-        search_output.refuse_force(force)
+        execution.refuse_force(force, "a search")
         if dry_run:
             search_output.print_search(study, store, jobs, how)
             return
@@ -98,7 +98,7 @@ def sweep(
         search_output.search(study, store, jobs, policy=policy, output=output)
     tuning = plan_tuning(overrides, config_dirs=config_dir or (), name=name, fetch=not dry_run)
     if tuning is not None:
-        tuning_output.refuse_force(force)
+        execution.refuse_force(force, "a tuned sweep")
         if dry_run:
             tuning_output.print_tuned_plan(tuning, store, jobs, how)
             return

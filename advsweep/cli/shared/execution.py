@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from advsweep.cli.shared.options import RecordFormat
 from advsweep.cli.shared.output import echo, echo_line, print_json, warn
 from advsweep.cli.shared.runs import flatten
+from advsweep.errors import ConfigError
 from advsweep.redaction import redacted
 
 if TYPE_CHECKING:
@@ -158,6 +159,16 @@ def print_changes(config: Plain) -> None:
     ]
     if changed:
         echo_line(f"other than the defaults: {' '.join(changed)}", err=True)
+
+
+def refuse_force(force: bool, what: str) -> None:
+    """Refuses `--force` where new attempts could change what earlier results have decided.
+
+    Raises:
+        ConfigError: `--force` was given.
+    """
+    if force:
+        raise ConfigError(f"--force: {what} always resumes; start a new one with another --name")
 
 
 def outcome_record(plan: Plan, outcome: SweepResult) -> dict[str, Any]:

@@ -37,18 +37,6 @@ if TYPE_CHECKING:
     from advsweep.sweep.search.study import Study
 
 
-def refuse_force(force: bool) -> None:
-    """Refuses `--force` in a search.
-
-    Raises:
-        ConfigError: `--force` was given; the sampler cannot forget results that it has seen.
-    """
-    from advsweep.errors import ConfigError
-
-    if force:
-        raise ConfigError("--force: a search always resumes; start a new one with another --name")
-
-
 def search(
     study: Study,
     url: str | None,

@@ -10,7 +10,7 @@ from advsweep.cli.shared import execution, runs
 from advsweep.cli.shared.options import ListFormat, RecordFormat
 from advsweep.cli.shared.output import echo, echo_line, print_columns, print_json, warn
 from advsweep.cli.shared.plan_output import open_existing, print_plan, print_warnings
-from advsweep.errors import ConfigError, counted
+from advsweep.errors import counted
 
 if TYPE_CHECKING:
     from advsweep.store.tuning import TunedValue, TuningRecord
@@ -18,18 +18,6 @@ if TYPE_CHECKING:
     from advsweep.sweep.planning.plan import Plan
     from advsweep.sweep.retry_policy import Policy
     from advsweep.sweep.tuning import Tuning
-
-
-def refuse_force(force: bool) -> None:
-    """Refuses `--force` in a tuned sweep.
-
-    Raises:
-        ConfigError: `--force` was given; new attempts could change what was chosen.
-    """
-    if force:
-        raise ConfigError(
-            "--force: a tuned sweep always resumes; start a new one with another --name"
-        )
 
 
 def sweep_tuned(

@@ -15,14 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from advsweep.backends.base import CONTROL, Backend
+from advsweep.backends.base import Backend
 from advsweep.components import option_of
 from advsweep.errors import NotFoundError, ReportError, first_of, nearest
 from advsweep.report.data.filters import HASH_KEY, MISSING, lookup, show_key
 from advsweep.store import RunOutline, RunRecord
 from advsweep.store.component_revisions import HASH
 from advsweep.store.imported import IMPORTED, is_imported, setting_leaves
-from advsweep.tasks.controls import titled
+from advsweep.tasks.controls import CONTROL, titled
 
 Group = dict[str, Any]
 """The name of a row: config keys, `estimator` first, and their values."""

@@ -15,7 +15,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from advsweep.backends.base import CONTROL
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import parse_where, show_key
@@ -30,6 +29,7 @@ from advsweep.statistics import (
     rank_intervals,
     seeds_needed,
 )
+from advsweep.tasks.controls import CONTROL
 
 MOST_ROWS = 30
 """Longer tables are compared only with a baseline that the user names."""

@@ -227,7 +227,7 @@ def test_an_unnamed_sweep_is_named_by_its_content() -> None:
         ("estimator=rloo group_size=1", "group_size: expected >= 2, which estimator 'rloo' needs"),
         ("estimator.name=fade", "estimator.name: expected another key; choose by estimator=NAME"),
         ("sweep.sedes=3", "sweep.sedes: no such key; did you mean 'seeds'?"),
-        ("sweep.blocks.0=3", "expected one value of sweep.name, sweep.seeds, sweep.tune"),
+        ("sweep.blocks.0=3", "expected one of sweep.name, sweep.seeds, sweep.tune"),
     ],
 )
 def test_one_message_says_what_was_wrong(overrides: str, message: str) -> None:
