@@ -6,6 +6,7 @@ from advsweep.statistics.association import (
     correlation_p_value,
     rank_correlation,
 )
+from advsweep.statistics.blocks import BlockSpread, PooledSpread, pool_spread
 from advsweep.statistics.comparison import (
     Comparison,
     benjamini_hochberg,
@@ -53,11 +54,13 @@ __all__ = [
     "LAWS",
     "RAREFIED",
     "BetaComponent",
+    "BlockSpread",
     "CommonSlope",
     "Comparison",
     "Estimate",
     "Interval",
     "LawFit",
+    "PooledSpread",
     "PowerLaw",
     "RankCorrelation",
     "RankInterval",
@@ -86,6 +89,7 @@ __all__ = [
     "mean_over_problems",
     "pass_at_k",
     "permutation_p_value",
+    "pool_spread",
     "power_of_test",
     "predict",
     "probability_of_improvement",

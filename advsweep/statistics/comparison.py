@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, ndtri, stdtr, stdtrit
 
 from advsweep.errors import AdvsweepError
+from advsweep.statistics.blocks import PooledSpread
 from advsweep.statistics.intervals import Interval
 from advsweep.statistics.samples import ROUNDING, as_pairs, as_sample, check_share, sample_sd
 
@@ -51,10 +52,13 @@ class Comparison:
             seeds: d_z of the differences if paired, else d_s of the pooled samples; NaN for
             fewer than three seeds in total.
         sd: the standard deviation of the difference of two single runs, which determines the
-            number of seeds needed: that of the pairs' differences, or √(s_a² + s_b²).
+            number of seeds needed: that of the pairs' differences, one pooled over several
+            methods, or √(s_a² + s_b²).
+        df: the degrees of freedom of the t-test; NaN without one.
         n: number of pairs; without pairs the size of the smaller sample.
         left_out: number of seeds without a partner or a finite value; without pairs, of values.
         paired: whether seeds are paired.
+        pooled: whether the spread is pooled over several methods.
     """
 
     difference: float
@@ -64,9 +68,11 @@ class Comparison:
     p_permutation: float
     effect_size: float
     sd: float
+    df: float
     n: int
     left_out: int
     paired: bool
+    pooled: bool = False
 
     @property
     def is_settled(self) -> bool:
@@ -74,12 +80,20 @@ class Comparison:
         return self.low > 0 or self.high < 0
 
 
-def compare_paired(a: ArrayLike, b: ArrayLike, level: float = 0.95, seed: int = 0) -> Comparison:
+def compare_paired(
+    a: ArrayLike,
+    b: ArrayLike,
+    level: float = 0.95,
+    seed: int = 0,
+    pooled: PooledSpread | None = None,
+) -> Comparison:
     """Compare two methods on the same seeds by the paired t-test.
 
     Args:
         a, b: [seeds], in the same order. Pairs with a value that is not finite are left out.
         seed: seed of the random patterns of signs for n > 20.
+        pooled: the spread of the differences as `pool_spread` estimates it from several methods;
+            by default that of these differences alone.
 
     Raises:
         AdvsweepError: not two lists of the same length, or the level is not in (0, 1).
@@ -91,19 +105,25 @@ def compare_paired(a: ArrayLike, b: ArrayLike, level: float = 0.95, seed: int = 
     n = of_a.size
     scale = _scale(of_a, of_b)
     difference = _mean_difference(of_a, of_b, scale)
-    sd = sample_sd(of_a - of_b, scale) if n > 1 else math.nan
-    low, high, p_value = _judge(difference, sd / math.sqrt(max(n, 1)), n - 1, level)
+    sd = df = math.nan
+    if n > 1 and pooled is None:
+        sd, df = sample_sd(of_a - of_b, scale), n - 1
+    elif n > 1 and pooled is not None:
+        sd, df = pooled.sd, pooled.df
+    low, high, p_value = _judge(difference, sd / math.sqrt(max(n, 1)), df, level)
     return Comparison(
         difference=difference,
         low=low,
         high=high,
         p_value=p_value,
         p_permutation=permutation_p_value(of_a - of_b, seed),
-        effect_size=_effect_size(difference, sd, n - 1),
+        effect_size=_effect_size(difference, sd, df),
         sd=sd,
+        df=df,
         n=n,
         left_out=int((~whole).sum()),
         paired=True,
+        pooled=pooled is not None,
     )
 
 
@@ -142,6 +162,7 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Compari
         p_permutation=math.nan,
         effect_size=_effect_size(difference, pooled, n_a + n_b - 2),
         sd=sd,
+        df=df,
         n=min(n_a, n_b),
         left_out=all_a.size - n_a + all_b.size - n_b,
         paired=False,
@@ -149,7 +170,10 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Compari
 
 
 def compare_seeds(
-    a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95
+    a: Mapping[int, float],
+    b: Mapping[int, float],
+    level: float = 0.95,
+    pooled: PooledSpread | None = None,
 ) -> Comparison:
     """Compare two methods by their seeds: paired if they share at least two, else unpaired.
 
@@ -157,6 +181,7 @@ def compare_seeds(
 
     Args:
         a, b: the value of each seed. Values that are not finite count as missing.
+        pooled: of a paired comparison, as in `compare_paired`.
 
     Raises:
         AdvsweepError: the level is not in (0, 1).
@@ -169,6 +194,7 @@ def compare_seeds(
         [a.get(seed, math.nan) for seed in seeds],
         [b.get(seed, math.nan) for seed in seeds],
         level,
+        pooled=pooled,
     )
 
 
@@ -284,9 +310,9 @@ def _judge(difference: float, error: float, df: float, level: float) -> tuple[fl
     return difference - half, difference + half, float(2 * stdtr(df, -abs(difference) / error))
 
 
-def _effect_size(difference: float, sd: float, df: int) -> float:
+def _effect_size(difference: float, sd: float, df: float) -> float:
     """Return Hedges' unbiased d · Γ(m/2) / (√(m/2) Γ((m-1)/2)) for m degrees of freedom."""
-    if df < 2 or not sd > 0:
+    if not (df >= 2 and sd > 0):
         return math.nan
     log_correction = gammaln(df / 2) - gammaln((df - 1) / 2) - math.log(df / 2) / 2
     return difference / sd * math.exp(log_correction)
