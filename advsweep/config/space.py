@@ -229,6 +229,7 @@ class Space:
         controls: the keys of each control; it repeats the runs of the baseline.
         baseline: an estimator or a method; None: that of the first run.
         tune: how arms find a value of their own; None: they do not.
+        outcomes: the primary outcomes that it declares, for its reports; empty for the default.
     """
 
     name: str | None
@@ -236,6 +237,7 @@ class Space:
     controls: Sequence[Assignment] = ()
     baseline: str | None = None
     tune: Tune | None = None
+    outcomes: Sequence[str] = ()
 
     def control_points(self, listed: Sequence[Point]) -> list[Point]:
         """Return the runs of its control arms.

@@ -3,6 +3,7 @@
     sweep:
       name: fade-vs-static
       seeds: 5                                   # 0 to 4; or a list
+      outcomes: [pass@1, 'pass@8[above=guess]']  # what reports test, in place of the default
       common: {group_size: [4, 8]}
       blocks:
         - {estimator: grpo}
@@ -46,7 +47,7 @@ from advsweep.config.tuning import Tune
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.tasks.controls import CONTROL, Control
 
-_KEYS = ("name", "seeds", "tune", "baseline", "controls", "common", "blocks")
+_KEYS = ("name", "seeds", "tune", "baseline", "controls", "outcomes", "common", "blocks")
 _NO_VALUES = ("when", "exclude", "printed")
 _PACE = {
     *("backend", "model", "model.path", "task", "method", "rollout"),
@@ -159,12 +160,19 @@ def read_space(
     baseline = node.get("baseline")
     if baseline is not None and not isinstance(baseline, str):
         raise ConfigError(f"sweep.baseline: expected an estimator or a method, got {baseline!r}")
+    outcomes = node.get("outcomes", [])
+    if not isinstance(outcomes, list) or not all(isinstance(one, str) for one in outcomes):
+        raise ConfigError(
+            f"sweep.outcomes: expected a list of columns of reports, such as [pass@1], got "
+            f"{outcomes!r}"
+        )
     space = Space(
         name,
         [_merged(seeds, common, block, given) for block in blocks],
         _controls(node.get("controls") or []),
         baseline,
         _tune(node.get("tune")),
+        outcomes,
     )
     for value in (value for block in space.blocks for value in block.values):
         if isinstance(value, _Refusal):

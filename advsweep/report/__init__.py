@@ -60,6 +60,7 @@ from advsweep.report.tables.types import (
     Provenance,
     Report,
     Row,
+    SpreadKind,
     Table,
 )
 
@@ -85,6 +86,7 @@ __all__ = [
     "Provenance",
     "Report",
     "Row",
+    "SpreadKind",
     "Table",
     "build_model_report",
     "build_report",

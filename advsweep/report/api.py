@@ -12,6 +12,7 @@ store, and none creates one. All errors are `advsweep.errors.AdvsweepError`.
 from __future__ import annotations
 
 import html
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,10 +33,11 @@ from advsweep.report.data.frame import (
 from advsweep.report.data.selection import read_runs, select_runs
 from advsweep.report.papers.layouts import choose_layout
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.comparison import name_group
 from advsweep.report.tables.export import flat_rows, render
 from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.models import build_model_report
-from advsweep.report.tables.types import Entry, Mark, Report, Table
+from advsweep.report.tables.types import Entry, Mark, Report, SpreadKind, Table
 from advsweep.store import RunRecord, Store, open_store
 
 StoreLike = str | os.PathLike[str] | Store | None
@@ -148,6 +150,33 @@ class ReportTable:
         header, rows = flat_rows(self.report)
         return pd.DataFrame([list(map(hashable, row)) for row in rows], columns=header)
 
+    def differences(self) -> pd.DataFrame:
+        """A row per difference to the baseline, those of the primary outcomes first.
+
+        Columns are the keys that name rows, `baseline`, `outcome`, `primary`, `difference` with
+        `low` and `high`, `n`, `df`, `p` and `p_adjusted`; the last two are NaN for differences
+        that are descriptive. `attrs["family"]` says what p is adjusted over.
+        """
+        report = self.report
+        frame = pd.DataFrame(
+            {
+                **{key: hashable(report.rows[d.row].group.get(key)) for key in report.keys},
+                "baseline": name_group(report.rows[d.baseline].group),
+                "outcome": d.column.name,
+                "primary": d.is_primary,
+                "difference": d.comparison.difference,
+                "low": d.comparison.low,
+                "high": d.comparison.high,
+                "n": d.comparison.n,
+                "df": d.comparison.df,
+                "p": d.comparison.p_value if not math.isnan(d.p_adjusted) else math.nan,
+                "p_adjusted": d.p_adjusted,
+            }
+            for d in report.differences
+        )
+        frame.attrs["family"] = report.family.text
+        return frame
+
     def render(self, format: str = "table") -> str:
         """The report as `table`, `markdown`, `latex`, `csv` or `json`.
 
@@ -205,6 +234,7 @@ def report(
     models: bool = False,
     pool: bool = False,
     mixed_protocols: bool = False,
+    spread: str = "pooled",
 ) -> ReportTable:
     """Compares the finished runs of a sweep, as `advsweep report` does with the same options.
 
@@ -221,6 +251,7 @@ def report(
         models: report the models that were evaluated without a run.
         pool: average over what differs within a row, seed by seed.
         mixed_protocols: accept evaluations that were not made alike.
+        spread: `pooled` over the rows that share seeds and settings, or each difference's `own`.
 
     Raises:
         AdvsweepError: the store, the sweep, a key, a column or a row does not exist, an option
@@ -228,6 +259,8 @@ def report(
     """
     if models and (sweep or where or rows or sort or baseline or at or style or paper):
         raise ConfigError("models: expected columns at most, as models have no runs")
+    if spread not in [kind.value for kind in SpreadKind]:
+        raise ConfigError(f"spread: expected pooled or own, got {spread!r}")
     layout = choose_layout(style, paper)
     if layout is not None and (rows or columns or sort):
         raise ConfigError("style: expected no rows, columns or sort, as it has its own")
@@ -248,6 +281,7 @@ def report(
                 layout=layout,
                 pool=pool,
                 mixed_protocols=mixed_protocols,
+                spread=SpreadKind(spread),
             )
         )
 

@@ -29,6 +29,18 @@ class Sweeps(StorePart):
             connection.execute(insert_or_update(connection, SWEEPS, "name", update="spec"), values)
             return self._require_sweep(connection, name)
 
+    def spec(self, name: str) -> dict[str, Any]:
+        """Return what the store keeps of a sweep beside its runs.
+
+        Raises:
+            NotFoundError: there is no such sweep.
+        """
+        with self._database.read() as connection:
+            sweep_id = self._require_sweep(connection, name)
+            query = select(SWEEPS.c.spec).where(SWEEPS.c.id == sweep_id)
+            spec: dict[str, Any] = connection.execute(query).scalar_one()
+        return spec
+
     def select(self) -> list[SweepRecord]:
         """Returns every sweep, oldest first, with the number of its runs in each status."""
         # The status of a running run depends on its lease, which no query can check.

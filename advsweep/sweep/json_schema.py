@@ -167,6 +167,13 @@ def _sweep(groups: ConfigGroups) -> Plain:
                     "type": "array",
                     "items": {"anyOf": [{"enum": names}, *controls.values()]},
                 },
+                "outcomes": {
+                    "description": "the columns of reports whose differences are tested; default: "
+                    "pass@1, pass@k above chance and the entropy of correct answers",
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "minItems": 1,
+                },
                 "common": {"$ref": "#/$defs/block"},
                 "blocks": {
                     "description": "grids of runs; a list of values is swept over",

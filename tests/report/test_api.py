@@ -118,7 +118,8 @@ def test_report_is_that_of_the_command(demo):
 
 def test_report_shows_as_a_table_in_a_notebook(demo):
     shown = advsweep.report(demo.store, sweep="demo")._repr_html_()
-    assert shown.count("<table") == 2
+    # The table, the differences of the primary outcomes, and those of pass@2.
+    assert shown.count("<table") == 3
     assert "<td>fade</td>" in shown
 
 

@@ -60,6 +60,7 @@ def claims(
             "show those of the file on claims whose runs the store lacks.",
         ),
     ] = None,
+    spread: options.Spread = options.SpreadOption.POOLED,
     store: options.Store = None,
     output: Annotated[
         ClaimsFormat, typer.Option("--format", help="Choose the output format.")
@@ -84,7 +85,13 @@ def claims(
     if name == THEORY:
         _check_theory(output, strict)
         return
-    from advsweep.report import ClaimVerdict, evaluate_claims, read_claim_list, render_claims
+    from advsweep.report import (
+        ClaimVerdict,
+        SpreadKind,
+        evaluate_claims,
+        read_claim_list,
+        render_claims,
+    )
     from advsweep.report.papers.recorded_verdicts import (
         read_recorded,
         record_verdicts,
@@ -95,7 +102,7 @@ def claims(
     path = find_claims(name)
     listed = read_claim_list(path)
     opened = open_store(store, create=False)
-    results = evaluate_claims(opened, listed)
+    results = evaluate_claims(opened, listed, SpreadKind(spread.value))
     if record is not None:
         count = record_verdicts(opened, path.stem, results, record)
         warn(f"{count} of {len(results.results)} verdicts recorded in {record}")

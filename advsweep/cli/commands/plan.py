@@ -51,13 +51,16 @@ def plan(
     study = plan_search(overrides or [], config_dirs=config_dir or (), name=name)
     if study is not None:
         execution.refuse_force(force, "a search")
+        execution.check_outcomes(study.example)
         search_output.print_search(study, store, jobs, output, every=every)
         return
     tuning = plan_tuning(overrides, config_dirs=config_dir or (), name=name, fetch=False)
     if tuning is not None:
         execution.refuse_force(force, "a tuned sweep")
+        execution.check_outcomes(tuning.test)
         tuning_output.print_tuned_plan(tuning, store, jobs, output, every=every)
         return
     planned = make_plan(overrides or [], config_dirs=config_dir or (), name=name, fetch=False)
     refuse_search(planned)
+    execution.check_outcomes(planned)
     print_plan(planned, store, jobs, output, force=force, every=every)

@@ -106,6 +106,7 @@ def report(
             help="Compute the seeds needed to detect this difference (default: the observed one).",
         ),
     ] = None,
+    spread: options.Spread = options.SpreadOption.POOLED,
     at: Annotated[
         str | None,
         typer.Option(
@@ -181,10 +182,11 @@ def report(
 ) -> None:
     """Compare estimators in a table with 95 % intervals.
 
-    Each row is an estimator, averaged over its seeds; each column is a metric: the share of groups
-    that teach nothing (ACR), pass@k of the last evaluation, entropy. Differences are tested seed by
-    seed. A base model before training and guessing have rows of their own. With --assert the exit
-    code is 1 unless the data support a statement, for CI.
+    Each row is an estimator, averaged over its seeds; each column is a metric: the share of
+    zero-variance groups (ACR), pass@k of the last evaluation, entropy. Differences of the primary
+    outcomes to the first row are tested seed by seed, and corrected together; those of other
+    columns are descriptive. A base model before training and the chance baseline have rows of
+    their own. With --assert the exit code is 1 unless the data support a statement, for CI.
 
     Examples:
         advsweep report demo
@@ -196,6 +198,7 @@ def report(
     from advsweep.errors import ConfigError
     from advsweep.report import (
         ClaimVerdict,
+        SpreadKind,
         build_model_report,
         build_report,
         choose_layout,
@@ -235,6 +238,8 @@ def report(
         pool=pool,
         mixed_protocols=mixed_protocols,
         at=cutoff,
+        baseline=baseline,
+        spread=SpreadKind(spread.value),
     )
     if rank is not None and sort is not None:
         raise ConfigError("--rank: expected no --sort beside it; ranks sort the rows")
@@ -242,7 +247,6 @@ def report(
         shown = build(
             columns=names,
             sort=sort,
-            baseline=baseline,
             target=difference,
             rank=rank,
             layout=layout,
@@ -250,7 +254,7 @@ def report(
         results = []
         if asserted:
             used = dict.fromkeys(column for a in asserted for column in a.columns)
-            judged = build(columns=list(used), baseline="none")
+            judged = build(columns=list(used), described=False)
             results = [evaluate_assertion(judged, assertion) for assertion in asserted]
         if short:
             _print_short(shown if names else shorten_report(shown))
@@ -290,5 +294,6 @@ def _print(
 
     claim_results = None
     if claims is not None:
-        claim_results = evaluate_claims(store, read_claim_list(find_claims(claims)))
+        listed = read_claim_list(find_claims(claims))
+        claim_results = evaluate_claims(store, listed, report.spread)
     echo_rendered(render_page(report, store, where=where, claim_results=claim_results))

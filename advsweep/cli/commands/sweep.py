@@ -91,6 +91,7 @@ def sweep(
     how = ListFormat.JSON if output is RecordFormat.JSON else ListFormat.TABLE
     if study is not None:
         execution.refuse_force(force, "a search")
+        execution.check_outcomes(study.example)
         if dry_run:
             search_output.print_search(study, store, jobs, how)
             return
@@ -99,12 +100,14 @@ def sweep(
     tuning = plan_tuning(overrides, config_dirs=config_dir or (), name=name, fetch=not dry_run)
     if tuning is not None:
         execution.refuse_force(force, "a tuned sweep")
+        execution.check_outcomes(tuning.test)
         if dry_run:
             tuning_output.print_tuned_plan(tuning, store, jobs, how)
             return
         tuning_output.sweep_tuned(tuning, store, jobs, policy=policy, output=output)
     plan = make_plan(overrides or [], config_dirs=config_dir or (), name=name, fetch=not dry_run)
     refuse_search(plan)
+    execution.check_outcomes(plan)
     if dry_run:
         print_plan(plan, store, jobs, how, force=force)
         return

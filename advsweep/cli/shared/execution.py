@@ -50,6 +50,18 @@ def set_store_patience(text: str) -> float:
     return seconds
 
 
+def check_outcomes(plan: Plan) -> None:
+    """Refuse declared outcomes that are no columns of reports.
+
+    Raises:
+        ConfigError: a column does not exist.
+    """
+    if "outcomes" in plan.spec:
+        from advsweep.report.data.outcomes import parse_outcomes
+
+        parse_outcomes(plan.spec["outcomes"], "sweep.outcomes")
+
+
 def make_policy(
     retries: int,
     retry_on: str,

@@ -208,6 +208,23 @@ class ListFormat(Enum):
     JSON = "json"
 
 
+class SpreadOption(Enum):
+    """The spread of differences; as `report.SpreadKind`, which help texts do not import."""
+
+    POOLED = "pooled"
+    OWN = "own"
+
+
+Spread = Annotated[
+    SpreadOption,
+    typer.Option(
+        "--spread",
+        help="Test differences with the spread pooled over the rows that share seeds and "
+        "settings, or with their own.",
+    ),
+]
+
+
 class RecordFormat(Enum):
     """Output format of a single record."""
 

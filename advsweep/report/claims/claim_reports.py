@@ -9,7 +9,7 @@ from dataclasses import replace
 from advsweep.errors import NotFoundError, ReportError, StoreError
 from advsweep.report.claims.expressions import find_row
 from advsweep.report.claims.lists import Claim
-from advsweep.report.data.columns import REACHED, needs_curves, parse_column
+from advsweep.report.data.columns import REACHED, Column, needs_curves, parse_column
 from advsweep.report.data.evaluations import select_evaluations
 from advsweep.report.data.filters import Filter, parse_where, show_key
 from advsweep.report.data.grouping import is_key, value_of
@@ -17,7 +17,7 @@ from advsweep.report.data.measure import measure
 from advsweep.report.data.selection import read_runs
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.footnotes import provenance
-from advsweep.report.tables.types import Report, count_states
+from advsweep.report.tables.types import Report, SpreadKind, count_states
 from advsweep.store import Failure, RunOutline, RunRecord, Status, Store
 
 ACR, TREATED = "collapse/acr", "collapse/acr_after"
@@ -29,8 +29,16 @@ _MACHINE = (Failure.OOM, Failure.TIMEOUT, Failure.KILLED, Failure.DISK)
 class ClaimReports:
     """Reports of the runs that claims are about; claims about the same runs share one."""
 
-    def __init__(self, store: Store, claims: Sequence[Claim]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        claims: Sequence[Claim],
+        outcomes: Sequence[Column] = (),
+        spread: SpreadKind = SpreadKind.POOLED,
+    ) -> None:
         self._store = store
+        self._outcomes = outcomes
+        self._spread = spread
         self._columns: dict[object, list[str]] = {}
         # The tests against chance have numbers after training.
         for claim in (own for c in claims for own in (c, replace(c, at=None))):
@@ -93,7 +101,9 @@ class ClaimReports:
             rows=claim.rows,
             where=claim.where,
             at=claim.at,
-            baseline="none",
+            spread=self._spread,
+            outcomes=self._outcomes,
+            described=False,
         )
 
     def _check_row(self, claim: Claim, report: Report, name: str) -> None:

@@ -6,11 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from advsweep.errors import FitError, NotFoundError, ReportError, StoreError, counted
+from advsweep.errors import FitError, NotFoundError, ReportError, StoreError, counted, first_of
 from advsweep.report.claims.chance import ChanceTest
 from advsweep.report.claims.claim_reports import ClaimReports, columns_of, untreated
-from advsweep.report.claims.expressions import ClaimVerdict, find_row
-from advsweep.report.claims.findings import LEVEL, Finding
+from advsweep.report.claims.expressions import (
+    DECIDED,
+    ClaimVerdict,
+    correct,
+    find_row,
+)
+from advsweep.report.claims.findings import Finding
 from advsweep.report.claims.judge_points import judge_rank, judge_shape, judge_trend
 from advsweep.report.claims.judge_rows import (
     judge_change,
@@ -33,13 +38,13 @@ from advsweep.report.claims.kinds import (
 )
 from advsweep.report.claims.lists import Claim, ClaimList
 from advsweep.report.data.columns import REACHED
+from advsweep.report.data.outcomes import find_outcome
 from advsweep.report.tables.comparison import name_group
 from advsweep.report.tables.layout import show
-from advsweep.report.tables.types import Report, Row
+from advsweep.report.tables.types import Report, Row, SpreadKind
 from advsweep.statistics import benjamini_hochberg
 from advsweep.store import Store
 
-_DECIDED = (ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED)
 _NAMED = 6  # rows in a sentence
 
 
@@ -53,7 +58,9 @@ class ClaimResult:
             where there is none. `low` and `high` are the ends of its 95 % interval.
         n: the number of seeds, of points, or of runs that may fail.
         p_value: p of the two-sided test; NaN where there is nothing to test.
-        p_adjusted: p after Benjamini and Hochberg, over all claims of the list.
+        p_adjusted: p after Benjamini and Hochberg. A claim about a primary outcome against the
+            baseline has that of the report of its runs; others are corrected among themselves.
+        family: what p is adjusted over; empty without a p.
         more: the number of further seeds (points of a trend) that would decide with a power of
             80 % if the difference is as found; None where it is unknown or 0.
         by_construction: whether it holds because the estimator defines the number so.
@@ -68,6 +75,7 @@ class ClaimResult:
     n: int = 0
     p_value: float = math.nan
     p_adjusted: float = math.nan
+    family: str = ""
     more: int | None = None
     by_construction: bool = False
 
@@ -88,42 +96,64 @@ class ClaimResults:
         return sum(result.verdict is verdict for result in self.results)
 
 
-def evaluate_claims(store: Store, claims: ClaimList) -> ClaimResults:
-    """Evaluates every claim of a list on the finished runs of a store.
+def evaluate_claims(
+    store: Store, claims: ClaimList, spread: SpreadKind = SpreadKind.POOLED
+) -> ClaimResults:
+    """Evaluate every claim of a list on the finished runs of a store.
 
     A claim cannot be told if its runs are not finished; it is not judged if it names a sweep, a
     row, a column or a metric that does not exist.
 
+    Args:
+        spread: the spread that intervals of differences rest on.
+
     Raises:
         ConfigError: a claim is ambiguous; the message names it.
     """
-    reports = ClaimReports(store, claims.claims)
+    reports = ClaimReports(store, claims.claims, claims.outcomes, spread)
     results = [_evaluate(claim, reports) for claim in claims.claims]
-    adjusted = benjamini_hochberg([result.p_value for result in results])
+    alone = [math.nan if result.family else result.p_value for result in results]
+    adjusted = benjamini_hochberg(alone)
+    size = sum(not math.isnan(p) for p in alone)
+    settled = [
+        result if result.family else replace(result, p_adjusted=float(p))
+        for result, p in zip(results, adjusted, strict=True)
+    ]
     return ClaimResults(
         title=claims.title,
-        results=tuple(_settle(a, float(p)) for a, p in zip(results, adjusted, strict=True)),
+        results=tuple(_settle(result, reports, size) for result in settled),
         provenance=tuple(reports.provenance),
     )
 
 
-def _settle(result: ClaimResult, p_adjusted: float) -> ClaimResult:
-    """Adds the adjusted p, and withdraws a verdict that it does not bear out."""
-    result = replace(result, p_adjusted=p_adjusted)
-    if result.verdict not in _DECIDED or not p_adjusted > LEVEL:
+def _settle(result: ClaimResult, reports: ClaimReports, size: int) -> ClaimResult:
+    """Add what p is adjusted over, and withdraw a verdict that the adjusted p does not bear out.
+
+    Args:
+        size: the number of tests that are corrected among themselves.
+    """
+    if math.isnan(result.p_adjusted):
         return result
-    alone = result.verdict.value
-    reason = result.reason.removeprefix(f"{alone}: ")
-    return replace(
-        result,
-        verdict=ClaimVerdict.NOT_SETTLED,
-        reason=f"{ClaimVerdict.NOT_SETTLED.value}: {reason}; alone it {_said(alone)}, but among so "
-        f"many claims p adj = {p_adjusted:.3f}",
-    )
+    family = result.family
+    if not family:
+        tests = counted(size, "test")
+        family = f"{tests} of this list: {_why_apart(result.claim, reports)}"
+    verdict, reason = correct(result.verdict, result.reason, result.p_adjusted, family)
+    return replace(result, verdict=verdict, reason=reason, family=family)
 
 
-def _said(verdict: str) -> str:
-    return "would be contradicted" if verdict == ClaimVerdict.CONTRADICTED.value else "would hold"
+def _why_apart(claim: Claim, reports: ClaimReports) -> str:
+    """Say why a claim is not about a primary difference of the report of its runs."""
+    if isinstance(claim.kind, Failures):
+        return "numbers of failed runs are no primary outcome"
+    report = reports.of(claim)
+    columns = [column for column in report.columns if column.name in claim.kind.columns]
+    others = [c.name for c in columns if find_outcome(c, report.outcomes) is None]
+    if others:
+        return f"{first_of(others, _NAMED)} is no primary outcome"
+    if report.baseline is None:
+        return "its runs are not compared with a baseline"
+    return f"it is no plain comparison with the baseline {report.baseline}"
 
 
 def _evaluate(claim: Claim, reports: ClaimReports) -> ClaimResult:
@@ -140,13 +170,14 @@ def _evaluate(claim: Claim, reports: ClaimReports) -> ClaimResult:
         return ClaimResult(claim, verdict, f"{verdict.value}: {error}")
     verdict, reason = finding.verdict, finding.reason
     required = claim.seeds
-    if finding.n < required and verdict in _DECIDED:
+    if finding.n < required and verdict in DECIDED:
         verdict = ClaimVerdict.CANNOT_TELL
         reason += f"; the claim asks for {required} {finding.unit}, and there are {finding.n}"
     more = None
     if verdict is ClaimVerdict.CANNOT_TELL:
         missing = max((finding.needed or 0) - finding.n, required - finding.n)
         more = missing if missing > 0 else None
+    p_adjusted = math.nan if finding.tested is None else finding.tested.p_adjusted
     return ClaimResult(
         claim,
         verdict,
@@ -157,8 +188,16 @@ def _evaluate(claim: Claim, reports: ClaimReports) -> ClaimResult:
         n=finding.n,
         p_value=finding.p_value,
         more=more,
+        p_adjusted=p_adjusted,
+        family="" if math.isnan(p_adjusted) else _family(reports.of(claim)),
         by_construction=by_construction and verdict is ClaimVerdict.HOLDS,
     )
+
+
+def _family(report: Report) -> str:
+    """Describe the family of a report's primary differences, with their baseline."""
+    where = report.provenance.sweep
+    return f"{report.family.text} against {report.baseline}" + (f" in {where}" if where else "")
 
 
 def _judge(claim: Claim, reports: ClaimReports) -> Finding:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -25,10 +25,12 @@ from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.report.data.columns import MetricDirection
 from advsweep.report.data.filters import parse_where, show_key
 from advsweep.report.data.grouping import key_order
+from advsweep.report.data.outcomes import find_outcome
 from advsweep.report.data.windows import NUMBER
-from advsweep.report.tables.comparison import MOST_SEEDS, count_seeds
-from advsweep.report.tables.layout import show
-from advsweep.report.tables.types import NO_NUMBER, Report, Row
+from advsweep.report.tables.comparison import LEVEL, count_seeds, show_seeds
+from advsweep.report.tables.layout import show, show_p
+from advsweep.report.tables.spread import Spreads
+from advsweep.report.tables.types import NO_NUMBER, Difference, Report, Row
 from advsweep.statistics import Comparison, compare_paired, compare_unpaired
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -50,10 +52,10 @@ class ClaimVerdict(Enum):
     """What the data say about an assertion, or a claim.
 
     `EQUAL`: rows that are to differ have the same numbers for every seed, as identical runs have.
-    The others are of claims alone. `NOT_SETTLED`: its own interval decides, but not its p after
-    a correction. `AT_CHANCE`: pass@k of the base or the baseline is that of guessing.
-    `STEP_NOT_MATCHED`: the list says that its rows differ in the length of their steps as well.
-    `NOT_JUDGED`: it names what does not exist.
+    `NOT_SETTLED`: its own interval decides, but not its p after the correction for the tests of
+    its family. The others are of claims alone. `AT_CHANCE`: pass@k of the base or the baseline is
+    that of guessing. `STEP_NOT_MATCHED`: the list says that its rows differ in the length of their
+    steps as well. `NOT_JUDGED`: it names what does not exist.
     """
 
     HOLDS = "holds"
@@ -64,6 +66,9 @@ class ClaimVerdict(Enum):
     AT_CHANCE = "not judged: at chance"
     STEP_NOT_MATCHED = "not judged: step not matched"
     NOT_JUDGED = "not judged"
+
+
+DECIDED = (ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED)
 
 
 @dataclass(frozen=True)
@@ -108,12 +113,15 @@ class AssertionResult:
     Attributes:
         comparison: compares the left side with the right side over seeds; None where too few
             seeds have both.
+        difference: the primary difference of the report that the assertion is about; None for
+            any other comparison.
     """
 
     assertion: Assertion
     verdict: ClaimVerdict
     text: str
     comparison: Comparison | None = None
+    difference: Difference | None = None
 
 
 def parse_assertion(text: str, origin: str = "--assert") -> Assertion:
@@ -173,7 +181,45 @@ def _side(side: str, text: str, origin: str) -> tuple[list[Term], float]:
 
 
 def evaluate_assertion(report: Report, assertion: Assertion) -> AssertionResult:
-    """Evaluates an assertion on a report that has the assertion's columns.
+    """Evaluate an assertion on a report that has the assertion's columns.
+
+    One about a primary difference of the report has the verdict that the report has on it, after
+    the correction. Any other has that of its interval alone.
+
+    Raises:
+        NotFoundError: a row does not exist; the message suggests the nearest.
+        ConfigError: several rows have the name.
+    """
+    result = judge_assertion(report, assertion)
+    if result.difference is None:
+        return result
+    p_adjusted = result.difference.p_adjusted
+    verdict, text = correct(result.verdict, result.text, p_adjusted, report.family.text)
+    return replace(result, verdict=verdict, text=text)
+
+
+def correct(
+    verdict: ClaimVerdict, text: str, p_adjusted: float, family: str
+) -> tuple[ClaimVerdict, str]:
+    """Withdraw a verdict that the adjusted p does not bear out, and add that p to its sentence.
+
+    Args:
+        text: begins with the verdict.
+        family: what p is adjusted over.
+    """
+    adjusted = f"p adj {show_p(p_adjusted)}, adjusted over {family}"
+    if verdict not in DECIDED or not p_adjusted > LEVEL:
+        return verdict, text if math.isnan(p_adjusted) else f"{text}; {adjusted}"
+    alone = "would hold" if verdict is ClaimVerdict.HOLDS else "would be contradicted"
+    reason = (
+        f"{text.removeprefix(f'{verdict.value}: ')}; alone it {alone}, but it is not significant "
+        f"after Benjamini-Hochberg: {adjusted}"
+    )
+    return ClaimVerdict.NOT_SETTLED, f"{ClaimVerdict.NOT_SETTLED.value}: {reason}"
+
+
+def judge_assertion(report: Report, assertion: Assertion) -> AssertionResult:
+    """Judge an assertion by its interval, before any correction.
 
     Raises:
         NotFoundError: a row does not exist; the message suggests the nearest.
@@ -186,7 +232,7 @@ def evaluate_assertion(report: Report, assertion: Assertion) -> AssertionResult:
             for term in assertion.terms
         )
     )
-    comparison = _difference(assertion, rows)
+    comparison = _difference(report, assertion, rows)
     if comparison is None or math.isnan(comparison.low):
         missing = "that takes two seeds or more that all of its rows have"
         cutoffs = {c.at.text for c in report.columns if c.at and c.name in assertion.columns}
@@ -213,7 +259,8 @@ def evaluate_assertion(report: Report, assertion: Assertion) -> AssertionResult:
     }
     if comparison.sd == 0 and directed & set(assertion.columns):
         text += "; it is the same for every seed, so that this is no interval: do seeds differ?"
-    return AssertionResult(assertion, verdict, text, comparison)
+    difference = _primary_difference(report, assertion, rows)
+    return AssertionResult(assertion, verdict, text, comparison, difference)
 
 
 def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> Comparison | None:
@@ -223,7 +270,7 @@ def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> 
         NotFoundError: a row does not exist; the message suggests the nearest.
         ConfigError: several rows have the name.
     """
-    comparison = _difference(assertion, _rows(report, assertion), level)
+    comparison = _difference(report, assertion, _rows(report, assertion), level)
     return None if comparison is None or math.isnan(comparison.low) else comparison
 
 
@@ -265,10 +312,36 @@ def _full_name(row: Row) -> str:
     return " ".join(f"{key}={show_key(value)}" for key, value in row.group.items())
 
 
+def _primary_difference(
+    report: Report, assertion: Assertion, rows: Mapping[str, Row]
+) -> Difference | None:
+    """Return the primary difference that an assertion is about, whichever of its rows is first."""
+    if assertion.constant or not _is_of_two_rows(assertion):
+        return None
+    pair = {id(rows[term.row]) for term in assertion.terms}
+    [column] = [column for column in report.columns if column.name == assertion.columns[0]]
+    for difference in report.primary:
+        own = {id(report.rows[i]) for i in (difference.row, difference.baseline)}
+        if own == pair and find_outcome(column, [difference.column]) is not None:
+            return difference
+    return None
+
+
+def _is_of_two_rows(assertion: Assertion) -> bool:
+    """Tell whether it is about the difference of two rows in one column, margins aside."""
+    if len(assertion.terms) != 2 or len(assertion.columns) != 1:
+        return False
+    one, other = assertion.terms
+    return abs(one.factor) == 1 and one.factor == -other.factor
+
+
 def _difference(
-    assertion: Assertion, rows: Mapping[str, Row], level: float = 0.95
+    report: Report, assertion: Assertion, rows: Mapping[str, Row], level: float = 0.95
 ) -> Comparison | None:
-    """Compares the sides over seeds; None where no seeds have both sides."""
+    """Compare the sides over seeds; None where no seeds have both sides.
+
+    The difference of two rows in one column has the spread that the report's differences have.
+    """
     constant = assertion.constant
     varying: list[tuple[float, dict[int, float]]] = []
     for term in assertion.terms:
@@ -284,7 +357,12 @@ def _difference(
     shared = sorted(set.intersection(*(set(values) for _, values in varying)))
     if len(shared) > 1:
         sums = [constant + math.fsum(f * values[seed] for f, values in varying) for seed in shared]
-        return compare_paired(sums, np.zeros(len(sums)), level)
+        pooled = None
+        if _is_of_two_rows(assertion):
+            one, other = (rows[term.row] for term in assertion.terms)
+            spreads = Spreads(report.rows, report.spread)
+            pooled = spreads.pooled(one, other, assertion.terms[0].column)
+        return compare_paired(sums, np.zeros(len(sums)), level, pooled=pooled)
     if len(varying) != 2:
         return None
     (f, a), (g, b) = varying
@@ -317,9 +395,8 @@ def _verdict(assertion: Assertion, comparison: Comparison) -> ClaimVerdict:
 def _needed(comparison: Comparison) -> str:
     seeds = count_seeds(comparison, comparison.difference)
     if seeds is None:
-        return "the interval holds 0"
-    many = f"more than {MOST_SEEDS:,}" if seeds >= MOST_SEEDS else f"{seeds}"
+        return "the interval includes 0"
     return (
-        f"the interval holds 0, and {many} seeds would tell with a chance of 80 %, were the "
-        "difference as found"
+        f"the interval includes 0; {show_seeds(seeds)} seeds would give 80 % power at the observed "
+        "effect"
     )

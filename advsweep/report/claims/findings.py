@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from advsweep.report.claims.expressions import ClaimVerdict
-
-LEVEL = 0.05
+from advsweep.report.tables.comparison import LEVEL
+from advsweep.report.tables.types import Difference
 
 _WORST_FIRST = (
     *(ClaimVerdict.CONTRADICTED, ClaimVerdict.EQUAL, ClaimVerdict.STEP_NOT_MATCHED),
@@ -29,6 +29,8 @@ class Finding:
         n: the number of seeds, points or runs.
         p_value: two-sided p of the test that decides; NaN where there is nothing to test.
         needed: seeds (points of a trend) that would decide with a power of 80 %.
+        tested: the primary difference that decides, whose adjusted p is the claim's; None for
+            any other comparison.
         unit: what n counts.
     """
 
@@ -40,6 +42,7 @@ class Finding:
     n: int = 0
     p_value: float = math.nan
     needed: int | None = None
+    tested: Difference | None = None
     unit: str = "seeds"
 
 

@@ -1,53 +1,37 @@
-"""The findings of a report: a sentence for each row and group of columns.
+"""The findings of a report: a sentence for each row about the primary outcomes.
 
-A difference to the baseline is judged as the claims of a list are: its 95 % interval decides, and
-its p after the correction over all differences of the report must bear it out.
+A difference to the baseline is significant if its p after the correction over the primary
+outcomes' differences is at most .05; its 95 % interval then excludes 0, as p alone is not larger.
+All other differences are descriptive, and nothing is found about them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from advsweep.report.claims.expressions import ClaimVerdict
-from advsweep.report.claims.findings import LEVEL, by_interval
-from advsweep.report.data.columns import Column, MetricDirection
-from advsweep.report.tables.comparison import MOST_SEEDS
+from advsweep.report.data.columns import MetricDirection
+from advsweep.report.tables.comparison import LEVEL, MOST_SEEDS
 from advsweep.report.tables.layout import show_difference, show_p
 from advsweep.report.tables.types import Difference, Report
 
 SAME = "same for every seed"
-NOT_SETTLED = "not settled"
-CANNOT_TELL = "cannot tell"
-_OUTCOMES = ("better", "worse", "higher", "lower", SAME, NOT_SETTLED, CANNOT_TELL)
-_SIGNIFICANT = _OUTCOMES[:4]
-
-
-@dataclass(frozen=True)
-class JudgedDifference:
-    """A difference of a report and what it says.
-
-    Attributes:
-        column: the column that it is of.
-        outcome: `better` or `worse` in a column with a better direction, `higher` or `lower` in
-            others; or `same for every seed`, `not settled`, `cannot tell`.
-    """
-
-    difference: Difference
-    column: Column
-    outcome: str
+NOT_SIGNIFICANT = "not significant"
+DESCRIPTIVE = "descriptive"
+_CORRECTED = "not significant after Benjamini-Hochberg"
+_SIGNIFICANT = ("better", "worse", "higher", "lower")
 
 
 @dataclass(frozen=True)
 class DifferenceFinding:
-    """What the differences of a row to its baseline say in a group of columns.
+    """What the differences of a row to its baseline say.
 
     Attributes:
         row: the index of the row.
         text: the finding in words, without the names.
         outcome: `better`, `worse`, `higher` or `lower` if all significant differences agree,
-            `mixed` if they do not, and `cannot tell` if there are none.
+            `mixed` if they do not, and `not significant` if there are none.
     """
 
     row: int
@@ -55,88 +39,67 @@ class DifferenceFinding:
     outcome: str
 
 
-def judge_differences(report: Report) -> list[JudgedDifference]:
-    """Judges every difference of a report, in the report's order."""
-    columns = {column.name: column for column in report.columns}
-    return [
-        JudgedDifference(difference, columns[difference.column], outcome)
-        for difference in report.differences
-        if (outcome := _outcome(difference, columns[difference.column]))
-    ]
+def judge_difference(difference: Difference) -> str:
+    """Return the verdict on a difference.
+
+    It is `better` or `worse` in a column with a better direction, `higher` or `lower` in others;
+    or `same for every seed`, `not significant`, or `descriptive` for what is no primary outcome.
+    """
+    if not difference.is_primary:
+        return DESCRIPTIVE
+    if difference.comparison.sd == 0:
+        return SAME
+    if not difference.p_adjusted <= LEVEL:
+        return NOT_SIGNIFICANT
+    direction = difference.column.direction
+    rises = difference.comparison.difference > 0
+    if direction is MetricDirection.NEITHER:
+        return "higher" if rises else "lower"
+    return "better" if rises is (direction is MetricDirection.HIGHER) else "worse"
 
 
-def _outcome(difference: Difference, column: Column) -> str:
-    """Returns the outcome of a difference; empty for a cost that is the same for both rows."""
-    comparison = difference.comparison
-    directed = column.direction is not MetricDirection.NEITHER
-    if comparison.sd == 0:
-        return SAME if directed or comparison.difference else ""
-    sign = -1 if column.direction is MetricDirection.LOWER else 1
-    verdict = by_interval(comparison.low, comparison.high, sign)
-    if verdict is ClaimVerdict.CANNOT_TELL:
-        return CANNOT_TELL
-    if difference.p_adjusted > LEVEL:
-        return NOT_SETTLED
-    holds, contradicted = ("better", "worse") if directed else ("higher", "lower")
-    return holds if verdict is ClaimVerdict.HOLDS else contradicted
-
-
-def find_differences(judged: Sequence[JudgedDifference], report: Report) -> list[DifferenceFinding]:
-    """Describes the differences in a sentence for each row and family of columns.
+def find_differences(report: Report) -> list[DifferenceFinding]:
+    """Describe the differences of the primary outcomes in a sentence for each row.
 
     Returns:
         Findings with a significant difference first, both parts in the report's order.
     """
-    families = list(dict.fromkeys(column.family for column in report.columns))
-
-    def order(one: JudgedDifference) -> tuple[int, int]:
-        return one.difference.row, families.index(one.column.family)
-
-    groups = groupby(sorted(judged, key=order), key=order)
-    findings = [_finding(list(members)) for _, members in groups]
-    return sorted(findings, key=lambda finding: finding.outcome == CANNOT_TELL)
+    by_row = groupby(sorted(report.primary, key=lambda d: d.row), key=lambda d: d.row)
+    findings = [_finding(row, list(members)) for row, members in by_row]
+    return sorted(findings, key=lambda finding: finding.outcome == NOT_SIGNIFICANT)
 
 
-def _finding(judged: Sequence[JudgedDifference]) -> DifferenceFinding:
-    by_outcome: Mapping[str, list[JudgedDifference]] = {
-        outcome: own
-        for outcome in _OUTCOMES
-        if (own := [one for one in judged if one.outcome == outcome])
-    }
-    significant = [outcome for outcome in by_outcome if outcome in _SIGNIFICANT]
+def _finding(row: int, differences: Sequence[Difference]) -> DifferenceFinding:
+    by_heading: dict[str, list[Difference]] = {}
+    for heading in (*_SIGNIFICANT, SAME, _CORRECTED, NOT_SIGNIFICANT):
+        if own := [d for d in differences if _heading(d) == heading]:
+            by_heading[heading] = own
+    significant = [heading for heading in by_heading if heading in _SIGNIFICANT]
     return DifferenceFinding(
-        row=judged[0].difference.row,
-        text="; ".join(_clause(outcome, own) for outcome, own in by_outcome.items()),
-        outcome=CANNOT_TELL if not significant else "mixed" if significant[1:] else significant[0],
+        row=row,
+        text="; ".join(_clause(heading, own) for heading, own in by_heading.items()),
+        outcome="mixed" if significant[1:] else next(iter(significant), NOT_SIGNIFICANT),
     )
 
 
-def _clause(outcome: str, judged: Sequence[JudgedDifference]) -> str:
-    if outcome == CANNOT_TELL:
-        return f"the data cannot tell for {_joined([_undecided(one) for one in judged])}"
-    listed = _joined([_with_interval(one) for one in judged])
-    if outcome == SAME:
-        return f"the same difference for every seed: {listed}"
-    if outcome == NOT_SETTLED:
-        return f"not settled after the correction for the number of differences: {listed}"
-    return f"{outcome} {listed}"
+def _heading(difference: Difference) -> str:
+    verdict = judge_difference(difference)
+    settled = verdict == NOT_SIGNIFICANT and difference.comparison.is_settled
+    return _CORRECTED if settled else verdict
 
 
-def _with_interval(one: JudgedDifference) -> str:
-    shown, interval = show_difference(one.difference.comparison)
-    text = f"{shown} {interval}"
-    if one.outcome == NOT_SETTLED:
-        text += f", p adj {show_p(one.difference.p_adjusted)}"
-    return f"{one.column.header} ({text})"
+def _clause(heading: str, differences: Sequence[Difference]) -> str:
+    colon = "" if heading in _SIGNIFICANT else ":"
+    listed = [_described(d, seeds=heading == NOT_SIGNIFICANT) for d in differences]
+    joined = listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}"
+    return f"{heading}{colon} {joined}"
 
 
-def _undecided(one: JudgedDifference) -> str:
-    seeds = one.difference.seeds
-    if seeds is None:
-        return one.column.header
-    many = f"more than {MOST_SEEDS:,}" if seeds >= MOST_SEEDS else f"about {seeds}"
-    return f"{one.column.header} ({many} seeds would)"
-
-
-def _joined(texts: Sequence[str]) -> str:
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+def _described(difference: Difference, *, seeds: bool) -> str:
+    text = " ".join(show_difference(difference.comparison))
+    if p_adjusted := show_p(difference.p_adjusted):
+        text += f", p adj {p_adjusted}"
+    if seeds and difference.seeds is not None:
+        many = "more than" if difference.seeds > MOST_SEEDS else "about"
+        text += f"; {many} {min(difference.seeds, MOST_SEEDS)} seeds for 80 % power"
+    return f"{difference.column.header} ({text})"

@@ -11,7 +11,6 @@ from advsweep.errors import ReportError
 from advsweep.report.claims.claim_reports import ClaimReports
 from advsweep.report.claims.expressions import ClaimVerdict
 from advsweep.report.claims.findings import (
-    LEVEL,
     Finding,
     by_interval,
     by_p_value,
@@ -20,7 +19,7 @@ from advsweep.report.claims.findings import (
 from advsweep.report.claims.kinds import Rank, Shape, Trend
 from advsweep.report.claims.lists import Claim
 from advsweep.report.claims.points import place_of, points_of
-from advsweep.report.tables.comparison import MOST_SEEDS, name_group
+from advsweep.report.tables.comparison import LEVEL, MOST_SEEDS, name_group
 from advsweep.report.tables.layout import show
 from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import (
@@ -215,4 +214,4 @@ def _points_needed(slope: Estimate, n: int) -> int | None:
         return None
     quantiles = float(ndtri(1 - LEVEL / 2)), float(ndtri(_POWER))
     ratio = sum(quantiles) / quantiles[0] * half / abs(slope.value)
-    return min(math.ceil(n * ratio**2), MOST_SEEDS)
+    return min(math.ceil(n * ratio**2), MOST_SEEDS + 1)

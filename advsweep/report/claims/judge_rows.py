@@ -14,20 +14,13 @@ from advsweep.report.claims.expressions import (
     ClaimVerdict,
     Term,
     compare_sides,
-    evaluate_assertion,
     find_row,
+    judge_assertion,
 )
-from advsweep.report.claims.findings import (
-    LEVEL,
-    RANK,
-    Finding,
-    by_interval,
-    by_p_value,
-    interval_text,
-)
+from advsweep.report.claims.findings import RANK, Finding, by_interval, by_p_value, interval_text
 from advsweep.report.claims.kinds import Equivalence, Failures, RelativeChange, Spread, Statements
 from advsweep.report.claims.lists import Claim
-from advsweep.report.tables.comparison import count_seeds
+from advsweep.report.tables.comparison import LEVEL, count_seeds
 from advsweep.report.tables.layout import show
 from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import (
@@ -55,7 +48,7 @@ def judge_statements(
     """
     found = []
     for assertion in kind.assertions:
-        finding = _finding(evaluate_assertion(report, assertion))
+        finding = _finding(judge_assertion(report, assertion))
         reason = "" if at_chance is None else at_chance(assertion.terms)
         found.append(withhold(finding, ClaimVerdict.AT_CHANCE, reason) if reason else finding)
     tested = [place for place, own in enumerate(found) if not math.isnan(own.p_value)]
@@ -68,7 +61,9 @@ def judge_statements(
 def withhold(finding: Finding, verdict: ClaimVerdict, reason: str) -> Finding:
     """Returns a finding whose numbers are no test of the claim, and why."""
     text = f"{reason}; {finding.reason}" if reason else finding.reason
-    return replace(finding, verdict=verdict, reason=text, p_value=math.nan, needed=None)
+    return replace(
+        finding, verdict=verdict, reason=text, p_value=math.nan, needed=None, tested=None
+    )
 
 
 def _corrected(finding: Finding, p_value: float, parts: int) -> Finding:
@@ -102,7 +97,7 @@ def judge_change(report: Report, claim: Claim, kind: RelativeChange) -> Finding:
             f"{kind.text}: a relative change needs values of [{kind.than}] above 0, got "
             f"{show(min(than.cells[kind.metric].values))}"
         )
-    finding = _finding(evaluate_assertion(report, kind.assertion))
+    finding = _finding(judge_assertion(report, kind.assertion))
     ratio = ratio_of_means(_by_seed(of, kind.metric), _by_seed(than, kind.metric))
     change, low, high = (value - 1 for value in ratio)
     reason = f"{finding.reason}; relative change {change:+.1%}"
@@ -122,7 +117,7 @@ def judge_equivalence(report: Report, kind: Equivalence) -> Finding:
     whole = [(compare_sides(report, own), sign) for own, sign in sides]
     shown = compare_sides(report, kind.difference)
     if shown is None:
-        return replace(_finding(evaluate_assertion(report, kind.difference)), needed=None)
+        return replace(_finding(judge_assertion(report, kind.difference)), needed=None)
     outside = [c for c, sign in whole if c is not None and _is_beyond(c, -sign)]
     inside = all(c is not None and _is_beyond(c, sign) for c, sign in narrow)
     if inside:
@@ -220,6 +215,7 @@ def _finding(result: AssertionResult) -> Finding:
         n=comparison.n,
         p_value=_p_value(comparison) if is_tested else math.nan,
         needed=count_seeds(comparison, comparison.difference),
+        tested=result.difference,
     )
 
 

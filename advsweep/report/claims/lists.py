@@ -37,6 +37,8 @@ A claim is one of these (docs/claims.md says how each is judged):
 Every claim may have `sweep`, `where`, `at`, `rows`, `setting` (for readers), `seeds` (the least
 number of seeds for a verdict, 3 by default) and `confounded: step not matched` (its rows differ in
 the length of their steps as well, so that it has no verdict); `common` has defaults for all claims.
+`outcomes` of the list declares its primary outcomes, such as [pass@1], in place of those of its
+sweeps.
 """
 
 from __future__ import annotations
@@ -49,8 +51,10 @@ from typing import Any
 from advsweep.errors import ConfigError
 from advsweep.report.claims.kinds import Kind
 from advsweep.report.claims.parse_kinds import COMPARED, KINDS, check_keys, parse_kind
+from advsweep.report.data.columns import Column
 from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
+from advsweep.report.data.outcomes import KEY, parse_outcomes
 from advsweep.report.tables.comparison import SEEDS_FOR_A_MARK
 from advsweep.yaml_files import read_yaml
 
@@ -93,10 +97,15 @@ class Claim:
 
 @dataclass(frozen=True)
 class ClaimList:
-    """A list of claims, with its title."""
+    """A list of claims, with its title.
+
+    Attributes:
+        outcomes: the primary outcomes that it declares; empty for those of the sweeps.
+    """
 
     title: str
     claims: tuple[Claim, ...]
+    outcomes: tuple[Column, ...] = ()
 
 
 def claim_lists() -> dict[str, Path]:
@@ -130,7 +139,7 @@ def parse_claim_list(document: Any, name: str = "claims") -> ClaimList:
     """
     if not isinstance(document, Mapping) or not isinstance(document.get("claims"), list):
         raise ConfigError(f"{name}: expected a mapping with a list under 'claims'")
-    check_keys(document, ("title", "common", "claims"), name)
+    check_keys(document, ("title", "common", KEY, "claims"), name)
     common = document.get("common") or {}
     if not isinstance(common, Mapping):
         raise ConfigError(f"{name}: common: expected a mapping, got {common!r}")
@@ -145,7 +154,11 @@ def parse_claim_list(document: Any, name: str = "claims") -> ClaimList:
     ids = [claim.id for claim in claims]
     if twice := next((i for i in ids if ids.count(i) > 1), None):
         raise ConfigError(f"{name}: expected each id once, got '{twice}' twice")
-    return ClaimList(title=str(document.get("title", name)), claims=tuple(claims))
+    return ClaimList(
+        title=str(document.get("title", name)),
+        claims=tuple(claims),
+        outcomes=tuple(parse_outcomes(document.get(KEY), f"{name}: {KEY}")),
+    )
 
 
 def _claim(entry: Mapping[str, Any], name: str) -> Claim:

@@ -66,7 +66,7 @@ def _entries(result: ClaimResult) -> tuple[Entry, ...]:
 def _more(result: ClaimResult) -> str:
     if result.more is None:
         return ""
-    return f"> {MOST_SEEDS:,}" if result.more + result.n >= MOST_SEEDS else f"{result.more}"
+    return f"> {MOST_SEEDS}" if result.more + result.n > MOST_SEEDS else f"{result.more}"
 
 
 def _summary(results: ClaimResults) -> str:
@@ -121,6 +121,7 @@ def _plain(result: ClaimResult) -> dict[str, Any]:
         "says": result.claim.says,
         "judged": result.claim.text,
         **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
+        "family": result.family or None,
         "n": result.n,
         "more_needed": result.more,
         "by_construction": result.by_construction,

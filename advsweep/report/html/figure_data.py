@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report.claims.judge_differences import JudgedDifference
-from advsweep.report.data.columns import Column, MetricDirection
+from advsweep.report.claims.judge_differences import judge_difference
+from advsweep.report.data.columns import Column
 from advsweep.report.data.filters import show_key
 from advsweep.report.figures.chart import Options
 from advsweep.report.figures.data import FigureData
@@ -44,28 +44,31 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
     }
 
 
-def collect_differences(judged: Sequence[JudgedDifference], report: Report) -> list[dict[str, Any]]:
-    """Returns the lines of a forest plot for each column, with what each difference says."""
-    names = dict.fromkeys(one.column for one in judged)
+def collect_differences(report: Report) -> list[dict[str, Any]]:
+    """Return the lines of a forest plot for each column, with what each difference says.
+
+    Columns are in the report's order: the primary outcomes first, as the page shows the first few.
+    """
     return [
         {
             "name": column.header,
             "better": column.direction.value,
+            "primary": any(column is outcome for outcome in report.family.outcomes),
             "lines": [
                 {
-                    "label": label_row(report.rows[one.difference.row]),
-                    "mean": round_off(one.difference.comparison.difference),
-                    "low": round_off(one.difference.comparison.low),
-                    "high": round_off(one.difference.comparison.high),
-                    "text": " ".join(show_difference(one.difference.comparison)),
-                    "outcome": one.outcome,
+                    "label": label_row(report.rows[d.row]),
+                    "mean": round_off(d.comparison.difference),
+                    "low": round_off(d.comparison.low),
+                    "high": round_off(d.comparison.high),
+                    "text": " ".join(show_difference(d.comparison)),
+                    "p_adjusted": round_off(d.p_adjusted),
+                    "outcome": judge_difference(d),
                 }
-                for one in judged
-                if one.column is column
+                for d in report.differences
+                if d.column is column
             ],
         }
-        # Columns with a better direction first, as the page shows the first few.
-        for column in sorted(names, key=lambda column: column.direction is MetricDirection.NEITHER)
+        for column in dict.fromkeys(d.column for d in report.differences)
     ]
 
 

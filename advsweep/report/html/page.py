@@ -16,13 +16,13 @@ from markupsafe import Markup
 
 from advsweep.printable import printable
 from advsweep.report.claims.evaluate import ClaimResults
-from advsweep.report.claims.judge_differences import find_differences, judge_differences
+from advsweep.report.claims.judge_differences import find_differences
 from advsweep.report.claims.render import lay_out_claims
 from advsweep.report.data.filters import Filter
 from advsweep.report.figures.data import FigureData
 from advsweep.report.html.figure_data import collect_differences, collect_figures, label_row
 from advsweep.report.html.page_data import collect_runs, lay_out_runs, read_last_values
-from advsweep.report.tables.footnotes import difference_notes
+from advsweep.report.tables.footnotes import describe_family, difference_notes
 from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.types import Mark, Report
 from advsweep.store import Store
@@ -52,8 +52,8 @@ def render_page(
     """
     title = report.provenance.sweep or report.provenance.store
     runs = None
-    judged = judge_differences(report)
-    embedded: dict[str, Any] = {"differences": collect_differences(judged, report)}
+    findings = find_differences(report)
+    embedded: dict[str, Any] = {"differences": collect_differences(report)}
     # Models that were evaluated without a run have neither curves nor configs.
     if report.over == "seeds":
         selected = store.runs.select(sweep=report.provenance.sweep, newest_first=False)
@@ -67,9 +67,10 @@ def render_page(
         .get_template("page.html")
         .render(
             title=title,
-            findings=find_differences(judged, report),
+            findings=findings,
+            family=describe_family(report) if findings else "",
             names=[label_row(row) for row in report.rows],
-            uncompared=difference_notes(report) if not judged else [],
+            uncompared=difference_notes(report) if not findings else [],
             baseline=report.baseline,
             report=lay_out(report),
             runs=runs,

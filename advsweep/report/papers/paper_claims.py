@@ -18,10 +18,11 @@ from pathlib import Path
 
 from advsweep.errors import ConfigError
 from advsweep.report.claims.evaluate import evaluate_claims
-from advsweep.report.claims.expressions import ClaimVerdict
-from advsweep.report.claims.findings import LEVEL, RANK
+from advsweep.report.claims.expressions import DECIDED, ClaimVerdict
+from advsweep.report.claims.findings import RANK
 from advsweep.report.claims.lists import ClaimList, claim_lists, read_claim_list
 from advsweep.report.papers.recorded_verdicts import RecordedVerdict, has_data
+from advsweep.report.tables.comparison import LEVEL
 from advsweep.statistics.ranks import holm
 from advsweep.store import Store
 from advsweep.yaml_files import read_yaml
@@ -30,7 +31,6 @@ THEORY = "theory"
 _MAP = Path(__file__).with_name("paper_claims.yaml")
 _PART = re.compile(r"(?P<claim>[A-Z]{2}\d{2})(?P<letter>[a-z]?)")
 _KEYS = ({"section", "says", "judge"}, {"section", "says", "why"})
-_DECIDED = (ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED)
 _WITHHELD = (ClaimVerdict.AT_CHANCE, ClaimVerdict.STEP_NOT_MATCHED)
 
 
@@ -171,7 +171,7 @@ class PaperVerdict:
     @property
     def deciding(self) -> ScaleVerdict | None:
         """The first scale that decides, or else the first that judges, or else the first of all."""
-        decided = [scale for scale in self.scales if scale.verdict in _DECIDED]
+        decided = [scale for scale in self.scales if scale.verdict in DECIDED]
         judged = [scale for scale in self.scales if scale.verdict not in _WITHHELD]
         return next(iter([*decided, *judged, *self.scales]), None)
 

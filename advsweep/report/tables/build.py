@@ -10,10 +10,10 @@ from typing import Any
 from advsweep.errors import NotFoundError, ReportError, first_of, nearest
 from advsweep.report.data.columns import (
     REACHED,
-    UNEVALUATED,
     Column,
     MetricDirection,
     needs_curves,
+    parse_column,
     reached_column,
     within_steps,
 )
@@ -40,6 +40,13 @@ from advsweep.report.data.grouping import (
     varying_keys,
 )
 from advsweep.report.data.measure import TrainingCurves, measure
+from advsweep.report.data.outcomes import (
+    KEY,
+    choose_outcomes,
+    find_outcome,
+    outcome_choices,
+    parse_outcomes,
+)
 from advsweep.report.data.selection import (
     read_runs,
     refuse_empty,
@@ -71,7 +78,7 @@ from advsweep.report.tables.rows import (
     with_problems,
     without_intervals,
 )
-from advsweep.report.tables.types import Layout, Report, Row, count_states
+from advsweep.report.tables.types import Layout, Report, Row, SpreadKind, count_states
 from advsweep.report.tables.untrained import base_rows, model_rows
 from advsweep.statistics import RankInterval
 from advsweep.store import RunOutline, RunRecord, Status, Store
@@ -98,6 +105,9 @@ def build_report(
     target: float | None = None,
     rank: str | None = None,
     layout: Layout | None = None,
+    spread: SpreadKind = SpreadKind.POOLED,
+    outcomes: Sequence[Column] = (),
+    described: bool = True,
 ) -> Report:
     """Compares the finished runs of a sweep, of all sweeps, or of some ids.
 
@@ -119,6 +129,10 @@ def build_report(
         target: the difference that seeds needed are counted for; by default the observed one.
         rank: a column; rows are sorted by the intervals of their ranks in it.
         layout: the layout of a paper's table, which has its own rows and columns.
+        spread: the spread that intervals of differences rest on.
+        outcomes: the primary outcomes; by default those that the sweep declares, or else those of
+            `report.data.outcomes`.
+        described: whether differences in other columns are described.
 
     Raises:
         NotFoundError: the sweep, a run, key, metric or row does not exist; the message offers
@@ -131,7 +145,11 @@ def build_report(
     done = selection.runs
     if not done:
         raise ReportError(_nothing_finished(store, sweep, runs, selection.left_out, where))
-    along = at is not None or needs_curves(columns or ())
+    declared_by = "the list of claims" if outcomes else ""
+    if not outcomes and sweep is not None:
+        outcomes = parse_outcomes(store.sweeps.spec(sweep).get(KEY), f"sweep.{KEY}")
+        declared_by = "the sweep" if outcomes else ""
+    along = at is not None or needs_curves([*(columns or ()), *(o.name for o in outcomes)])
     evaluated = select_evaluations(store, done, along=along, mixed=mixed_protocols)
     if layout is not None:
         columns = layout.columns(evaluated)
@@ -143,7 +161,10 @@ def build_report(
     curves = TrainingCurves(store, done, evaluated)
     found, remark = (None, "") if at is None else compare_at(curves, evaluated, at)
     cutoff_steps = None if found is None else found.usable
-    values = measure(store, done, evaluated, chosen, cutoff_steps, curves)
+    choices = outcome_choices(evaluated, outcomes)
+    visible = {column.name: column for column in chosen}
+    measured = [*({c.name: c for choice in choices for c in choice} | visible).values()]
+    values = measure(store, done, evaluated, measured, cutoff_steps, curves)
     if metrics is not None and layout is None:
         refuse_empty(store, done, evaluated, chosen, values)
     if layout is not None:
@@ -169,15 +190,17 @@ def build_report(
     untrained: list[Row] = []
     # Models that no run trained have no values within a training.
     if layout is not None and at is None:
-        untrained = layout.base_rows(groups, evaluated, chosen)
+        untrained = layout.base_rows(groups, evaluated, measured)
     elif at is None:
-        untrained += base_rows(groups, evaluated, chosen, label)
+        untrained += base_rows(groups, evaluated, measured, label)
     if layout is None:
-        floors, descriptions = floor_rows(evaluated, chosen, label)
-        untrained += floors
-        remarks += descriptions
+        for floor, description in floor_rows(evaluated, measured, label):
+            if any(floor.cells[column.name].n for column in chosen):
+                untrained.append(floor)
+                remarks.append(description)
     if layout is None and at is None:
-        untrained += model_rows(evaluated, chosen, label)
+        models = model_rows(evaluated, measured, label)
+        untrained += [m for m in models if any(m.cells[column.name].n for column in chosen)]
     if layout is not None:
         untrained += layout.reported_rows([*untrained, *trained], chosen)
     listed = [*untrained, *trained]
@@ -185,6 +208,19 @@ def build_report(
         chosen = [column for column in chosen if _has_values(listed, column)]
     longest = max(run.steps for run in done)
     chosen = [within_steps(column, longest) for column in chosen]
+    primary = choose_outcomes(
+        choices,
+        lambda name: {(i, n) for i, row in enumerate(trained) if (n := row.cells[name].n)},
+    )
+    if missing := [column.name for column in outcomes if column not in primary]:
+        remarks.append(f"declared as outcomes, but no run has a number: {', '.join(missing)}")
+    # Runs are equal in the column that sets their cutoff.
+    equal = None if at is None else parse_column(at.what)
+    primary = tuple(
+        within_steps(column, longest)
+        for column in primary
+        if equal is None or find_outcome(column, [equal]) is None
+    )
     shown = [column for column in chosen if _has_values(listed, column)]
     cautions = [
         *describe_large_k(evaluated, shown),
@@ -195,9 +231,13 @@ def build_report(
     if rank is not None:
         listed, ranks = rank_rows(listed, _ranking(chosen, keys, rank))
     compared = _choose_baseline(baseline, listed, None if layout is None else layout.method_key)
+    others = _described(chosen, metrics, at) if described else []
+    others = [column for column in others if find_outcome(column, primary) is None]
     return Report(
         columns=tuple(chosen),
-        rows=tuple(listed),
+        rows=tuple(
+            replace(row, cells={name: row.cells[name] for name in visible}) for row in listed
+        ),
         left_out=selection.left_out,
         pruned=Counter(run.stopping["name"] for run in selection.pruned if run.stopping),
         unscorable=unscorable_share(evaluated.final),
@@ -215,11 +255,14 @@ def build_report(
         run_ids=frozenset(run.id for run in done),
         ranks=ranks,
         ranked_by=rank,
+        outcomes=primary,
+        declared_by=declared_by,
         differences=()
         if compared is None
         else compare_rows(
-            listed, _compared(chosen, metrics, at), replace(compared, tuned=tuned), target
+            listed, primary, others, replace(compared, tuned=tuned), target, spread
         ),
+        spread=spread,
     )
 
 
@@ -371,12 +414,11 @@ def _choose_baseline(
     return parse_baseline(text, rows, method or keys[0])
 
 
-def _compared(
+def _described(
     columns: Sequence[Column], metrics: Sequence[str] | None, at: Cutoff | None
 ) -> list[Column]:
-    """Returns the columns to compare: those that the user named, or else the runs' own pass@k."""
+    """Return the columns whose differences are shown: the named ones, or the runs' own pass@k."""
     if metrics is not None:
         # Runs are equal in the column that sets their cutoff.
         return [c for c in columns if not c.is_reached and (at is None or c.name != at.what)]
-    evaluated = [column for column in columns if column.k is not None and column.task is None]
-    return evaluated or [column for column in columns if column.name == UNEVALUATED]
+    return [column for column in columns if column.k is not None and column.task is None]

@@ -10,12 +10,10 @@ from advsweep.errors import first_of
 from advsweep.report.data.columns import RAREFIED_SHARE, Column
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask
 from advsweep.report.data.grouping import Group
+from advsweep.report.data.outcomes import MOST_OF_SAMPLES
 from advsweep.report.tables.comparison import name_group
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.no_signal import find_no_signal
-
-MOST_OF_SAMPLES = 1 / 4
-"""The largest k of pass@k as a share of the samples per problem, without a caution."""
 
 START = 10
 """The training steps that count as the start."""

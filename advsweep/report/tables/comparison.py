@@ -1,30 +1,33 @@
 """Rows compared: each with a baseline, and all of a column for its best and second best.
 
-Differences are paired by seed where rows share seeds.
+Differences are paired by seed where rows share seeds. Those of the primary outcomes have an
+adjusted p and a verdict; all others are described.
 
-A column with a better direction compares the rows with at least three seeds. The best mean is
-marked if the 95 % intervals of its differences to all other rows exclude 0, and the second best
-if those to the rows behind it do. If the best is not settled, nothing in the column is marked.
-Base models take no part: no run trained them.
+A primary outcome with a better direction compares the rows with at least three seeds. The best
+mean is marked if it is significantly better than all other rows, and the second best if it is
+significantly better than the rows below it: the 95 % intervals of the differences exclude 0, and
+that to the baseline is significant after the correction. If the best mean is not, nothing in the
+column is marked. Base models take no part: no run trained them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import parse_where, show_key
 from advsweep.report.data.grouping import Group
-from advsweep.report.tables.types import Difference, Mark, Report, Row
+from advsweep.report.data.outcomes import find_outcome
+from advsweep.report.tables.spread import Spreads
+from advsweep.report.tables.types import Difference, Mark, Report, Row, SpreadKind
 from advsweep.statistics import (
     Comparison,
     RankInterval,
     benjamini_hochberg,
-    compare_seeds,
     improvement_share,
     rank_intervals,
     seeds_needed,
@@ -34,8 +37,13 @@ from advsweep.tasks.controls import CONTROL
 MOST_ROWS = 30
 """Longer tables are compared only with a baseline that the user names."""
 
-MOST_SEEDS = 10_000
-_SMALLEST = 0.03  # in standard deviations: smaller takes more than MOST_SEEDS
+LEVEL = 0.05
+"""The largest adjusted p of a significant difference."""
+
+MOST_SEEDS = 100
+"""Numbers of seeds above this are not given: a spread from a few seeds cannot tell them."""
+
+_SMALLEST = 0.2  # in standard deviations: smaller takes more than MOST_SEEDS
 
 
 @dataclass(frozen=True)
@@ -147,45 +155,49 @@ def parse_baseline(text: str, rows: Sequence[Row], key: str) -> BaselineRows:
 
 def compare_rows(
     rows: Sequence[Row],
-    columns: Sequence[Column],
+    outcomes: Sequence[Column],
+    others: Sequence[Column],
     baseline: BaselineRows,
     target: float | None = None,
+    spread: SpreadKind = SpreadKind.POOLED,
 ) -> list[Difference]:
-    """Compares every row with its baseline, in each column where both have at least two seeds.
+    """Compare every row with its baseline, in each column where both have at least two seeds.
+
+    The p values of the primary outcomes are adjusted together, and no others.
 
     Args:
+        outcomes: the primary outcomes.
+        others: the columns that are described.
         target: the difference that seeds are counted for; by default the observed one.
     """
     pairs = [(i, baseline.of(row, rows)) for i, row in enumerate(rows) if not row.is_base]
-    found: list[tuple[int, int, Column, Comparison]] = []
-    for column in columns:
+    spreads = Spreads(rows, spread)
+    found: list[Difference] = []
+    for place, column in enumerate([*outcomes, *others]):
         for row, other in pairs:
-            if other is not None:
-                a = rows[row].by_seed(column.name)
-                comparison = compare_seeds(a, _baseline_values(rows[other], column, a))
-                # Single seeds have no interval.
-                if not math.isnan(comparison.low):
-                    found.append((row, other, column, comparison))
-    adjusted = benjamini_hochberg([_p_value(comparison) for *_, comparison in found])
-    return [
-        Difference(
-            row=row,
-            baseline=other,
-            column=column.name,
-            comparison=comparison,
-            p_adjusted=float(p),
-            improvement=_improvement(rows[row], rows[other], column),
-            seeds=count_seeds(comparison, comparison.difference if target is None else target),
-            target=comparison.difference if target is None else target,
-        )
-        for (row, other, column, comparison), p in zip(found, adjusted, strict=True)
-    ]
-
-
-def _baseline_values(row: Row, column: Column, seeds: Mapping[int, float]) -> Mapping[int, float]:
-    """Returns the baseline's value of each seed; an exact number is that of every seed."""
-    cell = row.cells[column.name]
-    return row.by_seed(column.name) if row.seeds or not cell.n else dict.fromkeys(seeds, cell.mean)
+            if other is None:
+                continue
+            comparison = spreads.compare(rows[row], rows[other], column.name)
+            # Single seeds have no interval.
+            if math.isnan(comparison.low):
+                continue
+            aim = comparison.difference if target is None else target
+            difference = Difference(
+                row=row,
+                baseline=other,
+                column=column,
+                comparison=comparison,
+                is_primary=place < len(outcomes),
+                p_adjusted=math.nan,
+                improvement=_improvement(rows[row], rows[other], column),
+                seeds=count_seeds(comparison, aim),
+                target=aim,
+            )
+            found.append(difference)
+    adjusted = benjamini_hochberg([_p_value(d.comparison) for d in found if d.is_primary])
+    # The differences of the primary outcomes come first.
+    tested = [replace(d, p_adjusted=float(p)) for d, p in zip(found, adjusted, strict=False)]
+    return [*tested, *found[len(tested) :]]
 
 
 def _p_value(comparison: Comparison) -> float:
@@ -202,7 +214,7 @@ def _improvement(row: Row, other: Row, column: Column) -> float | None:
 
 
 def count_seeds(comparison: Comparison, target: float) -> int | None:
-    """Counts the seeds that show a difference with a power of 80 %, up to `MOST_SEEDS`.
+    """Count the seeds that show a difference with a power of 80 %; `MOST_SEEDS` + 1 for more.
 
     Returns None where nothing varies or the difference is 0.
     """
@@ -210,8 +222,13 @@ def count_seeds(comparison: Comparison, target: float) -> int | None:
     if not (sd > 0 and math.isfinite(target) and target):
         return None
     if abs(target) < _SMALLEST * sd:
-        return MOST_SEEDS
-    return min(seeds_needed(sd, target), MOST_SEEDS)
+        return MOST_SEEDS + 1
+    return min(seeds_needed(sd, target), MOST_SEEDS + 1)
+
+
+def show_seeds(seeds: int) -> str:
+    """Write a number of seeds needed, `> 100` for those above `MOST_SEEDS`."""
+    return f"> {MOST_SEEDS}" if seeds > MOST_SEEDS else str(seeds)
 
 
 SEEDS_FOR_A_MARK = 3
@@ -234,11 +251,16 @@ class BestMarks:
 
 
 def find_marks(report: Report) -> BestMarks:
-    """Finds the best and second best rows of each column, where they are settled."""
+    """Find the best and second best rows of the primary outcomes, where they are significant.
+
+    Without a comparison with a baseline nothing is marked.
+    """
     cells: dict[tuple[int, str], Mark] = {}
     undecided: list[tuple[str, str]] = []
+    outcomes = report.outcomes if report.baseline is not None else ()
     for column in report.columns:
-        for place, rows in _comparable_rows(report).items():
+        outcome = find_outcome(column, outcomes)
+        for place, rows in _comparable_rows(report).items() if outcome is not None else ():
             ranked = _rank_rows(report, column, rows)
             if len(ranked) < 2:
                 continue
@@ -273,11 +295,22 @@ def _rank_rows(report: Report, column: Column, rows: Sequence[int]) -> list[int]
 
 
 def _settled_marks(report: Report, column: Column, ranked: Sequence[int]) -> dict[int, Mark]:
+    spreads = Spreads(report.rows, report.spread)
+    adjusted = {
+        frozenset((d.row, d.baseline)): d.p_adjusted
+        for d in report.primary
+        if find_outcome(column, [d.column]) is not None
+    }
+
+    def is_significant(row: int, other: int) -> bool:
+        compared = spreads.compare(report.rows[row], report.rows[other], column.name)
+        # Equal differences have an interval without a width, and no test.
+        tested = compared.is_settled and compared.sd > 0
+        return tested and not adjusted.get(frozenset((row, other)), 0.0) > LEVEL
+
     found: dict[int, Mark] = {}
     for place, (mark, row) in enumerate(zip(Mark, ranked, strict=False), start=1):
-        own = report.rows[row].by_seed(column.name)
-        behind = (report.rows[i].by_seed(column.name) for i in ranked[place:])
-        if not all(compare_seeds(own, other).is_settled for other in behind):
+        if not all(is_significant(row, other) for other in ranked[place:]):
             break
         found[row] = mark
     return found

@@ -30,25 +30,33 @@ from advsweep.report.tables.types import (
     Table,
 )
 
-_COMPARED = (
-    *("difference", "difference_low", "difference_high", "pairs", "p", "p_permutation"),
-    *("p_adjusted", "effect", "p_better", "seeds_needed"),
+_DESCRIBED = (
+    *("difference", "difference_low", "difference_high", "pairs", "df"),
+    *("effect", "p_better"),
 )
+_TESTED = (*_DESCRIBED, "p", "p_permutation", "p_adjusted", "seeds_needed")
 
 
 def flat_rows(report: Report) -> tuple[list[str], list[list[Any]]]:
     """The report as a header and one list of values for each row.
 
     The columns are the config keys that name rows, `n`, `rank`, `rank_low` and `rank_high` if
-    the rows are ranked, for each column NAME, NAME_low,
-    NAME_high and NAME_n, and for each compared column the difference to the baseline. A value
-    that a row lacks is None.
+    the rows are ranked, for each column NAME, NAME_low, NAME_high and NAME_n, and for each
+    primary outcome and each other compared column the difference to the baseline, with p values
+    of the primary outcomes alone. A value that a row lacks is None.
     """
     names = [column.name for column in report.columns]
-    differences = {(d.row, d.column): d for d in report.differences}
-    compared = [name for name in names if any(name == column for _, column in differences)]
+    differences = {(d.row, d.column.name): d for d in report.differences}
+    compared = {
+        d.column.name: [
+            part
+            for part in (_TESTED if d.is_primary else _DESCRIBED)
+            if part != "p_better" or d.improvement is not None
+        ]
+        for d in report.differences
+    }
     of_columns = [f"{name}{suffix}" for name in names for suffix in ("", "_low", "_high", "_n")]
-    of_differences = [f"{name}_{part}" for name in compared for part in _COMPARED]
+    of_differences = [f"{name}_{part}" for name, parts in compared.items() for part in parts]
     rows = []
     for i, row in enumerate(report.rows):
         values = [row.group.get(key) for key in report.keys]
@@ -59,10 +67,10 @@ def flat_rows(report: Report) -> tuple[list[str], list[list[Any]]]:
         for name in names:
             cell = row.cells[name]
             values += [cell.mean, cell.low, cell.high, cell.n]
-        for name in compared:
+        for name, parts in compared.items():
             difference = differences.get((i, name))
-            parts = {} if difference is None else _plain_difference(difference)
-            values += [parts.get(part) for part in _COMPARED]
+            plain = {} if difference is None else _plain_difference(difference)
+            values += [plain.get(part) for part in parts]
         rows.append(values)
     ranks = ["rank", "rank_low", "rank_high"] if report.ranks else []
     return [*report.keys, "n", *ranks, *of_columns, *of_differences], rows
@@ -87,17 +95,23 @@ def to_csv(report: Report) -> str:
 
 def _plain_difference(difference: Difference) -> dict[str, Any]:
     c = difference.comparison
-    return {
+    described = {
         "difference": c.difference,
         "difference_low": c.low,
         "difference_high": c.high,
+        "effect": c.effect_size,
+        "p_better": difference.improvement,
+        "pairs": c.n,
+        "df": c.df,
+    }
+    if not difference.is_primary:
+        return described
+    return {
+        **described,
         "p": c.p_value if c.sd > 0 else None,
         "p_permutation": c.p_permutation,
         "p_adjusted": difference.p_adjusted,
-        "effect": c.effect_size,
-        "p_better": difference.improvement,
         "seeds_needed": difference.seeds,
-        "pairs": c.n,
     }
 
 
@@ -125,13 +139,21 @@ def to_json(report: Report) -> str:
             for i, row in enumerate(report.rows)
         ],
         "baseline": report.baseline,
+        "family": {
+            "outcomes": [column.name for column in report.family.outcomes],
+            "arms": report.family.arms,
+            "size": report.family.size,
+            "correction": "Benjamini-Hochberg",
+        },
         "differences": [
             {
                 "row": d.row,
                 "baseline": d.baseline,
-                "metric": d.column,
+                "metric": d.column.name,
+                "primary": d.is_primary,
                 **_plain_difference(d),
                 "paired": d.comparison.paired,
+                "pooled": d.comparison.pooled,
                 "target": d.target,
             }
             for d in report.differences

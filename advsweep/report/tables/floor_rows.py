@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,17 +22,14 @@ if TYPE_CHECKING:
 
 def floor_rows(
     evaluated: EvaluationsByTask, columns: Sequence[Column], label: str
-) -> tuple[list[Row], list[str]]:
-    """Makes a row for each floor of the tasks in columns of pass@k.
+) -> Iterable[tuple[Row, str]]:
+    """Make a row for each floor of the tasks in columns of pass@k, and a sentence about it.
 
     Its numbers are exact, as they are those of the evaluated problems: they have no interval over
     problems, and no seeds unless each seed has problems of its own on which they differ.
 
     Args:
         label: the key that holds the floor's name.
-
-    Returns:
-        The rows, and a sentence about each.
     """
     known: dict[str, Mapping[int | None, EvaluatedFloors]] = {}
     for column in filter(_has_floors, columns):
@@ -44,8 +41,8 @@ def floor_rows(
         for _, floors in found.values()
         for name, floor in floors.items()
     }
-    rows = [_row(name, {label: name}, columns, known) for name in named]
-    return rows, [_describe(floor) for floor in named.values()]
+    for name, floor in named.items():
+        yield _row(name, {label: name}, columns, known), _describe(floor)
 
 
 def _row(
@@ -99,6 +96,6 @@ def _describe(floor: Floor) -> str:
     if floor.standard_error:
         exact = f"computed to a standard error of {floor.standard_error:.2g} for each problem"
     return (
-        f"{floor.name}: a floor, which is no model: {floor.help}; pass@k = 1 - (1 - p)ᵏ of each "
+        f"{floor.name}: chance baseline: {floor.help}; pass@k = 1 - (1 - p)ᵏ of each "
         f"problem, {exact}"
     )

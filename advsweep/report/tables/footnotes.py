@@ -9,9 +9,10 @@ from typing import Any
 from advsweep.errors import counted, first_of
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import show_key
+from advsweep.report.data.outcomes import find_outcome
 from advsweep.report.data.windows import END_STEPS
 from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK, BestMarks, name_group
-from advsweep.report.tables.types import Mark, Provenance, Report, RowKind, count_states
+from advsweep.report.tables.types import Mark, Provenance, Report, RowKind, SpreadKind, count_states
 from advsweep.store import RunRecord, Store
 from advsweep.store.imported import is_imported
 
@@ -25,9 +26,9 @@ _NAMED = 6  # of what is listed at most
 def legend(marked: Collection[Mark | None]) -> dict[Mark, str]:
     """Explains the marks of a table."""
     texts = {
-        Mark.BEST: "best mean of its column, and the 95 % interval of its difference to every "
-        f"other row with at least {SEEDS_FOR_A_MARK} seeds leaves out 0",
-        Mark.SECOND: "second, and told apart likewise from those behind it",
+        Mark.BEST: "significantly better than all other rows with at least "
+        f"{SEEDS_FOR_A_MARK} seeds",
+        Mark.SECOND: "significantly better than all rows below",
     }
     return {mark: texts[mark] for mark in Mark if mark in marked}
 
@@ -94,7 +95,11 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
 
 
 def _unmarked(report: Report, marked: BestMarks) -> list[str]:
-    """Explains why columns with a better direction have no marked best."""
+    """Explain why primary outcomes with a better direction have no marked best."""
+    if report.baseline is None or not any(
+        find_outcome(column, report.outcomes) for column in report.columns
+    ):
+        return []
     if not marked.cells and not marked.undecided:
         return [f"nothing is marked: that takes two rows with {SEEDS_FOR_A_MARK} seeds each"]
     headers = {column.name: column.header for column in report.columns}
@@ -106,8 +111,8 @@ def _unmarked(report: Report, marked: BestMarks) -> list[str]:
     if not names:
         return []
     return [
-        f"no best in {first_of(names, _NAMED)}: the 95 % interval of the difference between the "
-        "best mean and another holds 0"
+        f"no best in {first_of(names, _NAMED)}: the best mean is not significantly better than "
+        "all others"
     ]
 
 
@@ -144,21 +149,47 @@ def difference_notes(report: Report) -> list[str]:
         return []
     one = report.differences[0]
     given = one.target != one.comparison.difference
-    what = f"a difference of {one.target:g}" if given else "the difference found"
+    what = f"for a difference of {one.target:g}" if given else "at the observed effect"
     lines = [
-        "differences: paired by seed, with the paired t-test's p; p adj: Benjamini-Hochberg over "
-        f"the {len(report.differences)} of them; effect: in standard deviations of the pairs' "
-        "differences (Hedges)",
-        f"seeds needed: pairs that would show {what} with a chance of 80 %, if its spread is as "
-        "estimated here",
+        "differences: paired by seed, with the t-test's p; effect: in standard deviations of the "
+        "pairs' differences (Hedges)",
+        describe_family(report) if report.primary else "no primary outcome has a difference",
+        _describe_spread(report),
+        f"seeds needed: pairs that would give 80 % power {what}, if its spread is as estimated "
+        "here",
     ]
-    if any(not math.isnan(d.comparison.p_permutation) for d in report.differences):
+    if len(report.primary) < len(report.differences):
+        lines.append(
+            "differences in other columns are descriptive: an interval without a test or a verdict"
+        )
+    if any(not math.isnan(d.comparison.p_permutation) for d in report.primary):
         lines.append("p perm: of flipped signs, from 6 pairs on")
     if any(not d.comparison.paired for d in report.differences):
         lines.append("unpaired: rows that share fewer than two seeds, by Welch's t-test")
     if any(d.improvement is not None for d in report.differences):
-        lines.append("P(better): chance that a run does better than one of the baseline")
+        lines.append("P(better): probability that a run does better than one of the baseline")
     return lines
+
+
+def describe_family(report: Report) -> str:
+    """Describe which differences the p of the report's differences are adjusted over."""
+    outcomes = ", ".join(column.header for column in report.family.outcomes)
+    declared = f", declared by {report.declared_by}" if report.declared_by else ""
+    return (
+        f"p adj is adjusted over {report.family.text} ({outcomes}{declared}), by Benjamini-Hochberg"
+    )
+
+
+def _describe_spread(report: Report) -> str:
+    """Describe the spread that intervals and p rest on; the table has its degrees of freedom."""
+    if any(d.comparison.pooled for d in report.differences):
+        return (
+            "df: degrees of freedom of the spread, that of a randomised block ANOVA (Fisher, 1935) "
+            "of the rows with the same seeds and settings; a row whose spread is larger than that "
+            "of the others (F test, p < .05) has its own, with n - 1"
+        )
+    why = " (--spread own)" if report.spread is SpreadKind.OWN else ""
+    return f"df: degrees of freedom of the spread, that of the pairs' differences alone{why}"
 
 
 def _pruned(report: Report) -> list[str]:

@@ -10,7 +10,7 @@ from itertools import groupby
 from advsweep.report.data.columns import Column
 from advsweep.report.data.filters import show_key
 from advsweep.report.data.grouping import Group
-from advsweep.report.tables.comparison import MOST_SEEDS, find_marks
+from advsweep.report.tables.comparison import find_marks, show_seeds
 from advsweep.report.tables.footnotes import difference_notes, legend, notes, provenance
 from advsweep.report.tables.types import (
     Cell,
@@ -41,9 +41,10 @@ def lay_out(report: Report) -> Document:
         table = _pivoted(report, marked.cells)
     else:
         table = _plain(report, marked.cells)
-    tables = [table, *([_differences(report)] if report.differences else [])]
+    described = [d for d in report.differences if not d.is_primary]
+    differences = [_differences(report, own) for own in (report.primary, described) if own]
     return Document(
-        tables=tuple(tables),
+        tables=(table, *differences),
         notes=(*notes(report, marked), *difference_notes(report)),
         provenance=tuple(provenance(report)),
         legend=legend({entry.mark for line in table.lines for entry in line.entries} - {None}),
@@ -179,33 +180,32 @@ def _entry(cell: Cell, n: int, mark: Mark | None) -> Entry:
     return Entry(mean, half_width, mark, " ".join(asides), cell.mean)
 
 
-def _differences(report: Report) -> Table:
-    """Lays out the differences: a section for each column, a line for each row."""
-    keys = [
-        key
-        for key in report.keys
-        if any(key in report.rows[d.row].group for d in report.differences)
-    ]
-    tested = any(not math.isnan(d.comparison.p_permutation) for d in report.differences)
-    ranked = any(d.improvement is not None for d in report.differences)
-    headers = {column.name: column.header for column in report.columns}
-    columns = ["difference", "95 % interval", "n", "p", *(["p perm"] if tested else [])]
-    columns += ["p adj", "effect", *(["P(better)"] if ranked else []), "seeds needed"]
+def _differences(report: Report, differences: Sequence[Difference]) -> Table:
+    """Lay out differences, all primary or none: a section for each column, a line for each row."""
+    primary = differences[0].is_primary
+    keys = [k for k in report.keys if any(k in report.rows[d.row].group for d in differences)]
+    permuted = primary and any(not math.isnan(d.comparison.p_permutation) for d in differences)
+    ranked = any(d.improvement is not None for d in differences)
+    headings = ["difference", "95 % interval", "n", "df"]
+    headings += ["p", *(["p perm"] if permuted else []), "p adj"] if primary else []
+    headings += ["effect", *(["P(better)"] if ranked else [])]
+    headings += ["seeds needed"] if primary else []
     sections = []
-    for name, members in groupby(report.differences, key=lambda d: d.column):
+    for column, members in groupby(differences, key=lambda d: d.column):
         listed = [
             Line(
-                names=(headers[name], *_names(report.rows[d.row].group, keys)),
-                entries=tuple(_difference(d, tested=tested, ranked=ranked)),
+                names=(column.header, *_names(report.rows[d.row].group, keys)),
+                entries=tuple(_difference(d, permuted=permuted, ranked=ranked)),
             )
             for d in members
         ]
         sections.append(tuple(listed))
+    kind = "primary outcomes" if primary else "other columns (descriptive, not tested)"
     return Table(
         names=("column", *keys),
-        columns=tuple(Heading((header,), "difference") for header in columns),
+        columns=tuple(Heading((heading,), "difference") for heading in headings),
         sections=tuple(sections),
-        title=f"Differences to {report.baseline}",
+        title=f"Differences to {report.baseline}: {kind}",
     )
 
 
@@ -228,21 +228,26 @@ def show_difference(comparison: Comparison) -> tuple[str, str]:
     return sign + shown, "no spread"
 
 
-def _difference(difference: Difference, *, tested: bool, ranked: bool) -> list[Entry]:
+def _difference(difference: Difference, *, permuted: bool, ranked: bool) -> list[Entry]:
     c = difference.comparison
     shown, interval = show_difference(c)
     improvement = difference.improvement
-    return [
+    entries = [
         Entry(shown, value=c.difference),
         Entry(interval),
         Entry(str(c.n) if c.paired else f"{c.n} unpaired", value=c.n),
-        _p(c.p_value if c.sd > 0 else math.nan),
-        *([_p(c.p_permutation)] if tested else []),
-        _p(difference.p_adjusted),
-        Entry(_number(c.effect_size, "+.2f"), value=c.effect_size),
-        *([_chance(math.nan if improvement is None else improvement)] if ranked else []),
-        Entry(_seeds(difference.seeds), value=difference.seeds),
+        Entry(_number(c.df, ".3g" if c.df % 1 else ".0f"), value=c.df),
     ]
+    if difference.is_primary:
+        entries.append(_p(c.p_value if c.sd > 0 else math.nan))
+        entries += [_p(c.p_permutation)] if permuted else []
+        entries.append(_p(difference.p_adjusted))
+    entries.append(Entry(_number(c.effect_size, "+.2f"), value=c.effect_size))
+    if ranked:
+        entries.append(_chance(math.nan if improvement is None else improvement))
+    if difference.is_primary:
+        entries.append(Entry(_seeds(difference.seeds), value=difference.seeds))
+    return entries
 
 
 def _p(value: float) -> Entry:
@@ -258,9 +263,7 @@ def _number(value: float, form: str) -> str:
 
 
 def _seeds(seeds: int | None) -> str:
-    if seeds is None:
-        return "–"
-    return f">{MOST_SEEDS:,}" if seeds >= MOST_SEEDS else str(seeds)
+    return "–" if seeds is None else show_seeds(seeds)
 
 
 def show(value: float) -> str:

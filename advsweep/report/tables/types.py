@@ -11,6 +11,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Any, ClassVar
 
+from advsweep.errors import counted
 from advsweep.report.data.columns import Column
 from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.grouping import Group, key_order
@@ -145,14 +146,26 @@ class Row:
         return dict(zip(self.seeds, self.cells[column].values, strict=True))
 
 
+class SpreadKind(Enum):
+    """The spread that intervals of differences rest on."""
+
+    POOLED = "pooled"
+    """That of all rows that share seeds and settings, where three or more do."""
+    OWN = "own"
+    """That of the pairs' differences alone."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """A row compared with its baseline in one column.
 
     Attributes:
         row, baseline: indices of the report's rows.
-        p_adjusted: p of the t-test after Benjamini and Hochberg over all differences of the
-            report; NaN where nothing varies.
+        column: the column, which the table may not show.
+        is_primary: whether it is of a primary outcome. Other differences are descriptive: their
+            p is not to be shown, and they have no verdict.
+        p_adjusted: p of the t-test after Benjamini and Hochberg over the primary outcomes'
+            differences of the report; NaN for other differences, and where nothing varies.
         improvement: probability that a run of the row beats one of the baseline; None in a
             column without a better direction.
         seeds: the seeds that show `target` with a power of 80 %; None where nothing varies or
@@ -162,12 +175,36 @@ class Difference:
 
     row: int
     baseline: int
-    column: str
+    column: Column
     comparison: Comparison
+    is_primary: bool
     p_adjusted: float
     improvement: float | None
     seeds: int | None
     target: float
+
+
+@dataclass(frozen=True)
+class Family:
+    """The differences whose p values are corrected together.
+
+    Attributes:
+        outcomes: the primary outcomes.
+        arms: how many rows are compared with their baseline.
+        size: how many of the differences have a test.
+    """
+
+    outcomes: tuple[Column, ...]
+    arms: int
+    size: int
+
+    @property
+    def text(self) -> str:
+        """Its size and what it consists of."""
+        parts = counted(len(self.outcomes), "primary outcome"), counted(self.arms, "arm")
+        untested = len(self.outcomes) * self.arms - self.size
+        less = f", less {untested} without a test" if untested else ""
+        return f"{counted(self.size, 'difference')}: {' x '.join(parts)}{less}"
 
 
 @dataclass(frozen=True)
@@ -220,7 +257,11 @@ class Report:
         over: what the intervals are over: `seeds`, or `problems` of models without a run.
         layout: the layout of a paper's table; None for our own.
         baseline: the rows that others are compared with, in words; None without a comparison.
-        differences: to the baseline, by column and row.
+        outcomes: the primary outcomes; the table may not show them.
+        declared_by: what declares them, if they are not the default ones.
+        differences: every difference to the baseline, those of the primary outcomes first, by
+            column and row.
+        spread: the spread that their intervals rest on.
         run_ids: the runs in the table.
         ranks: the interval of each row's rank in a column, by row index; empty without a ranking.
         ranked_by: the name of that column.
@@ -241,7 +282,10 @@ class Report:
     over: str = "seeds"
     layout: Layout | None = None
     baseline: str | None = None
+    outcomes: tuple[Column, ...] = ()
+    declared_by: str = ""
     differences: Sequence[Difference] = ()
+    spread: SpreadKind = SpreadKind.POOLED
     run_ids: frozenset[int] = frozenset()
     ranks: Mapping[int, RankInterval] = field(default_factory=dict)
     ranked_by: str | None = None
@@ -250,6 +294,20 @@ class Report:
     def keys(self) -> list[str]:
         """The config keys that name rows, in their fixed order."""
         return sorted({key for row in self.rows for key in row.group}, key=key_order)
+
+    @property
+    def primary(self) -> list[Difference]:
+        """The differences of the primary outcomes, which have a verdict."""
+        return [d for d in self.differences if d.is_primary]
+
+    @property
+    def family(self) -> Family:
+        """The primary differences, whose p values are corrected together."""
+        return Family(
+            outcomes=tuple(dict.fromkeys(d.column for d in self.primary)),
+            arms=len({d.row for d in self.primary}),
+            size=sum(not math.isnan(d.p_adjusted) for d in self.primary),
+        )
 
 
 def count_states(counts: Mapping[Status, int]) -> str:

@@ -165,6 +165,7 @@ def make_plan(
             )
         composer = PointComposer(groups, listed, () if strict else {o.key for o in parsed})
         built, nodes, warnings = _build_runs(composer, listed, fetch=fetch)
+    outcomes = list(dict.fromkeys(outcome for space in spaces for outcome in space.outcomes))
     settings = {key: SETTINGS[key].build(nodes[key], where=key) for key in SETTINGS}
     runs, duplicates = _unique(built, listed)
     executor = settings["executor"]
@@ -182,7 +183,12 @@ def make_plan(
         stopping=settings["stopping"],
         search=settings["search"],
         tracking=settings["tracking"],
-        spec={"overrides": texts, "runs": len(runs), **tracking_spec(settings["tracking"])},
+        spec={
+            "overrides": texts,
+            "runs": len(runs),
+            **({"outcomes": outcomes} if outcomes else {}),
+            **tracking_spec(settings["tracking"]),
+        },
         warnings=warnings,
     )
 

@@ -93,8 +93,9 @@ def test_short_is_a_sentence_and_a_small_table(report):
     assert code == 0
     lines = out.splitlines()
     assert lines[0].startswith("fade against grpo: ")
-    assert lines[1] == ""
-    assert lines[2].split() == ["estimator", "n", "ACR", "end", "p@1", "p@8"]
+    assert lines[1].startswith("p adj is adjusted over 2 differences: ")
+    assert lines[2] == ""
+    assert lines[3].split() == ["estimator", "n", "ACR", "end", "p@1", "p@8"]
     assert "Differences" not in out
     assert len(lines) < 16
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from advsweep.report import ClaimVerdict, evaluate_claims, parse_claim_list
@@ -140,3 +142,16 @@ def test_claims_about_points_have_the_mean_of_all_bases(lab):
 )
 def test_the_column_in_which_guessing_is_compared(column, plain):
     assert chance_column(column) == plain
+
+
+def test_a_claim_at_chance_has_no_adjusted_p_either(lab):
+    """Its report tests the difference, which is of a primary outcome."""
+    for seed, more in enumerate((4, 6, 5)):
+        for estimator, extra in (("grpo", 0), ("rloo", more)):
+            solved = [4 + extra, 4 + extra]
+            lab.run(estimator, seed, solved=solved, base_solved=(12, 12), task=TASK)
+    listed = {"common": {"sweep": "demo"}, "claims": [{"id": "a", "says": "so", **HIGHER}]}
+    [result] = evaluate_claims(lab.store, parse_claim_list(listed)).results
+    assert result.verdict is AT_CHANCE
+    assert math.isnan(result.p_adjusted)
+    assert result.family == ""

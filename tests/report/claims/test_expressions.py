@@ -72,8 +72,7 @@ def test_the_sentence_has_the_numbers(lab):
     text = _evaluate(lab, "reward/mean[c] >= reward/mean[a]").text
     # 0.1 with s = 0.2: 34 seeds by the noncentral t distribution.
     assert text.endswith(
-        "; the interval holds 0, and 34 seeds would tell with a chance of 80 %, were the "
-        "difference as found"
+        "; the interval includes 0; 34 seeds would give 80 % power at the observed effect"
     )
     assert "of each, unpaired" in _evaluate(lab, "reward/mean[late] > reward/mean[b] - 0.5").text
     assert "that takes two seeds or more that" in _evaluate(lab, "reward/mean[one] > 0").text

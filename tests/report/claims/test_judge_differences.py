@@ -5,106 +5,107 @@ from __future__ import annotations
 import pytest
 
 from advsweep.report import build_report
-from advsweep.report.claims.judge_differences import find_differences, judge_differences
+from advsweep.report.claims.judge_differences import find_differences, judge_difference
+from advsweep.report.data.outcomes import parse_outcomes
 from advsweep.report.tables.comparison import name_group
 
 SEEDS = range(5)
+NOISE = [0.0, 0.01, 0.02, 0.01, 0.0]
+
+
+def _report(lab, constant, rows, metrics):
+    """Rows of five seeds whose metrics have these means, all of them primary outcomes."""
+    for name, means in rows.items():
+        for seed in SEEDS:
+            # Opposite signs: the seeds' differences spread without moving the mean far.
+            own = NOISE[seed] * (1 if name == "grpo" else -1) + (seed % 2) * 0.01
+            points = [
+                point
+                for metric, mean in zip(metrics, means, strict=True)
+                for point in constant(**{metric.replace("/", "__"): mean + own})
+            ]
+            lab.run(name, seed, points=points, solved=None)
+    outcomes = parse_outcomes(list(metrics), "outcomes")
+    return build_report(lab.store, "demo", columns=metrics, baseline="grpo", outcomes=outcomes)
 
 
 @pytest.fixture
 def report(lab, constant):
-    """A baseline, and four rows whose ACR, entropy and reward differ from it."""
-    noise = [0.0, 0.01, 0.02, 0.01, 0.0]
-    rows = {
-        "grpo": (0.5, 1.0, 0.4),
-        "fade": (0.3, 1.5, 0.4),
-        "rloo": (0.7, 0.5, 0.4),
-        "avspo": (0.5, 1.0, 0.4),
-    }
-    for name, (acr, entropy, reward) in rows.items():
-        for seed in SEEDS:
-            # Opposite signs: the seeds' differences spread without moving the mean far.
-            own = noise[seed] * (1 if name == "grpo" else -1) + (seed % 2) * 0.01
-            points = constant(
-                collapse__acr=acr + own, entropy__token=entropy + own, reward__mean=reward
-            )
-            lab.run(name, seed, points=points, solved=None)
-    columns = ["collapse/acr", "entropy/token", "reward/mean"]
-    return build_report(lab.store, "demo", columns=columns, baseline="grpo")
+    """A baseline, and three rows whose ACR and entropy differ from it."""
+    rows = {"grpo": (0.5, 1.0), "fade": (0.3, 1.5), "rloo": (0.7, 0.5), "avspo": (0.5, 1.0)}
+    return _report(lab, constant, rows, ["collapse/acr", "entropy/token"])
 
 
-def test_outcomes_follow_the_better_direction_and_the_interval(report):
+def test_outcomes_follow_the_better_direction_and_the_adjusted_p(report):
     found = {
-        (name_group(report.rows[one.difference.row].group), one.column.name): one.outcome
-        for one in judge_differences(report)
+        (name_group(report.rows[d.row].group), d.column.name): judge_difference(d)
+        for d in report.differences
     }
-    # Lower ACR is better; no entropy is better; the reward is the same for every seed.
+    # Lower ACR is better; no entropy is better.
     assert found["fade", "collapse/acr"] == "better"
     assert found["rloo", "collapse/acr"] == "worse"
     assert found["fade", "entropy/token"] == "higher"
     assert found["rloo", "entropy/token"] == "lower"
-    assert found["avspo", "collapse/acr"] == "cannot tell"
-    assert {outcome for (_, column), outcome in found.items() if column == "reward/mean"} == {
-        "same for every seed"
-    }
+    assert found["avspo", "collapse/acr"] == "not significant"
 
 
-def test_a_row_has_a_sentence_for_each_family_with_its_numbers(report):
-    findings = find_differences(judge_differences(report), report)
-    named = {name_group(report.rows[one.row].group): [] for one in findings}
-    for one in findings:
-        named[name_group(report.rows[one.row].group)].append(one)
-    collapse, entropy, reward = named["fade"]
-    assert (collapse.outcome, entropy.outcome, reward.outcome) == (
-        "better",
-        "higher",
-        "cannot tell",
-    )
+def test_a_row_has_a_sentence_with_its_numbers(report):
+    findings = {name_group(report.rows[one.row].group): one for one in find_differences(report)}
+    fade, avspo = findings["fade"], findings["avspo"]
+    assert fade.outcome == "mixed"
     # The mean of fade is 0.2 lower, and that of the noise is 0.008 lower twice.
-    assert collapse.text.startswith("better ACR (-0.216 [")
-    assert reward.text == "the same difference for every seed: reward/mean (+0.000 no spread)"
-    undecided = named["avspo"][0]
-    assert undecided.outcome == "cannot tell"
-    assert undecided.text.startswith("the data cannot tell for ACR (about ")
+    assert fade.text.startswith("better ACR (-0.216 [")
+    assert "; higher entropy/token (+0.484 [" in fade.text
+    assert fade.text.count("p adj <0.001") == 2
+    assert avspo.outcome == "not significant"
+    assert avspo.text.startswith("not significant: ACR (-0.016 [")
+    assert " seeds for 80 % power)" in avspo.text
 
 
-def test_a_difference_that_the_correction_withdraws_is_not_settled(lab, constant):
-    # p of fade is 0.015 alone, and 0.077 beside four rows that do not differ.
-    deltas = [0.05, 0.12, 0.10, 0.06]
-    for seed, delta in enumerate(deltas):
-        lab.run("grpo", seed, points=constant(collapse__acr=0.5), solved=None)
-        lab.run("fade", seed, points=constant(collapse__acr=0.5 - delta), solved=None)
-        for size in range(2, 6):
-            wave = 0.01 * (-1) ** (seed + size)
-            points = constant(collapse__acr=0.5 + wave)
-            lab.run("rloo", seed, points=points, solved=None, estimator__c=size)
+def test_a_difference_that_is_no_primary_outcome_has_no_verdict(lab, constant):
+    for name, acr in (("grpo", 0.5), ("fade", 0.1)):
+        for seed in SEEDS:
+            points = constant(collapse__acr=acr + NOISE[seed], reward__mean=0.4 + NOISE[seed] * acr)
+            lab.run(name, seed, points=points, solved=None)
     report = build_report(lab.store, "demo", columns=["collapse/acr"], baseline="grpo")
-    judged = judge_differences(report)
-    [fade] = [one for one in judged if report.rows[one.difference.row].group["estimator"] == "fade"]
-    assert fade.difference.comparison.p_value < 0.05 < fade.difference.p_adjusted
-    assert fade.outcome == "not settled"
-    [first, *_] = find_differences(judged, report)
-    assert first.text.startswith("not settled after the correction")
-    assert f", p adj {fade.difference.p_adjusted:.3f})" in first.text
-    assert first.outcome == "cannot tell"
+    verdicts = {d.column.name: judge_difference(d) for d in report.differences}
+    assert verdicts == {"reward/mean@end": "not significant", "collapse/acr": "descriptive"}
+    [one] = find_differences(report)
+    assert "ACR" not in one.text
+
+
+def test_a_difference_that_the_correction_withdraws_is_not_significant(lab, constant):
+    # p of fade is .022 alone, and .065 beside two rows that do not differ.
+    values = {"grpo": [0.5, 0.6, 0.4], "fade": [0.53, 0.64, 0.45], "psr": [0.52, 0.58, 0.41]}
+    for name, listed in {**values, "rloo": [0.48, 0.61, 0.42]}.items():
+        for seed, value in enumerate(listed):
+            lab.run(name, seed, points=constant(reward__mean=value), solved=None)
+    report = build_report(lab.store, "demo", baseline="grpo")
+    [fade] = [d for d in report.primary if report.rows[d.row].group["estimator"] == "fade"]
+    assert fade.comparison.p_value < 0.05 < fade.p_adjusted
+    assert judge_difference(fade) == "not significant"
+    [finding] = [one for one in find_differences(report) if one.row == fade.row]
+    assert finding.text.startswith("not significant after Benjamini-Hochberg: reward/mean@end (")
+    assert f", p adj {fade.p_adjusted:.3f})" in finding.text
+    assert finding.outcome == "not significant"
+
+
+def test_the_same_difference_for_every_seed_has_no_test(lab, constant):
+    for seed in SEEDS:
+        lab.run("grpo", seed, points=constant(reward__mean=0.5 + seed / 10), solved=None)
+        lab.run("fade", seed, points=constant(reward__mean=0.6 + seed / 10), solved=None)
+    [one] = find_differences(build_report(lab.store, "demo"))
+    assert one.text == "same for every seed: reward/mean@end (+0.100 no spread)"
 
 
 def test_findings_with_a_significant_difference_come_first_and_may_be_mixed(lab, constant):
-    wave = [0.0, 0.01, 0.02, 0.01, 0.0]
-    means = {"grpo": (0.5, 0.2), "rloo": (0.5, 0.2), "fade": (0.3, 0.4)}
-    for name, (acr, wrong) in means.items():
-        for seed in SEEDS:
-            own = wave[seed] * (1 if name == "grpo" else -1) + (seed % 2) * 0.01
-            points = constant(collapse__acr=acr + own, collapse__all_wrong=wrong + own)
-            lab.run(name, seed, points=points, solved=None)
-    columns = ["collapse/acr", "collapse/all_wrong"]
-    report = build_report(lab.store, "demo", columns=columns, baseline="grpo")
-    judged = judge_differences(report)
-    findings = find_differences(judged, report)
+    rows = {"grpo": (0.5, 0.2), "rloo": (0.5, 0.2), "fade": (0.3, 0.4)}
+    report = _report(lab, constant, rows, ["collapse/acr", "collapse/all_wrong"])
+    findings = find_differences(report)
     names = [name_group(report.rows[one.row].group) for one in findings]
     assert (names, [one.outcome for one in findings]) == (
         ["fade", "rloo"],
-        ["mixed", "cannot tell"],
+        ["mixed", "not significant"],
     )
     assert findings[0].text.startswith("better ACR (")
     assert "; worse collapse/all_wrong (" in findings[0].text

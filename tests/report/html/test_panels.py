@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page
 
-from advsweep.report import build_report
+from advsweep.report import SpreadKind, build_report
+from advsweep.report.data.columns import parse_column
 from advsweep.report.html import render_page
 
 # Every test opens a page in Chromium.
@@ -33,7 +34,14 @@ def page(lab, constant, visit: Visit) -> Page:
                 solved = (4, 1) if name == "fade" else (3, seed)
                 lab.run(name, seed, points=points, solved=solved, group_size=size)
     columns = ["collapse/acr", "pass@1"]
-    report = build_report(lab.store, "demo", columns=columns, baseline="grpo")
+    report = build_report(
+        lab.store,
+        "demo",
+        columns=columns,
+        baseline="grpo",
+        spread=SpreadKind.OWN,
+        outcomes=[parse_column(name) for name in columns],
+    )
     return visit(render_page(report, lab.store))
 
 
@@ -48,14 +56,20 @@ def _labels(panel: Locator) -> list[str]:
 def test_the_page_begins_with_what_holds(page):
     assert page.locator("section").first.get_attribute("id") == "findings"
     findings = page.locator(".findings li")
-    assert findings.evaluate_all("all => all.map(li => li.dataset.outcome)")[:5] == [
-        *("better", "worse", "better", "worse"),
-        "cannot tell",
-    ]
-    # Its seeds differ by 0.2, 0.24 and 0.28.
-    texts = findings.all_text_contents()
-    assert texts[0] == "fade, group_size=4 against grpo: better ACR (-0.240 [-0.339, -0.141])."
-    assert texts[4].endswith(" against grpo: the data cannot tell for p@1 (about 10 seeds would).")
+    outcomes = ["better", "worse"] * 2
+    assert findings.evaluate_all("all => all.map(li => li.dataset.outcome)") == outcomes
+    # Its seeds differ by 0.2, 0.24 and 0.28: t = 0.24 / (0.04 / √3) with 2 degrees of freedom has
+    # p = .0091. Two of the six tests have that p, so that p adj is 6/2 times as large; rloo has the
+    # solved problems of grpo.
+    text = findings.first.inner_text()
+    assert text.startswith(
+        "fade, group_size=4 against grpo: better ACR (-0.240 [-0.339, -0.141], p adj 0.027); "
+        "not significant: p@1 ("
+    )
+    assert text.endswith("; about 10 seeds for 80 % power).")
+    assert "6 differences: 2 primary outcomes x 4 arms, less 2 without a test" in page.inner_text(
+        "body"
+    )
 
 
 def test_a_forest_has_a_line_for_each_row_and_a_menu_of_columns(page):
@@ -69,7 +83,8 @@ def test_a_forest_has_a_line_for_each_row_and_a_menu_of_columns(page):
     assert dot["x"] + dot["width"] / 2 < zero["x"]
     forest.locator("select").select_option("p@1")
     assert "higher is better" in forest.inner_text()
-    assert forest.locator(".line[data-outcome]").count() == 4
+    outcomes = [line.get_attribute("data-outcome") for line in lines.all()]
+    assert outcomes == ["not significant", "same for every seed"] * 2
 
 
 def test_a_heat_map_has_a_cell_for_each_pair_of_values(page):

@@ -8,6 +8,7 @@ import pytest
 
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report import build_report, lay_out, render
+from advsweep.report.tables.comparison import MOST_SEEDS
 from advsweep.statistics import compare_paired
 
 
@@ -20,7 +21,7 @@ def rewards(lab, constant):
             for seed, value in enumerate(listed):
                 points = constant(reward__mean=value)
                 lab.run(estimator, seed, points=points, group_size=size, solved=None)
-        return build_report(lab.store, "demo", columns=["reward/mean"], **(options or {}))
+        return build_report(lab.store, "demo", columns=["reward/mean@end"], **(options or {}))
 
     return added
 
@@ -71,12 +72,15 @@ def test_seeds_for_a_given_difference(rewards):
     # As large as its standard deviation: 10 pairs by the noncentral t distribution.
     assert (d.seeds, d.target) == (10, 0.01)
     notes = "\n".join(lay_out(report).notes)
-    assert "pairs that would show a difference of 0.01 with a chance of 80 %" in notes
+    assert "pairs that would give 80 % power for a difference of 0.01" in notes
 
 
-def test_seeds_for_tiny_differences(rewards):
-    report = rewards(a=[0.5, 0.6, 0.4], b=[0.6, 0.5, 0.4 + 1e-9])
-    assert lay_out(report).tables[1].lines[0].entries[-1].text == ">10,000"
+@pytest.mark.parametrize("more", [1e-9, 0.04])
+def test_seeds_needed_are_capped(rewards, more):
+    # 0.04/3 is 0.11 of the standard deviation of .1, -.1 and .04: some 600 seeds.
+    report = rewards(a=[0.5, 0.6, 0.4], b=[0.6, 0.5, 0.4 + more])
+    assert lay_out(report).tables[1].lines[0].entries[-1].text == "> 100"
+    assert report.differences[0].seeds == MOST_SEEDS + 1
 
 
 def test_rows_are_compared_with_the_baseline_of_their_own_setting(rewards):
@@ -149,10 +153,9 @@ def test_differences_to_the_base_are_to_that_of_each_seed(lab, shared):
     _with_bases(lab, shared=shared)
     report = build_report(lab.store, "demo", columns=["pass@1"], baseline="base")
     assert report.baseline == "base"
-    grpo, rloo = (d.comparison for d in report.differences)
-    assert [report.rows[d.baseline].group for d in report.differences] == [
-        {"estimator": "base"}
-    ] * 2
+    of_pass = [d for d in report.differences if d.column.name == "pass@1"]
+    grpo, rloo = (d.comparison for d in of_pass)
+    assert [report.rows[d.baseline].group for d in of_pass] == [{"estimator": "base"}] * 2
     bases = [1 / 8] * 3 if shared else [1 / 8, 2 / 8, 3 / 8]
     expected = compare_paired([4 / 8, 5 / 8, 4 / 8], bases)
     assert vars(grpo) == pytest.approx(vars(expected), nan_ok=True)
@@ -167,7 +170,8 @@ def test_an_untrained_baseline_needs_only_its_own_keys(lab):
             own = {"base": f"base:{seed}", "base_solved": (1 + seed, 0)}
             lab.run("grpo", seed, solved=(3, seed), group_size=size, **own)
     report = build_report(lab.store, "demo", columns=["pass@1"], baseline="base")
-    assert [report.rows[d.row].group["group_size"] for d in report.differences] == [4, 8]
+    of_pass = [d for d in report.differences if d.column.name == "pass@1"]
+    assert [report.rows[d.row].group["group_size"] for d in of_pass] == [4, 8]
 
 
 def test_large_tables_need_a_named_baseline(lab):
@@ -177,7 +181,10 @@ def test_large_tables_need_a_named_baseline(lab):
     report = build_report(lab.store, "demo")
     assert report.differences == ()
     assert "not compared, with more than 30 rows: --baseline names one" in lay_out(report).notes
-    assert len(build_report(lab.store, "demo", baseline="e3").differences) == 2 * 30
+    # pass@1 and the entropy of correct answers are tested, pass@2 of four samples is described.
+    report = build_report(lab.store, "demo", baseline="e3")
+    assert len(report.differences) == 3 * 30
+    assert report.family.text.startswith("0 differences: 2 primary outcomes x 30 arms, less 60")
 
 
 def test_a_store_that_is_written_while_it_is_read(demo, monkeypatch):
@@ -200,7 +207,7 @@ def test_a_store_that_is_written_while_it_is_read(demo, monkeypatch):
 
 def test_rows_are_sorted_by_the_intervals_of_their_ranks(rewards):
     report = rewards(
-        {"rank": "reward/mean"},
+        {"rank": "reward/mean@end"},
         weak=[0.10, 0.13, 0.11, 0.14],
         strong=[0.60, 0.63, 0.62, 0.64],
         equal=[0.61, 0.62, 0.64, 0.63],
@@ -214,7 +221,7 @@ def test_rows_are_sorted_by_the_intervals_of_their_ranks(rewards):
     text = render(report, "markdown")
     assert "| 1-2 |" in text
     assert "after Holm" in text
-    assert render(report, "csv").startswith("estimator,n,rank,rank_low,rank_high,reward/mean,")
+    assert render(report, "csv").startswith("estimator,n,rank,rank_low,rank_high,reward/mean@end,")
 
 
 def test_a_ranking_needs_a_column_with_a_better_direction(lab, constant):

@@ -22,6 +22,7 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.report import FORMATS, Report, build_report, lay_out, render
+from advsweep.report.data.columns import parse_column
 from advsweep.report.tables.export import latex
 from advsweep.report.tables.terminal import to_table
 from advsweep.store import Status
@@ -151,12 +152,31 @@ def test_families_of_columns_stay_together(report):
     ]
 
 
-def test_on_a_terminal_marks_are_styles(report):
+def test_marks_in_each_format(demo):
+    # ACR of fade is less by 0.2, 0.3 and 0.4: 0.3 ± 0.248, the only difference of this family.
+    acr = parse_column("collapse/acr")
+    report = build_report(demo.store, "demo", columns=["collapse/acr"], outcomes=[acr])
     text = to_table(lay_out(report), width=200, styled=True)
     assert "\x1b[1m0.150\x1b[0m ±0" in text
     assert "\x1b[4m0.45\x1b[0m ±0.25" in text
     assert "†" not in text
-    assert "bold: best mean" in text
+    assert "bold: significantly better than all other rows with at least 3 seeds" in text
+    assert "underlined: significantly better than all rows below" in text
+    text = to_table(lay_out(report), width=200, styled=False)
+    assert "0.150 ±0*" in text
+    assert "0.45 ±0.25†" in text
+    assert "| fade | 3 | **0.150** ±0 |" in render(report, "markdown")
+    assert "| grpo | 3 | <u>0.45</u> ±0.25 |" in render(report, "markdown")
+    assert r"fade & 3 & \textbf{0.150} $\pm$ 0" in render(report, "latex")
+    assert r"grpo & 3 & \underline{0.45} $\pm$ 0.25" in render(report, "latex")
+
+
+def test_rows_of_two_seeds_are_not_marked(lab):
+    for seed in range(2):
+        lab.run("grpo", seed)
+        lab.run("fade", seed, solved=(4, seed))
+    report = build_report(lab.store, "demo", columns=["pass@1"])
+    assert "nothing is marked: that takes two rows with 3 seeds each" in lay_out(report).notes
 
 
 def test_notes_missing_values(lab, constant):
@@ -166,7 +186,6 @@ def test_notes_missing_values(lab, constant):
         text = render(build_report(lab.store, "demo", columns=["collapse/acr@end"]), name)
         assert "ACR end: 1 of 2 runs have no number" in text
         assert "0.500 (n=1)" in text
-        assert "nothing is marked: that takes two rows with 3 seeds each" in text
 
 
 @pytest.mark.parametrize(

@@ -195,8 +195,9 @@ function startForests() {
     const menu = addMenu(made.head, `difference ${number + 1}`, [...columns.keys()], first.name);
     const hint = html("span", { class: "hint" }, made.head);
     const draw = () => {
-      const { lines, better } = columns.get(menu.value);
-      hint.textContent = better === "neither" ? "" : `${better} is better`;
+      const { lines, better, primary } = columns.get(menu.value);
+      const parts = [better === "neither" ? "" : `${better} is better`, primary ? "" : "descriptive"];
+      hint.textContent = parts.filter(Boolean).join(", ");
       drawIntervals(made.host, [{ lines }], { zero: true });
     };
     menu.addEventListener("change", draw);

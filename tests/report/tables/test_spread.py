@@ -1,0 +1,128 @@
+"""Which rows share a spread, and which have their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from advsweep.report import SpreadKind, build_report, evaluate_assertion, parse_assertion
+from advsweep.report.tables.spread import Spreads
+from advsweep.statistics import compare_paired, pool_spread
+
+VALUES = {"a": [0.5, 0.6, 0.4], "b": [0.53, 0.64, 0.45], "c": [0.52, 0.58, 0.41]}
+OUTCOME = "reward/mean@end"
+
+
+def _fill(lab, constant, values, **config):
+    for name, listed in values.items():
+        for seed, value in enumerate(listed):
+            if value is not None:
+                points = constant(reward__mean=value)
+                lab.run(name, seed, points=points, solved=None, **config)
+
+
+def _pooled(report):
+    return {report.rows[d.row].group["estimator"]: d.comparison.pooled for d in report.differences}
+
+
+def test_rows_of_the_same_seeds_share_their_spread(lab, constant):
+    _fill(lab, constant, VALUES)
+    report = build_report(lab.store, "demo")
+    common = pool_spread(list(VALUES.values()))
+    assert common is not None
+    assert (common.pooled.df, common.wider.any()) == (4, False)
+    for difference, name in zip(report.differences, ("b", "c"), strict=True):
+        expected = compare_paired(VALUES[name], VALUES["a"], pooled=common.pooled)
+        assert vars(difference.comparison) == pytest.approx(vars(expected), nan_ok=True)
+    # Whichever row is the baseline, the same two rows compare alike.
+    turned = build_report(lab.store, "demo", baseline="b")
+    [a] = [d for d in turned.differences if turned.rows[d.row].group["estimator"] == "a"]
+    assert a.comparison.p_value == pytest.approx(report.differences[0].comparison.p_value)
+    assert a.comparison.low == pytest.approx(-report.differences[0].comparison.high)
+
+
+def test_the_own_spread_on_request(lab, constant):
+    _fill(lab, constant, VALUES)
+    report = build_report(lab.store, "demo", spread=SpreadKind.OWN)
+    for difference, name in zip(report.differences, ("b", "c"), strict=True):
+        expected = compare_paired(VALUES[name], VALUES["a"])
+        assert vars(difference.comparison) == pytest.approx(vars(expected), nan_ok=True)
+
+
+def test_two_rows_have_their_own_spread(lab, constant):
+    _fill(lab, constant, {"a": VALUES["a"], "b": VALUES["b"]})
+    assert _pooled(build_report(lab.store, "demo")) == {"b": False}
+
+
+def test_a_row_that_lacks_a_seed_has_its_own_spread(lab, constant):
+    _fill(lab, constant, {**VALUES, "d": [0.55, None, 0.44]})
+    assert _pooled(build_report(lab.store, "demo")) == {"b": True, "c": True, "d": False}
+
+
+def test_settings_do_not_share_a_spread(lab, constant):
+    # At a group size of 4 there are two rows, which have their own spread.
+    _fill(lab, constant, VALUES, group_size=8)
+    _fill(lab, constant, {"a": [0.1, 0.9, 0.2], "b": [0.7, 0.1, 0.3]}, group_size=4)
+    report = build_report(lab.store, "demo", baseline="a")
+    found = {
+        (report.rows[d.row].group["group_size"], report.rows[d.row].group["estimator"]): (
+            d.comparison.pooled
+        )
+        for d in report.differences
+    }
+    assert found == {(8, "b"): True, (8, "c"): True, (4, "b"): False}
+
+
+def test_a_row_of_a_larger_spread_has_its_own(lab, constant):
+    wild = {"d": [0.9, 0.1, 0.8]}
+    _fill(lab, constant, {**VALUES, **wild})
+    report = build_report(lab.store, "demo")
+    assert _pooled(report) == {"b": True, "c": True, "d": False}
+    common = pool_spread(list(VALUES.values()))
+    assert common is not None
+    assert report.differences[0].comparison.sd == pytest.approx(common.pooled.sd)
+
+
+def test_bases_have_their_own_spread(lab):
+    for seed in range(3):
+        for i, name in enumerate(("a", "b", "c")):
+            own = {"base": f"base:{seed}", "base_solved": (seed, 0)}
+            lab.run(name, seed, solved=(2, (seed * i) % 3), **own)
+    report = build_report(lab.store, "demo", baseline="base")
+    assert not any(d.comparison.pooled for d in report.differences)
+    assert all(d.comparison.df == d.comparison.n - 1 for d in report.differences)
+
+
+def test_the_same_runs_under_two_names_have_no_difference_to_test(lab, constant):
+    _fill(lab, constant, {**VALUES, "twin": VALUES["a"]})
+    report = build_report(lab.store, "demo")
+    [twin] = [d for d in report.differences if report.rows[d.row].group["estimator"] == "twin"]
+    assert (twin.comparison.difference, twin.comparison.sd) == (0, 0)
+    assert twin.p_adjusted != twin.p_adjusted
+    assert report.family.text == "2 differences: 1 primary outcome x 3 arms, less 1 without a test"
+    # They count once in the spread of the others.
+    without = build_report(lab.store, "demo", where=[], baseline="b")
+    [c] = [d for d in without.differences if without.rows[d.row].group["estimator"] == "c"]
+    common = pool_spread(list(VALUES.values()))
+    assert common is not None
+    assert c.comparison.sd == pytest.approx(common.pooled.sd)
+
+
+def test_assertions_with_a_margin_have_the_same_spread(lab, constant):
+    _fill(lab, constant, VALUES)
+    report = build_report(lab.store, "demo", columns=[OUTCOME])
+    found = evaluate_assertion(report, parse_assertion(f"{OUTCOME}[b] > {OUTCOME}[a] + 0.01"))
+    plain = report.differences[0].comparison
+    assert found.difference is None
+    assert found.comparison is not None
+    assert found.comparison.low == pytest.approx(plain.low - 0.01)
+    assert found.comparison.df == plain.df
+    sums = parse_assertion(f"2*{OUTCOME}[b] > {OUTCOME}[a]")
+    assert not evaluate_assertion(report, sums).comparison.pooled
+
+
+def test_pooled_of_rows_of_other_reports_is_their_own(lab, constant):
+    _fill(lab, constant, VALUES)
+    report = build_report(lab.store, "demo", columns=[OUTCOME])
+    a, b, _ = report.rows
+    assert Spreads(report.rows).pooled(a, b, OUTCOME) is not None
+    assert Spreads((a, b)).pooled(a, b, OUTCOME) is None

@@ -1,0 +1,222 @@
+"""One comparison of one sweep has one adjusted p, whatever command and columns show it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import advsweep
+from advsweep.cli.app import app
+from advsweep.report import build_report
+from advsweep.report.data.columns import parse_column
+from advsweep.tasks.base import Split
+from advsweep.tasks.countdown import Countdown
+
+TASK = {"name": "countdown", "levels": [3], "held_out_per_level": 2}
+OUTCOMES = ["pass@1", "pass@32[above=guess]", "entropy/right"]
+ARMS = ["psr", "power_alpha", "fade"]
+FAMILY = "9 differences: 3 primary outcomes x 3 arms"
+MAKEFILE = Path(__file__).parents[2] / "Makefile"
+
+Verdicts = dict[tuple[str, str], float]
+"""The adjusted p by estimator and outcome, of a comparison with grpo."""
+
+
+@pytest.fixture
+def store(lab, constant):
+    """Four estimators and three seeds of 128 samples, above chance; fade spreads twice as much."""
+    problems = Countdown(levels=(3,), held_out_per_level=2).problems(Split.HELD_OUT)
+    lab.problems, lab.samples = [(p.id, p.prompt) for p in problems], 128
+    solved = {
+        "grpo": [(40, 2), (44, 3), (35, 2)],
+        "psr": [(42, 2), (45, 2), (37, 3)],
+        "power_alpha": [(44, 4), (49, 4), (39, 5)],
+        "fade": [(38, 3), (48, 2), (33, 5)],
+    }
+    for estimator, counts in solved.items():
+        for seed, own in enumerate(counts):
+            points = constant(collapse__acr=0.4 + seed / 50, optim__change_norm=2.0 + own[1] / 50)
+            lab.run(estimator, seed, solved=own, points=points, task=TASK, base_solved=(30, 2))
+    return lab.store
+
+
+def _command(*arguments: str) -> str:
+    result = CliRunner().invoke(app, [*arguments, "--store", "advsweep.db"])
+    assert result.exit_code in (0, 1), result.output
+    return result.output
+
+
+def _of_json(*options: str) -> Verdicts:
+    document = json.loads(_command("report", "demo", "--format", "json", *options))
+    rows = [row["group"]["estimator"] for row in document["rows"]]
+    assert document["family"]["size"] == 9
+    return {
+        (rows[d["row"]], d["metric"]): d["p_adjusted"]
+        for d in document["differences"]
+        if d["primary"]
+    }
+
+
+def _of_csv(*options: str) -> Verdicts:
+    rows = csv.DictReader(io.StringIO(_command("report", "demo", "--format", "csv", *options)))
+    return {
+        (row["estimator"], outcome): float(row[f"{outcome}_p_adjusted"])
+        for row in rows
+        for outcome in OUTCOMES
+        if row[f"{outcome}_p_adjusted"]
+    }
+
+
+def _of_table(*options: str) -> Verdicts:
+    text = _command("report", "demo", "--format", "markdown", *options)
+    assert FAMILY in text
+    tested = text.partition("primary outcomes**")[2].partition("**Differences")[0]
+    header, _, *rows = [line for line in tested.splitlines() if line.startswith("|")]
+    place = [cell.strip() for cell in header.split("|")].index("p adj")
+    names = {parse_column(name).header: name for name in OUTCOMES}
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows]
+    return {(own[2], names[own[1]]): _read_p(own[place]) for own in cells}
+
+
+def _of_short(*options: str) -> Verdicts:
+    text = _command("report", "demo", "--short", *options)
+    assert FAMILY in text
+    found: Verdicts = {}
+    for arm in ARMS:
+        [sentence] = [line for line in text.splitlines() if line.startswith(f"{arm} against grpo")]
+        for name in OUTCOMES:
+            header = re.escape(parse_column(name).header)
+            found[arm, name] = _read_p(re.search(rf"{header} \(.+?, p adj ([<\d.]+)", sentence)[1])
+    return found
+
+
+def _of_page(*options: str) -> Verdicts:
+    page = _command("report", "demo", "--format", "html", *options)
+    assert FAMILY in page
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1]
+    names = {parse_column(name).header: name for name in OUTCOMES}
+    return {
+        (line["label"], names[column["name"]]): line["p_adjusted"]
+        for column in json.loads(data)["differences"]
+        for line in column["lines"]
+        if column["primary"]
+    }
+
+
+def _of_claims(*options: str) -> Verdicts:
+    # Of each pair either row may be named first, and pass@32 has the differences of pass@32 above
+    # guessing.
+    claims = [
+        {"id": f"{arm} {name}", "says": "so", "metric": metric, **pair}
+        for arm in ARMS
+        for name, metric in zip(OUTCOMES, ["pass@1", "pass@32", "entropy/right"], strict=True)
+        for pair in [{"of": arm, "than": "grpo", "direction": "higher"}]
+    ]
+    claims[0] |= {"of": "grpo", "than": "psr", "direction": "lower"}
+    others = [
+        {"id": "another column", "metric": "entropy/answer", "of": "psr", "than": "grpo"},
+        {"id": "another baseline", "metric": "pass@1", "of": "psr", "than": "fade"},
+        {"id": "a margin", "metric": "pass@1", "of": "psr", "than": "grpo", "margin": 0.01},
+    ]
+    claims += [{"says": "so", "direction": "higher", **other} for other in others]
+    Path("list.yaml").write_text(yaml.safe_dump({"common": {"sweep": "demo"}, "claims": claims}))
+    results = json.loads(_command("claims", "list.yaml", "--format", "json", *options))["claims"]
+    assert {r["family"] for r in results[:9]} == {f"{FAMILY} against grpo in demo"}
+    assert [r["family"] for r in results[9:]] == [
+        "3 tests of this list: entropy/answer is no primary outcome",
+        "3 tests of this list: it is no plain comparison with the baseline grpo",
+        "3 tests of this list: it is no plain comparison with the baseline grpo",
+    ]
+    text = _command("claims", "list.yaml", *options)
+    assert text.count(f"adjusted over {FAMILY} against grpo in demo") == 9
+    return {tuple(r["claim"].split(" ")): r["p_adjusted"] for r in results[:9]}
+
+
+def _of_api(*options: str) -> Verdicts:
+    spread = options[1] if "--spread" in options else "pooled"
+    frame = advsweep.report("advsweep.db", sweep="demo", spread=spread).differences()
+    assert frame.attrs["family"] == FAMILY
+    assert frame[~frame.primary].p.isna().all()
+    tested = frame[frame.primary]
+    return dict(
+        zip(zip(tested.estimator, tested.outcome, strict=True), tested.p_adjusted, strict=True)
+    )
+
+
+def _of_assertions(*options: str) -> Verdicts:
+    found: Verdicts = {}
+    for arm in ARMS:
+        for name in OUTCOMES:
+            asserted = f"{name}[{arm}] > {name}[grpo]"
+            text = _command("report", "demo", "--assert", asserted, *options)
+            [sentence] = [line for line in text.splitlines() if f": {asserted}: " in line]
+            assert FAMILY in sentence
+            found[arm, name] = _read_p(re.search(r"p adj ([<\d.]+), adjusted", sentence)[1])
+    return found
+
+
+def _read_p(text: str) -> float:
+    return 0.0005 if text == "<0.001" else float(text)
+
+
+COMMANDS: list[Callable[..., Verdicts]] = [
+    *(_of_json, _of_csv, _of_table, _of_short, _of_page, _of_claims, _of_api, _of_assertions)
+]
+
+
+@pytest.mark.parametrize("options", [(), ("--spread", "own")], ids=["pooled", "own"])
+def test_every_command_has_the_same_adjusted_p(store, options):
+    expected = _of_json(*options)
+    assert set(expected) == {(arm, outcome) for arm in ARMS for outcome in OUTCOMES}
+    for command in COMMANDS:
+        # Texts have three decimals, the page five digits.
+        assert command(*options) == pytest.approx(expected, abs=0.0005), command.__name__
+
+
+def test_the_adjusted_p_does_not_depend_on_the_columns_shown(store):
+    expected = _of_json()
+    demo = re.search(r"^DEMO_COLUMNS \?= (.+)$", MAKEFILE.read_text("utf-8"), re.M)[1]
+    for columns in (demo, "collapse/acr", "pass@1", "entropy/right,pass@8[level=0]", "pass@*"):
+        shown = ("--columns", columns)
+        assert _of_json(*shown) == expected
+    for command in (_of_csv, _of_table, _of_short, _of_page):
+        assert command("--columns", demo) == pytest.approx(expected, abs=0.0005), command.__name__
+
+
+def test_the_family_makes_a_difference(store):
+    # Otherwise the tests above would compare p values that nothing has adjusted.
+    report = build_report(store, "demo")
+    of_pass = [d for d in report.primary if d.column.name == "pass@1"]
+    [power] = [d for d in of_pass if report.rows[d.row].group["estimator"] == "power_alpha"]
+    assert power.comparison.p_value < power.p_adjusted < 0.05
+    own = build_report(store, "demo", spread=type(report.spread)("own"))
+    [alone] = [d for d in own.primary if d.row == power.row and d.column.name == "pass@1"]
+    assert alone.comparison.df < power.comparison.df
+    assert alone.p_adjusted != pytest.approx(power.p_adjusted, rel=0.1)
+
+
+def test_other_columns_have_an_interval_and_no_verdict(store):
+    text = _command("report", "demo", "--columns", "entropy/answer,pass@1")
+    _, described = text.split("Differences to grpo: other columns (descriptive, not tested)")
+    table = described.partition("\n\nmean ±")[0]
+    assert "H ans" in table
+    assert "[+" in table
+    assert not re.search(r"\bp\b|p adj|seeds needed", table)
+    assert (
+        "H ans"
+        not in _command("report", "demo", "--short", "--columns", "entropy/answer").split(
+            "p adj is"
+        )[0]
+    )
+    row = next(csv.DictReader(io.StringIO(_command("report", "demo", "--format", "csv"))))
+    assert "pass@2_difference" in row
+    assert "pass@2_p" not in row
+    assert "pass@2_p_adjusted" not in row
