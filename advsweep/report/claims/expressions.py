@@ -360,7 +360,7 @@ def _difference(
         pooled = None
         if _is_of_two_rows(assertion):
             one, other = (rows[term.row] for term in assertion.terms)
-            spreads = Spreads(report.rows, report.spread)
+            spreads = Spreads(report.rows, report.spread, report.tuned)
             pooled = spreads.pooled(one, other, assertion.terms[0].column)
         return compare_paired(sums, np.zeros(len(sums)), level, pooled=pooled)
     if len(varying) != 2:

@@ -259,10 +259,9 @@ def build_report(
         declared_by=declared_by,
         differences=()
         if compared is None
-        else compare_rows(
-            listed, primary, others, replace(compared, tuned=tuned), target, spread
-        ),
+        else compare_rows(listed, primary, others, replace(compared, tuned=tuned), target, spread),
         spread=spread,
+        tuned=tuned,
     )
 
 

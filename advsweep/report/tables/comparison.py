@@ -171,7 +171,7 @@ def compare_rows(
         target: the difference that seeds are counted for; by default the observed one.
     """
     pairs = [(i, baseline.of(row, rows)) for i, row in enumerate(rows) if not row.is_base]
-    spreads = Spreads(rows, spread)
+    spreads = Spreads(rows, spread, baseline.tuned)
     found: list[Difference] = []
     for place, column in enumerate([*outcomes, *others]):
         for row, other in pairs:
@@ -295,7 +295,7 @@ def _rank_rows(report: Report, column: Column, rows: Sequence[int]) -> list[int]
 
 
 def _settled_marks(report: Report, column: Column, ranked: Sequence[int]) -> dict[int, Mark]:
-    spreads = Spreads(report.rows, report.spread)
+    spreads = Spreads(report.rows, report.spread, report.tuned)
     adjusted = {
         frozenset((d.row, d.baseline)): d.p_adjusted
         for d in report.primary

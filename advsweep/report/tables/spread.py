@@ -1,6 +1,7 @@
 """The spread that the difference of two rows is tested with: that of their design, or their own.
 
-Rows share a design if their runs differ in the estimator alone and have the same seeds. Their
+Rows share a design if their runs differ in the estimator alone, the value that was tuned for each
+included, and have the same seeds. Their
 spread is then estimated from all of them (`statistics.blocks`), so that every command has the same
 interval and p for the same two rows, whichever of them is the baseline.
 """
@@ -16,16 +17,20 @@ import numpy as np
 from advsweep.report.tables.types import Row, SpreadKind
 from advsweep.statistics import BlockSpread, Comparison, PooledSpread, compare_seeds, pool_spread
 from advsweep.statistics.samples import sample_sd
+from advsweep.tasks.controls import CONTROL
 
-_ESTIMATOR = ("estimator", "method")
+_ARM = ("estimator", "method", CONTROL)
 """The keys that name what is compared; `method` is that of papers' tables."""
 
 
 class Spreads:
     """The common spread of the rows of a report, by column and design."""
 
-    def __init__(self, rows: Sequence[Row] = (), spread: SpreadKind = SpreadKind.POOLED) -> None:
+    def __init__(
+        self, rows: Sequence[Row] = (), spread: SpreadKind = SpreadKind.POOLED, tuned: str = ""
+    ) -> None:
         self._spread = spread
+        self._tuned = tuned
         self._rows = rows
         self._known: dict[tuple[str, str], tuple[BlockSpread | None, list[Row]]] = {}
 
@@ -40,12 +45,14 @@ class Spreads:
         """Return the spread of two rows' differences; None if they have one of their own."""
         if self._spread is SpreadKind.OWN or row.is_base or other.is_base:
             return None
-        design = _design(row, column)
-        if design != _design(other, column) or _differ_equally(row, other, column):
+        design = self._design(row, column)
+        if design != self._design(other, column) or _differ_equally(row, other, column):
             return None
         if (column, design) not in self._known:
             alike = [
-                each for each in self._rows if not each.is_base and _design(each, column) == design
+                each
+                for each in self._rows
+                if not each.is_base and self._design(each, column) == design
             ]
             values = [list(_finite(each, column).values()) for each in alike]
             self._known[column, design] = (pool_spread(values) if values else None, alike)
@@ -55,16 +62,19 @@ class Spreads:
         wider = [found.wider[i] for i, each in enumerate(alike) if each is row or each is other]
         return None if any(wider) else found.pooled
 
+    def _design(self, row: Row, column: str) -> str:
+        """Names what rows must share: the settings beside the arm's own, and the seeds."""
+        settings = {
+            key: value
+            for key, value in row.group.items()
+            if key.partition(".")[0] not in _ARM and key != self._tuned
+        }
+        return json.dumps([settings, sorted(_finite(row, column))], sort_keys=True)
+
 
 def _of_seeds(row: Row, column: str, seeds: Mapping[int, float]) -> Mapping[int, float]:
     cell = row.cells[column]
     return row.by_seed(column) if row.seeds or not cell.n else dict.fromkeys(seeds, cell.mean)
-
-
-def _design(row: Row, column: str) -> str:
-    """Name what rows must share: the settings beside the estimator, and the seeds."""
-    settings = {k: v for k, v in row.group.items() if k.partition(".")[0] not in _ESTIMATOR}
-    return json.dumps([settings, sorted(_finite(row, column))], sort_keys=True)
 
 
 def _finite(row: Row, column: str) -> dict[int, float]:

@@ -262,6 +262,7 @@ class Report:
         differences: every difference to the baseline, those of the primary outcomes first, by
             column and row.
         spread: the spread that their intervals rest on.
+        tuned: the key whose value each row has chosen for itself; empty for none.
         run_ids: the runs in the table.
         ranks: the interval of each row's rank in a column, by row index; empty without a ranking.
         ranked_by: the name of that column.
@@ -286,6 +287,7 @@ class Report:
     declared_by: str = ""
     differences: Sequence[Difference] = ()
     spread: SpreadKind = SpreadKind.POOLED
+    tuned: str = ""
     run_ids: frozenset[int] = frozenset()
     ranks: Mapping[int, RankInterval] = field(default_factory=dict)
     ranked_by: str | None = None

@@ -54,7 +54,7 @@ def test_from_prompts_to_a_report_killed_on_the_way(data: Path, tmp_path: Path) 
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads(done.stdout)
     assert set(results["equal"].values()) == {True}
     assert results["training problems"]["base"]["mixed"] >= 0.25

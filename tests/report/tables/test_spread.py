@@ -72,6 +72,16 @@ def test_settings_do_not_share_a_spread(lab, constant):
     assert found == {(8, "b"): True, (8, "c"): True, (4, "b"): False}
 
 
+def test_rows_with_a_rate_that_each_has_tuned_share_a_spread(lab, constant):
+    for rate, (name, values) in zip((1e-4, 2e-4, 4e-4), VALUES.items(), strict=True):
+        _fill(lab, constant, {name: values}, optimizer__lr=rate)
+    rows = build_report(lab.store, "demo").rows
+    assert Spreads(rows).pooled(rows[0], rows[1], OUTCOME) is None
+    found = Spreads(rows, tuned="optimizer.lr").pooled(rows[0], rows[1], OUTCOME)
+    assert found is not None
+    assert found.df == 4
+
+
 def test_a_row_of_a_larger_spread_has_its_own(lab, constant):
     wild = {"d": [0.9, 0.1, 0.8]}
     _fill(lab, constant, {**VALUES, **wild})
