@@ -246,6 +246,8 @@ class Loop:
         """Start the loop; call this once, before the first step."""
         if self.newest:
             self._reporter.resumed(self.start)
+            # A process that is killed after it has written a checkpoint has not reported it.
+            self._reporter.checkpoint(self.start, self._checkpoints.path(self.start))
         if self.start in self._evaluated:
             self._reporter.evaluate(self.start, self._sampler())
 

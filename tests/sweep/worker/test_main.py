@@ -142,6 +142,26 @@ def test_a_run_that_is_gone_at_once_leaves_no_gap_and_nothing_twice(
     assert measured(store, record.id) == undisturbed
 
 
+def test_a_checkpoint_of_a_killed_process_is_recorded_when_the_run_resumes(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gone(BaseException):
+        """Leaves as a process that is killed between writing a checkpoint and recording it."""
+
+    record = added(plan("backend.checkpoint_every=5", "backend.keep_last=9"), store)
+    with monkeypatch.context() as context:
+
+        def vanish(self: StoreReporter, step: int, path: Path) -> None:
+            context.setattr(StoreReporter, "flush", lambda self: None)
+            raise Gone
+
+        context.setattr(StoreReporter, "checkpoint", vanish)
+        assert work(store, record, (), None) == FAILED
+    assert store.checkpoints.select(record.id) == []
+    assert work(store, record, (), None) == DONE
+    assert [c.step for c in store.checkpoints.select(record.id)] == [5, 10, 15, 20]
+
+
 @pytest.mark.parametrize(("call", "step"), [(0, 0), (1, 10), (2, 20)])
 def test_an_evaluation_is_broken_off_at_once_and_no_step_is_lost(
     call: int,
