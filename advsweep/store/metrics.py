@@ -79,6 +79,24 @@ def _joined() -> Select[Any]:
     )
 
 
+def _stretched(stretches: range) -> Select[Any]:
+    """Selects the mean of the finite values in each stretch of steps."""
+    first = literal(stretches.start)
+    start = first + (POINTS.c.step - first) // stretches.step * stretches.step
+    finite = POINTS.c.value.between(-sys.float_info.max, sys.float_info.max)
+    mean = func.avg(POINTS.c.value).filter(finite)
+    # By name: a server does not know that an expression with the same parameters is the same.
+    key = POINTS.c.run_id, text("stretch")
+    return select(POINTS.c.run_id, start.label("stretch"), mean).group_by(*key).order_by(*key)
+
+
+def _driver_rows(connection: Connection, query: Select[Any]) -> Sequence[Any]:
+    """Returns the driver's own tuples: converting them to rows takes as long as reading them."""
+    cursor = connection.execute(query).cursor
+    assert cursor is not None
+    return cursor.fetchall()
+
+
 class Metrics(StorePart):
     """Metric points and summaries of runs.
 
@@ -161,22 +179,40 @@ class Metrics(StorePart):
             rows = connection.execute(query.order_by(METRICS.c.name, POINTS.c.step)).all()
         return [(name, step, _from_stored(value)) for name, step, value in rows]
 
-    def series(self, run_ids: Sequence[int], name: str) -> dict[int, Series]:
-        """Returns the steps and values of one metric by run, in the order of the steps."""
+    def steps(self, run_ids: Sequence[int], name: str) -> list[int]:
+        """Return the sorted steps at which any of some runs has a point of a metric."""
+        found: set[int] = set()
+        with self._database.read() as connection:
+            for chosen in _conditions(connection, run_ids, name):
+                query = select(POINTS.c.step).where(*chosen).distinct()
+                found.update(connection.execute(query).scalars())
+        return sorted(found)
+
+    def series(
+        self, run_ids: Sequence[int], name: str, *, stretches: range | None = None
+    ) -> dict[int, Series]:
+        """Returns the steps and values of one metric by run, in the order of the steps.
+
+        Args:
+            stretches: the first steps of stretches; the series then have the mean of the finite
+                values in each, which the database computes. All points must lie in them.
+        """
         from advsweep.store.arrays import parse_series, split_series
 
         curves: dict[int, Series] = {}
         with self._database.read() as connection:
             for chosen in _conditions(connection, run_ids, name):
+                if stretches is not None:
+                    query = _stretched(stretches).where(*chosen)
+                    curves.update(split_series(_driver_rows(connection, query)))
+                    continue
                 if connection.dialect.name == "postgresql":
                     for run_id, steps, values in connection.execute(_joined().where(*chosen)):
                         curves[run_id] = parse_series(steps, values)
                     continue
-                query = select(POINTS.c.run_id, POINTS.c.step, POINTS.c.value).where(*chosen)
-                cursor = connection.execute(query.order_by(POINTS.c.run_id, POINTS.c.step)).cursor
-                assert cursor is not None
-                # The driver's own tuples: converting them to rows takes as long as reading them.
-                curves.update(split_series(cursor.fetchall()))
+                points = select(POINTS.c.run_id, POINTS.c.step, POINTS.c.value).where(*chosen)
+                by_step = points.order_by(POINTS.c.run_id, POINTS.c.step)
+                curves.update(split_series(_driver_rows(connection, by_step)))
         return curves
 
     def means(

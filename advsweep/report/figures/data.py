@@ -170,6 +170,34 @@ class FigureData:
             raise NotFoundError(self._unknown("metric", metric))
         return self._series[metric]
 
+    def thinned(
+        self, metric: str, points: int
+    ) -> tuple[Float[np.ndarray, " points"], int, dict[int, Float[np.ndarray, " points"]]]:
+        """Returns a metric's curves with at most `points` points, as `thin` does.
+
+        Stretches of evenly spaced steps are averaged by the database, which needs a fraction of
+        the memory.
+
+        Raises:
+            NotFoundError: no run has it; the message suggests the nearest.
+            ReportError: the evaluations have different settings.
+        """
+        column = parse_column(metric)
+        if column is not None and column.is_single:
+            return thin(self.series(metric), points)
+        ids = [run.id for run in self.runs]
+        steps = self._store.metrics.steps(ids, metric)
+        gaps = set(np.diff(steps).tolist())
+        per = -(-len(steps) // points)
+        if per <= 1 or len(gaps) > 1:
+            return thin(self.series(metric), points)
+        starts = range(steps[0], steps[-1] + 1, per * gaps.pop())
+        means = self._store.metrics.series(ids, metric, stretches=starts)
+        values = {run_id: np.full(len(starts), np.nan) for run_id in means}
+        for run_id, (own, mean) in means.items():
+            values[run_id][(own - starts.start) // starts.step] = mean
+        return _middles(np.array(steps), per), per, values
+
     def values(self, name: str) -> Mapping[int, float]:
         """Returns the finite values of a table's column, by run id.
 
@@ -268,6 +296,36 @@ class FigureData:
 def _count_collapsed(runs: Sequence[RunRecord], collapsed: Collection[int]) -> str:
     count = sum(run.id in collapsed for run in runs)
     return f" ({count} of {len(runs)} collapsed)" if count else ""
+
+
+def thin(
+    series: Mapping[int, Series], points: int
+) -> tuple[Float[np.ndarray, " points"], int, dict[int, Float[np.ndarray, " points"]]]:
+    """Averages neighbouring steps, so that curves have at most `points` points.
+
+    Returns:
+        The mean step of each stretch; the number of steps in a stretch; and by run the mean of
+        the finite values in each stretch, NaN where there are none.
+    """
+    steps = np.unique(np.concatenate([own for own, _ in series.values()]))
+    per = -(-len(steps) // points)
+    grid = _middles(steps, per)
+    thinned = {}
+    for run_id, (own, values) in series.items():
+        places = np.searchsorted(steps, own) // per
+        known = np.isfinite(values)
+        sums = np.bincount(places[known], values[known], len(grid))
+        counts = np.bincount(places[known], minlength=len(grid))
+        with np.errstate(invalid="ignore"):
+            thinned[run_id] = sums / counts
+    return grid, per, thinned
+
+
+def _middles(steps: Int[np.ndarray, " steps"], per: int) -> Float[np.ndarray, " points"]:
+    """Returns the mean of each stretch of `per` steps."""
+    starts = np.arange(0, len(steps), per)
+    sums: Float[np.ndarray, " points"] = np.add.reduceat(steps, starts)
+    return sums / np.diff([*starts, len(steps)])
 
 
 @dataclass(frozen=True)

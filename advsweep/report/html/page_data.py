@@ -26,7 +26,6 @@ from advsweep.store import EvaluationRecord, RunRecord, Store
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from advsweep.report.figures.data import Series
 
 MOST_POINTS = 200
 """Largest number of points of a curve."""
@@ -61,11 +60,10 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
     size = 0
     for place, name in enumerate(names):
         try:
-            series = data.series(name)
+            steps, per, values = data.thinned(name, points)
         except (NotFoundError, ReportError):
             # Evaluations with different settings make no curve.
             continue
-        steps, per, values = thin(series, points)
         size += _PACKED * len(steps) * len(values)
         if size > budget and metrics:
             left_out = names[place:]
@@ -93,30 +91,6 @@ def _rank(name: str) -> tuple[int, bool, int, str]:
     family = name.partition("/")[0]
     place = _FAMILIES.index(family) if family in _FAMILIES else len(_FAMILIES)
     return standard, name.count("/") > 1, place, name
-
-
-def thin(
-    series: Mapping[int, Series], points: int
-) -> tuple[Float[np.ndarray, " points"], int, dict[int, Float[np.ndarray, " points"]]]:
-    """Averages neighbouring steps, so that curves have at most `points` points.
-
-    Returns:
-        The mean step of each stretch; the number of steps in a stretch; and by run the mean of
-        the finite values in each stretch, NaN where there are none.
-    """
-    steps = np.unique(np.concatenate([own for own, _ in series.values()]))
-    per = -(-len(steps) // points)
-    starts = np.arange(0, len(steps), per)
-    grid = np.add.reduceat(steps, starts) / np.diff([*starts, len(steps)])
-    thinned = {}
-    for run_id, (own, values) in series.items():
-        places = np.searchsorted(steps, own) // per
-        known = np.isfinite(values)
-        sums = np.bincount(places[known], values[known], len(grid))
-        counts = np.bincount(places[known], minlength=len(grid))
-        with np.errstate(invalid="ignore"):
-            thinned[run_id] = sums / counts
-    return grid, per, thinned
 
 
 def pack(values: Float[np.ndarray, " points"]) -> str:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.report import build_report
-from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.data import FigureData, thin
 from advsweep.report.html import render_page
-from advsweep.report.html.page_data import collect_curves, pack, thin
+from advsweep.report.html.page_data import collect_curves, pack
 
 
 def _unpacked(text: str) -> np.ndarray:
@@ -51,6 +51,49 @@ def test_few_points_stay_as_they_are():
     grid, per, values = thin(series, points=200)
     assert (grid.tolist(), per) == ([0, 50, 100], 1)
     assert values[7].tolist() == [0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_the_database_averages_as_we_do(lab, every):
+    rng = np.random.default_rng(0)
+    for seed, length in enumerate((400, 123, 1)):
+        values = rng.normal(size=length)
+        values[5:17] = np.nan
+        values[30:31] = np.inf
+        lab.run(seed=seed, points=[("x", 3 + every * i, v) for i, v in enumerate(values)])
+    data = _figure_data(lab)
+    assert len(data.series("x")) == 3
+    for points in (1, 7, 133, 200, 399, 400, 1000):
+        grid, per, values = data.thinned("x", points)
+        expected_grid, expected_per, expected = thin(data.series("x"), points)
+        assert (per, grid.tolist()) == (expected_per, expected_grid.tolist())
+        assert len(grid) <= points
+        assert values.keys() == expected.keys()
+        for run, own in values.items():
+            np.testing.assert_allclose(own, expected[run], rtol=1e-13, atol=1e-15)
+        # The same bytes each time.
+        again = _figure_data(lab).thinned("x", points)[2]
+        assert [pack(own) for own in again.values()] == [pack(own) for own in values.values()]
+
+
+def test_steps_that_are_not_even_are_averaged_too(lab):
+    lab.run(points=[("x", step, float(step)) for step in (0, 1, 2, 4, 8, 16)])
+    grid, per, values = _figure_data(lab).thinned("x", 3)
+    assert (grid.tolist(), per) == ([0.5, 3.0, 12.0], 2)
+    assert [own.tolist() for own in values.values()] == [[0.5, 3.0, 12.0]]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.integers(1, 20))
+def test_a_thinned_curve_keeps_its_ends_its_bounds_and_its_mean(values, points):
+    curve = np.array(values)
+    grid, per, thinned = thin({1: (np.arange(len(curve)), curve)}, points)
+    stretches = [curve[i : i + per] for i in range(0, len(curve), per)]
+    assert len(grid) == len(stretches) <= points
+    for mean, stretch in zip(thinned[1], stretches, strict=True):
+        # A spike stands out by its height over the stretch's other values, divided by `per`.
+        assert stretch.min() - 1e-6 <= mean <= stretch.max() + 1e-6
+    whole = sum(m * len(stretch) for m, stretch in zip(thinned[1], stretches, strict=True))
+    assert whole == pytest.approx(curve.sum(), rel=1e-9, abs=1e-5)
 
 
 def _figure_data(lab) -> FigureData:
