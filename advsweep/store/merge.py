@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import delete, insert, inspect, null, select, update
+from sqlalchemy import delete, insert, null, select, update
 
 from advsweep.errors import StoreError
 from advsweep.local_files import make_private_folder
@@ -29,7 +29,7 @@ from advsweep.store.records import RunRecord, Status
 from advsweep.store.run_folders import PREFIX, copy_folder, owners, size_of
 from advsweep.store.runs import without_secrets
 from advsweep.store.store import Store
-from advsweep.store.tables import CHECKPOINTS, METADATA, POINTS, RUNS, SUMMARIES
+from advsweep.store.tables import CHECKPOINTS, POINTS, RUNS, SUMMARIES
 
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
@@ -152,12 +152,9 @@ class _RunMerger:
         """Returns the ids of the source's runs, in the order in which they were added.
 
         Raises:
-            StoreError: an id is not a number, or a view has the name of a table.
+            StoreError: an id is not a number.
         """
         with self._source.database.read() as connection:
-            tables = set(inspect(connection).get_table_names())
-            if views := METADATA.tables.keys() - tables:
-                raise StoreError(f"{self._source.name}: expected a table {min(views)}, got none")
             found = connection.execute(select(RUNS.c.id).order_by(RUNS.c.id)).scalars().all()
         ids = list(dict.fromkeys(found))
         if not all(isinstance(run_id, int) for run_id in ids):

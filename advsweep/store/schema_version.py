@@ -15,7 +15,9 @@ from sqlalchemy import Connection, inspect, text
 
 from advsweep.errors import NoStoreError, StoreError, StoreUnavailableError
 from advsweep.local_files import FILE_MODE
+from advsweep.printable import printable_line
 from advsweep.store.connections import BUSY_SECONDS, Database, Location, translated
+from advsweep.store.tables import METADATA
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """The names of the migrations, oldest first; a test compares them with the files."""
@@ -66,7 +68,8 @@ def read_version(location: Location, connection: Connection) -> str | None:
     """Returns the schema version of a store; None for an empty database.
 
     Raises:
-        StoreError: it is another program's database, or newer than this advsweep.
+        StoreError: it is another program's database, newer than this advsweep, or has a view in
+            place of a table, or triggers, which advsweep never makes.
     """
     tables = inspect(connection).get_table_names()
     if not tables:
@@ -91,6 +94,19 @@ def read_version(location: Location, connection: Connection) -> str | None:
             f"{location.name}: its schema ({version}) is newer than this advsweep's ({HEAD}); "
             "install a newer advsweep"
         )
+    if version == HEAD and (missing := METADATA.tables.keys() - set(tables)):
+        raise StoreError(
+            f"{location.name}: expected a table {min(missing)}, got none: it is a damaged store; "
+            "restore the file from a copy"
+        )
+    if location.file is not None:
+        # A trigger would change what commands write.
+        query = text("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        if (trigger := connection.execute(query).scalar()) is not None:
+            raise StoreError(
+                f"{location.name}: expected a store without triggers, got the trigger "
+                f"{printable_line(str(trigger))}; remove it, or name another store with --store"
+            )
     return version
 
 

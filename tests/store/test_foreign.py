@@ -394,11 +394,59 @@ def test_a_file_larger_than_the_disk_is_not_copied(store, other, mine, new_run):
     assert len(store.runs.select()) == 1
 
 
-def test_a_view_instead_of_a_table_is_refused(store, other, mine):
-    _sql(other, "DROP TABLE trials")
-    _sql(other, "CREATE VIEW trials AS SELECT 1 AS sweep_id")
-    with pytest.raises(StoreError, match="expected a table trials"):
-        merge(store, other)
+_TRIGGER = "CREATE TRIGGER t AFTER UPDATE ON runs BEGIN UPDATE runs SET error = 'owned'; END"
+_SCHEMA = "UPDATE sqlite_master SET"
+FORGED = {
+    "a trigger": (_TRIGGER, "without triggers, got the trigger t"),
+    "a name that terminals obey": (
+        _TRIGGER.replace("TRIGGER t", 'TRIGGER "\x1b[31m"'),
+        r"got the trigger \\x1b\[31m",
+    ),
+    "an endless view": (
+        "ALTER TABLE metrics RENAME TO m; CREATE VIEW metrics AS WITH RECURSIVE c(x) AS"
+        " (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS id, x AS name FROM c",
+        "expected a table metrics, got none",
+    ),
+    "a table that the schema calls a view": (
+        f"{_SCHEMA} type = 'view', rootpage = 0, sql = 'CREATE VIEW trials AS SELECT 1'"
+        " WHERE name = 'trials'",
+        "a damaged one",
+    ),
+    "a hidden trigger": (
+        f"INSERT INTO sqlite_master VALUES ('trigger', 't', 'runs', 0, '{_TRIGGER}')".replace(
+            "'owned'", "''owned''"
+        ),
+        "without triggers, got the trigger t",
+    ),
+    "a schema that is no SQL": (f"{_SCHEMA} sql = 'CREATE' WHERE name = 'runs'", "a damaged one"),
+    "a page that is not there": (f"{_SCHEMA} rootpage = 99999 WHERE name = 'runs'", "damaged one"),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_forged_schema_is_refused(other, mine, new_run, forged):
+    _make(other, new_run(seed=1))
+    script, words = FORGED[forged]
+    other.close()
+    file = other.database.location.file
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.executescript(script)
+    connection.close()
+    before = file.read_bytes()
+    for create in (True, False):
+        with pytest.raises(StoreError, match=words) as caught, open_store(str(file), create=create):
+            pass
+        assert "\n" not in str(caught.value)
+    assert file.read_bytes() == before
+
+
+def test_views_of_the_users_own_are_left_alone(other, mine, new_run):
+    _make(other, new_run(seed=1))
+    _sql(other, "CREATE VIEW best AS SELECT * FROM summaries")
+    other.close()
+    with open_store(str(other.database.location.file), create=False) as again:
+        assert len(again.runs.select()) == 1
 
 
 def test_duplicate_rows_are_left_out(store, other, mine, new_run):
