@@ -642,6 +642,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ctypes.c_double:
 
 
 @pytest.mark.usefixtures("short_lease")
+def test_a_clock_that_is_set_forward_costs_no_step(
+    plan: Planner, tmp_path: Path, undisturbed: Measured, clock: ctypes.c_double
+) -> None:
+    """Whoever looks at a run before it beats by the new clock may take it over, once."""
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        with parents(forty, forty, url=store.url) as sweeps:
+            wait_until(lambda: len(training(store, step=8)) == 2)
+            clock.value = 3600
+            wait_until(lambda: all(sweep.poll() is not None for sweep in sweeps))
+        assert_sound(store, undisturbed, forty)
+
+
+@pytest.mark.usefixtures("short_lease")
 def test_a_clock_that_is_set_back_takes_no_run_from_anybody(
     plan: Planner, tmp_path: Path, undisturbed: Measured, clock: ctypes.c_double
 ) -> None:
