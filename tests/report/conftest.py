@@ -39,6 +39,7 @@ class Lab:
     samples: int = 4
     unscorable: tuple[int, int] = (0, 0)
     problems: Sequence[tuple[str, str]] | None = None
+    levels: Sequence[int] = (0, 1)
 
     def run(
         self,
@@ -122,7 +123,7 @@ class Lab:
                     ProblemCounts(
                         problem_id=f"{i}" if self.problems is None else self.problems[i][0],
                         prompt=f"{prompt}{i}=" if self.problems is None else self.problems[i][1],
-                        level=i,
+                        level=self.levels[i],
                         n=settings["n"] - self.unscorable[i],
                         c=c,
                         distinct=1,

@@ -348,6 +348,11 @@ class _Protocols:
         self.by_key: dict[str, Protocol] = {}
         self.loose: dict[str, str] = {}
         self._settings = settings
+        listed: dict[str, set[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
+        for record in of_runs:
+            listed.setdefault(record.task, set()).add((record.problem_ids, record.prompts))
+        # Prompts of a table have numbers for names, the same for every seed and level.
+        self._differing = {task for task, sets in listed.items() if len(sets) > 1}
         # Thousands of evaluations have few protocols, and records of the same problems share one
         # tuple, so its id identifies it. Holding the records keeps those ids valid.
         self._records = (of_runs, of_models)
@@ -374,6 +379,7 @@ class _Protocols:
     def _short(self, record: EvaluationRecord) -> _Short:
         own = self._settings.get(record.run_id or 0)
         is_drawn = own is not None and own.seed is not None and has_problems(own, record)
+        is_drawn = is_drawn and record.task in self._differing
         return record.task, repr(record.settings), id(record.problem_ids), is_drawn
 
 

@@ -197,6 +197,20 @@ def test_problems_of_the_wrong_seed_are_not_evaluated_alike(lab):
         build_report(lab.store, "demo", columns=["pass@1"])
 
 
+def test_tables_of_other_levels_under_the_same_names_are_evaluated_alike(lab):
+    """As they are without a seed: a table's prompts have numbers for names."""
+    lab.problems = [("held_out/0", "0:"), ("held_out/1", "1:")]
+    for level in (0, 1):
+        lab.levels = (level, level)
+        task = {"name": "bandit", "levels": [level], "prompts_per_level": 2, "seed": "seed"}
+        for seed in (0, 1):
+            run_id = lab.run("grpo", seed, task=task, solved=None)
+            lab.evaluate(run_id, f"run{level},{seed}@20", 20, (1 + level, 1), task="bandit")
+    report = build_report(lab.store, "demo", columns=["pass@1"], rows=["task.levels"])
+    found = [row.cells["pass@1"].mean for row in report.rows if row.n == 2]
+    assert found == pytest.approx([1 / 4, 3 / 8])  # 1 + 1 and 2 + 1 right of 4 + 4 samples
+
+
 def test_floors_that_agree_for_all_seeds_are_one(lab):
     """The guess of a bandit is right as often on every table."""
     bandit = {"name": "bandit", "levels": [0, 1], "prompts_per_level": 1, "seed": "seed"}
