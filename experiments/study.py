@@ -96,7 +96,7 @@ def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
 
 def runs_of(sweep: str, store: str) -> pd.DataFrame:
     """Return a row for each finished run of a sweep and its evaluations on its own task."""
-    runs = load_runs(store, sweep=sweep, where="status=done").set_index("run")
+    runs = load_runs(store, sweep=sweep, where="status=done", mixed_protocols=True).set_index("run")
     change = load_metrics(store, sweep=sweep, names=[CHANGE], wide=True)[["run", "step", CHANGE]]
     found = load_evaluations(store, sweep=sweep, where="status=done")
     keys = found.columns[1 : found.columns.get_loc("seed")]
