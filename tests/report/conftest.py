@@ -32,14 +32,14 @@ class Lab:
 
     Two problems are evaluated, `samples` times each, of which `unscorable` could not be scored;
     `solved` are the correct samples of each. `problems` are their ids and prompts, by default
-    of no task's.
+    of no task's. `levels` are theirs, by default 0 and 1.
     """
 
     store: Store
     samples: int = 4
     unscorable: tuple[int, int] = (0, 0)
     problems: Sequence[tuple[str, str]] | None = None
-    levels: Sequence[int] = (0, 1)
+    levels: Sequence[int] | None = None
 
     def run(
         self,
@@ -123,7 +123,7 @@ class Lab:
                     ProblemCounts(
                         problem_id=f"{i}" if self.problems is None else self.problems[i][0],
                         prompt=f"{prompt}{i}=" if self.problems is None else self.problems[i][1],
-                        level=self.levels[i],
+                        level=i if self.levels is None else self.levels[i],
                         n=settings["n"] - self.unscorable[i],
                         c=c,
                         distinct=1,

@@ -6,22 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advsweep.report.claims.claim_reports import ClaimReports, chance_column
+from advsweep.report.claims.claim_reports import ClaimReports
 from advsweep.report.claims.expressions import Term, find_row
 from advsweep.report.claims.kinds import Equivalence, Failures, RelativeChange, Spread
 from advsweep.report.claims.lists import Claim
+from advsweep.report.tables.chance import chance_column, describe_chance, guess
 from advsweep.report.tables.comparison import name_group
-from advsweep.report.tables.layout import show
 from advsweep.report.tables.types import Report, Row, RowKind
-
-CHANCE_MARGIN = 0.05
-"""How far base and baseline must be above guessing; as far as guessing itself where that is less.
-
-The second bound is for small chances: where a guess is right in .001, a pass@1 of .03 is none.
-"""
-
-GUESS = "guess"
-"""The floor that draws uniformly among well-formed answers."""
 
 
 class ChanceTest:
@@ -61,8 +52,8 @@ class ChanceTest:
             return ""
         # Bases have no numbers within a training.
         report = self._reports.of(replace(self._claim, at=None))
-        guess = _guess(report, plain)
-        if math.isnan(guess):
+        guessed = guess(report.rows, plain)
+        if math.isnan(guessed):
             return ""
         origin = f"claim {self._claim.id}"
         named = [find_row(report, name, origin) for name in self._claim.kind.rows]
@@ -70,19 +61,7 @@ class ChanceTest:
         values = {name_group(row.group): row.cells[plain].mean for row in rows}
         if bases := [row.cells[plain].mean for row in _bases(report)] if not named else []:
             values = {"bases": math.fsum(bases) / len(bases)}
-        margin = min(CHANCE_MARGIN, guess)
-        if not any(value <= guess + margin for value in values.values()):
-            return ""
-        shown = ", ".join(f"{n} {show(v)}" for n, v in {GUESS: guess, **values}.items())
-        return f"{plain} must be more than {show(margin)} above {GUESS}: {shown}"
-
-
-def _guess(report: Report, column: str) -> float:
-    """Returns the chance of a guess; NaN where the task cannot compute it."""
-    for row in report.rows:
-        if row.kind is RowKind.FLOOR and GUESS in row.group.values():
-            return row.cells[column].mean
-    return math.nan
+        return describe_chance(plain, guessed, values)
 
 
 def _bases(report: Report) -> list[Row]:

@@ -16,6 +16,7 @@ from advsweep.report.data.grouping import is_key, value_of
 from advsweep.report.data.measure import measure
 from advsweep.report.data.selection import read_runs
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.chance import chance_column
 from advsweep.report.tables.footnotes import provenance
 from advsweep.report.tables.types import Report, SpreadKind, count_states
 from advsweep.store import Failure, RunOutline, RunRecord, Status, Store
@@ -182,20 +183,6 @@ def columns_of(claim: Claim) -> list[str]:
     extra = [f"{REACHED}@{c.at.text}" for c in parsed if c is not None and c.at is not None]
     extra += filter(None, map(chance_column, names))
     return list(dict.fromkeys([*names, *untreated(names).values(), *extra]))
-
-
-def chance_column(name: str) -> str | None:
-    """Returns the column of pass@k after training with the same k, task and level.
-
-    None for other columns, and where guessing has no number: of problems that are chosen by a
-    base's solve rates, of training problems, and of several tasks.
-    """
-    column = parse_column(name)
-    if column is None or column.k is None or column.is_train or column.over or column.base:
-        return None
-    level = "" if column.level is None else f"level={column.level}"
-    of = ",".join(part for part in (column.task, level) if part)
-    return f"pass@{column.k}" + (f"[{of}]" if of else "")
 
 
 def untreated(names: Sequence[str]) -> dict[str, str]:

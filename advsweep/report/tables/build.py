@@ -61,6 +61,7 @@ from advsweep.report.tables.cautions import (
     describe_no_signal,
     describe_rarefied,
 )
+from advsweep.report.tables.chance import caution_of_chance, chance_column
 from advsweep.report.tables.comparison import (
     BaselineRows,
     compare_rows,
@@ -78,7 +79,14 @@ from advsweep.report.tables.rows import (
     with_problems,
     without_intervals,
 )
-from advsweep.report.tables.types import Layout, Report, Row, SpreadKind, count_states
+from advsweep.report.tables.types import (
+    Difference,
+    Layout,
+    Report,
+    Row,
+    SpreadKind,
+    count_states,
+)
 from advsweep.report.tables.untrained import base_rows, model_rows
 from advsweep.statistics import RankInterval
 from advsweep.store import RunOutline, RunRecord, Status, Store
@@ -163,7 +171,10 @@ def build_report(
     cutoff_steps = None if found is None else found.usable
     choices = outcome_choices(evaluated, outcomes)
     visible = {column.name: column for column in chosen}
-    measured = [*({c.name: c for choice in choices for c in choice} | visible).values()]
+    candidates = {column.name: column for choice in choices for column in choice}
+    plain = [parse_column(p) for name in candidates if (p := chance_column(name)) is not None]
+    plain_columns = {column.name: column for column in plain if column is not None}
+    measured = [*(candidates | plain_columns | visible).values()]
     values = measure(store, done, evaluated, measured, cutoff_steps, curves)
     if metrics is not None and layout is None:
         refuse_empty(store, done, evaluated, chosen, values)
@@ -222,17 +233,22 @@ def build_report(
         if equal is None or find_outcome(column, [equal]) is None
     )
     shown = [column for column in chosen if _has_values(listed, column)]
-    cautions = [
-        *describe_large_k(evaluated, shown),
-        *describe_rarefied(evaluated, shown),
-        *describe_dominance(store, groups),
-    ]
     ranks: Mapping[int, RankInterval] = {}
     if rank is not None:
         listed, ranks = rank_rows(listed, _ranking(chosen, keys, rank))
     compared = _choose_baseline(baseline, listed, None if layout is None else layout.method_key)
     others = _described(chosen, metrics, at) if described else []
     others = [column for column in others if find_outcome(column, primary) is None]
+    differences: Sequence[Difference] = ()
+    if compared is not None:
+        own_baseline = replace(compared, tuned=tuned)
+        differences = compare_rows(listed, primary, others, own_baseline, target, spread)
+    cautions = [
+        *describe_large_k(evaluated, shown),
+        *describe_rarefied(evaluated, shown),
+        *describe_dominance(store, groups),
+        *(caution_of_chance(listed, differences) if at is None else ()),
+    ]
     return Report(
         columns=tuple(chosen),
         rows=tuple(
@@ -257,9 +273,7 @@ def build_report(
         ranked_by=rank,
         outcomes=primary,
         declared_by=declared_by,
-        differences=()
-        if compared is None
-        else compare_rows(listed, primary, others, replace(compared, tuned=tuned), target, spread),
+        differences=differences,
         spread=spread,
         tuned=tuned,
     )

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from advsweep.report import ClaimVerdict, evaluate_claims, parse_claim_list
-from advsweep.report.claims.claim_reports import chance_column
+from advsweep.report import ClaimVerdict, build_report, evaluate_claims, parse_claim_list
+from advsweep.report.tables.chance import chance_column
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown
 
@@ -155,3 +155,29 @@ def test_a_claim_at_chance_has_no_adjusted_p_either(lab):
     assert result.verdict is AT_CHANCE
     assert math.isnan(result.p_adjusted)
     assert result.family == ""
+
+
+@pytest.mark.parametrize(
+    ("base", "caution"),
+    [
+        ((12, 12), []),
+        (
+            (10, 2),
+            [
+                "at chance, so that claims on it are not judged: pass@1 must be more than 0.050 "
+                "above guess: guess 0.250, base 0.300, grpo 0.667",
+                "at chance, so that claims on it are not judged: pass@5 must be more than 0.050 "
+                "above guess: guess 0.733, base 0.716, grpo 0.993",
+            ],
+        ),
+    ],
+)
+def test_a_report_cautions_where_claims_are_not_judged(lab, base, caution):
+    """grpo solves 16 + 10, 17 + 11 and 16 + 10 of 40 samples: .65, .7 and .65.
+
+    The outcomes are pass@1 and pass@5, k of a quarter of the samples. Of five guesses one is right
+    in (1 - (5/6)^5 + 1 - (4/6)^5) / 2 = .733, of five samples of the base (.984 + .447) / 2.
+    """
+    _judge(lab, HIGHER, base=base)
+    report = build_report(lab.store, "demo", columns=["pass@2"])
+    assert [text for text in report.cautions if text.startswith("at chance")] == caution
