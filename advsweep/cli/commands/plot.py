@@ -116,6 +116,26 @@ def plot(
         list[str] | None,
         typer.Option("--by", metavar="KEY,...", help="Draw a line per value of these keys."),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROW",
+            help="Compare with this row in the forest plot: a value of the first key, or "
+            "'KEY=VALUE ...' (default: the first row).",
+        ),
+    ] = None,
+    margin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[OUTCOME=]NUMBER,...",
+            help="Shade a margin of equivalence in the forest plot: of every pass@k, or of one "
+            "outcome.",
+        ),
+    ] = None,
+    control: Annotated[
+        str | None,
+        typer.Option(metavar="ROW", help="Mark this row of the forest plot as an A/A row."),
+    ] = None,
     task: Annotated[
         str | None,
         typer.Option(
@@ -154,6 +174,9 @@ def plot(
         points=PointUnit(points.value),
         by=tuple(dict.fromkeys(_split(by))),
         task=task,
+        baseline=baseline,
+        margin=tuple(_split(margin)),
+        control=control,
     )
     _refuse_unused(chart_options, {f.name: f.uses for f in chosen or FIGURES.values()})
     numbers = output if output in _NUMBERS else None
@@ -244,7 +267,9 @@ def _figure_data(
     if targets.named:
         some = sorted(targets.named)
         names.append(("run " if len(some) == 1 else "runs ") + ", ".join(map(str, some)))
-    return FigureData(store, targets.runs, ", ".join(names), where, task)
+    # Tunings and declared outcomes are those of a sweep.
+    sweep = names[0] if len(names) == 1 and not targets.named else None
+    return FigureData(store, targets.runs, ", ".join(names), where, task, sweep)
 
 
 def _default_target(

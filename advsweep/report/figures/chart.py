@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from advsweep.errors import NotFoundError, nearest
 from advsweep.printable import printable
 from advsweep.report.figures.data import Curve, FigureData
 from advsweep.report.figures.style import RowStyle
@@ -67,6 +68,9 @@ class Options:
         smooth: the number of steps in the running mean of curves.
         x, y: the config keys of a heat map.
         k: the k of pass@k in the bars of levels.
+        baseline: the row that others are compared with, as of `advsweep report --baseline`.
+        margin: margins of equivalence: a number for every pass@k, or OUTCOME=NUMBER.
+        control: the row that repeats the baseline, so that its difference is noise.
         points: the points of the regression.
         by: config keys; each of their values gets a line of its own.
         task: the task of the evaluations; by default the runs' own.
@@ -80,6 +84,9 @@ class Options:
     points: PointUnit = PointUnit.RUNS
     by: tuple[str, ...] = ()
     task: str | None = None
+    baseline: str | None = None
+    margin: tuple[str, ...] = ()
+    control: str | None = None
 
     def given(self) -> list[str]:
         """Returns the names of the options that differ from their defaults."""
@@ -290,6 +297,20 @@ def _finite(
     means = np.concatenate([band.mean for band in bands])
     ends = np.concatenate([end for band in bands for end in (band.low, band.high)])
     return means[np.isfinite(means)], ends[np.isfinite(ends)]
+
+
+def find_label(option: str, text: str, labels: Sequence[str]) -> str:
+    """Return the label that a text names, in full or by its first word.
+
+    Raises:
+        NotFoundError: no label, or several.
+    """
+    found = [label for label in labels if label == text]
+    found = found or [label for label in labels if label.split()[0] == text]
+    if len(found) != 1:
+        several = f"several rows are called '{text}'" if found else f"no row is called '{text}'"
+        raise NotFoundError(f"{option}: {several}; {nearest(text, labels)}")
+    return found[0]
 
 
 def seeds_note(counts: Sequence[int], what: str) -> list[str]:

@@ -26,7 +26,8 @@ from advsweep.report.figures.style import (
     choose_styles,
     label_rows,
 )
-from advsweep.report.tables.types import count_states
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.types import Report, count_states
 from advsweep.report.tables.untrained import BASE, base_evaluations, short_name
 from advsweep.statistics.intervals import Band, student_t_band
 from advsweep.store import EvaluationRecord, RunRecord, Store
@@ -77,12 +78,14 @@ class FigureData:
         name: str,
         where: Sequence[Filter] = (),
         task: str | None = None,
+        sweep: str | None = None,
     ) -> None:
         """
         Args:
             runs: runs in any state.
             where: filters that runs must fulfil; without a filter on `status`, runs must be done.
             task: the task of the evaluations; by default the runs' own.
+            sweep: the sweep that has the runs; None for others, and for those of several.
 
         Raises:
             NotFoundError: no run has the key of a filter.
@@ -90,6 +93,8 @@ class FigureData:
         """
         self._store = store
         self._task = task
+        self._where = where
+        self.sweep = sweep
         self.name = name
         selection = select_runs(store, runs, where, mixed=False)
         latest = {run.identity: run for run in sorted(selection.runs, key=lambda run: run.attempt)}
@@ -151,6 +156,22 @@ class FigureData:
     def on_task(self, name: str) -> str:
         """Returns the name of an evaluation's column, for the chosen task if there is one."""
         return name if self._task is None else f"{name}[{self._task}]"
+
+    def report(self, columns: Sequence[str] | None, baseline: str | None) -> Report:
+        """Build the report of the runs, whose differences are those of `advsweep report`.
+
+        Args:
+            columns, baseline: as `build_report` has them.
+        """
+        return build_report(
+            self._store,
+            self.sweep,
+            [run.id for run in self.runs],
+            columns=columns,
+            where=self._where,
+            baseline=baseline,
+            described=columns is not None,
+        )
 
     def series(self, metric: str) -> Mapping[int, Series]:
         """Returns the curve of a metric, or of a score of evaluations, by run id.

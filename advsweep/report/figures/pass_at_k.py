@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from advsweep.errors import FitError, ReportError
+from advsweep.report.data.outcomes import MOST_OF_SAMPLES
 from advsweep.report.figures.chart import (
     Chart,
     Options,
@@ -77,8 +78,9 @@ class PassAtK(Chart):
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
         rows = data.evaluated_rows()
-        ks = _powers_of_two(rows)
-        lines = [_line(row, ks) for row in rows]
+        fitted = _powers_of_two(_fewest_samples(rows))
+        ks = _powers_of_two(largest_k(rows))
+        lines = [_line(row, ks, fitted) for row in rows]
         floors = [
             _Line(row.label, row.style, row.band(ks), None, None, is_floor=True)
             for row in data.floors
@@ -88,7 +90,8 @@ class PassAtK(Chart):
             notes=[
                 *seeds_note(_seed_counts(rows), "bands"),
                 *cut_note([[line.band for line in lines]]),
-                "thin lines: exp(-a (k+c)^-b), fitted to the means" + _goodness(lines),
+                f"thin lines: exp(-a (k+c)^-b), fitted to the means at k = 1, 2, ..., {fitted[-1]}"
+                + _goodness(lines),
                 *(f"no line for {line.label}: {line.refused}" for line in lines if line.refused),
                 *(f"dotted: {row.label}, {row.help}" for row in data.floors),
             ],
@@ -152,9 +155,9 @@ def _fewest_samples(rows: Sequence[EvaluatedRow]) -> int:
     return min(int(record.n.max(initial=0)) for row in rows for record in row.evaluations)
 
 
-def _powers_of_two(rows: Sequence[EvaluatedRow]) -> Int[np.ndarray, " points"]:
-    """Returns 1, 2, 4, ... up to the number of samples that every evaluation has."""
-    return 2 ** np.arange(max(_fewest_samples(rows), 1).bit_length())
+def _powers_of_two(most: int) -> Int[np.ndarray, " points"]:
+    """Return 1, 2, 4, ... up to a number."""
+    return 2 ** np.arange(max(most, 1).bit_length())
 
 
 def _pass_at_ks(
@@ -169,19 +172,23 @@ def _pass_at_ks(
     )
 
 
-def _line(row: EvaluatedRow, ks: Int[np.ndarray, " points"]) -> _Line:
-    band = student_t_band(_pass_at_ks(row.evaluations, ks))
+def _line(
+    row: EvaluatedRow, ks: Int[np.ndarray, " points"], fitted: Int[np.ndarray, " points"]
+) -> _Line:
+    """Return a row's line at the k that are shown, and its law of those that are fitted."""
+    means = _pass_at_ks(row.evaluations, fitted)
     law, refused = None, None
     of_problems = np.mean(
-        [[pass_at_k(record.n, record.c, int(k)) for k in ks] for record in row.evaluations], axis=0
+        [[pass_at_k(record.n, record.c, int(k)) for k in fitted] for record in row.evaluations],
+        axis=0,
     ).T
     # Resampling needs enough problems, and a pass@k of each of them.
     whole = len(of_problems) >= _RESAMPLED_FROM and not np.isnan(of_problems).any()
     try:
-        law = fit_pass_at_k(ks, of_problems if whole else band.mean)
+        law = fit_pass_at_k(fitted, of_problems if whole else student_t_band(means).mean)
     except FitError as error:
         refused = str(error)
-    return _Line(row.label, row.style, band, law, refused)
+    return _Line(row.label, row.style, student_t_band(means[:, : len(ks)]), law, refused)
 
 
 def _goodness(lines: Sequence[_Line]) -> str:
@@ -202,14 +209,24 @@ class _Bars:
     band: Band
 
 
+def largest_k(rows: Sequence[EvaluatedRow]) -> int:
+    """Return the largest power of two up to a quarter of the samples per problem.
+
+    The estimate of pass@k varies most above. Of few samples it is 2, as pass@1 shows no diversity.
+    """
+    samples = _fewest_samples(rows)
+    most = max(int(MOST_OF_SAMPLES * samples), min(samples, 2))
+    return int(_powers_of_two(most)[-1])
+
+
 def _chosen_k(rows: Sequence[EvaluatedRow], options: Options) -> int:
-    """Returns the k of `--k`, or the largest power of two up to the samples per problem."""
+    """Return the k of `--k`, or the largest that the samples support."""
     if (options.k or 1) > (samples := _fewest_samples(rows)):
         raise ReportError(
             f"--k: expected up to the {samples} samples per problem, got {options.k}; "
             "`advsweep eval --samples` draws more"
         )
-    return options.k or int(_powers_of_two(rows)[-1])
+    return options.k or largest_k(rows)
 
 
 @dataclass(frozen=True, kw_only=True)

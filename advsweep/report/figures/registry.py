@@ -11,6 +11,7 @@ from advsweep.errors import NotFoundError, ReportError, UnknownNameError, neares
 from advsweep.report.figures.chart import RC_PARAMS, WIDTH, Chart, Options, compose, total_height
 from advsweep.report.figures.collapse import EarlyCollapse
 from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.forest import Forest
 from advsweep.report.figures.heatmap import HeatMap
 from advsweep.report.figures.pass_at_k import Diversity, Levels, PassAtK
 from advsweep.report.figures.solve_rates import Difficulty, SolveRates
@@ -26,6 +27,7 @@ _PAD = 0.055  # inches
 FIGURES: dict[str, type[Chart]] = {
     figure.name: figure
     for figure in (
+        Forest,
         TrainingCurves,
         PassAtK,
         EarlyCollapse,
