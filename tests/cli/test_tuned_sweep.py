@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -75,6 +77,20 @@ def test_a_tuned_sweep_from_its_plan_to_its_report(advsweep, file):
     for name in ("grpo", "grpo (A/A)", "grpo (placebo)"):
         assert float(rates[name]) == values["grpo"]
     assert float(rates["rloo"]) == values["rloo"]
+
+    drawn = advsweep("plot", "fair", "--figure", "rate", "--format", "csv")
+    assert drawn.returncode == 0, drawn.stderr
+    points = list(csv.DictReader(io.StringIO(drawn.stdout)))
+    chosen_there = {p["row"]: float(p["optimizer.lr"]) for p in points if p["chosen"] == "True"}
+    assert chosen_there == values
+    # The runs of the tuning give the same means as its record.
+    of_runs = advsweep("plot", "fair-tuning", "--figure", "rate", "--format", "csv").stdout
+    for one, other in zip(points, csv.DictReader(io.StringIO(of_runs)), strict=True):
+        assert one["row"] == other["row"]
+        for name in ("optimizer.lr", "mean"):
+            assert float(one[name]) == pytest.approx(float(other[name]))
+    some = advsweep("plot", "fair", "--figure", "rate", "--where", "estimator=grpo")
+    assert "`advsweep plot fair-tuning --figure rate`" in some.stderr
 
     done = json.loads(advsweep("plan", "fair.yaml", "--format", "json").stdout)
     assert (done["name"], done["test_runs"], done["states"]["done"]) == ("fair", 8, 8)

@@ -85,7 +85,7 @@ def plot(
         typer.Option(
             "--metric",
             metavar="NAME,...",
-            help="Metrics of curves, or columns of heat maps: pass@8 or collapse/acr@end.",
+            help="Metrics of curves, or columns of other figures: pass@8 or collapse/acr@end.",
         ),
     ] = None,
     smooth: Annotated[
@@ -97,7 +97,12 @@ def plot(
         ),
     ] = 1,
     x: Annotated[
-        str | None, typer.Option("--x", metavar="KEY", help="Config key of a heat map's x axis.")
+        str | None,
+        typer.Option(
+            "--x",
+            metavar="KEY",
+            help="Config key of a heat map's x axis; of rate and frontier in place of the rate.",
+        ),
     ] = None,
     y: Annotated[
         str | None, typer.Option("--y", metavar="KEY", help="Config key of a heat map's y axis.")
@@ -120,8 +125,7 @@ def plot(
         str | None,
         typer.Option(
             metavar="ROW",
-            help="Compare with this row in the forest plot: a value of the first key, or "
-            "'KEY=VALUE ...' (default: the first row).",
+            help="Compare with this row in the forest plot and the frontier (default: the first).",
         ),
     ] = None,
     margin: Annotated[

@@ -64,9 +64,9 @@ class Options:
     """Options of figures; each figure uses some of them.
 
     Attributes:
-        metrics: the metrics of curves, or the one of a heat map.
+        metrics: the metrics of curves, the outcomes of a forest plot, or the one number of others.
         smooth: the number of steps in the running mean of curves.
-        x, y: the config keys of a heat map.
+        x, y: the config keys of a heat map; x: that of rate and frontier.
         k: the k of pass@k in the bars of levels.
         baseline: the row that others are compared with, as of `advsweep report --baseline`.
         margin: margins of equivalence: a number for every pass@k, or OUTCOME=NUMBER.

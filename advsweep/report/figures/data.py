@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from advsweep.report.data.columns import ANSWER_ENTROPY, parse_column
 from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations, select_evaluations
 from advsweep.report.data.filters import Filter, describe_filters
 from advsweep.report.data.floors import find_common_floors
-from advsweep.report.data.grouping import Group, group_runs
+from advsweep.report.data.grouping import Group, group_runs, value_of
 from advsweep.report.data.measure import curves, measure
 from advsweep.report.data.selection import collapsed_runs, select_runs
 from advsweep.report.figures.floors import FloorRow
@@ -31,6 +32,7 @@ from advsweep.report.tables.types import Report, count_states
 from advsweep.report.tables.untrained import BASE, base_evaluations, short_name
 from advsweep.statistics.intervals import Band, student_t_band
 from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.store.tuning import TuningRecord
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -52,6 +54,15 @@ class Replicates:
     style: RowStyle
 
 
+@dataclass(frozen=True)
+class Arm:
+    """The rows that differ in one key alone, such as the learning rate, by its ascending values."""
+
+    label: str
+    style: RowStyle
+    rows: Mapping[float, Replicates]
+
+
 class EvaluatedRow(NamedTuple):
     """The evaluations of a row's runs by seed, or of untrained models: one, or a base per seed."""
 
@@ -66,6 +77,8 @@ class FigureData:
 
     Attributes:
         name: a name for the runs, such as their sweep's.
+        sweep: the sweep that has the runs; None without one.
+        where: the filters that the runs fulfil.
         runs: the finished runs; of several attempts at a run the last.
         rows: the replicates, in the order of the sweep's plan.
         remarks: sentences on the selection of the runs and the labels of the rows.
@@ -93,7 +106,7 @@ class FigureData:
         """
         self._store = store
         self._task = task
-        self._where = where
+        self.where = where
         self.sweep = sweep
         self.name = name
         selection = select_runs(store, runs, where, mixed=False)
@@ -138,6 +151,44 @@ class FigureData:
             )
         return self.rows
 
+    def arms(self, key: str) -> list[Arm]:
+        """Return the rows that have a number as the value of a key, by their other keys.
+
+        Raises:
+            ReportError: no row has one, or there are more arms than styles.
+        """
+        found: dict[str, tuple[Group, dict[float, Replicates]]] = {}
+        for row in self.rows:
+            value = value_of(row.runs[0], key)
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                group = {name: own for name, own in row.group.items() if name != key}
+                found.setdefault(json.dumps(group), (group, {}))[1][value] = row
+        if not 0 < len(found) <= MOST_STYLES:
+            raise ReportError(
+                f"expected 1 to {MOST_STYLES} arms with a number as '{key}', got {len(found)} in "
+                f"{self.name}; --x names another key, --where chooses arms"
+            )
+        labels, _ = label_rows([group for group, _ in found.values()])
+        runs = [next(iter(rows.values())).runs[0] for _, rows in found.values()]
+        styles = choose_styles([run.estimator for run in runs], [*self._estimators, ""])
+        return [
+            Arm(label, style, dict(sorted(rows.items())))
+            for label, style, (_, rows) in zip(labels, styles, found.values(), strict=True)
+        ]
+
+    def samples_along(self) -> Mapping[int, Mapping[int, int]]:
+        """Return the samples per problem of each run's evaluations, by run id and step."""
+        found = self._along.of(self._task)
+        return {
+            run: {record.step: int(record.settings["n"]) for record in records}
+            for run, records in ({} if found is None else found.along).items()
+        }
+
+    @property
+    def tuning(self) -> TuningRecord | None:
+        """The tuning of the sweep; None without one."""
+        return None if self.sweep is None else self._store.sweeps.tuning(self.sweep)
+
     def point_style(self, row: Replicates) -> tuple[str, RowStyle]:
         """Returns the label and the style of the points of a row's runs.
 
@@ -168,7 +219,7 @@ class FigureData:
             self.sweep,
             [run.id for run in self.runs],
             columns=columns,
-            where=self._where,
+            where=self.where,
             baseline=baseline,
             described=columns is not None,
         )

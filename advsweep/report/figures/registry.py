@@ -12,8 +12,10 @@ from advsweep.report.figures.chart import RC_PARAMS, WIDTH, Chart, Options, comp
 from advsweep.report.figures.collapse import EarlyCollapse
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.forest import Forest
+from advsweep.report.figures.frontier import Frontier
 from advsweep.report.figures.heatmap import HeatMap
 from advsweep.report.figures.pass_at_k import Diversity, Levels, PassAtK
+from advsweep.report.figures.rate import Rate
 from advsweep.report.figures.solve_rates import Difficulty, SolveRates
 from advsweep.report.figures.style import house_style, save, save_pages
 from advsweep.report.figures.training import Controllers, EntropyDynamics, Masses, TrainingCurves
@@ -28,6 +30,8 @@ FIGURES: dict[str, type[Chart]] = {
     figure.name: figure
     for figure in (
         Forest,
+        Rate,
+        Frontier,
         TrainingCurves,
         PassAtK,
         EarlyCollapse,
