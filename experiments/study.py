@@ -37,6 +37,10 @@ FOLDER = Path(__file__).resolve().parent
 RECORDED = FOLDER.parent / "advsweep" / "report" / "papers" / "recorded_verdicts.csv"
 """The verdicts that `advsweep claims --papers` shows where a store has no such runs."""
 CHANGE = "optim/change_norm"
+FIGURE_OPTIONS = (
+    *("figure", "metric", "where", "by", "smooth", "points", "x"),
+    *("baseline", "margin", "control"),
+)
 SMOKE = {
     "tiny": (
         *("steps=2", "prompts_per_step=16", "sweep.seeds=2", "executor=debug"),
@@ -85,7 +89,7 @@ def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
         for form, suffix in (("csv", "csv"), ("markdown", "md")):
             write(f"{table['file']}.{suffix}", "report", table["sweep"], *options, "--format", form)
     for figure in study.get("figures", []):
-        options = _options(figure, ("figure", "metric", "where", "by", "smooth", "points"))
+        options = _options(figure, FIGURE_OPTIONS)
         advsweep("plot", figure["sweep"], *options, "-o", str(folder / figure["file"]), store=store)
     if claims := study.get("claims"):
         # 2: a claim names what the store does not have; a verdict on it that was recorded stays.

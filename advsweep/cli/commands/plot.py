@@ -110,7 +110,9 @@ def plot(
     k: Annotated[
         int | None,
         typer.Option(
-            "--k", min=1, help="k of pass@k by level and against pass@1 (default: the largest)."
+            "--k",
+            min=1,
+            help="k of pass@k by level and against pass@1 (default: a quarter of the samples).",
         ),
     ] = None,
     points: Annotated[

@@ -64,7 +64,7 @@ class Forest(Chart):
         report = data.report(options.metrics or None, options.baseline)
         if report.baseline is None:
             raise ReportError(f"{data.name} has no two rows, or too many; --baseline names one")
-        rows = sorted({d.row for d in report.differences})
+        rows = [place for place, row in enumerate(report.rows) if not row.is_base]
         texts, remarks = label_rows([report.rows[row].group for row in rows])
         named = dict(zip(rows, texts, strict=True))
         found = [parse_column(name) for name in options.metrics] or report.outcomes
@@ -116,7 +116,7 @@ class Forest(Chart):
             axes.set_xlim(low - pad, high + pad)
             for label, one in differences.items():
                 self._draw_row(axes, label, one)
-            axes.locator_params(axis="x", nbins=4)
+            axes.locator_params(axis="x", nbins=3)
             axes.spines["left"].set_visible(False)
             axes.grid(visible=False, axis="y")
             axes.tick_params(axis="y", length=0)

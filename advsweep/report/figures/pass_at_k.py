@@ -351,7 +351,9 @@ class _Cross:
 @dataclass(frozen=True, kw_only=True)
 class Diversity(Chart):
     name: ClassVar[str] = "diversity"
-    summary: ClassVar[str] = "pass@1 against pass@k (--k, or the largest) and answer entropy"
+    summary: ClassVar[str] = (
+        "pass@1 against pass@k (--k, or a quarter of the samples) and answer entropy"
+    )
     uses: ClassVar[frozenset[str]] = frozenset({"k", "task"})
 
     k: int

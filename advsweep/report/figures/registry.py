@@ -66,7 +66,7 @@ def collect(figure: type[Chart], data: FigureData, options: Options) -> Chart:
         ReportError, NotFoundError: there is nothing to draw; the message says why.
     """
     chart = figure.collect(data, options)
-    return replace(chart, notes=[*chart.notes, *data.remarks])
+    return replace(chart, notes=list(dict.fromkeys([*chart.notes, *data.remarks])))
 
 
 def collect_all(data: FigureData, options: Options) -> tuple[list[Chart], dict[str, str]]:
