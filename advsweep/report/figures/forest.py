@@ -121,7 +121,7 @@ class Forest(Chart):
             axes.grid(visible=False, axis="y")
             axes.tick_params(axis="y", length=0)
             axes.set_title(name)
-            axes.set_xlabel(f"difference to {self.baseline}")
+            axes.set_xlabel("difference")
         shown = [f"{x} {_AA}" if x in self.controls and _AA not in x else x for x in self.labels]
         every[0].set_yticks(range(len(shown)), shown)
         every[0].set_ylim(len(shown) - 0.4, -0.6)
