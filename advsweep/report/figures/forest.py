@@ -83,6 +83,10 @@ class Forest(Chart):
         if options.control is not None:
             controls.add(find_label("--control", options.control, texts))
         shown = list(dict.fromkeys(label for own in panels.values() for label in own))
+        others = {d.baseline for own in panels.values() for d in own.values()}
+        baseline = report.baseline
+        if len(others) == 1 and (other := others.pop()) in named:
+            baseline = named[other]
         first = next(iter(panels.values()))
 
         def place(label: str) -> tuple[bool, float]:
@@ -91,9 +95,9 @@ class Forest(Chart):
 
         margins = _margins(options.margin, list(panels))
         return cls(
-            title=f"{data.name}: differences to {report.baseline}",
+            title=f"{data.name}: differences to {baseline}",
             notes=[*_notes(panels, controls, margins, report.family.text), *remarks],
-            baseline=report.baseline,
+            baseline=baseline,
             panels=panels,
             labels=sorted(shown, key=place),
             controls=controls,

@@ -1,9 +1,9 @@
 """The spread that the difference of two rows is tested with: that of their design, or their own.
 
-Rows share a design if their runs differ in the estimator alone, the value that was tuned for each
-included, and have the same seeds. Their
-spread is then estimated from all of them (`statistics.blocks`), so that every command has the same
-interval and p for the same two rows, whichever of them is the baseline.
+Rows share a design if their runs differ in the method alone (estimator, objective, rollout policy),
+the value that was tuned for each included, and have the same seeds. Their spread is then estimated
+from all of them (`statistics.blocks`), so that every command has the same interval and p for the
+same two rows, whichever of them is the baseline.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from advsweep.statistics import BlockSpread, Comparison, PooledSpread, compare_s
 from advsweep.statistics.samples import sample_sd
 from advsweep.tasks.controls import CONTROL
 
-_ARM = ("estimator", "method", CONTROL)
-"""The keys that name what is compared; `method` is that of papers' tables."""
+_ARM = ("estimator", "objective", "rollout", "method", CONTROL)
+"""The components of a method, which is what is compared; `method` is that of papers' tables."""
 
 
 class Spreads:

@@ -72,6 +72,19 @@ def test_settings_do_not_share_a_spread(lab, constant):
     assert found == {(8, "b"): True, (8, "c"): True, (4, "b"): False}
 
 
+def test_methods_with_other_objectives_and_rollouts_share_a_spread(lab, constant):
+    for name, (objective, rollout) in zip(
+        VALUES, (("clipped", "plain"), ("cross_entropy", "plain"), ("clipped", "x")), strict=True
+    ):
+        config = {"objective": {"name": objective}, "rollout": {"name": rollout}}
+        _fill(lab, constant, {name: VALUES[name]}, **config)
+    rows = build_report(lab.store, "demo").rows
+    assert {row.group.get("rollout") for row in rows} == {"plain", "x"}
+    found = Spreads(rows).pooled(rows[0], rows[1], OUTCOME)
+    assert found is not None
+    assert found.df == 4
+
+
 def test_rows_with_a_rate_that_each_has_tuned_share_a_spread(lab, constant):
     for rate, (name, values) in zip((1e-4, 2e-4, 4e-4), VALUES.items(), strict=True):
         _fill(lab, constant, {name: values}, optimizer__lr=rate)
