@@ -59,7 +59,7 @@ def hydra_seconds(directory: Path) -> float:
         compose("config")
         started = time.process_time()
         for seed in range(HYDRA_RUNS):
-            compose("config", ["estimator=fade", f"seed={seed}"])
+            compose("config", ["method=fade", f"seed={seed}"])
         return (time.process_time() - started) / HYDRA_RUNS
 
 

@@ -111,9 +111,11 @@ class ConfigGroups:
 
     def __enter__(self) -> Self:
         self._stack = ExitStack()
-        self._loader = self._stack.enter_context(_hydra(self._config_dirs))
+        known = {*self.registries, *PRESET_GROUPS}
+        self._loader = self._stack.enter_context(_hydra(self._config_dirs, known))
         # Hydra has a group `hydra` for its own settings, which advsweep does not use.
-        self.names = {*self._loader.list_groups(""), *self.registries, *PRESET_GROUPS} - {"hydra"}
+        self.names = {*self._loader.list_groups(""), *known} - {"hydra"}
+        self._store_members()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -270,7 +272,6 @@ class ConfigGroups:
         from omegaconf.errors import OmegaConfBaseException
         from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
-        self._store_members(choices)
         overrides = [
             f"{group}={QuotedString(name, Quote.single).with_quotes()}"
             for group, name in choices.items()
@@ -318,14 +319,13 @@ class ConfigGroups:
                     k: v for k, v in config[group].items() if k in known or str(k).startswith("_")
                 }
 
-    def _store_members(self, choices: Mapping[str, str]) -> None:
-        """Give Hydra a node for each chosen component that has no YAML file."""
+    def _store_members(self) -> None:
+        """Give Hydra a node for each component that has no YAML file."""
         from hydra.core.config_store import ConfigStore
 
-        for group, name in choices.items():
-            folder, _, stem = f"{group}/{name}".rpartition("/")
-            if stem not in self._files(folder):
-                ConfigStore.instance().store(name=stem, node={"name": name}, group=folder)
+        for group, registry in self.registries.items():
+            for name in {*registry.names()} - {*self._files(group)}:
+                ConfigStore.instance().store(name=name, node={"name": name}, group=group)
 
 
 def _check_files(directory: Path) -> None:
@@ -340,10 +340,15 @@ def _check_files(directory: Path) -> None:
 
 
 @contextmanager
-def _hydra(config_dirs: Sequence[Path]) -> Iterator[ConfigLoader]:
-    """Initialize Hydra's global state for our folders, and restore the former state at the end."""
+def _hydra(config_dirs: Sequence[Path], groups: Collection[str]) -> Iterator[ConfigLoader]:
+    """Initialize Hydra's global state for our folders, and restore the former state at the end.
+
+    The nodes of another `ConfigGroups` are set aside too: Hydra would merge a file of the user's
+    with a node of the same name.
+    """
     from hydra import initialize_config_dir
     from hydra.core.config_search_path import ConfigSearchPath
+    from hydra.core.config_store import ConfigStore
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.plugins import Plugins
     from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -358,10 +363,14 @@ def _hydra(config_dirs: Sequence[Path]) -> Iterator[ConfigLoader]:
     Plugins.instance().register(UserFolders)
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
+    store = ConfigStore.instance()
+    outer_nodes = store.repo
+    store.repo = {name: node for name, node in outer_nodes.items() if name not in groups}
     try:
         with initialize_config_dir(str(conf_directory()), version_base="1.3"):
             yield GlobalHydra.instance().config_loader()
     finally:
+        store.repo = outer_nodes
         GlobalHydra.instance().hydra = outer
 
 

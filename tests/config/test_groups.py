@@ -15,9 +15,11 @@ from advsweep.config.groups import PRESET_GROUPS, ConfigGroups, conf_directory
 from advsweep.errors import ConfigError, UnknownNameError
 from advsweep.registry import Registry
 from advsweep.sweep.registry import GROUPS, config_groups
+from advsweep.yaml_files import read_yaml
 
 MEMBERS = sorted(
-    (path.parent.name, path.stem) for path in conf_directory().glob("*/*.yaml") if path.is_file()
+    {(path.parent.name, path.stem) for path in conf_directory().glob("*/*.yaml")}
+    | {(group, name) for group, registry in GROUPS.items() for name in registry}
 )
 
 
@@ -53,9 +55,24 @@ def test_every_preset_can_be_built(group: str, member: str, groups: ConfigGroups
         registry.build(config[name], where=name)
 
 
-def test_every_component_has_a_member() -> None:
-    registered = {(group, name) for group, registry in GROUPS.items() for name in registry}
-    assert registered <= set(MEMBERS)
+def test_no_file_says_only_what_the_registry_knows() -> None:
+    assert not [
+        path
+        for group, registry in GROUPS.items()
+        for path in (conf_directory() / group).glob("*.yaml")
+        if read_yaml(path) == {"name": path.stem}
+    ]
+
+
+def test_a_preset_may_choose_a_component_without_a_file(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "method/mine",
+        "# @package _global_\ndefaults: [{override /estimator: fade}]\nestimator: {h_star: 0.5}\n",
+    )
+    with config_groups([tmp_path]) as groups:
+        composed = groups.compose({"method": "mine"}).config["estimator"]
+    assert composed == {"name": "fade", "h_star": 0.5}
 
 
 def test_a_choice_beats_a_preset(groups: ConfigGroups) -> None:

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from advsweep.cli.commands.estimators.inputs import build_from_options
 from advsweep.components import option_of
-from advsweep.config.groups import conf_directory
 from advsweep.errors import BatchError, CheckpointError, ConfigError, UnknownNameError
 from advsweep.estimators import ESTIMATORS, Estimator, GroupBatch, build_estimator, estimator_names
 from advsweep.estimators.base import Provenance
@@ -152,19 +151,6 @@ def test_says_what_its_defaults_are_held_to(name: str) -> None:
     for way in cls.released_options:
         built = build_from_options(name, way.split())
         assert built.plain() != build_estimator(name).plain()
-
-
-def test_yaml_names_it_and_cites_its_source(name: str) -> None:
-    cls = ESTIMATORS.get(name)
-    if not cls.__module__.startswith("advsweep."):
-        pytest.skip("another package's needs no file")
-    text = (conf_directory() / "estimator" / f"{name}.yaml").read_text(encoding="utf-8")
-    assert text.splitlines() == [
-        f"# {cls.formula}",
-        f"# {cls.paper}, {cls.equation}",
-        f"# Parameters, defaults and ranges: advsweep estimators show {name}",
-        f"name: {name}",
-    ]
 
 
 def test_links_every_paper_that_it_cites(name: str) -> None:

@@ -57,8 +57,7 @@ def root(
         {
             "name": name,
             "data": node.get("data", ""),
-            "verifier": _verifier(node),
-            "description": groups.first_comment("task", name),
+            **_facts(node, groups.first_comment("task", name)),
         }
         for name, node in nodes.items()
     ]
@@ -170,14 +169,21 @@ def _print(record: dict[str, Any]) -> None:
             echo_line(f"--- gold: {gold.get('answer', gold)}")
 
 
-def _verifier(node: Mapping[str, Any]) -> str:
-    """Returns the name of a task's verifier; empty if the task verifies answers itself."""
+def _facts(node: Mapping[str, Any], comment: str) -> dict[str, str]:
+    """Return a task's verifier, if it does not verify answers itself, and its description."""
+    import inspect
+
     from advsweep.errors import PluginError
     from advsweep.tasks import TASKS
 
     try:
-        spec = node.get("verifier", getattr(TASKS.get(node["name"]), "verifier", ""))
+        cls = TASKS.get(node["name"])
     except PluginError as error:  # It must not hide the other tasks.
         warn(str(error))
-        return ""
-    return str(spec["name"] if isinstance(spec, dict) else spec)
+        return {"verifier": "", "description": comment}
+    spec = node.get("verifier", getattr(cls, "verifier", ""))
+    summary = (inspect.getdoc(cls) or "").partition("\n\n")[0]
+    return {
+        "verifier": str(spec["name"] if isinstance(spec, dict) else spec),
+        "description": comment or " ".join(summary.split()),
+    }

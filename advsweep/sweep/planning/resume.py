@@ -15,13 +15,13 @@ from advsweep.backends import BACKENDS
 from advsweep.backends.build import build_run
 from advsweep.components import Plain
 from advsweep.config.compose import check_literal, patch
-from advsweep.config.groups import Composition, ConfigGroups
+from advsweep.config.groups import Composition
 from advsweep.config.overrides import parse_overrides
 from advsweep.errors import ConfigError
 from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan, PlannedRun
-from advsweep.sweep.registry import SETTINGS, NoSearch
+from advsweep.sweep.registry import SETTINGS, NoSearch, config_groups
 from advsweep.sweep.tracking.base import TRACKING_KEY, NoTracking
 from advsweep.tasks import TASKS
 
@@ -119,7 +119,7 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
         return settings
     changed: dict[str, Any] = dict(settings)
     values = {}
-    with ConfigGroups(SETTINGS, ()) as groups:
+    with config_groups() as groups:
         for override in parse_overrides(overrides):
             group, _, rest = override.key.partition(".")
             if group not in settings:
