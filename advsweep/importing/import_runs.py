@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,21 +13,27 @@ from typing import Any
 
 from advsweep import __version__
 from advsweep.errors import ConfigError, counted, first_of, nearest
-from advsweep.importing.base import ImportedRun, Importer, ImportOptions
-from advsweep.importing.settings import (
-    UNKNOWN,
-    NamePattern,
-    config_hash,
-    merged,
-    seed_of,
-    stored_config,
-)
 from advsweep.importing.write import ImportAction, Written, gather, write_run
-from advsweep.logs.names import STEP, NameMap
+from advsweep.logs.base import ImportedRun, ImportOptions, Reader
+from advsweep.logs.names import STEP, UNKNOWN, NameMap, NamePattern, estimator_node, merged
 from advsweep.printable import printable_line
+from advsweep.redaction import MASK, redacted
 from advsweep.store import Store
-from advsweep.store.imported import IMPORTED
+from advsweep.store.imported import IMPORTED, ROWS, config_hash
 
+MAX_DEPTH = 32
+MAX_KEYS = 5_000
+MAX_TEXT = 10_000
+
+# Names of secrets, but not prompt_key, pad_token and the like, which settings are full of.
+_SECRET = re.compile(
+    r"(?:.*[_.-])?(?:(?:api|access|secret|private|auth|hub|hf|wandb)[_-]?(?:key|token)s?"
+    r"|passw(?:or)?d|passphrase|secret|credentials?)|token",
+    re.IGNORECASE,
+)
+
+_COMPONENTS = ("task", "model", "objective", "rollout", "optimizer", "generation", "evaluation")
+_COUNTS = ("group_size", "prompts_per_step", "steps")
 _LONGEST = 200  # characters of a source in messages and environments
 
 
@@ -48,13 +56,13 @@ class ImportSummary:
     unmatched: list[str] = field(default_factory=list)
 
     def count(self, action: ImportAction) -> int:
-        """Returns how many runs had this done."""
+        """Return how many runs had this done."""
         return sum(written.action is action for _, written in self.runs)
 
 
 def import_runs(
     store: Store,
-    importer: Importer,
+    reader: Reader,
     source: str,
     *,
     settings: Mapping[str, Any] | None = None,
@@ -66,7 +74,7 @@ def import_runs(
     dry_run: bool = False,
     on_run: Callable[[int], None] = lambda done: None,
 ) -> ImportSummary:
-    """Imports the runs of a file, a folder or an address.
+    """Import the runs of a file, a folder or an address.
 
     Each run is written in one transaction: an interruption leaves whole runs alone, and importing
     again does the rest.
@@ -86,7 +94,7 @@ def import_runs(
         StoreError: the store cannot be written to.
     """
     _check_sweep(store, sweep)
-    names_of_log = NameMap.load(importer.table, names)
+    names_of_log = NameMap.load(reader.table, names)
     summary = ImportSummary(names_of_log)
     root = Path(source).resolve() if Path(source).exists() else None
 
@@ -96,8 +104,8 @@ def import_runs(
     options = ImportOptions(
         names=names_of_log, settings=dict(settings or {}), by=tuple(by), in_name=in_name
     )
-    writer = _RunWriter(store, importer, root, rows, sweep, summary, dry_run=dry_run)
-    for found in importer.read(source, options):
+    writer = _RunWriter(store, reader, root, rows, sweep, summary, dry_run=dry_run)
+    for found in reader.runs(source, options):
         place = found.source if found.path is None else found.path
         own = in_name(place)
         if own is None:
@@ -126,12 +134,12 @@ def import_runs(
 
 
 class _RunWriter:
-    """Writes the runs of one import, and gathers what to say about them."""
+    """Write the runs of one import, and gathers what to say about them."""
 
     def __init__(
         self,
         store: Store,
-        importer: Importer,
+        reader: Reader,
         root: Path | None,
         rows: Sequence[str] | None,
         sweep: str | None,
@@ -140,7 +148,7 @@ class _RunWriter:
         dry_run: bool,
     ) -> None:
         self._store = store
-        self._importer = importer
+        self._reader = reader
         self._root = root
         self._rows = rows
         self._sweep = sweep
@@ -152,8 +160,8 @@ class _RunWriter:
         self._alike: list[str] = []
 
     def write(self, found: ImportedRun, theirs: Mapping[str, Any]) -> None:
-        """Writes a run, unless its files hold none."""
-        summary, form = self._summary, self._importer.name
+        """Write a run, unless its files hold none."""
+        summary, form = self._summary, self._reader.name
         settings = summary.names.with_settings(theirs)
         if found.estimator is not None:
             settings["estimator"] = found.estimator
@@ -199,17 +207,17 @@ class _RunWriter:
         self._remarks.append(remark)
 
     def _describe(self, found: ImportedRun) -> dict[str, Any]:
-        """Returns what the store keeps of where a run comes from; no path of this machine."""
+        """Return what the store keeps of where a run comes from; no path of this machine."""
         notes = [*self._summary.names.notes(), *found.notes]
         return {
-            "format": self._importer.name,
+            "format": self._reader.name,
             "source": _shown(found.source),
             "left_out": {_shown(reason): count for reason, count in found.left_out.items()},
             "notes": [_shown(note) for note in notes],
         }
 
     def remarks(self) -> list[str]:
-        """Returns what to say about all runs, a sentence each."""
+        """Return what to say about all runs, a sentence each."""
         remarks = list(self._remarks)
         if self._alike:
             remarks.append(
@@ -230,7 +238,7 @@ class _RunWriter:
 
 
 def _full_path(root: Path | None, source: str) -> str:
-    """Returns the place of a run, the same whether its file or a folder above it was named."""
+    """Return the place of a run, the same whether its file or a folder above it was named."""
     if root is None:
         return source
     # Of a single file, or a folder that is a run itself, the source has its name.
@@ -240,7 +248,7 @@ def _full_path(root: Path | None, source: str) -> str:
 
 
 def _full_name(root: Path | None, source: str) -> str:
-    """Returns a run's place with the name of what the user named."""
+    """Return a run's place with the name of what the user named."""
     if root is None or source == root.name:
         return source
     return f"{root.name}/{source}"
@@ -252,7 +260,7 @@ def _shown(text: str) -> str:
 
 
 def _check_sweep(store: Store, name: str | None) -> None:
-    """Refuses to add imported runs to a sweep that advsweep trains.
+    """Refuse to add imported runs to a sweep that advsweep trains.
 
     Raises:
         ConfigError: it is such a sweep, or the name is none.
@@ -267,3 +275,75 @@ def _check_sweep(store: Store, name: str | None) -> None:
                 f"--sweep: expected a sweep of imported runs, got '{name}', which advsweep trains; "
                 "give another name"
             )
+
+
+def stored_config(
+    theirs: Mapping[str, Any], *, form: str, rows: Sequence[str] | None, seed: int | None = None
+) -> dict[str, Any]:
+    """Return the config of an imported run, as `advsweep.store.imported` describes it.
+
+    Args:
+        theirs: what the files and the command say.
+        form: the name of the format.
+        rows: the keys that alone tell settings apart; None for those of the config, or for all.
+        seed: the seed, if it is known already.
+    """
+    config = plain(theirs)
+    chosen = list(rows) if rows is not None else config.get(ROWS)
+    estimator, backend = config.pop("estimator", None), config.pop("backend", None)
+    for key in (ROWS, "seed"):
+        config.pop(key, None)
+    for key in _COMPONENTS:
+        # Reports read the names of these nodes.
+        if key in config and not isinstance(config[key], dict):
+            config[key] = {"name": config[key]}
+    for key in _COUNTS:
+        value = config.get(key)
+        if key in config and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            config[f"their_{key}"] = config.pop(key)
+    result: dict[str, Any] = {"backend": {"name": IMPORTED, "format": form}}
+    if backend is not None:
+        result["their_backend"] = backend
+    result |= {"estimator": estimator_node(estimator), **config}
+    if isinstance(chosen, list) and chosen:
+        result[ROWS] = [str(key) for key in chosen]
+    # The seed comes last: configs that are equal up to there are parsed once.
+    return result if seed is None else {**result, "seed": seed}
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return a value of a foreign file as every store accepts it: bounded plain JSON.
+
+    Control characters of texts are escaped, since keys and values are shown. Texts whose key
+    names a secret, and passwords in URLs, are masked.
+    """
+    if isinstance(value, Mapping) and depth < MAX_DEPTH:
+        items = [(str(key)[:MAX_TEXT], item) for key, item in list(value.items())[:MAX_KEYS]]
+        return {
+            printable_line(key): MASK
+            if isinstance(item, str) and item and _SECRET.fullmatch(key)
+            else plain(item, depth + 1)
+            for key, item in items
+        }
+    if isinstance(value, (list, tuple)) and depth < MAX_DEPTH:
+        return [plain(v, depth + 1) for v in value[:MAX_KEYS]]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        return float(value) if abs(value) < 10**300 else None
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    text = str(value)[:MAX_TEXT]
+    return printable_line(redacted(text) if "://" in text else text)
+
+
+def seed_of(config: Mapping[str, Any]) -> int | None:
+    """Return the seed of a config; None if it has none that is a whole number from 0."""
+    value = config.get("seed")
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        return None
+    return value

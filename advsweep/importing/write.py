@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
-from advsweep.importing.base import ProblemResult
-from advsweep.importing.settings import config_hash
-from advsweep.logs.base import LAST_STEP, LoggedStep
+from advsweep.logs.base import LAST_STEP, ProblemResult
+from advsweep.logs.names import LoggedStep
 from advsweep.printable import printable_line
 from advsweep.store import Store
 from advsweep.store.base import insert_or_ignore
 from advsweep.store.evaluations import insert_evaluation, link_evaluation, remove_unused_problems
-from advsweep.store.imported import IMPORTED
+from advsweep.store.imported import IMPORTED, config_hash
 from advsweep.store.metrics import metric_ids, write_points
 from advsweep.store.records import Status
 from advsweep.store.store import utc_now
@@ -64,7 +62,7 @@ class Curves:
     repeated: int = 0
 
     def add(self, step: LoggedStep) -> None:
-        """Adds the values of a step."""
+        """Add the values of a step."""
         for name, value in step.values.items():
             steps = self._steps.get(name)
             if steps is None:
@@ -74,7 +72,7 @@ class Curves:
             self._values[name].append(value)
 
     def curves(self) -> dict[str, Curve]:
-        """Returns the steps and values of each metric by name, both sorted."""
+        """Return the steps and values of each metric by name, both sorted."""
         found: dict[str, Curve] = {}
         self.repeated = 0
         for name in sorted(self._steps):
@@ -140,12 +138,12 @@ class RunContent:
         return max([*ends, *(result.step for result in self.evaluations)], default=0)
 
     def steps(self) -> Int[np.ndarray, " steps"]:
-        """Returns all logged steps, sorted."""
+        """Return all logged steps, sorted."""
         parts = [steps for steps, _ in self.curves.values()]
         return np.unique(np.concatenate(parts)) if parts else np.array([], np.int64)
 
     def digest(self, seed: int) -> str:
-        """Returns a sha256, in hex, of everything that a store would hold of the run."""
+        """Return a sha256, in hex, of everything that a store would hold of the run."""
         found = hashlib.sha256(json.dumps([self.config, seed, self.last_step]).encode())
         for name, (steps, values) in self.curves.items():
             found.update(json.dumps([name, len(steps)]).encode())
@@ -162,7 +160,7 @@ def gather(
     steps: Iterable[LoggedStep],
     evaluations: Sequence[ProblemResult] = (),
 ) -> RunContent:
-    """Reads the steps of a run and returns its content."""
+    """Read the steps of a run and returns its content."""
     gathered = Curves()
     for step in steps:
         if 0 <= step.step <= LAST_STEP:
@@ -179,7 +177,7 @@ def gather(
 
 
 def _sound(results: Iterable[ProblemResult]) -> Iterator[ProblemResult]:
-    """Yields the results that a store accepts; of equal problems the last."""
+    """Yield the results that a store accepts; of equal problems the last."""
     found: dict[tuple[int, str, str], ProblemResult] = {}
     for result in results:
         result = ProblemResult(*result)
@@ -199,7 +197,7 @@ def write_run(
     sweep: str | None = None,
     dry_run: bool = False,
 ) -> Written:
-    """Adds a run, or brings that of the same identity up to date, in one transaction.
+    """Add a run, or brings that of the same identity up to date, in one transaction.
 
     The run becomes what its files say, except that steps before the first of the log stay, as
     trainers may rotate their logs. A log that ends before the stored run changes nothing.
@@ -270,7 +268,7 @@ def _write(
 
 
 def _free_seed(connection: Connection, hashed: str) -> int:
-    """Returns the least number that no run of the same settings has as its seed."""
+    """Return the least number that no run of the same settings has as its seed."""
     query = select(RUNS.c.seed).where(RUNS.c.config_hash == hashed)
     taken = set(connection.execute(query).scalars())
     return next(number for number in range(len(taken) + 1) if number not in taken)
@@ -347,7 +345,7 @@ def _put_evaluations(
 def _evaluation(
     store: Store, content: RunContent, step: int, task: str, results: Sequence[ProblemResult]
 ) -> tuple[dict[str, Any], str, list[Any]]:
-    """Returns the row, the digest of the problems and the problems of an evaluation."""
+    """Return the row, the digest of the problems and the problems of an evaluation."""
     problems = [[result.problem, "", 0] for result in results]
     digest = hashlib.sha256(json.dumps(problems).encode()).hexdigest()
     n = np.array([result.n for result in results], np.uint32)
@@ -380,8 +378,3 @@ def _join_sweep(connection: Connection, store: Store, name: str, run_id: int) ->
     connection.execute(insert_or_ignore(connection, SWEEPS, "name"), values)
     sweep_id = connection.execute(select(SWEEPS.c.id).where(SWEEPS.c.name == name)).scalar_one()
     append_runs(connection, sweep_id, [run_id])
-
-
-def count_actions(written: Iterable[Written]) -> Counter[ImportAction]:
-    """Returns how many runs were added, updated, and so on."""
-    return Counter(each.action for each in written)

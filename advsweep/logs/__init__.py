@@ -1,54 +1,66 @@
 """Readers of the logs of other trainers; nothing here knows the store.
 
-    log = open_metric_log("tensorboard", Path("runs/1"))
-    for step in read_all(log): ...
+    for run in READERS.build("tensorboard").runs(Path("runs"), ImportOptions(names=...)): ...
 
-Heavy readers import their packages inside, so that importing this package is quick.
+    log = open_metric_log("jsonl", Path("runs/1/metrics.jsonl"))
+    for step in log.poll(): ...
+
+Packages add formats through the entry point group `advsweep.importers`. Nothing of what is read
+is ever executed.
 """
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
-from advsweep.errors import ConfigError, UnknownNameError, nearest
-from advsweep.logs.base import LoggedStep, MetricLog, iter_all, read_all
+from advsweep.logs.base import ImportedRun, ImportOptions, ProblemResult, Reader
+from advsweep.logs.names import LoggedStep
+from advsweep.registry import Registry
 
-__all__ = ["KINDS", "LoggedStep", "MetricLog", "iter_all", "open_metric_log", "read_all"]
+__all__ = [
+    "READERS",
+    "ImportOptions",
+    "ImportedRun",
+    "LoggedStep",
+    "ProblemResult",
+    "Reader",
+    "open_metric_log",
+]
 
-KINDS = {
-    "jsonl": ("json_lines", "JsonLines", {}),
-    "csv": ("csv_file", "CsvFile", {}),
-    "pattern": ("line_pattern", "LinePattern", {}),
-    "tensorboard": ("tensorboard", "TensorBoardEvents", {}),
-    "verl": ("json_lines", "JsonLines", {"data_key": "data"}),
-    "trainer_state": ("trainer_state", "TrainerState", {}),
-    "wandb": ("wandb_offline", "WandbOffline", {}),
+_MODULES = {
+    "csv": "csv_file",
+    "jsonl": "lines",
+    "lm-eval": "lm_eval",
+    "pattern": "lines",
+    "tensorboard": "tensorboard",
+    "trl": "trl",
+    "verl": "verl",
+    "wandb": "wandb",
 }
-"""Module, class and fixed options of each kind of log."""
+
+READERS: Registry[Reader] = Registry(
+    "importer",
+    {name: f"advsweep.logs.{module}" for name, module in _MODULES.items()},
+    # The file of transformers' Trainer, which TRL writes too.
+    aliases={"trainer_state": "trl"},
+    group="advsweep.importers",
+    base="advsweep.logs.base:Reader",
+)
+"""Every reader by the name of its format."""
 
 
-def open_metric_log(kind: str, path: Path, **options: Any) -> MetricLog:
-    """Opens a log that may not exist yet.
+def open_metric_log(kind: str, path: Path, **options: Any) -> Reader:
+    """Open a log that may not exist yet.
 
     Args:
-        kind: one of `KINDS`.
-        options: options of the kind's class, such as `step_keys`; `step_key` for a single one.
+        kind: one of `READERS`.
+        options: options of the reader, such as `step_keys`; `step_key` for a single one.
 
     Raises:
-        UnknownNameError: there is no such kind.
-        ConfigError: the kind has no such option, or its value does not fit.
+        UnknownNameError: there is no such reader, or it has no such option.
+        ConfigError: the value of an option does not fit.
     """
-    if kind not in KINDS:
-        raise UnknownNameError(f"log: no kind of log is called '{kind}'; {nearest(kind, KINDS)}")
-    module, name, fixed = KINDS[kind]
     if "step_key" in options:
-        options = {**options, "step_keys": [options["step_key"]]}
-        del options["step_key"]
-    opened = getattr(importlib.import_module(f"advsweep.logs.{module}"), name)
-    try:
-        log: MetricLog = opened(path, **{**fixed, **options})
-    except TypeError as error:
-        raise ConfigError(f"log: options of '{kind}' do not fit: {error}") from error
-    return log
+        options["step_keys"] = (options.pop("step_key"),)
+    return READERS.get(kind, where="kind").build(options, where="options").open(path)

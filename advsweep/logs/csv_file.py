@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from advsweep.components import option
 from advsweep.errors import ConfigError
-from advsweep.logs.base import STEP_KEYS, LoggedStep, TextLog, whole_step
+from advsweep.logs.base import whole_step
+from advsweep.logs.lines import TextLog
+from advsweep.logs.names import LoggedStep
 
 _DELIMITERS = (",", "\t", ";")
 _NAMES = ("name", "metric", "tag", "key")
@@ -35,46 +38,38 @@ _FORMS = {".": _form(r"\.", ","), ",": _form(",", r"\.")}
 """Numbers by their decimal sign; the other sign may separate groups of three digits."""
 
 
+@dataclass(kw_only=True)
 class CsvFile(TextLog):
-    """A table of text with a header.
+    """A table of text with a header: `step,reward,...`, or `step,name,value`.
 
     The decimal sign is one for all cells of a file. Lines wait until a cell shows it: `1,234` is
     a thousand or about one, `0,5` and `1,234.5` can be read in one way only.
-
-    Args:
-        step_keys: names of the column of the step; the first that the header has counts.
-        by: columns whose values tell the runs of one table apart; see `TextLog.tag`.
-        decimal: the decimal sign, `.` or `,`; empty: as the cells show it.
     """
 
-    kind: ClassVar[str] = "csv"
+    name: ClassVar[str] = "csv"
+    table: ClassVar[str] = "csv"
+    endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        step_keys: Sequence[str] = STEP_KEYS,
-        by: Sequence[str] = (),
-        decimal: str = "",
-    ) -> None:
-        super().__init__(path, by=by)
-        if decimal and decimal not in _FORMS:
-            raise ConfigError(f"decimal: expected '.' or ',', got {decimal!r}")
-        self._step_keys = (*step_keys, *(key.capitalize() for key in step_keys))
-        self._given = self._decimal = decimal
+    decimal: str = option("", help="decimal sign, . or ,; empty: as the cells show it")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.decimal and self.decimal not in _FORMS:
+            raise ConfigError(f"decimal: expected '.' or ',', got {self.decimal!r}")
+        self._step_names = (*self.step_keys, *(key.capitalize() for key in self.step_keys))
         self._shown = self._unclear = ""
         """Cells: one that shows the decimal sign, and one that can be read in two ways."""
-        self._waiting: list[tuple[str, bool]] = []
         self._delimiter = ","
-        self._header: list[str] = []
         self._step_column = 0
         self._name_column: int | None = None
 
     def _restart(self) -> None:
         super()._restart()
-        self._header, self._waiting, self._decimal = [], [], self._given
+        self._header: list[str] = []
+        self._waiting: list[tuple[str, bool]] = []
+        self._sign = self.decimal
 
-    def iter_new(self) -> Iterator[LoggedStep]:
+    def poll(self) -> Iterator[LoggedStep]:
         for line, ended in self._lines():
             self._waiting.append((line, ended))
             if not self._must_wait(line, ended=ended):
@@ -85,12 +80,12 @@ class CsvFile(TextLog):
                     f"{self.path}: expected a cell that shows the decimal sign, got such as "
                     f"{self._unclear!r} alone; say it with --decimal . or --decimal ,"
                 )
-            self._decimal = "."
+            self._sign = "."
             yield from self._parse_waiting()
 
     def _must_wait(self, line: str, *, ended: bool) -> bool:
         """Whether a line has numbers that can be read in two ways, or follows such lines."""
-        if self._decimal:
+        if self._sign:
             return False
         is_unclear = len(self._waiting) > 1
         # The last cell of a line without its end may be cut.
@@ -98,7 +93,7 @@ class CsvFile(TextLog):
             text = cell.strip()
             fitting = [sign for sign, form in _FORMS.items() if form.fullmatch(text)]
             if len(fitting) == 1:
-                self._decimal, self._shown = fitting[0], text[:40]
+                self._sign, self._shown = fitting[0], text[:40]
                 return False
             if fitting and ("," in text or "." in text):
                 is_unclear = True
@@ -124,7 +119,7 @@ class CsvFile(TextLog):
         cells = self._cells(line)
         value = cells[self._step_column] if self._step_column < len(cells) else None
         step = whole_step(self._number(value))
-        if step is None and any(cell in self._step_keys for cell in cells):
+        if step is None and any(cell in self._step_names for cell in cells):
             self._read_header(line)
             return None
         if len(cells) < len(self._header) or (step is None and not ended):
@@ -151,12 +146,12 @@ class CsvFile(TextLog):
     def _read_header(self, line: str) -> None:
         self._delimiter = max(_DELIMITERS, key=line.count)
         header = [cell.strip() for cell in self._cells(line)]
-        step = next((key for key in self._step_keys if key in header), None)
+        step = next((key for key in self._step_names if key in header), None)
         if step is None:
             shown = ", ".join(header[:_SHOWN]) + (", ..." if len(header) > _SHOWN else "")
             raise ConfigError(
                 f"{self.path}: expected a header with a column of the step "
-                f"({', '.join(self._step_keys[:4])}, ...), got: {shown[:300]}; name it with "
+                f"({', '.join(self._step_names[:4])}, ...), got: {shown[:300]}; name it with "
                 "--map COLUMN=step"
             )
         self._header, self._step_column = header, header.index(step)
@@ -183,11 +178,11 @@ class CsvFile(TextLog):
         text = value.strip() if isinstance(value, str) else ""
         if "," not in text and "." not in text:
             return super()._number(value)
-        decimal = self._decimal or "."
+        decimal = self._sign or "."
         other = "," if decimal == "." else "."
         if _FORMS[decimal].fullmatch(text):
             return super()._number(text.replace(other, "").replace(decimal, "."))
-        if not self._given and _FORMS[other].fullmatch(text):
+        if not self.decimal and _FORMS[other].fullmatch(text):
             raise ConfigError(
                 f"{self.path}: expected one decimal sign in all cells, got {self._shown!r} and "
                 f"{text[:40]!r}; say which it is with --decimal . or --decimal ,"

@@ -1,6 +1,6 @@
-"""Maps the names of other trainers' metrics to ours, by a table for each format.
+"""Names of other trainers' metrics with ours, and their settings.
 
-A table is a YAML file beside this module:
+The names of metrics have a table for each format, a YAML file beside this module:
 
     include: [trl, verl]         # tables whose entries follow
     prefixes: [train/]           # names are also looked up without these
@@ -18,13 +18,14 @@ the first keeps it, and the other stays as it is.
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple, TypeVar
 
 from advsweep.errors import ConfigError, UnknownNameError, nearest
-from advsweep.logs.base import STEP_KEYS, LoggedStep
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
@@ -39,6 +40,34 @@ STEP = "step"
 _UNUSABLE = str.maketrans(dict.fromkeys("[]=<>,*", "_"))
 # An @ before a digit belongs to a name, as no window on a curve begins with one.
 _WINDOW = re.compile(r"@(?!\d)|(?<=^pass)@")
+
+
+_FIELD = re.compile(r"\{([A-Za-z_][\w.]*)\}")
+_KEY = re.compile(r"[A-Za-z_][\w.\-/]*")
+_ESTIMATOR = re.compile(r"[a-z0-9_]{1,64}")
+_ENDINGS = frozenset(
+    {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".wandb", ".log", ".txt"}
+)
+
+UNKNOWN = "unknown"
+"""The estimator of a run whose files and command do not name one."""
+
+STEP_KEYS = (
+    *("step", "global_step", "_step", "training/global_step", "train/global_step"),
+    *("trainer/global_step", "iteration", "iter", "rollout_step", "policy_step", "update"),
+)
+"""Names of the step in logs, in the order in which they are looked for."""
+
+
+class LoggedStep(NamedTuple):
+    """What a log holds of one step; a step may be logged in several parts.
+
+    Attributes:
+        values: finite numbers by the names of the log, without control characters.
+    """
+
+    step: int
+    values: dict[str, float]
 
 
 class _Entry(NamedTuple):
@@ -91,7 +120,7 @@ class NameMap:
 
     @classmethod
     def load(cls, table: str, extra: Mapping[str, str] | None = None) -> NameMap:
-        """Loads the table of a format.
+        """Load the table of a format.
 
         Raises:
             UnknownNameError: there is no such table.
@@ -107,7 +136,7 @@ class NameMap:
         )
 
     def rename(self, name: str) -> str | None:
-        """Returns the name that a metric gets; None if it keeps its own.
+        """Return the name that a metric gets; None if it keeps its own.
 
         A name without an entry keeps its own, except for characters with a meaning in the columns
         of a report: `loss[0]` becomes `loss_0_`, and `acc@end` becomes `acc_at_end`.
@@ -120,7 +149,7 @@ class NameMap:
         return None if usable == name else usable
 
     def apply(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Returns the values of a step under the names that they get."""
+        """Return the values of a step under the names that they get."""
         # Most steps of a log have the names of the step before.
         if values.keys() - self.renamed.keys() - self.kept:
             self._learn(values)
@@ -128,11 +157,11 @@ class NameMap:
         return {renamed.get(name, name): value for name, value in values.items()}
 
     def rename_step(self, step: LoggedStep) -> LoggedStep:
-        """Returns a step with the names that its values get."""
+        """Return a step with the names that its values get."""
         return LoggedStep(step.step, self.apply(step.values))
 
     def with_settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns a config with our keys beside theirs, where ours are missing."""
+        """Return a config with our keys beside theirs, where ours are missing."""
         result = dict(config)
         for theirs, ours in self._settings.items():
             node: Any = config
@@ -143,7 +172,7 @@ class NameMap:
         return result
 
     def notes(self) -> list[str]:
-        """Returns what the table says about the metrics renamed so far, a line each."""
+        """Return what the table says about the metrics renamed so far, a line each."""
         return [f"{ours}: {self._notes[ours]}" for ours in sorted(self._notes)]
 
     def _find(self, name: str) -> _Entry | None:
@@ -160,9 +189,15 @@ class NameMap:
         return None
 
     def _learn(self, values: Mapping[str, float]) -> None:
+        def rank(name: str) -> tuple[int, int]:
+            if name in self._extra:
+                return 0, 0
+            entry = self._find(name)
+            return (2, 0) if entry is None else (1, entry.rank)
+
         new = [name for name in values if name not in self.renamed and name not in self.kept]
         taken = {*self.renamed.values(), *self.kept, *values, *self._extra.values()}
-        for name in sorted(new, key=self._rank):
+        for name in sorted(new, key=rank):
             ours = self.rename(name)
             # A name of --map is wanted even if the log has that name already.
             if ours is None or (ours in taken and name not in self._extra):
@@ -180,19 +215,13 @@ class NameMap:
             if entry is not None and entry.note and entry.name == ours:
                 self._notes[ours] = f"from {printable_line(name)}, {entry.note}"
 
-    def _rank(self, name: str) -> tuple[int, int]:
-        if name in self._extra:
-            return 0, 0
-        entry = self._find(name)
-        return (2, 0) if entry is None else (1, entry.rank)
-
 
 def _usable(name: str) -> str:
     return _WINDOW.sub("_at_", name.translate(_UNUSABLE))
 
 
 def tables() -> list[str]:
-    """Returns the names of all tables, sorted."""
+    """Return the names of all tables, sorted."""
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 
 
@@ -236,7 +265,7 @@ def _read(table: str, above: tuple[str, ...] = ()) -> _Table:
 
 
 def _followed(first: dict[str, V], more: dict[str, V]) -> dict[str, V]:
-    """Returns the entries of two tables, those of the first before the others."""
+    """Return the entries of two tables, those of the first before the others."""
     return {**first, **{key: value for key, value in more.items() if key not in first}}
 
 
@@ -247,3 +276,118 @@ def _entry(path: Path, theirs: Any, value: Any) -> tuple[str, str | None]:
         note = value.get("note")
         return value["name"], None if note is None else str(note)
     raise ConfigError(f"{path}: expected a name, or a mapping with name and note, of {theirs!r}")
+
+
+def parse_value(text: str) -> Any:
+    """Return the value of a setting that was written as a text: JSON, or else the text itself.
+
+    >>> [parse_value(text) for text in ("0.5", "grpo", "true", "[1, 2]", "1e-6")]
+    [0.5, 'grpo', True, [1, 2], 1e-06]
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    # Infinities have no place in JSON.
+    return text if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def parse_settings(assignments: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """Return nested settings of assignments such as `estimator.delta=0.5`.
+
+    Raises:
+        ConfigError: an assignment has no `=`, or its key no letters.
+    """
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not _KEY.fullmatch(key):
+            raise ConfigError(f"{option}: expected KEY=VALUE, got {assignment!r}")
+        assign(settings, key, parse_value(text))
+    return settings
+
+
+def assign(settings: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key; a text on the way, such as an estimator's name, becomes its `name`."""
+    *above, last = key.split(".")
+    node = settings
+    for part in above:
+        inner = node.get(part)
+        if not isinstance(inner, dict):
+            inner = {} if inner is None else {"name": inner}
+        # A copy, since nodes may be shared with what a file says.
+        node[part] = inner = dict(inner)
+        node = inner
+    if isinstance(node.get(last), dict) and not isinstance(value, dict):
+        node[last] = {**node[last], "name": value}
+    else:
+        node[last] = value
+
+
+class NamePattern:
+    """A pattern over the names of folders or files, such as `{estimator}-s{seed}`.
+
+    Raises:
+        ConfigError: the pattern has no field.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._keys: list[str] = []
+        expression, place = "", 0
+        for match in _FIELD.finditer(text):
+            self._keys.append(match[1])
+            expression += re.escape(text[place : match.start()]) + "([^/]+?)"
+            place = match.end()
+        if not self._keys or len(set(self._keys)) < len(self._keys):
+            raise ConfigError(
+                "--name-pattern: expected different fields in braces, such as "
+                f"'{{estimator}}-s{{seed}}', got {text!r}"
+            )
+        self._expression = re.compile(expression + re.escape(text[place:]))
+        self._depth = text.count("/") + 1
+
+    def settings(self, source: str) -> dict[str, Any] | None:
+        """Return the settings in a path; None if no part of it matches. The last part wins."""
+        parts = PurePath(source).parts
+        for end in range(len(parts), self._depth - 1, -1):
+            *above, last = parts[end - self._depth : end]
+            # A dot may also belong to a setting, as in `lr0.5`.
+            ending = PurePath(last).suffix
+            stem = last.removesuffix(ending) if ending in _ENDINGS else last
+            for name in dict.fromkeys((stem, last)):
+                if match := self._expression.fullmatch("/".join([*above, name])):
+                    settings: dict[str, Any] = {}
+                    for key, text in zip(self._keys, match.groups(), strict=True):
+                        assign(settings, key, parse_value(text))
+                    return settings
+        return None
+
+
+def merged(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config with other settings in it, node by node.
+
+    A name that a node has already leaves the node as it is, with its options.
+    """
+    result = dict(config)
+    for key, value in settings.items():
+        old = result.get(key)
+        if isinstance(value, str) and isinstance(old, Mapping) and old.get("name") == value:
+            continue
+        if isinstance(value, Mapping):
+            base = old if isinstance(old, Mapping) else {} if old is None else {"name": old}
+            result[key] = merged(base, value)
+        else:
+            result[key] = value
+    return result
+
+
+def estimator_node(value: Any) -> dict[str, Any]:
+    """Return the config node of an estimator of any form.
+
+    The name is made of lower-case letters, digits and underscores, as a store demands.
+    """
+    node = dict(value) if isinstance(value, Mapping) else {"name": value}
+    name = re.sub(r"[^a-z0-9_]+", "_", str(node.get("name") or UNKNOWN).lower()).strip("_")[:64]
+    others = {key: item for key, item in node.items() if key != "name"}
+    return {"name": name if _ESTIMATOR.fullmatch(name) else UNKNOWN, **others}

@@ -1,155 +1,182 @@
-"""Rollouts that other trainers dumped: the rewards of each prompt, step by step.
+"""What a dump of rollouts is read into: steps, groups, and notes on what was left out.
 
-    notes = RolloutNotes()
-    for step in read_rollouts(Path("rollouts"), notes=notes):
-        rewards, mask = step.table()        # [groups, rollouts], and which of them count
-    notes.message()                         # what was left out, in one sentence
-
-Forms, which are recognised by their files:
-
-- `verl`: a folder of `trainer.rollout_data_dir` (or one of its files). A file `STEP.jsonl` has a
-  line per rollout: `input`, `output`, `gts`, `score`, `step`, and with the V1 trainer `uid`, the
-  key PROMPT_SESSION_OUTPUT. A session with several outputs counts once, with its last, as in
-  verl's own GRPO; rows that only pad the batch are left out. Without `uid`, the rollouts of a
-  prompt are those with the same input.
-- `trl`: an output folder of GRPOTrainer with `log_completions`, its folder `completions`, or one
-  file `completions_*.parquet`, with a row per rollout: `step`, `prompt`, `completion`, a column
-  per reward function, `advantage`. Groups are rows in sequence with the same prompt. The same
-  rollouts are logged again at every step that trains on them and count once.
-- `jsonl`: JSON lines with a group per line, `{"step": 1, "prompt": "1+1", "rewards": [0, 1]}`, or
-  a rollout per line with `reward`. Optional are `lengths`, `answers` and `INPUTS`, with a list of
-  numbers per group or one per rollout.
-
-Groups may differ in size. A line that is cut or damaged is counted and left out; a reward that is
-not a finite number becomes NaN, an unscorable rollout. A step that a file logs again after later
-steps, as after a resume, replaces what was read of it.
+`rollout_files` reads the files of a dump as parts of groups; `joined_steps` makes steps of them.
+A step that a file logs again after later steps, as after a resume, replaces what was read of it.
 """
 
 from __future__ import annotations
 
+import json
+import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from advsweep.errors import ConfigError, UnknownNameError, nearest
-from advsweep.logs.rollout_groups import (
-    INPUTS,
-    RolloutGroup,
-    RolloutNotes,
-    RolloutPart,
-    RolloutStep,
-    Wanted,
-    filled,
-    sum_of,
-)
-from advsweep.logs.rollout_lines import form_of_lines, named_step, read_lines
+import numpy as np
+
 from advsweep.printable import printable_line
 
-__all__ = [
-    "FORMS",
-    "INPUTS",
-    "RolloutGroup",
-    "RolloutNotes",
-    "RolloutStep",
-    "filled",
-    "read_rollouts",
-    "sum_of",
-]
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
-FORMS = ("verl", "trl", "jsonl")
-_LINE_ENDINGS = (".jsonl", ".ndjson")
+INPUTS = ("ref_rewards", "token_entropy", "token_entropy_exact", "self_certainty", "answered")
+"""Other numbers per rollout that JSON lines may have, by the names that estimators give them."""
+
+NO_STEP = "lines without a step"
+NOT_FINITE = "rewards that are no finite numbers, taken as unscorable"
 
 
-def read_rollouts(
-    path: Path,
-    form: str | None = None,
-    *,
-    rewards: Mapping[str, float] | None = None,
-    weigh: Callable[[list[str]], Mapping[str, float]] | None = None,
-    size: int | None = None,
-    answers: bool = False,
-    notes: RolloutNotes | None = None,
-) -> Iterator[RolloutStep]:
-    """Yields the steps of a dump in ascending order.
+class RolloutGroup(NamedTuple):
+    """The rollouts of one prompt.
 
-    Args:
-        path: a file or folder of one of the forms above.
-        form: one of `FORMS`; None recognises it.
-        rewards: names and weights of the fields or columns whose sum is the reward. By default
-            `score` (verl), `rewards` or `reward` (JSON lines), or the sum of all columns of
-            reward functions (TRL).
-        weigh: returns the weights of TRL's reward functions by their names (default: 1 each).
-        size: rollouts of each group of TRL, which tells the groups of a prompt apart that was
-            drawn twice in sequence (default: the most common number).
-        answers: whether to keep the generated texts, which are most of a dump.
-        notes: receives what was left out; complete after the last step.
-
-    Raises:
-        ConfigError: there is no such dump, or it is of another form or holds no rollouts.
+    Attributes:
+        prompt: its text; empty if the dump has none. A conversation is JSON.
+        rewards: of each rollout; NaN for one that could not be scored.
+        lengths: generated tokens of each rollout, if the dump has them.
+        answers: the generated texts, if they were asked for and the dump has them.
+        inputs: other numbers per rollout, by names of `INPUTS`.
+        advantages: of each rollout, as the trainer logged them.
     """
-    notes = notes or RolloutNotes()
+
+    prompt: str
+    rewards: list[float]
+    lengths: list[int] | None = None
+    answers: list[str] | None = None
+    inputs: Mapping[str, list[float]] | None = None
+    advantages: list[float] | None = None
+
+
+class RolloutStep(NamedTuple):
+    """The groups of one step."""
+
+    step: int
+    groups: list[RolloutGroup]
+
+    def table(
+        self,
+    ) -> tuple[Float[np.ndarray, "groups rollouts"], Bool[np.ndarray, "groups rollouts"] | None]:
+        """Return the rewards as a table, and the rollouts that count; None if all do.
+
+        Smaller groups are filled up with NaN, which does not count.
+        """
+        rewards = filled([group.rewards for group in self.groups])
+        mask = ~np.isnan(rewards)
+        return rewards, None if mask.all() else mask
+
+
+def filled(rows: list[list[float]]) -> Float[np.ndarray, "rows longest"]:
+    """Return rows as a table, filled up with NaN to the longest."""
+    sizes = np.array([len(row) for row in rows], dtype=np.int64)
+    table = np.full((len(rows), sizes.max(initial=0)), math.nan)
+    places = np.arange(table.shape[1]) < sizes[:, None]
+    table[places] = [value for row in rows for value in row]
+    return table
+
+
+@dataclass
+class RolloutNotes:
+    """What reading found.
+
+    Attributes:
+        left_out: why lines, rollouts and groups were not used, with how often.
+        remarks: sentences on how the dump was read.
+    """
+
+    left_out: Counter[str] = field(default_factory=Counter)
+    remarks: list[str] = field(default_factory=list)
+
+    def remark(self, text: str) -> None:
+        """Add a sentence once."""
+        if text not in self.remarks:
+            self.remarks.append(text)
+
+    def message(self) -> str:
+        """Return one sentence on what was left out; empty if nothing was."""
+        counts = ", ".join(f"{what} ({number:,})" for what, number in sorted(self.left_out.items()))
+        return f"left out: {counts}" if counts else ""
+
+
+class RolloutPart(NamedTuple):
+    """Some rollouts of a group, as one or more lines of a file have them.
+
+    Attributes:
+        key: parts of a step with the same key belong to one group.
+        group: see `RolloutGroup`.
+    """
+
+    step: int
+    key: Hashable
+    group: RolloutGroup
+
+
+class Wanted(NamedTuple):
+    """What to read: rewards, and generated texts.
+
+    Attributes:
+        rewards: names and weights of rewards; None for the form's own.
+        weigh: returns the weights of TRL's reward functions by their names, where `rewards` is
+            None; by default 1 each.
+        size: rollouts of each group of TRL; None if unknown.
+    """
+
+    rewards: Mapping[str, float] | None
+    answers: bool
+    weigh: Callable[[list[str]], Mapping[str, float]] = lambda names: dict.fromkeys(names, 1.0)
+    size: int | None = None
+
+
+def sum_of(weights: Mapping[str, float]) -> str:
+    """Return a weighted sum in words, such as `right + 0.2 short`."""
+    parts = [name if weight == 1 else f"{weight:g} {name}" for name, weight in weights.items()]
+    return printable_line(" + ".join(parts))
+
+
+def weighted_sums(columns: list[list[Any]], weights: list[float]) -> list[float]:
+    """Return the weighted sum of each rollout's rewards, without those that are NaN.
+
+    NaN where all are, as in TRL.
+    """
+    if len(columns) == 1 and weights[0] == 1:
+        return [finite(value) for value in columns[0]]
+    sums = []
+    for row in zip(*columns, strict=True):
+        known = [w * v for w, v in zip(weights, map(finite, row), strict=True) if not math.isnan(v)]
+        sums.append(finite(math.fsum(known)) if known else math.nan)
+    return sums
+
+
+def finite(value: Any) -> float:
+    """Return a number as a float; NaN for anything else and for infinity."""
+    if not isinstance(value, (int, float)):
+        return math.nan
+    try:
+        number = float(value)
+    except OverflowError:  # An integer with more than 308 digits.
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def as_text(value: Any) -> str:
+    """Return a prompt or a completion as text: a conversation as JSON, nothing as ''."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def joined_steps(
+    files: Iterable[Iterable[RolloutPart]], notes: RolloutNotes
+) -> Iterator[RolloutStep]:
+    """Yield the steps of the parts of each file of a dump, in ascending order."""
     steps: dict[int, _Block] = {}
-    wanted = Wanted(rewards, answers, size=size)
-    if weigh is not None:
-        wanted = wanted._replace(weigh=weigh)
-    files = _open(path, form, wanted, notes)
     for parts in files:
         for step, block in _blocks_of_file(parts, notes).items():
             known = steps.setdefault(step, block)
             if known is not block:
                 for key, group in block.groups.items():
                     known.add(key, group)
-    if not steps:
-        why = notes.message()
-        raise ConfigError(
-            f"{printable_line(str(path))}: expected rollouts with rewards and a step, got none"
-            + f" ({why})" * bool(why)
-        )
     yield from (RolloutStep(step, list(steps[step].groups.values())) for step in sorted(steps))
-
-
-def _open(
-    path: Path, form: str | None, wanted: Wanted, notes: RolloutNotes
-) -> Iterator[Iterable[RolloutPart]]:
-    """Returns the parts of each file of a dump."""
-    if form is not None and form not in FORMS:
-        raise UnknownNameError(f"form: no form of rollouts is '{form}'; {nearest(form, FORMS)}")
-    shown = printable_line(str(path))
-    if not path.exists():
-        raise ConfigError(f"{shown}: expected a file or folder of rollouts, there is none")
-    tables = _tables(path)
-    if form == "trl" or (form is None and tables):
-        if not tables:
-            raise ConfigError(f"{shown}: expected files completions_*.parquet (TRL), got none")
-        from advsweep.logs.rollout_parquet import read_tables
-
-        return read_tables(tables, wanted, notes)
-    files = _line_files(path)
-    if not files:
-        raise ConfigError(
-            f"{shown}: expected files {', '.join(f'*{end}' for end in _LINE_ENDINGS)} or "
-            "completions_*.parquet, got none"
-        )
-    form = form or form_of_lines(files, shown)
-    return (read_lines(file, form, wanted, notes) for file in files)
-
-
-def _tables(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path] if path.suffix == ".parquet" else []
-    for folder in (path, path / "completions"):
-        if found := sorted(folder.glob("completions_*.parquet")):
-            return found
-    return []
-
-
-def _line_files(path: Path) -> list[Path]:
-    """Returns the files of lines; those named by a step in the order of their numbers."""
-    if path.is_file():
-        return [path]
-    found = [file for file in path.glob("*") if file.suffix in _LINE_ENDINGS and file.is_file()]
-    return sorted(found, key=lambda file: (named_step(file) or 0, file.name))
 
 
 @dataclass
@@ -171,7 +198,7 @@ class _Block:
 
 
 def _blocks_of_file(parts: Iterable[RolloutPart], notes: RolloutNotes) -> dict[int, _Block]:
-    """Returns the groups of a file by step; a step that is logged again counts as its last."""
+    """Return the groups of a file by step; a step that is logged again counts as its last."""
     found: dict[int, _Block] = {}
     for step, sequence in groupby(parts, key=lambda part: part.step):
         block = _Block()
@@ -190,7 +217,7 @@ def _blocks_of_file(parts: Iterable[RolloutPart], notes: RolloutNotes) -> dict[i
 
 
 def _joined(first: RolloutGroup, second: RolloutGroup) -> RolloutGroup:
-    """Adds the rollouts of a second part to the first; what only one of them has is dropped."""
+    """Add the rollouts of a second part to the first; what only one of them has is dropped."""
     # In place, as a group may have a part per rollout.
     first.rewards.extend(second.rewards)
     lengths, answers, inputs = first.lengths, first.answers, first.inputs

@@ -1,90 +1,146 @@
-"""Scalars in TensorBoard's event files.
+"""Scalars in TensorBoard's event files, with TensorBoard's own messages and checksums.
 
-An event file is a sequence of records: length, checksum of the length, content, checksum of the
-content. The package tensorboard has the messages in them. Its own reader checks each record in
-Python, which takes 30 microseconds; here the checksums of many records are computed at once.
-
-Source: TensorFlow's tensorflow/core/lib/io/record_writer.h, and crc32c of RFC 3720.
+In an import each folder with event files is a run. A subfolder that the same process wrote, as
+`add_scalars` and `add_hparams` make them, belongs to the run above it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
+import re
 import struct
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
+from typing import Any, ClassVar
 
 from advsweep.errors import ConfigError
 from advsweep.local_files import open_regular
-from advsweep.logs.base import LoggedStep, MetricLog, unreadable, whole_step
+from advsweep.logs.base import ImportedRun, ImportOptions, Reader, unreadable, whole_step
+from advsweep.logs.names import LoggedStep
 from advsweep.packages import extra_command
-
-if TYPE_CHECKING:
-    from jaxtyping import UInt8, UInt32
 
 EVENTS = "events.out.tfevents."
 """What the name of an event file contains."""
 
-_BLOCK = 2**22
-_LENGTH = struct.Struct("<QI")
-_CHECKSUM = 4
-_CHECKED = 2**12
-"""Contents up to this size have their checksum checked; larger ones hold no scalars."""
-_LARGEST = 2**28
-
 _TEXTS = ("args/text_summary", "args", "model_config/text_summary", "config/text_summary")
 """Tags of texts that hold a run's settings as JSON; transformers writes the first."""
 
+_HEADER = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+_LARGEST = 2**28
+_CHECKED = 2**12
+"""Contents up to this size have their checksum checked; larger ones hold no scalars."""
+
 _HPARAMS = "hparams"
+_WRITER = re.compile(rf".*{re.escape(EVENTS)}\d+\.(?P<process>.+\.\d+)\.\d+.*")
+_TIME = re.compile(r"\d+(\.\d+)?")
 
 
-class TensorBoardEvents(MetricLog):
+@dataclass(kw_only=True)
+class TensorBoardEvents(Reader):
     """The scalars of one run: an event file, or all those in a folder.
 
     Texts of settings, and hyperparameters, become the config.
     """
 
-    kind: ClassVar[str] = "tensorboard"
+    name: ClassVar[str] = "tensorboard"
+    table: ClassVar[str] = "tensorboard"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._offsets: dict[Path, int] = {}
         self._finished = False
-        self._event: Any = None
 
     def finish(self) -> None:
         self._finished = True
 
-    def read_new(self) -> list[LoggedStep]:
-        return list(self.iter_new())
+    def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
+        root = Path(source)
+        if not root.exists():
+            raise ConfigError(f"{root}: expected a file or a folder of events, got nothing")
+        runs = _runs(root)
+        if not runs:
+            raise ConfigError(f"{root}: expected event files ({EVENTS}...), got none")
+        for folder, parts in runs.items():
+            run = ImportedRun(
+                # Above a single run, its own folder has its name.
+                source=folder.name if folder == root else folder.relative_to(root).as_posix(),
+                config={},
+                steps=[],
+            )
+            logs = [self.open(part) for part in parts]
+            steps = []
+            for part, log in zip(parts, logs, strict=True):
+                # Hyperparameters have a folder named after the time.
+                is_named = part != folder and not _TIME.fullmatch(part.name)
+                prefix = f"{part.name}/" if is_named else ""
+                for step, own in log.steps():
+                    values = {f"{prefix}{name}": value for name, value in own.items()}
+                    steps.append(LoggedStep(step, options.names.apply(values)))
+                run.config = {**log.config, **run.config}
+                if log is not logs[0]:
+                    logs[0].left_out.update(log.left_out)
+            yield dataclasses.replace(run, steps=steps, left_out=logs[0].left_out)
 
-    def iter_new(self) -> Iterator[LoggedStep]:
+    def poll(self) -> Iterator[LoggedStep]:
         for file in event_files(self.path):
-            yield from self._read(file)
+            step: int | None = None
+            values: dict[str, Any] = {}
+            for content in self._contents(file):
+                for found, tag, value in self._values(content):
+                    if found != step and values and step is not None:
+                        yield LoggedStep(step, self._numbers(values.items()))
+                        values = {}
+                    step = found
+                    values[tag] = value
+            if values and step is not None:
+                yield LoggedStep(step, self._numbers(values.items()))
 
-    def _read(self, file: Path) -> Iterator[LoggedStep]:
-        step: int | None = None
-        values: dict[str, Any] = {}
-        for content in self._records(file):
-            for found, tag, value in self._values(content):
-                if found != step and values and step is not None:
-                    yield LoggedStep(step, self._numbers(values.items()))
-                    values = {}
-                step = found
-                values[tag] = value
-        if values and step is not None:
-            yield LoggedStep(step, self._numbers(values.items()))
+    def _contents(self, file: Path) -> Iterator[bytes]:
+        """Yield the contents of the records that were added to a file.
+
+        A record is its length, the checksum of that, the content and its checksum. TensorBoard's
+        own loader stops at the first damaged content; here the records after it are read too.
+        """
+        checksum = _module("compat.tensorflow_stub.pywrap_tensorflow").masked_crc32c
+        offset = self._offsets.get(file, 0)
+        try:
+            stream = open_regular(file.resolve())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unreadable(file, error) from error
+        with stream:
+            size = stream.seek(0, 2)
+            offset = offset if offset <= size else 0
+            stream.seek(offset)
+            while len(header := stream.read(_HEADER.size)) == _HEADER.size:
+                length, of_length = _HEADER.unpack(header)
+                if length > _LARGEST or checksum(header[:8]) != of_length:
+                    # Nothing tells where the next record begins.
+                    self.left_out["event files with a damaged rest"] += 1
+                    offset = size
+                    break
+                content = stream.read(length)
+                end = stream.read(_CHECKSUM.size)
+                if len(end) < _CHECKSUM.size:
+                    break
+                offset = self._offsets[file] = stream.tell()
+                if length > _CHECKED or checksum(content) == _CHECKSUM.unpack(end)[0]:
+                    yield content
+                else:
+                    self.left_out["damaged records"] += 1
+            if self._finished and offset < size:
+                self.left_out["incomplete records"] += 1
+                offset = size
+            self._offsets[file] = offset
 
     def _values(self, content: bytes) -> Iterator[tuple[int, str, float]]:
-        if self._event is None:
-            self._event = _messages("event_pb2").Event
         try:
-            event = self._event.FromString(content)
+            event = _module("compat.proto.event_pb2").Event.FromString(content)
         except Exception:  # noqa: BLE001 (the errors of protobuf depend on its version)
             self.left_out["damaged records"] += 1
             return
@@ -110,39 +166,23 @@ class TensorBoardEvents(MetricLog):
                 # What transformers writes first are the arguments of the training.
                 self._config = {**settings, **self._config}
 
-    def _records(self, file: Path) -> Iterator[bytes]:
-        """Yields the contents of the records that were added to a file."""
-        offset = self._offsets.get(file, 0)
-        try:
-            stream = open_regular(file.resolve())
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise unreadable(file, error) from error
-        with stream:
-            if stream.seek(0, 2) < offset:
-                offset = 0
-            stream.seek(offset)
-            rest = b""
-            while block := stream.read(_BLOCK):
-                contents, used, fault = _frames(rest + block)
-                rest = (rest + block)[used:]
-                offset += used
-                self._offsets[file] = offset
-                sound = _sound([content for content, _ in contents], [c for _, c in contents])
-                for (content, _), is_sound in zip(contents, sound, strict=True):
-                    if is_sound:
-                        yield content
-                    else:
-                        self.left_out["damaged records"] += 1
-                if fault:
-                    # Nothing tells where the next record begins.
-                    self.left_out["event files with a damaged rest"] += 1
-                    self._offsets[file] = stream.seek(0, 2)
-                    return
-            if rest and self._finished:
-                self.left_out["incomplete records"] += 1
-                self._offsets[file] = offset + len(rest)
+
+def _runs(root: Path) -> dict[Path, list[Path]]:
+    """Return the folders of each run by the folder that names it, both sorted."""
+    if not root.is_dir():
+        return {root: [root]}
+    folders = sorted({file.parent for file in root.rglob(f"*{EVENTS}*") if file.is_file()})
+    runs: dict[Path, list[Path]] = {}
+    processes: dict[Path, set[str]] = {}
+    for folder in folders:
+        matches = (_WRITER.fullmatch(file.name) for file in event_files(folder))
+        processes[folder] = {match["process"] for match in matches if match}
+        above = next((f for f in folder.parents if f in runs), None)
+        if above is not None and processes[folder] <= processes[above]:
+            runs[above].append(folder)
+        else:
+            runs[folder] = [folder]
+    return runs
 
 
 def event_files(path: Path) -> list[Path]:
@@ -160,94 +200,23 @@ def event_files(path: Path) -> list[Path]:
     return sorted((f for f in inside if EVENTS in f.name), key=lambda file: file.name)
 
 
-def _frames(data: bytes) -> tuple[list[tuple[bytes, int]], int, bool]:
-    """Returns complete records with their checksums, the bytes used, and whether one is absurd."""
-    contents: list[tuple[bytes, int]] = []
-    place = 0
-    while place + _LENGTH.size <= len(data):
-        length, checksum = _LENGTH.unpack_from(data, place)
-        if length > _LARGEST or (
-            # Checked where it matters: a wrong length misplaces all that follows.
-            (length > _CHECKED or not contents) and not _is_sound(data[place : place + 8], checksum)
-        ):
-            return contents, place, True
-        end = place + _LENGTH.size + length + _CHECKSUM
-        if end > len(data):
-            break
-        content = data[place + _LENGTH.size : end - _CHECKSUM]
-        contents.append((content, int.from_bytes(data[end - _CHECKSUM : end], "little")))
-        place = end
-    return contents, place, False
-
-
-def _is_sound(content: bytes, checksum: int) -> bool:
-    array = np.frombuffer(content, np.uint8)[None]
-    return int(_masked_crc32c(array)[0]) == checksum
-
-
-def _sound(contents: list[bytes], checksums: list[int]) -> list[bool]:
-    """Returns for each record whether its checksum is right; large ones count as right."""
-    sound = [True] * len(contents)
-    by_length: dict[int, list[int]] = defaultdict(list)
-    for place, content in enumerate(contents):
-        by_length[len(content)].append(place)
-    for length, places in by_length.items():
-        if not 0 < length <= _CHECKED:
-            continue
-        joined = b"".join(contents[place] for place in places)
-        found = _masked_crc32c(np.frombuffer(joined, np.uint8).reshape(len(places), length))
-        for place, computed in zip(places, found.tolist(), strict=True):
-            sound[place] = computed == checksums[place]
-    return sound
-
-
-def _crc_table() -> UInt32[np.ndarray, " 256"]:
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(0x82F63B78), table >> 1)
-    return table.astype(np.uint32)
-
-
-_TABLE = _crc_table()
-
-
-def _masked_crc32c(rows: UInt8[np.ndarray, "records bytes"]) -> UInt32[np.ndarray, " records"]:
-    """Returns the checksums that event files have of some contents of equal length."""
-    crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
-    for column in np.ascontiguousarray(rows.T):
-        crc = _TABLE[(crc ^ column) & 0xFF] ^ (crc >> np.uint32(8))
-    crc = ~crc
-    rotated = (crc >> np.uint32(15)) | (crc << np.uint32(17))
-    return rotated + np.uint32(0xA282EAD8)
-
-
 def _scalar(value: Any) -> float | None:
-    """Returns the number of a summary value; None for texts, histograms, images and the like."""
+    """Return the number of a summary value; None for texts, histograms, images and the like."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)
-    if kind != "tensor":
+    # Bounded first: a shape may declare more numbers than memory holds.
+    if kind != "tensor" or any(dim.size != 1 for dim in value.tensor.tensor_shape.dim):
         return None
-    tensor = value.tensor
-    if any(dim.size != 1 for dim in tensor.tensor_shape.dim):
+    try:
+        array = _module("util.tensor_util").make_ndarray(value.tensor)
+    except (TypeError, ValueError):  # No numbers, or not as many as the shape says.
         return None
-    for numbers in (tensor.float_val, tensor.double_val, tensor.int_val, tensor.int64_val):
-        if len(numbers) == 1:
-            return float(numbers[0])
-    form = _FORMS.get(tensor.dtype)
-    if form is not None and len(tensor.tensor_content) == form.size:
-        return float(form.unpack(tensor.tensor_content)[0])
-    return None
-
-
-_FORMS = {
-    number: struct.Struct(f"<{form}") for number, form in {1: "f", 2: "d", 3: "i", 9: "q"}.items()
-}
-"""How numbers are packed, by TensorFlow's numbers of types."""
+    return float(array.item()) if array.size == 1 and array.dtype.kind in "fiu" else None
 
 
 def _hyperparameters(content: bytes) -> dict[str, Any]:
-    """Returns the hyperparameters of the plug-in of that name."""
+    """Return the hyperparameters of the plug-in of that name."""
     try:
         module = importlib.import_module("tensorboard.plugins.hparams.plugin_data_pb2")
         data = module.HParamsPluginData.FromString(content)
@@ -262,9 +231,9 @@ def _hyperparameters(content: bytes) -> dict[str, Any]:
     return settings
 
 
-def _messages(module: str) -> Any:
+def _module(name: str) -> Any:
     try:
-        return importlib.import_module(f"tensorboard.compat.proto.{module}")
+        return importlib.import_module(f"tensorboard.{name}")
     except ImportError as error:
         raise ConfigError(
             "tensorboard: expected the package tensorboard to read event files, got: not "

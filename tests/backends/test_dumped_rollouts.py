@@ -14,7 +14,7 @@ import torch
 from advsweep.backends.base import Run
 from advsweep.backends.tiny import trainer
 from advsweep.diagnostics import rollout_metrics
-from advsweep.importing import IMPORTERS, ImportOptions
+from advsweep.logs import READERS, ImportOptions
 from advsweep.logs.names import NameMap
 
 # What rewards alone do not say: entropies, tokens, levels of problems, times and the update.
@@ -84,7 +84,7 @@ def test_equal_numbers(
     for step, (rewards, advantages) in enumerate(recorded, start=1):
         dump(tmp_path, step, rewards, advantages)
     options = ImportOptions(names=NameMap.load(form), settings={"estimator": estimator})
-    (imported,) = IMPORTERS.build(form).read(tmp_path, options)
+    (imported,) = READERS.build(form).runs(tmp_path, options)
     found = dict(imported.steps)
     assert sorted(found) == [1, 2, 3]
     for step, values in own.items():

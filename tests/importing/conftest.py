@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.importing import IMPORTERS, ImportedRun, ImportOptions
+from advsweep.logs import READERS, ImportedRun, ImportOptions
 from advsweep.logs.names import NameMap
 from advsweep.store import Store, open_store
 
@@ -51,9 +51,9 @@ def logs(tmp_path: Path) -> Path:
 
 def read(form: str, source: Path, **given: Any) -> list[ImportedRun]:
     """The runs of a source, with settings as `--set` gives them."""
-    importer = IMPORTERS.build(form)
-    options = ImportOptions(names=NameMap.load(importer.table), settings=given)
-    return list(importer.read(source, options))
+    reader = READERS.build(form)
+    options = ImportOptions(names=NameMap.load(reader.table), settings=given)
+    return list(reader.runs(source, options))
 
 
 def values(run: ImportedRun) -> dict[int, dict[str, float]]:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import AdvsweepError, ConfigError
-from advsweep.importing import IMPORTERS
-from advsweep.importing.base import ImportedRun, ProblemResult
 from advsweep.importing.import_runs import import_runs
-from advsweep.importing.settings import NamePattern
 from advsweep.importing.write import ImportAction, gather, write_run
-from advsweep.logs.base import NOT_WHOLE, LoggedStep
+from advsweep.logs import READERS
+from advsweep.logs.base import ImportedRun, ProblemResult
+from advsweep.logs.lines import NOT_WHOLE
+from advsweep.logs.names import LoggedStep, NamePattern
 from advsweep.store import Status
 from advsweep.store.foreign import check_points, check_run
 
@@ -23,7 +23,7 @@ PATTERN = NamePattern("{estimator}-s{seed}")
 
 
 def _import(store, source, form="jsonl", **options):
-    return import_runs(store, IMPORTERS.build(form), str(source), **options)
+    return import_runs(store, READERS.build(form), str(source), **options)
 
 
 def _contents(store) -> dict:
@@ -292,12 +292,12 @@ class _OnlineRun:
 
 
 def test_a_project_online_is_read_through_its_api():
-    from advsweep.importing.base import ImportOptions
-    from advsweep.importing.wandb import read_project
+    from advsweep.logs.base import ImportOptions
     from advsweep.logs.names import NameMap
+    from advsweep.logs.wandb import Wandb
 
     options = ImportOptions(names=NameMap.load("wandb"))
-    (run,) = read_project(_Api(), "me/project", options)
+    (run,) = Wandb().read_project(_Api(), "me/project", options)
     assert isinstance(run, ImportedRun)
     assert (run.key, run.config) == ("me/project/abc", {"estimator": "grpo", "seed": 1})
     assert list(run.steps) == [LoggedStep(0, {"reward/mean": 0.5}), LoggedStep(1, {})]

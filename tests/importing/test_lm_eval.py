@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError, NotFoundError
-from advsweep.importing import IMPORTERS, ImportedRun, ImportOptions
 from advsweep.importing.import_runs import import_runs
-from advsweep.importing.lm_eval import _correct, _pass_at_k, _split
-from advsweep.importing.settings import NamePattern
-from advsweep.logs.names import NameMap
+from advsweep.logs import READERS, ImportedRun, ImportOptions
+from advsweep.logs.lm_eval import _correct, _pass_at_k, _split
+from advsweep.logs.names import NameMap, NamePattern
 from advsweep.store import Store
 
 DATE = "2026-11-20T10-00-00.000001"
@@ -60,7 +59,7 @@ def results(folder: Path, model: str, *, date: str = DATE, **more: Any) -> None:
 
 def read(source: Path, **given: Any) -> list[ImportedRun]:
     options = ImportOptions(names=NameMap.load("jsonl"), settings=given)
-    return list(IMPORTERS.build("lm-eval").read(source, options))
+    return list(READERS.build("lm-eval").runs(source, options))
 
 
 def counts(run: ImportedRun) -> list[tuple[int, int]]:
@@ -200,7 +199,7 @@ def test_a_pattern_matches_the_path(store: Store, tmp_path: Path, name: str) -> 
     for source in (tmp_path, folder.parent if name else folder, file):
         import_runs(
             store,
-            IMPORTERS.build("lm-eval"),
+            READERS.build("lm-eval"),
             str(source),
             pattern=NamePattern("{estimator}-s{seed}"),
         )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
-from advsweep.importing.rollout_metrics import (
+from advsweep.logs.rollout_metrics import (
     RolloutMetrics,
     estimator_of,
     metrics_of_dump,

@@ -14,9 +14,9 @@ import torch
 
 from advsweep.errors import ConfigError
 from advsweep.estimators import build_estimator
-from advsweep.importing import IMPORTERS
 from advsweep.importing.import_runs import import_runs
-from advsweep.importing.settings import NamePattern
+from advsweep.logs import READERS
+from advsweep.logs.names import NamePattern
 from advsweep.store import Store
 from tests.importing.conftest import read as read_runs
 from tests.importing.conftest import values
@@ -148,7 +148,7 @@ def test_a_name_must_not_claim_other_advantages(store: Store, tmp_path: Path, na
     state(tmp_path / "grpo-s0", [1])
     completions(tmp_path / "grpo-s0", 1)
     pattern = NamePattern("{estimator}-s{seed}")
-    summary = import_runs(store, IMPORTERS.build("trl"), str(tmp_path), pattern=pattern)
+    summary = import_runs(store, READERS.build("trl"), str(tmp_path), pattern=pattern)
     assert f"{name} has the advantages of grpo, whose name it gets" in summary.notes
     runs = store.runs.select(newest_first=False)
     assert {run.estimator for run in runs} == {"grpo"}
@@ -161,7 +161,7 @@ def test_runs_of_unknown_settings_are_rows_of_their_own(store: Store, tmp_path: 
     for name in ("dapo-s0", "dapo-s1", "dr_grpo-s0"):
         state(tmp_path / name, [1])
         completions(tmp_path / name, 1)
-    trl = IMPORTERS.build("trl")
+    trl = READERS.build("trl")
     summary = import_runs(store, trl, str(tmp_path))
     assert any("each folder is a row" in note for note in summary.notes)
     assert len({run.config_hash for run in store.runs.select()}) == 3

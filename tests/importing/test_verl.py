@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from advsweep.errors import ConfigError
-from advsweep.importing import IMPORTERS, ImportOptions
+from advsweep.logs import READERS, ImportOptions
 from advsweep.logs.names import NameMap
 from tests.importing.conftest import read as read_runs
 from tests.importing.conftest import values
@@ -167,7 +167,7 @@ def test_an_estimator_of_the_command_computes_the_masses(tmp_path: Path) -> None
     (run,) = read(tmp_path, estimator={"name": "reinforce"})
     assert values(run)[1]["mass/success"] == 2 / 8
     named = ImportOptions(names=NameMap.load("verl"), in_name=lambda _: {"estimator": "nsr"})
-    (run,) = IMPORTERS.build("verl").read(tmp_path, named)
+    (run,) = READERS.build("verl").runs(tmp_path, named)
     assert values(run)[1]["mass/failure"] == 6 / 8
 
 

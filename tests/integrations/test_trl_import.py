@@ -14,11 +14,10 @@ import torch
 from advsweep.cli import main
 from advsweep.diagnostics import rollout_metrics
 from advsweep.estimators import GroupBatch, build_estimator
-from advsweep.importing import IMPORTERS, ImportOptions
-from advsweep.importing.base import ImportedRun
 from advsweep.importing.import_runs import import_runs
-from advsweep.importing.settings import NamePattern
-from advsweep.logs.names import NameMap
+from advsweep.logs import READERS, ImportOptions
+from advsweep.logs.base import ImportedRun
+from advsweep.logs.names import NameMap, NamePattern
 from advsweep.store import open_store
 from tests.importing.conftest import read, values
 from tests.integrations.conftest import MakeTrainer
@@ -92,7 +91,7 @@ def test_a_report_in_two_commands(
 ) -> None:
     folder, rewards = trained
     assert len(rewards) == 4
-    (run,) = IMPORTERS.build("trl").read(folder, ImportOptions(names=NameMap.load("trl")))
+    (run,) = READERS.build("trl").runs(folder, ImportOptions(names=NameMap.load("trl")))
     # Recognised by the advantages that TRL wrote.
     estimator = {"name": "grpo", "preset": "trl"}
     assert run.config["estimator"] == estimator
@@ -186,7 +185,7 @@ def test_a_copy_keeps_losses_weights_and_every_step(
     # The name of a loss is no estimator.
     with open_store(str(tmp_path / "advsweep.db")) as store:
         pattern = NamePattern("{estimator}-s{seed}")
-        import_runs(store, IMPORTERS.build("trl"), str(source), pattern=pattern)
+        import_runs(store, READERS.build("trl"), str(source), pattern=pattern)
         stored = store.runs.select()
         assert {run.estimator for run in stored} == {"grpo"}
         assert len({run.config_hash for run in stored}) == 2
@@ -214,7 +213,7 @@ def test_the_readers_know_the_names_of_this_version(
 ) -> None:
     """TRL logs what the table names, but for what other losses log and older versions did."""
     options = ImportOptions(names=NameMap.load("trl"))
-    (run,) = IMPORTERS.build("trl").read(trained[0], options)
+    (run,) = READERS.build("trl").runs(trained[0], options)
     names = {name for _, logged in run.steps for name in logged}
     assert {"reward/mean", "collapse/acr", "entropy/token", "loss/policy", "optim/lr"} <= names
     assert {"loss/clip_fraction", "optim/grad_norm", "reward_std"} <= names

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
-from advsweep.logs import LoggedStep, open_metric_log, read_all
+from advsweep.logs import LoggedStep, open_metric_log
 
 anything = settings(
     deadline=None,
@@ -23,7 +23,7 @@ def _read(tmp_path: Path, text: str, **options):
     file = tmp_path / "metrics.csv"
     file.write_bytes(text.encode())
     log = open_metric_log("csv", file, **options)
-    return read_all(log), log
+    return list(log.steps()), log
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -92,18 +92,18 @@ def test_lines_wait_until_a_cell_shows_the_decimal_sign(tmp_path):
     file = tmp_path / "metrics.csv"
     log = open_metric_log("csv", file)
     file.write_text("step;a\n1;7\n2;1,234\n")
-    assert log.read_new() == [LoggedStep(1, {"a": 7.0})]
+    assert list(log.poll()) == [LoggedStep(1, {"a": 7.0})]
     with file.open("a") as more:
         more.write("3;8\n")
         more.flush()
-        assert log.read_new() == []
+        assert list(log.poll()) == []
         more.write("4;0.5\n")
-    assert log.read_new() == [
+    assert list(log.poll()) == [
         LoggedStep(2, {"a": 1234.0}), LoggedStep(3, {"a": 8.0}), LoggedStep(4, {"a": 0.5}),
     ]  # fmt: skip
     # Written anew, with the other sign.
     file.write_text("step;a\n1;0,5\n")
-    assert log.read_new() == [LoggedStep(1, {"a": 0.5})]
+    assert list(log.poll()) == [LoggedStep(1, {"a": 0.5})]
 
 
 @anything
@@ -191,7 +191,7 @@ def test_tags_tell_the_runs_of_a_table_apart(tmp_path):
     file = tmp_path / "runs.csv"
     file.write_text("estimator,seed,step,reward\ngrpo,0,1,0.1\nrloo,0,1,0.2\ngrpo,0,2,0.3\n")
     log = open_metric_log("csv", file, by=("estimator", "seed"))
-    found = [(log.tag, step) for step in log.iter_new()]
+    found = [(log.tag, step) for step in log.poll()]
     assert found == [
         (("grpo", "0"), LoggedStep(1, {"reward": 0.1})),
         (("rloo", "0"), LoggedStep(1, {"reward": 0.2})),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.logs import LoggedStep, open_metric_log, read_all
+from advsweep.logs import LoggedStep, open_metric_log
 
 GROUPS = r"step (?P<step>\d+).*reward[=:] (?P<reward__mean>\S+)"
 PAIRS = r"(?P<name>[\w/]+)=(?P<value>\S+)"
@@ -15,7 +15,7 @@ def _read(tmp_path, text, pattern):
     file = tmp_path / "console.log"
     file.write_text(text)
     log = open_metric_log("pattern", file, pattern=pattern)
-    return read_all(log), log
+    return list(log.steps()), log
 
 
 def test_a_group_per_metric(tmp_path):

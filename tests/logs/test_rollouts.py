@@ -13,14 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError, UnknownNameError
-from advsweep.logs.rollouts import (
-    FORMS,
-    INPUTS,
-    RolloutGroup,
-    RolloutNotes,
-    RolloutStep,
-    read_rollouts,
-)
+from advsweep.logs.rollout_files import FORMS, read_rollouts
+from advsweep.logs.rollouts import INPUTS, RolloutGroup, RolloutNotes, RolloutStep
 
 
 def write_lines(path: Path, *rows: Any) -> Path:
@@ -356,7 +350,7 @@ def test_what_is_written_is_read_until_the_cut(
 def test_reading_imports_no_torch() -> None:
     import subprocess
 
-    modules = "advsweep.logs.rollout_parquet, advsweep.logs.rollouts"
+    modules = "advsweep.logs.rollout_files, advsweep.logs.rollouts"
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     found = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from advsweep.logs import LoggedStep, open_metric_log, read_all
-from advsweep.logs.tensorboard import _masked_crc32c, event_files
+from advsweep.logs import LoggedStep, open_metric_log
+from advsweep.logs.tensorboard import event_files
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("tensorboard")
@@ -29,29 +29,22 @@ def _write(folder: Path, steps: int, *, first: int = 0) -> Path:
     return event_files(folder)[-1]
 
 
-def test_the_checksum_is_that_of_the_format():
-    # CRC32C of 32 zero bytes is 0x8a9136aa (RFC 3720, B.4); the mask rotates it by 15 and adds.
-    crc = 0x8A9136AA
-    masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-    assert _masked_crc32c(np.zeros((2, 32), np.uint8)).tolist() == [masked, masked]
-
-
 def test_scalars_are_read_by_step(tmp_path):
     _write(tmp_path, 3)
     log = open_metric_log("tensorboard", tmp_path)
-    assert read_all(log) == [LoggedStep(i, {"m0": i, "m1": i + 0.25}) for i in range(3)]
+    assert list(log.steps()) == [LoggedStep(i, {"m0": i, "m1": i + 0.25}) for i in range(3)]
     assert not log.left_out
 
 
 def test_folders_of_a_trainer_are_searched(tmp_path):
     """transformers writes into a new `runs/DATE_HOST` at each start; a resumed run has two."""
     log = open_metric_log("tensorboard", tmp_path / "run")
-    assert log.read_new() == []
+    assert list(log.poll()) == []
     _write(tmp_path / "run" / "runs" / "Nov25_10-00-00_host", 2)
     later = _write(tmp_path / "run" / "runs" / "Nov25_11-00-00_host", 2, first=2)
     # Those of add_scalars lie below the folder of their writer.
     _write(later.parent / "loss_train", 9)
-    assert [step for step, _ in read_all(log)] == [0, 1, 2, 3]
+    assert [step for step, _ in list(log.steps())] == [0, 1, 2, 3]
 
 
 @pytest.mark.slow
@@ -65,7 +58,7 @@ def test_torch_writes_scalars_and_hyperparameters(tmp_path):
         writer.add_scalar("new", 0.25, 2, new_style=True)
         writer.add_histogram("h", np.arange(9.0), 2)
     log = open_metric_log("tensorboard", tmp_path)
-    assert read_all(log) == [
+    assert list(log.steps()) == [
         LoggedStep(1, {"train/reward": 0.5}),
         LoggedStep(2, {"new": 0.25}),
     ]
@@ -82,9 +75,9 @@ def test_a_growing_file_yields_each_step_once(tmp_path):
     found = []
     for end in range(0, len(data) + 1, 17):
         grown.write_bytes(data[:end])
-        found += log.read_new()
+        found += list(log.poll())
     grown.write_bytes(data)
-    found += log.read_new()
+    found += list(log.poll())
     values = {step: {} for step, _ in found}
     for step, some in found:
         values[step] |= some
@@ -99,7 +92,7 @@ def test_a_damaged_record_is_left_out(tmp_path, place):
     data[place] ^= 0x10
     file.write_bytes(data)
     log = open_metric_log("tensorboard", file)
-    steps = read_all(log)
+    steps = list(log.steps())
     assert [step for step, _ in steps] in ([0, 1, 2], [0, 1, 3])
     assert sum(log.left_out.values()) >= 1
 
@@ -121,7 +114,7 @@ def test_a_mutated_or_cut_file_has_no_wrong_value(tmp_path, whole, place, byte, 
     data[place % len(data)] = byte
     file = tmp_path / "events.out.tfevents.1.host.1.0"
     file.write_bytes(data[: end % (len(data) + 1)])
-    for step, values in read_all(open_metric_log("tensorboard", file)):
+    for step, values in open_metric_log("tensorboard", file).steps():
         for name, value in values.items():
             assert value == step + {"m0": 0.0, "m1": 0.25}[name]
 
@@ -131,7 +124,7 @@ def test_other_files_yield_nothing(tmp_path, content):
     file = tmp_path / "events.out.tfevents.1.host"
     file.write_bytes(content)
     log = open_metric_log("tensorboard", file)
-    assert read_all(log) == []
+    assert list(log.steps()) == []
     assert bool(log.left_out) == bool(content)
 
 
@@ -139,6 +132,6 @@ def test_files_of_a_resumed_training_are_read_in_order(tmp_path):
     first = _write(tmp_path, 3)
     first.rename(tmp_path / "events.out.tfevents.0000000001.host.1.0")
     _write(tmp_path, 2, first=2)
-    assert [step for step, _ in read_all(open_metric_log("tensorboard", tmp_path))] == [
+    assert [step for step, _ in open_metric_log("tensorboard", tmp_path).steps()] == [
         0, 1, 2, 2, 3,
     ]  # fmt: skip

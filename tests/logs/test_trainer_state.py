@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
-from advsweep.logs import LoggedStep, open_metric_log, read_all
+from advsweep.logs import LoggedStep, open_metric_log
 
 HISTORY = [
     {"step": 1, "epoch": 0.5, "reward": 0.25, "kl": None},
@@ -37,7 +37,7 @@ def test_the_history_and_the_settings_are_read(tmp_path):
     file = tmp_path / "trainer_state.json"
     file.write_text(_state(HISTORY))
     log = open_metric_log("trainer_state", file)
-    assert read_all(log) == [
+    assert list(log.steps()) == [
         LoggedStep(1, {"epoch": 0.5, "reward": 0.25}),
         LoggedStep(2, {"epoch": 1.0}),
     ]
@@ -61,7 +61,7 @@ def _checkpoints(folder: Path, last: int, every: int = 10) -> list[Path]:
 
 def _steps(folder: Path) -> tuple[list[int], dict[str, int]]:
     log = open_metric_log("trainer_state", folder)
-    return [step for step, _ in read_all(log)], dict(log.left_out)
+    return [step for step, _ in list(log.steps())], dict(log.left_out)
 
 
 @pytest.mark.parametrize("newest", range(4))
@@ -106,16 +106,16 @@ def test_a_cut_state_is_not_preferred(tmp_path):
 
 def test_a_folder_that_grows(tmp_path):
     log = open_metric_log("trainer_state", tmp_path)
-    assert log.read_new() == []
+    assert list(log.poll()) == []
     found = []
     for file in _checkpoints(tmp_path / "later", 30):
         text, target = file.read_text(), tmp_path / file.parent.name / file.name
         target.parent.mkdir()
         target.write_text(text[:300])
-        found += log.read_new()
+        found += list(log.poll())
         target.write_text(text)
-        found += log.read_new()
-        assert log.read_new() == []
+        found += list(log.poll())
+        assert list(log.poll()) == []
     assert found == [LoggedStep(step, {"a": step}) for step in range(1, 31)]
     assert not log.left_out
 
@@ -123,18 +123,18 @@ def test_a_folder_that_grows(tmp_path):
 def test_a_history_that_was_rewritten_is_read_again(tmp_path):
     file = tmp_path / "trainer_state.json"
     log = open_metric_log("trainer_state", file)
-    assert log.read_new() == []
+    assert list(log.poll()) == []
     file.write_text(_state([{"step": 1, "a": 1}, {"step": 2, "a": 1}]))
-    assert len(log.read_new()) == 2
+    assert len(list(log.poll())) == 2
     file.write_text(_state([{"step": 1, "a": 1}, {"step": 2, "a": 7}, {"step": 3, "a": 1}]))
-    assert [step.step for step in log.read_new()] == [1, 2, 3]
+    assert [step.step for step in list(log.poll())] == [1, 2, 3]
 
 
 def test_another_document_is_refused(tmp_path):
     file = tmp_path / "trainer_state.json"
     file.write_text("[1]")
     with pytest.raises(ConfigError, match="expected a state of a trainer"):
-        open_metric_log("trainer_state", file).read_new()
+        list(open_metric_log("trainer_state", file).poll())
 
 
 @settings(
@@ -149,7 +149,7 @@ def test_a_cut_file_yields_its_complete_entries(tmp_path: Path, cut: int):
     file = tmp_path / "trainer_state.json"
     file.write_text(text[:cut])
     log = open_metric_log("trainer_state", file)
-    steps = read_all(log)
+    steps = list(log.steps())
     assert steps == [LoggedStep(i, {"a": i / 7}) for i in range(len(steps))]
     assert len(steps) == max(text[:cut].count("}") - text[:cut].count("}\n  ]\n}"), 0) or cut > 300
     assert (cut >= len(text)) != bool(log.left_out)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
-from advsweep.logs import LoggedStep, open_metric_log, read_all
+from advsweep.logs import LoggedStep, open_metric_log
 
 pytest.importorskip("wandb")
 HEADER = b":W&B\xe1\xbe\x00"
@@ -64,7 +64,7 @@ def test_rows_and_config_are_read(tmp_path):
     ]
     file.write_bytes(frames(rows_of(rows, {"estimator": "grpo", "_wandb": {}})))
     log = open_metric_log("wandb", tmp_path, step_keys=("train/global_step", "_step"))
-    assert read_all(log) == [
+    assert list(log.steps()) == [
         LoggedStep(0, {"reward": 0.5, "a/b": 1.0}),
         LoggedStep(10, {}),
         LoggedStep(10, {"reward": 0.75}),
@@ -85,9 +85,9 @@ def test_records_that_span_blocks_and_a_growing_file(tmp_path):
     log, found = open_metric_log("wandb", file), []
     for end in range(0, len(data), 9973):
         file.write_bytes(data[:end])
-        found += log.read_new()
+        found += list(log.poll())
     file.write_bytes(data)
-    found += log.read_new()
+    found += list(log.poll())
     assert [(step, len(values)) for step, values in found] == [(0, 500), (1, 1)]
     assert not log.left_out
 
@@ -98,7 +98,7 @@ def test_damage_costs_the_rest_of_a_block(tmp_path):
     data[-3] ^= 1
     file.write_bytes(data)
     log = open_metric_log("wandb", file)
-    assert [step for step, _ in read_all(log)] == [0, 1]
+    assert [step for step, _ in list(log.steps())] == [0, 1]
     assert log.left_out == {"damaged records": 1}
 
 
@@ -106,7 +106,7 @@ def test_a_cut_record_is_counted_at_the_end(tmp_path):
     file = tmp_path / "run-abc.wandb"
     file.write_bytes(frames(rows_of([{"a": 1}, {"a": 2}]))[:-2])
     log = open_metric_log("wandb", file)
-    assert read_all(log) == [LoggedStep(0, {"a": 1.0})]
+    assert list(log.steps()) == [LoggedStep(0, {"a": 1.0})]
     assert log.left_out == {"incomplete records": 1}
 
 
@@ -122,7 +122,7 @@ def test_a_mutated_or_cut_file_has_no_wrong_value(tmp_path, place, byte, end):
     data[7 + place % (len(data) - 7)] = byte
     file = tmp_path / "run-abc.wandb"
     file.write_bytes(data[: 7 + end % (len(data) - 6)])
-    for step, values in read_all(open_metric_log("wandb", file)):
+    for step, values in open_metric_log("wandb", file).steps():
         assert values == {"a": step / 4}
 
 
@@ -130,7 +130,7 @@ def test_another_file_is_refused(tmp_path):
     file = tmp_path / "run-abc.wandb"
     file.write_text("hello, this is text")
     with pytest.raises(ConfigError, match=r"expected a \.wandb file"):
-        open_metric_log("wandb", file).read_new()
+        list(open_metric_log("wandb", file).poll())
 
 
 @pytest.mark.slow
@@ -147,6 +147,6 @@ def test_a_file_that_wandb_wrote(tmp_path: Path):
     wandb.teardown()  # Its process writes the file until then.
     (folder,) = tmp_path.glob("wandb/offline-run-*")
     log = open_metric_log("wandb", folder)
-    assert read_all(log) == [LoggedStep(i, {"reward": i / 4, "nest/x": i}) for i in range(3)]
+    assert list(log.steps()) == [LoggedStep(i, {"reward": i / 4, "nest/x": i}) for i in range(3)]
     assert log.config == {"seed": 1}
     assert not log.left_out

@@ -25,7 +25,7 @@ from advsweep.cli.app import app
 from advsweep.cli.commands.plugins import plugin_registries
 from advsweep.components import parameters
 from advsweep.estimators import GroupBatch, build_estimator
-from advsweep.importing import IMPORTERS, ImportOptions
+from advsweep.logs import READERS, ImportOptions
 from advsweep.logs.names import NameMap
 from advsweep.objectives import OBJECTIVES
 from advsweep.objectives.base import LossInputs
@@ -260,7 +260,7 @@ def test_the_importer_reads_archives(tmp_path: Path) -> None:
     np.savez(tmp_path / "grpo-s1.npz", step=[1, 2], reward=[0.5, math.nan], mine=[1.0, 2.0])
     np.savez(tmp_path / "grpo-s0.npz", step=[7], reward=[0.25])
     names = NameMap.load("jsonl", extra={"reward": "reward/mean"})
-    first, second = IMPORTERS.build("npz").read(tmp_path, ImportOptions(names=names))
+    first, second = READERS.build("npz").runs(tmp_path, ImportOptions(names=names))
     assert [first.source, second.source] == ["grpo-s0.npz", "grpo-s1.npz"]
     assert list(first.steps) == [(7, {"reward/mean": 0.25})]
     assert list(second.steps) == [(1, {"reward/mean": 0.5, "mine": 1.0}), (2, {"mine": 2.0})]

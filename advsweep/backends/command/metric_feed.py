@@ -9,7 +9,7 @@ from pathlib import Path
 from advsweep.backends.command.template import OUTPUT, Metrics
 from advsweep.errors import ConfigError
 from advsweep.local_files import open_private
-from advsweep.logs import MetricLog, open_metric_log
+from advsweep.logs import Reader, open_metric_log
 from advsweep.logs.names import NameMap
 from advsweep.printable import printable_line
 
@@ -41,7 +41,7 @@ class MetricFeed:
             ConfigError: the log is of another format, or cannot be read.
         """
         found: Steps = {}
-        for step, values in self._log.read_new():
+        for step, values in self._log.poll():
             number = step + 1 - self._options.first_step
             if number > self._steps:
                 self._left_out[f"steps after the last one, {self._steps}"] += 1
@@ -88,7 +88,7 @@ class MetricLines:
                 file.write(line + "\n")
 
 
-def make_log(options: Metrics, path: Path) -> MetricLog:
+def make_log(options: Metrics, path: Path) -> Reader:
     """Open the log of a template.
 
     Raises:

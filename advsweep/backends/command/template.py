@@ -45,7 +45,7 @@ class Metrics(Component):
 
     name: ClassVar[str] = "metrics"
 
-    kind: str = option("jsonl", help="format of the log, as `open_metric_log` names it")
+    kind: str = option("jsonl", help="format of the log, as `advsweep.logs.READERS` names it")
     file: str = option("{directory}/metrics.jsonl", help="the log; output: the command's output")
     names: str = option("", help="table of names of a format, such as trl or verl; empty: none")
     rename: dict[str, Any] = option({}, help="names of the log, with ours")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -106,19 +107,19 @@ def import_(
         advsweep import csv log.csv --set estimator=grpo --set seed=0
         advsweep import tensorboard logs --name-pattern '{estimator}-s{seed}'
     """
-    from advsweep.importing import IMPORTERS
     from advsweep.importing.import_runs import import_runs
-    from advsweep.importing.settings import NamePattern, parse_settings
+    from advsweep.logs import READERS
+    from advsweep.logs.names import NamePattern, parse_settings
     from advsweep.store import open_store
 
     node = form if decimal is None else {"name": form, "decimal": decimal}
-    importer = IMPORTERS.build(node, where="FORMAT")
+    reader = READERS.build(node, where="FORMAT")
     settings = parse_settings(assignments or [])
     pattern = None if name_pattern is None else NamePattern(name_pattern)
     with open_store(store) as opened, progress_bar("runs") as on_run:
         summary = import_runs(
             opened,
-            importer,
+            reader,
             source,
             settings=settings,
             pattern=pattern,
@@ -174,9 +175,7 @@ def _record(summary: ImportSummary) -> dict[str, Any]:
 
 
 def _print(summary: ImportSummary, *, dry_run: bool) -> None:
-    from advsweep.importing.write import count_actions
-
-    actions = count_actions(written for _, written in summary.runs)
+    actions = Counter(written.action for _, written in summary.runs)
     counts = ", ".join(f"{n} {action.value}" for action, n in actions.items())
     steps = sum(written.steps for _, written in summary.runs)
     new = sum(written.new_steps for _, written in summary.runs)

@@ -51,12 +51,12 @@ def plugins(
 
 def plugin_registries() -> dict[str, Registry[Any]]:
     """Return the registries that other packages can add to, by entry point group."""
-    from advsweep.importing import IMPORTERS
+    from advsweep.logs import READERS
     from advsweep.sweep.registry import GROUPS
     from advsweep.tasks.rewards import REWARDS
     from advsweep.tasks.verifiers import VERIFIERS
 
-    registries = (*GROUPS.values(), VERIFIERS, REWARDS, IMPORTERS)
+    registries = (*GROUPS.values(), VERIFIERS, REWARDS, READERS)
     return {registry.group: registry for registry in registries if registry.group is not None}
 
 

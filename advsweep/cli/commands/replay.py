@@ -42,7 +42,7 @@ class Parts(Enum):
 
 
 class Form(Enum):
-    """Values of `logs.rollouts.FORMS`, repeated here because its module imports numpy."""
+    """Values of `logs.rollout_files.FORMS`, repeated here because its module imports numpy."""
 
     VERL = "verl"
     TRL = "trl"
@@ -140,7 +140,8 @@ def replay(
     """
     from advsweep.cli.commands.estimators.inputs import parse_inputs
     from advsweep.cli.commands.estimators.plot import single_numbers
-    from advsweep.logs.rollouts import RolloutNotes, read_rollouts
+    from advsweep.logs.rollout_files import read_rollouts
+    from advsweep.logs.rollouts import RolloutNotes
 
     if target is not None:
         from advsweep.report.figures.style import check_path

@@ -33,9 +33,9 @@ def complete_estimator() -> list[str]:
 
 def complete_importer() -> list[str]:
     """Completes a format's name."""
-    from advsweep.importing import IMPORTERS
+    from advsweep.logs import READERS
 
-    return list(IMPORTERS)
+    return [name for name in READERS if name != "pattern"]
 
 
 def complete_tracker() -> list[str]:

@@ -1,4 +1,4 @@
-"""An importer: archives of NumPy, one for each run of a training loop of one's own."""
+"""A reader: archives of NumPy, one for each run of a training loop of one's own."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -8,12 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from advsweep.errors import ConfigError
-from advsweep.importing import ImportedRun, Importer
-from advsweep.logs.base import LoggedStep
+from advsweep.logs import ImportedRun, LoggedStep, Reader
 
 
 @dataclass(kw_only=True)
-class Npz(Importer):
+class Npz(Reader):
     """Reads what `numpy.savez("grpo-s0.npz", step=[1, 2], reward=[0.1, 0.2], ...)` wrote.
 
     The source is an archive or a folder of archives. Each has an array per metric, a value for
@@ -22,7 +21,7 @@ class Npz(Importer):
 
     name: ClassVar[str] = "npz"
 
-    def read(self, source, options):
+    def runs(self, source, options):
         paths = sorted(Path(source).glob("*.npz")) if Path(source).is_dir() else [Path(source)]
         if not paths or not paths[0].is_file():
             raise ConfigError(f"expected an .npz file, or a folder with some, got '{source}'")

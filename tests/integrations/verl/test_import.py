@@ -12,7 +12,7 @@ import torch
 
 from advsweep.diagnostics import rollout_metrics
 from advsweep.estimators import Advantages, GroupBatch
-from advsweep.importing import IMPORTERS, ImportedRun, ImportOptions
+from advsweep.logs import READERS, ImportedRun, ImportOptions
 from advsweep.logs.names import NameMap
 
 pytest.importorskip("verl")
@@ -90,7 +90,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list
 
 def read(folder: Path) -> ImportedRun:
     options = ImportOptions(names=NameMap.load("verl"))
-    (run,) = IMPORTERS.build("verl").read(folder, options)
+    (run,) = READERS.build("verl").runs(folder, options)
     return run
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from advsweep.importing.base import ProblemResult
 from advsweep.importing.write import gather, write_run
-from advsweep.logs.base import LoggedStep
+from advsweep.logs.base import ProblemResult
+from advsweep.logs.names import LoggedStep
 from advsweep.report.data.evaluations import select_evaluations
 from advsweep.store import open_store
 

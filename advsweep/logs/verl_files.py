@@ -1,4 +1,4 @@
-"""Finds the files of verl's runs in a folder, by what is in them.
+"""The files of verl's runs in a folder, found by what is in them, and the settings of a run.
 
 A run has a log of its metrics (the file logger), rollouts, validation samples, and the settings
 that Hydra wrote, each of them or some. Files belong to the run whose folder they share.
@@ -6,6 +6,7 @@ that Hydra wrote, each of them or some. Files belong to the run whose folder the
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -14,9 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from advsweep.errors import ConfigError, counted
+from advsweep.errors import AdvsweepError, ConfigError, counted
 from advsweep.local_files import open_regular
 from advsweep.printable import printable_line
+from advsweep.yaml_files import read_yaml
+
+_TABLE = Path(__file__).with_name("verl_settings.yaml")
+_OURS = "advsweep"
+"""The value of adv_estimator that names an estimator of ours in algorithm.advsweep."""
+
+_OF_ESTIMATOR = (
+    "algorithm.adv_estimator",
+    "algorithm.norm_adv_by_std_in_grpo",
+    f"algorithm.{_OURS}",
+)
 
 _DEPTH = 8
 _MOST_FILES = 200_000
@@ -57,7 +69,7 @@ class _Found:
 
 
 def find_runs(source: Path) -> tuple[list[VerlFiles], list[str]]:
-    """Returns the runs below a folder, and a sentence about files that belong to none.
+    """Return the runs below a folder, and a sentence about files that belong to none.
 
     Raises:
         ConfigError: there is no such file or folder, or nothing of verl in it.
@@ -100,7 +112,7 @@ def find_runs(source: Path) -> tuple[list[VerlFiles], list[str]]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yields the files that may matter, in a fixed order; links are not followed."""
+    """Yield the files that may matter, in a fixed order; links are not followed."""
     count = 0
     depth = len(folder.parts)
     for place, folders, names in os.walk(folder):
@@ -139,7 +151,7 @@ def _add(found: _Found, file: Path) -> None:
 
 
 def _kind(file: Path, row: Mapping[str, Any]) -> str | None:
-    """Recognises a file by the first of its lines that can be read."""
+    """Recognise a file by the first of its lines that can be read."""
     if isinstance(row.get("data"), dict) and "step" in row:
         return LOG
     if "score" in row and ("input" in row or "output" in row):
@@ -166,7 +178,7 @@ def _first_row(file: Path) -> dict[str, Any] | None:
 
 
 def _runs(found: _Found, root: Path) -> list[VerlFiles]:
-    """Returns a run for each log; without logs, for each folder that holds dumps."""
+    """Return a run for each log; without logs, for each folder that holds dumps."""
     if found.logs:
         # A single log names its run by its folder; logs side by side by their own names.
         places = [log.parent for log in found.logs]
@@ -179,7 +191,7 @@ def _runs(found: _Found, root: Path) -> list[VerlFiles]:
 
 
 def _home(folder: Path, kind: str, found: _Found, root: Path) -> Path:
-    """Returns the folder of the run that a dump belongs to.
+    """Return the folder of the run that a dump belongs to.
 
     It is the folder above, unless dumps of the same kind lie side by side: then each is a run.
     """
@@ -190,7 +202,7 @@ def _home(folder: Path, kind: str, found: _Found, root: Path) -> Path:
 
 
 def _assign(found: _Found, runs: list[VerlFiles], root: Path) -> list[Path]:
-    """Gives dumps and settings to their runs; returns folders that belong to no single one."""
+    """Give dumps and settings to their runs; returns folders that belong to no single one."""
     lost = []
     for (folder, kind), files in found.dumps.items():
         run = _owner(folder, runs, root)
@@ -210,7 +222,7 @@ def _assign(found: _Found, runs: list[VerlFiles], root: Path) -> list[Path]:
 
 
 def _owner(place: Path, runs: list[VerlFiles], root: Path) -> VerlFiles | None:
-    """Returns the only run that shares the nearest folder above, or has a name in the path."""
+    """Return the only run that shares the nearest folder above, or has a name in the path."""
     if len(runs) == 1:
         return runs[0]
     homes = [(run, _place(run, root)) for run in runs]
@@ -241,3 +253,106 @@ def _relative(path: Path, root: Path) -> str:
 def _step_order(file: Path) -> tuple[int, str]:
     stem = file.stem
     return (int(stem) if stem.isdecimal() and len(stem) <= 18 else 0), file.name
+
+
+class Settings:
+    """Settings of one run.
+
+    Attributes:
+        theirs: as the file has them; nothing in it is resolved.
+        problem: why the file could not be used; empty if it could.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.theirs: dict[str, Any] = {}
+        self.problem = ""
+        if path is None:
+            return
+        try:
+            content = read_yaml(path)
+        except (AdvsweepError, OSError) as error:
+            self.problem = " ".join(str(error).split())
+            return
+        if isinstance(content, dict):
+            self.theirs = {str(key): value for key, value in content.items()}
+        else:
+            self.problem = f"{path}: expected a mapping of settings"
+
+    def get(self, key: str) -> Any:
+        """Return the value of a dotted key; None without one."""
+        return _lookup(self.theirs, key)
+
+    def config(self) -> dict[str, Any]:
+        """Return the config of the run: our keys, and those of theirs that have none of ours."""
+        table = _table()
+        config = {
+            key: value
+            for key, value in self.theirs.items()
+            if key not in table["of_one_run"] and key not in _our_nodes(table)
+        }
+        translated = [*table["keys"].values(), *_OF_ESTIMATOR]
+        config = _without(config, frozenset([*table["of_one_run"], *translated]))
+        for ours, theirs in table["keys"].items():
+            value = self.get(theirs)
+            if _is_known(value):
+                node, _, leaf = ours.rpartition(".")
+                (config.setdefault(node, {}) if node else config)[leaf] = value
+        if (estimator := self._estimator(table)) is not None:
+            config["estimator"] = estimator
+        return config
+
+    @property
+    def keeps_all_rollouts(self) -> bool:
+        """Whether every generated rollout is trained on, and so logged and dumped."""
+        return self.get("algorithm.filter_groups.enable") is not True
+
+    def _estimator(self, table: Mapping[str, Any]) -> dict[str, Any] | None:
+        name = self.get("algorithm.adv_estimator")
+        if not isinstance(name, str):
+            return None
+        own = self.get(f"algorithm.{_OURS}")
+        if name == _OURS and isinstance(own, dict) and isinstance(own.get("name"), str):
+            return own
+        known = table["estimators"].get(name, {})
+        scaled = self.get("algorithm.norm_adv_by_std_in_grpo") is not False
+        chosen = known.get("scaled") if scaled or "unscaled" not in known else known["unscaled"]
+        # A name of theirs must not stand for an estimator of ours with other numbers.
+        return dict(chosen) if chosen else {"name": f"verl_{name}"}
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = read_yaml(_TABLE)
+    return table
+
+
+def _our_nodes(table: Mapping[str, Any]) -> set[str]:
+    return {"estimator", "backend", "rows"} | {key.partition(".")[0] for key in table["keys"]}
+
+
+def _lookup(node: Any, key: str) -> Any:
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return None
+        node = node[part]
+    return node
+
+
+def _is_known(value: Any) -> bool:
+    """Whether a setting has a value: null and -1 stand for none, ${...} for one elsewhere."""
+    if isinstance(value, str):
+        return bool(value) and "${" not in value
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def _without(node: Mapping[str, Any], keys: frozenset[str], above: str = "") -> dict[str, Any]:
+    """Return settings without some keys, seeds and names of classes."""
+    return dict(_kept(node, keys, above))
+
+
+def _kept(node: Mapping[Any, Any], keys: frozenset[str], above: str) -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        path = f"{above}{key}"
+        if path in keys or key == "_target_" or str(key) == "seed" or str(key).endswith("_seed"):
+            continue
+        yield str(key), _without(value, keys, f"{path}.") if isinstance(value, Mapping) else value

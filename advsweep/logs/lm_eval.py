@@ -1,4 +1,4 @@
-"""Imports samples of lm-evaluation-harness: n and c of every problem, so pass@k for any k.
+"""Samples of lm-evaluation-harness: n and c of every problem, so pass@k for any k.
 
     advsweep import lm-eval results/                # written with --log_samples
 
@@ -27,10 +27,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from advsweep.errors import ConfigError, NotFoundError, counted, nearest
-from advsweep.importing.base import ImportedRun, Importer, ImportOptions, ProblemResult
 from advsweep.local_files import open_regular
-from advsweep.logs.base import LAST_STEP
-from advsweep.logs.json_lines import json_objects
+from advsweep.logs.base import LAST_STEP, ImportedRun, ImportOptions, ProblemResult, Reader
+from advsweep.logs.lines import json_objects
 from advsweep.printable import printable_line
 from advsweep.redaction import redacted
 
@@ -84,7 +83,7 @@ class _Count(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class LmEval(Importer):
+class LmEval(Reader):
     """Reads a folder of results, or one file of samples.
 
     Settings `filter` and `metric` choose what decides whether a response is correct. A model in a
@@ -95,7 +94,7 @@ class LmEval(Importer):
     name: ClassVar[str] = "lm-eval"
     table: ClassVar[str] = "jsonl"
 
-    def read(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
+    def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
         source = Path(source)
         folders = [_Folder(folder, files) for folder, files in _folders(source).items()]
         by_run: dict[str, dict[Path, list[_Folder]]] = {}
@@ -131,7 +130,7 @@ class _Folder:
 
 
 def _folders(source: Path) -> dict[Path, list[_File]]:
-    """Returns the newest samples of each task, by folder."""
+    """Return the newest samples of each task, by folder."""
     shown = printable_line(str(source))
     if not source.exists():
         raise ConfigError(f"{shown}: expected results of lm-eval, there are none")
@@ -157,7 +156,7 @@ def _folders(source: Path) -> dict[Path, list[_File]]:
 
 
 def _results(folder: Path, files: Iterable[_File]) -> dict[str, Any]:
-    """Returns the results beside the newest samples; empty without readable ones."""
+    """Return the results beside the newest samples; empty without readable ones."""
     for date in sorted({file.date for file in files}, reverse=True):
         for path in sorted(folder.glob(f"*_{date}.json")):
             try:
@@ -172,7 +171,7 @@ def _results(folder: Path, files: Iterable[_File]) -> dict[str, Any]:
 
 
 def _split(model: str) -> tuple[str, int]:
-    """Returns the name of the run that a checkpoint is of, and its step; 0 for a model.
+    """Return the name of the run that a checkpoint is of, and its step; 0 for a model.
 
     >>> _split("runs/grpo-s0/checkpoint-500"), _split("Qwen/Qwen2.5-0.5B")
     (('runs/grpo-s0', 500), ('Qwen/Qwen2.5-0.5B', 0))
@@ -275,7 +274,7 @@ def _take(row: Mapping[str, Any], samples: _Samples) -> None:
 def _choose(
     samples: _Samples, task: str, config: Mapping[str, Any], given: Mapping[str, Any]
 ) -> tuple[dict[str, _Count], str] | None:
-    """Returns the counts of one filter and metric of a task, and what they are."""
+    """Return the counts of one filter and metric of a task, and what they are."""
     wanted = given.get("filter"), given.get("metric")
     votes = _votes(config)
     best: tuple[tuple[int, int, int], str, str, dict[str, _Count], str] | None = None
@@ -313,7 +312,7 @@ def _choose(
 
 
 def _votes(config: Mapping[str, Any]) -> set[str]:
-    """Returns the filters of a task that take a vote."""
+    """Return the filters of a task that take a vote."""
     votes = set()
     listed = config.get("filter_list")
     for entry in listed if isinstance(listed, list) else []:
@@ -325,7 +324,7 @@ def _votes(config: Mapping[str, Any]) -> set[str]:
 
 
 def _counts(metric: str, values: Mapping[str, _Value]) -> tuple[dict[str, _Count], str] | None:
-    """Returns n and c of each problem; None for a metric that does not say what is correct."""
+    """Return n and c of each problem; None for a metric that does not say what is correct."""
     if all(isinstance(v.value, list) and v.value for v in values.values()):
         if not all(_is_verdict(item) for v in values.values() for item in v.value):
             return None
@@ -373,7 +372,7 @@ def _from_pass_at_k(k: int, values: Mapping[str, _Value]) -> tuple[dict[str, _Co
 
 
 def _correct(value: float, n: int, k: int) -> int | None:
-    """Returns c with 1 - C(n-c, k)/C(n, k) equal to a value; None if there is none."""
+    """Return c with 1 - C(n-c, k)/C(n, k) equal to a value; None if there is none."""
     low, high = 0, n
     while low < high:
         middle = (low + high) // 2

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import AdvsweepError, ConfigError, counted
-from advsweep.logs.base import LoggedStep
+from advsweep.logs.names import LoggedStep
 from advsweep.logs.rollouts import RolloutStep, filled
 from advsweep.printable import printable_line
 

@@ -1,4 +1,4 @@
-"""Imports runs of TRL's GRPOTrainer: the trainer's state, and completions.
+"""Runs of TRL's GRPOTrainer: the trainer's state, and completions.
 
     advsweep import trl output_dir
 
@@ -12,7 +12,6 @@ import functools
 import math
 import operator
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,33 +21,30 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from advsweep.errors import ConfigError, nearest
-from advsweep.importing.base import ImportedRun, Importer, ImportOptions
-from advsweep.importing.rollout_metrics import (
+from advsweep.logs.base import ImportedRun, ImportOptions
+from advsweep.logs.names import LoggedStep, assign, estimator_node, merged
+from advsweep.logs.rollout_files import REPEATED, read_rollouts
+from advsweep.logs.rollout_metrics import (
     DumpMetrics,
     estimator_of,
     metrics_of_dump,
     missing_steps,
     success_reward,
 )
-from advsweep.importing.settings import assign, estimator_node, merged
-from advsweep.importing.trl_arguments import read_arguments
-from advsweep.logs import LoggedStep, open_metric_log, read_all
-from advsweep.logs.rollout_parquet import REPEATED
-from advsweep.logs.rollouts import RolloutNotes, RolloutStep, read_rollouts, sum_of
+from advsweep.logs.rollouts import RolloutNotes, RolloutStep, sum_of
+from advsweep.logs.trl_state import CHECKPOINT, FILE, TrainerState, read_arguments
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-_STATE = "trainer_state.json"
-_CHECKPOINT = re.compile(r"checkpoint-\d+")
 _DEPTH = 6
 _TABLE = Path(__file__).with_name("trl_settings.yaml")
 
 
 @dataclass(kw_only=True)
-class Trl(Importer):
+class Trl(TrainerState):
     """Reads output folders of GRPOTrainer, or folders of such.
 
     Settings: `reward_weights`, weights of reward functions by name (of the others: as the
@@ -59,7 +55,7 @@ class Trl(Importer):
     name: ClassVar[str] = "trl"
     table: ClassVar[str] = "trl"
 
-    def read(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
+    def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
         source = Path(source)
         shown = printable_line(str(source))
         if not source.exists():
@@ -67,22 +63,22 @@ class Trl(Importer):
         folders = [source] if source.is_file() else list(_run_folders(source))
         if not folders:
             raise ConfigError(
-                f"{shown}: expected {_STATE}, checkpoint-N/{_STATE} or completions/*.parquet, got "
+                f"{shown}: expected {FILE}, checkpoint-N/{FILE} or completions/*.parquet, got "
                 "none; the trainer writes its state with each checkpoint (save_steps), and "
                 "completions with log_completions=True"
             )
         for folder in folders:
             place = "." if folder.is_file() else folder.relative_to(source).as_posix()
-            yield _imported(folder, place, options)
+            yield _imported(self.open(folder), place, options)
 
 
 def _run_folders(source: Path) -> Iterator[Path]:
-    """Yields the folders that hold a run, in a fixed order; links are not followed."""
+    """Yield the folders that hold a run, in a fixed order; links are not followed."""
     depth = len(source.parts)
     for place, folders, names in os.walk(source):
         here = Path(place)
-        inside = [name for name in folders if _CHECKPOINT.fullmatch(name)]
-        has_state = _STATE in names or any((here / name / _STATE).is_file() for name in inside)
+        inside = [name for name in folders if CHECKPOINT.fullmatch(name)]
+        has_state = FILE in names or any((here / name / FILE).is_file() for name in inside)
         if has_state or _has_completions(here):
             yield here
         folders[:] = sorted(
@@ -101,9 +97,8 @@ def _has_completions(folder: Path) -> bool:
     )
 
 
-def _imported(folder: Path, source: str, options: ImportOptions) -> ImportedRun:
-    log = open_metric_log("trainer_state", folder)
-    logged = read_all(log)
+def _imported(log: Trl, source: str, options: ImportOptions) -> ImportedRun:
+    folder, logged = log.path, list(log.steps())
     home = folder.resolve() if folder.is_dir() else folder.resolve().parent
     arguments = read_arguments(home)
     given = options.settings_of(source)
@@ -116,7 +111,7 @@ def _imported(folder: Path, source: str, options: ImportOptions) -> ImportedRun:
     last = max((step for step, _ in logged), default=0)
     every, steps = run.config.get("logging_steps"), run.config.get("steps")
     if not logged:
-        run.notes.append(f"there is no {_STATE}: metrics are those of the completions")
+        run.notes.append(f"there is no {FILE}: metrics are those of the completions")
     elif isinstance(every, int) and isinstance(steps, int) and last + every <= steps:
         run.notes.append(f"the log ends at step {last:,} of {steps:,}")
     dump, hidden = DumpMetrics(), frozenset[int]()
@@ -134,7 +129,7 @@ def _imported(folder: Path, source: str, options: ImportOptions) -> ImportedRun:
         if value is not None:
             run.config.setdefault(key, value)
     if not arguments and "seed" not in given and not options.in_name(source):
-        above = home.parent if _CHECKPOINT.fullmatch(home.name) else home
+        above = home.parent if CHECKPOINT.fullmatch(home.name) else home
         run.config["place"] = above.name if source == "." else source
         run.notes.append(
             "no arguments of the training can be read (training_args.bin): each folder is a row; "
@@ -348,7 +343,7 @@ def _steps(
     hidden: frozenset[int],
     options: ImportOptions,
 ) -> Iterator[LoggedStep]:
-    """Yields what is logged, then what the completions say, which counts where both say it.
+    """Yield what is logged, then what the completions say, which counts where both say it.
 
     Args:
         hidden: steps whose rollouts are lost; they were as many as those of the others.

@@ -1,0 +1,278 @@
+"""Runs of Weights & Biases: offline run folders, or a project online.
+
+The file `run-ID.wandb` of an offline run is a log of LevelDB's format: blocks of 32 KiB, in them
+records with a checksum, which hold messages of wandb's own protocol. The package wandb has these
+messages; its readers of the file are part of a program, so that the framing is read here.
+
+Source: https://github.com/google/leveldb/blob/main/doc/log_format.md, and files of wandb 0.31.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from advsweep.components import option
+from advsweep.errors import ConfigError
+from advsweep.local_files import open_regular, outside_working_folder
+from advsweep.logs.base import ImportedRun, ImportOptions, Reader, unreadable, whole_step
+from advsweep.logs.names import LoggedStep
+from advsweep.packages import extra_command
+
+_ADDRESS = re.compile(r"[\w.-]+/[\w.-]+(/[\w.-]+)?")
+_MAGIC = b":W&B"
+_FILE_HEADER = 7
+_BLOCK = 2**15
+_HEADER = struct.Struct("<IHB")
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_LARGEST = 2**26
+"""Bytes of a record; larger ones hold no metrics."""
+
+_OWN_STEP = "_step"
+
+
+@dataclass(kw_only=True)
+class Wandb(Reader):
+    """Histories and configs: a file `run-ID.wandb`, folders with such files, or ENTITY/PROJECT.
+
+    Attributes:
+        run_id, display_name: of an offline run; empty until they are read.
+    """
+
+    name: ClassVar[str] = "wandb"
+    table: ClassVar[str] = "wandb"
+
+    step_keys: tuple[str, ...] = option(
+        (),
+        help="metrics that hold the step, in order of preference. A row without any belongs to "
+        "the last step that was seen, and before the first of them to wandb's own count",
+    )
+    timeout: int = option(60, gt=0, help="seconds to wait for the server", identity=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._last: int | None = None
+        self._offset = _FILE_HEADER
+        self._size = 0
+        self._finished = False
+        self.run_id = ""
+        self.display_name = ""
+
+    def finish(self) -> None:
+        self._finished = True
+
+    def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
+        root = Path(source)
+        reader = dataclasses.replace(self, step_keys=options.names.steps)
+        if not root.exists():
+            if not _ADDRESS.fullmatch(str(source)):
+                raise ConfigError(
+                    f"{source}: expected a .wandb file, a folder with some, or ENTITY/PROJECT, "
+                    "got nothing"
+                )
+            yield from reader.read_project(self._connect(), str(source), options)
+            return
+        # `latest-run` is a link to one of the others.
+        found = root.rglob("*.wandb") if root.is_dir() else [root]
+        files = sorted({file.resolve() for file in found})
+        if not files:
+            raise ConfigError(f"{root}: expected files *.wandb of offline runs, got none")
+        for file in files:
+            log = reader.open(file)
+            steps = [options.names.rename_step(step) for step in log.steps()]
+            yield ImportedRun(
+                source=log.display_name or file.stem,
+                key=log.run_id or None,
+                config=dict(log.config),
+                steps=steps,
+                left_out=log.left_out,
+            )
+
+    def _connect(self) -> Any:
+        """Return `wandb.Api()`, which reads the user's settings, among them the server."""
+        try:
+            with outside_working_folder():
+                import wandb
+
+                return wandb.Api(timeout=self.timeout)
+        except ImportError as error:
+            raise _not_installed() from error
+        except Exception as error:  # wandb raises classes of its own and of its network library.
+            raise ConfigError(f"wandb: expected a key (`wandb login`), got: {error}") from error
+
+    def read_project(self, api: Any, address: str, options: ImportOptions) -> Iterator[ImportedRun]:
+        """Yield the runs of a project, oldest first.
+
+        Args:
+            api: `wandb.Api()`.
+            address: ENTITY/PROJECT, or ENTITY/PROJECT/RUN.
+
+        Raises:
+            ConfigError: the server does not answer, or has no such project.
+        """
+        try:
+            if address.count("/") == 2:
+                runs = [api.run(address)]
+            else:
+                runs = list(api.runs(address, order="+created_at"))
+            for run in runs:
+                log = self.open(Path())
+                steps = [
+                    options.names.rename_step(step)
+                    for row in run.scan_history()
+                    if (step := log._step(dict(row))) is not None
+                ]
+                yield ImportedRun(
+                    source=run.name or run.id,
+                    key=f"{run.entity}/{run.project}/{run.id}",
+                    config={k: value for k, value in run.config.items() if not k.startswith("_")},
+                    steps=steps,
+                    left_out=log.left_out,
+                )
+        except Exception as error:  # wandb raises classes of its own and of its network library.
+            raise ConfigError(f"wandb: {address} cannot be read: {error}") from error
+
+    def _step(self, row: Mapping[str, Any]) -> LoggedStep | None:
+        """Return the step of a row; None, and count it, if it has none."""
+        keys = [key for key in self.step_keys if key != _OWN_STEP]
+        named = (step for key in keys if (step := whole_step(row.get(key))) is not None)
+        self._last = next(named, self._last)
+        step = whole_step(row.get(_OWN_STEP)) if self._last is None else self._last
+        if step is None:
+            self.left_out["rows without a step"] += 1
+            return None
+        numbers = [
+            (name, value)
+            for name, value in row.items()
+            # Its own keys begin with _; media and tables are mappings.
+            if not name.startswith("_") and name not in keys and value is not None
+        ]
+        return LoggedStep(step, self._numbers(numbers))
+
+    def poll(self) -> Iterator[LoggedStep]:
+        for content in self._records():
+            try:
+                record = _record_class().FromString(content)
+            except Exception:  # noqa: BLE001 (the errors of protobuf depend on its version)
+                self.left_out["damaged records"] += 1
+                continue
+            kind = record.WhichOneof("record_type")
+            if kind == "history":
+                if (step := self._history(record.history)) is not None:
+                    yield step
+            elif kind == "run":
+                self.run_id = record.run.run_id
+                self.display_name = record.run.display_name
+                self._update_config(record.run.config)
+            elif kind == "config":
+                self._update_config(record.config)
+
+    def _history(self, history: Any) -> LoggedStep | None:
+        values: dict[str, Any] = {}
+        for item in history.item:
+            name = "/".join(item.nested_key) or item.key
+            try:
+                values[name] = json.loads(item.value_json)
+            except (ValueError, RecursionError):
+                self.left_out["values that are not JSON"] += 1
+        values.setdefault(_OWN_STEP, history.step.num)
+        return self._step(values)
+
+    def _update_config(self, config: Any) -> None:
+        for item in config.update:
+            try:
+                value = json.loads(item.value_json)
+            except (ValueError, RecursionError):
+                self.left_out["settings that are not JSON"] += 1
+                continue
+            keys = list(item.nested_key) or [item.key]
+            if keys[0].startswith("_"):
+                continue
+            node = self._config
+            for key in keys[:-1]:
+                inner = node.setdefault(key, {})
+                if not isinstance(inner, dict):
+                    inner = node[key] = {}
+                node = inner
+            node[keys[-1]] = value
+
+    def _records(self) -> Iterator[bytes]:
+        """Yield the complete records that were added; a cut one waits for the next call."""
+        inside = sorted(self.path.glob("*.wandb")) if self.path.is_dir() else [self.path]
+        if not inside:
+            return
+        try:
+            file = open_regular(inside[0].resolve())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        with file:
+            if (start := file.read(_FILE_HEADER)) and not _MAGIC.startswith(start[:4]):
+                raise ConfigError(f"{self.path}: expected a .wandb file, got another kind of file")
+            size_before, self._size = self._size, file.seek(0, 2)
+            if self._size < size_before:
+                # Written anew.
+                self._offset = _FILE_HEADER
+                self._last = None
+            place, size = self._offset, 0
+            parts: list[bytes] = []
+            while True:
+                if _BLOCK - place % _BLOCK < _HEADER.size:
+                    place += _BLOCK - place % _BLOCK
+                file.seek(place)
+                header = file.read(_HEADER.size)
+                if len(header) < _HEADER.size:
+                    break
+                checksum, length, kind = _HEADER.unpack(header)
+                content = file.read(length)
+                if len(content) < length:
+                    break
+                if not _FULL <= kind <= _LAST or zlib.crc32(header[6:] + content) != checksum:
+                    # Nothing tells where the next record begins, but blocks begin with one.
+                    self.left_out["damaged records"] += 1
+                    place += _BLOCK - place % _BLOCK
+                    self._offset, parts, size = place, [], 0
+                    continue
+                place += _HEADER.size + length
+                size += length
+                if kind in (_FULL, _FIRST):
+                    parts, size = [], length
+                if size <= _LARGEST:
+                    parts.append(content)
+                if kind in (_FULL, _LAST):
+                    self._offset = place
+                    if size <= _LARGEST:
+                        yield b"".join(parts)
+                    else:
+                        self.left_out["records that are too large"] += 1
+                    parts, size = [], 0
+            if self._finished and self._size > self._offset:
+                self.left_out["incomplete records"] += 1
+                self._offset = self._size
+
+
+@functools.cache
+def _record_class() -> Any:
+    try:
+        # wandb reads settings of the working folder when it is imported.
+        with outside_working_folder():
+            return importlib.import_module("wandb.proto.wandb_internal_pb2").Record
+    except ImportError as error:
+        raise _not_installed() from error
+
+
+def _not_installed() -> ConfigError:
+    return ConfigError(
+        "wandb: expected the package wandb to read its runs, got: not installed; "
+        f"install it with `{extra_command('wandb')}`"
+    )
