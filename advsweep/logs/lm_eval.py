@@ -7,10 +7,11 @@ responses, what the filter made of them, and the problem's value of each metric.
 from that value where it is one of
 
 - a list of 0 and 1, one for each response;
-- `pass@1`, the share of the n responses that are correct; or `pass@k`, inverted: with c of n
-  correct, 1 - C(n-c, k)/C(n, k);
+- `pass@1`, the share of the n responses that are correct;
 - a share of the n responses (their mean), seen by values between 0 and 1 that are multiples of 1/n;
 - 0 or 1: the filter scores one response, n = 1.
+
+`pass@k` with k above 1 does not say how many responses are correct.
 
 A majority vote is no sample of the model and is left out where another filter exists.
 """
@@ -22,11 +23,11 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from advsweep.errors import ConfigError, NotFoundError, counted, nearest
+from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.local_files import open_regular
 from advsweep.logs.base import LAST_STEP, ImportedRun, ImportOptions, ProblemResult, Reader
 from advsweep.logs.lines import json_objects
@@ -62,19 +63,7 @@ class _Value(NamedTuple):
     responses: int
 
 
-@dataclass
-class _Samples:
-    """The values of one task.
-
-    Attributes:
-        values: by filter, metric and problem.
-        left_out: why lines were not used, with how often.
-    """
-
-    values: dict[str, dict[str, dict[str, _Value]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
-    )
-    left_out: Counter[str] = field(default_factory=Counter)
+_Values = defaultdict[str, defaultdict[str, dict[str, _Value]]]
 
 
 class _Count(NamedTuple):
@@ -207,8 +196,7 @@ def _imported(
     for folder in folders:
         configs, sizes = (_mapping(folder.results, key) for key in ("configs", "n-samples"))
         for file in folder.files:
-            samples = _read(file.path)
-            left_out.update(samples.left_out)
+            samples = _read(file.path, left_out)
             task = printable_line(file.task)[:200]
             chosen = _choose(samples, task, _mapping(configs, file.task), given)
             if chosen is None:
@@ -241,44 +229,41 @@ def _mapping(node: Mapping[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read(path: Path) -> _Samples:
-    samples = _Samples()
-    for row in json_objects(path, samples.left_out):
-        if "doc_id" in row:
-            _take(row, samples)
-        else:
-            samples.left_out["lines without a problem (doc_id)"] += 1
-    return samples
-
-
-def _take(row: Mapping[str, Any], samples: _Samples) -> None:
-    digest = row.get("doc_hash")
-    problem = str(row["doc_id"])[:100]
-    problem += f"-{digest[:8]}" if isinstance(digest, str) else ""
-    responses = row.get("resps")
-    first = responses[0] if isinstance(responses, list) and responses else None
-    number = len(first) if isinstance(first, list) and len(responses or ()) == 1 else 1
-    metrics = row.get("metrics")
-    names = metrics if isinstance(metrics, list) else []
-    by_metric = samples.values[str(row.get("filter", "none"))]
-    for name in names:
-        if not isinstance(name, str) or name not in row:
+def _read(path: Path, left_out: Counter[str]) -> _Values:
+    """Return the values of one task, by filter, metric and problem."""
+    values: _Values = defaultdict(lambda: defaultdict(dict))
+    for row in json_objects(path, left_out):
+        if "doc_id" not in row:
+            left_out["lines without a problem (doc_id)"] += 1
             continue
-        value = row[name]
-        if isinstance(value, list) or (isinstance(value, (int, float)) and math.isfinite(value)):
-            by_metric[name][printable_line(problem)] = _Value(value, number)
-        else:
-            samples.left_out[f"values of {printable_line(name)} that are not numbers"] += 1
+        digest = row.get("doc_hash")
+        problem = str(row["doc_id"])[:100]
+        problem += f"-{digest[:8]}" if isinstance(digest, str) else ""
+        responses = row.get("resps")
+        first = responses[0] if isinstance(responses, list) and responses else None
+        number = len(first) if isinstance(first, list) and len(responses or ()) == 1 else 1
+        by_metric = values[str(row.get("filter", "none"))]
+        metrics = row.get("metrics")
+        for name in metrics if isinstance(metrics, list) else []:
+            if not isinstance(name, str) or name not in row:
+                continue
+            value = row[name]
+            is_number = isinstance(value, (int, float)) and math.isfinite(value)
+            if isinstance(value, list) or is_number:
+                by_metric[name][printable_line(problem)] = _Value(value, number)
+            else:
+                left_out[f"values of {printable_line(name)} that are not numbers"] += 1
+    return values
 
 
 def _choose(
-    samples: _Samples, task: str, config: Mapping[str, Any], given: Mapping[str, Any]
+    samples: _Values, task: str, config: Mapping[str, Any], given: Mapping[str, Any]
 ) -> tuple[dict[str, _Count], str] | None:
     """Return the counts of one filter and metric of a task, and what they are."""
     wanted = given.get("filter"), given.get("metric")
     votes = _votes(config)
     best: tuple[tuple[int, int, int], str, str, dict[str, _Count], str] | None = None
-    for place, (filter_name, metrics) in enumerate(samples.values.items()):
+    for place, (filter_name, metrics) in enumerate(samples.items()):
         for metric, values in metrics.items():
             if wanted[0] not in (None, filter_name) or wanted[1] not in (None, metric):
                 continue
@@ -294,8 +279,8 @@ def _choose(
                 best = rank, filter_name, metric, counts, how
     if best is None:
         for name, what, known in (
-            (wanted[0], "filter", list(samples.values)),
-            (wanted[1], "metric", sorted({m for by in samples.values.values() for m in by})),
+            (wanted[0], "filter", list(samples)),
+            (wanted[1], "metric", sorted({m for by in samples.values() for m in by})),
         ):
             if name is not None and name not in known:
                 raise NotFoundError(
@@ -306,7 +291,7 @@ def _choose(
     (vote, _, _), filter_name, metric, counts, how = best
     note = f"{printable_line(metric)} of filter {printable_line(filter_name)}, {how}"
     note += ", a majority vote" if vote else ""
-    others = [printable_line(name) for name in samples.values if name != filter_name]
+    others = [printable_line(name) for name in samples if name != filter_name]
     note += f"; other filters: {', '.join(others[:8])} (--set filter=NAME)" if others else ""
     return counts, note
 
@@ -333,16 +318,13 @@ def _counts(metric: str, values: Mapping[str, _Value]) -> tuple[dict[str, _Count
         }, "one value for each response"
     if not all(_is_share(v.value) and 1 <= v.responses <= _MOST_RESPONSES for v in values.values()):
         return None
-    if match := _PASS.fullmatch(metric):
-        return _from_pass_at_k(int(match["k"]), values)
-    if all(_is_verdict(v.value) for v in values.values()):
+    is_pass = _PASS.fullmatch(metric)
+    if is_pass and int(is_pass["k"]) != 1:
+        return None
+    if not is_pass and all(_is_verdict(v.value) for v in values.values()):
         most = max(v.responses for v in values.values())
         how = f"one of {most} responses" if most > 1 else "one response"
         return {problem: _Count(1, int(v.value)) for problem, v in values.items()}, how
-    return _from_means(values)
-
-
-def _from_means(values: Mapping[str, _Value]) -> tuple[dict[str, _Count], str] | None:
     counts = {}
     for problem, (value, responses) in values.items():
         correct = round(value * responses)
@@ -350,47 +332,6 @@ def _from_means(values: Mapping[str, _Value]) -> tuple[dict[str, _Count], str] |
             return None  # A score, and not a share of the responses.
         counts[problem] = _Count(responses, correct)
     return counts, "the share of the responses"
-
-
-def _from_pass_at_k(k: int, values: Mapping[str, _Value]) -> tuple[dict[str, _Count], str] | None:
-    """Inverts the unbiased estimate of pass@k, which grows with c."""
-    if k < 1 or any(v.responses < k for v in values.values()):
-        return None
-    counts, unclear = {}, 0
-    for problem, (value, responses) in values.items():
-        correct = _correct(float(value), responses, k)
-        if correct is None:
-            return None
-        # With fewer than k failures pass@k is 1, so that c may be less.
-        unclear += correct == responses and k > 1
-        counts[problem] = _Count(responses, correct)
-    how = f"n and c from pass@{k}"
-    if unclear:
-        which = f"{counted(f'{unclear:,}', 'problem')} with pass@{k} = 1"
-        how += f" (taken as solved by all samples: {which})"
-    return counts, how
-
-
-def _correct(value: float, n: int, k: int) -> int | None:
-    """Return c with 1 - C(n-c, k)/C(n, k) equal to a value; None if there is none."""
-    low, high = 0, n
-    while low < high:
-        middle = (low + high) // 2
-        if _pass_at_k(n, middle, k) < value - 1e-9:
-            low = middle + 1
-        else:
-            high = middle
-    if abs(_pass_at_k(n, low, k) - value) > 1e-6:
-        return None
-    return n if value >= 1 - 1e-12 else low
-
-
-def _pass_at_k(n: int, correct: int, k: int) -> float:
-    if n - correct < k:
-        return 1.0
-    logs = math.lgamma(n - correct + 1) - math.lgamma(n - correct - k + 1)
-    logs += math.lgamma(n - k + 1) - math.lgamma(n + 1)
-    return 1 - math.exp(logs)
 
 
 def _is_share(value: Any) -> bool:

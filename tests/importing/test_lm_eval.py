@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError, NotFoundError
 from advsweep.importing.import_runs import import_runs
 from advsweep.logs import READERS, ImportedRun, ImportOptions
-from advsweep.logs.lm_eval import _correct, _pass_at_k, _split
+from advsweep.logs.lm_eval import _split
 from advsweep.logs.names import NameMap, NamePattern
 from advsweep.store import Store
 
@@ -82,20 +79,11 @@ def test_one_response_per_problem(tmp_path: Path) -> None:
     assert run.notes == ["arc_easy: acc of filter none, one response"]
 
 
-@given(st.integers(1, 64), st.integers(1, 8), st.data())
-def test_pass_at_k_is_inverted(n: int, k: int, data: st.DataObject) -> None:
-    k = min(k, n)
-    correct = data.draw(st.integers(0, n))
-    exact = 1 - math.comb(n - correct, k) / math.comb(n, k)
-    assert _pass_at_k(n, correct, k) == pytest.approx(exact, abs=1e-9)
-    # With fewer than k failures pass@k is 1 whatever c is.
-    assert _correct(exact, n, k) == (correct if n - correct >= k else n)
-
-
 def test_several_responses(tmp_path: Path) -> None:
-    two = [1 - math.comb(8 - c, 2) / math.comb(8, 2) for c in (0, 3, 6, 7)]
-    samples(tmp_path, "code", [{"pass@2": v, "pass@8": float(v > 0)} for v in two], responses=8)
+    # Of pass@8 alone n and c are not known: with 1 to 8 right ones of 8 it is 1.
+    samples(tmp_path, "code", [{"pass@2": 0.25, "pass@8": 1.0}], responses=8)
     samples(tmp_path, "first", [{"pass@1": 3 / 8}, {"pass@1": 0.0}], responses=8)
+    samples(tmp_path, "never", [{"pass@1": 0.0, "pass@8": 0.0}], responses=8)
     samples(tmp_path, "mean", [{"acc": 0.25}, {"acc": 1.0}], responses=4)
     samples(tmp_path, "listed", [{"exact_match": [1, 0, True]}], responses=3)
     samples(tmp_path, "bleu", [{"bleu": 0.123}], responses=2)
@@ -104,16 +92,13 @@ def test_several_responses(tmp_path: Path) -> None:
     for result in run.evaluations:
         by_task.setdefault(result.task, []).append((result.n, result.correct))
     assert by_task == {
-        "code": [(8, 0), (8, 3), (8, 6), (8, 8)],
         "first": [(8, 3), (8, 0)],
+        "never": [(8, 0)],
         "mean": [(4, 1), (4, 4)],
         "listed": [(3, 2)],
     }
-    assert run.left_out == {"tasks without a metric that says what is correct": 1}
-    assert run.notes[0] == (
-        "code: pass@2 of filter none, n and c from pass@2 (taken as solved by all samples: "
-        "1 problem with pass@2 = 1)"
-    )
+    assert run.left_out == {"tasks without a metric that says what is correct": 2}
+    assert "first: pass@1 of filter none, the share of the responses" in run.notes
 
 
 def test_votes_are_no_samples(tmp_path: Path) -> None:
