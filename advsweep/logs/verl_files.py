@@ -1,7 +1,14 @@
-"""The files of verl's runs in a folder, found by what is in them, and the settings of a run.
+"""The files of verl's runs in a folder, by their names, and the settings of a run.
 
-A run has a log of its metrics (the file logger), rollouts, validation samples, and the settings
-that Hydra wrote, each of them or some. Files belong to the run whose folder they share.
+The folder of a run has some of these:
+
+    *.jsonl                      the file logger's lines, VERL_FILE_LOGGER_PATH
+    rollouts/STEP.jsonl          trainer.rollout_data_dir
+    validation/STEP.jsonl        trainer.validation_data_dir; also val/
+    .hydra/config.yaml
+
+Logs side by side, PROJECT/EXPERIMENT.jsonl, are a run each. The dumps of such a run are in
+rollouts/EXPERIMENT, beside its log or beside PROJECT.
 """
 
 from __future__ import annotations
@@ -37,9 +44,8 @@ _HEAD = 2**20
 
 _ENDINGS = (".jsonl", ".ndjson", ".json")
 _CHECKPOINTS = re.compile(r"global_step_\d+|checkpoint-\d+")
-_VALIDATION = re.compile(r"(?:^|[^a-z])val(?:id|idation)?(?:$|[^a-z])|eval", re.IGNORECASE)
-
-LOG, ROLLOUTS, VALIDATION = "log", "rollouts", "validation"
+_DUMPS = {"rollouts": ("rollouts",), "validation": ("validation", "val")}
+"""Names of the folders of dumps, by the attribute of `VerlFiles`."""
 
 
 @dataclass
@@ -60,16 +66,8 @@ class VerlFiles:
     settings: Path | None = None
 
 
-@dataclass
-class _Found:
-    logs: list[Path] = field(default_factory=list)
-    dumps: dict[tuple[Path, str], list[Path]] = field(default_factory=dict)
-    settings: list[Path] = field(default_factory=list)
-    unread: list[Path] = field(default_factory=list)
-
-
 def find_runs(source: Path) -> tuple[list[VerlFiles], list[str]]:
-    """Return the runs below a folder, and a sentence about files that belong to none.
+    """Return the runs below a folder, and a sentence about dumps that belong to none.
 
     Raises:
         ConfigError: there is no such file or folder, or nothing of verl in it.
@@ -77,38 +75,75 @@ def find_runs(source: Path) -> tuple[list[VerlFiles], list[str]]:
     shown = printable_line(str(source))
     if not source.exists():
         raise ConfigError(f"{shown}: expected a file or folder of verl's logs, there is none")
-    found = _Found()
-    if source.is_file():
-        _add(found, source)
-        root = source.parent
-    else:
-        root = source
-        for file in _files(source):
-            _add(found, file)
-    if not found.logs and not found.dumps:
+    root = source if source.is_dir() else source.parent
+    logs: dict[Path, list[Path]] = {}
+    dumps: dict[Path, list[Path]] = {}
+    for file in _files(source) if source.is_dir() else [source]:
+        row = _first_row(file)
+        if isinstance(row.get("data"), dict) and "step" in row:
+            logs.setdefault(file.parent, []).append(file)
+        elif "score" in row and ("input" in row or "output" in row):
+            dumps.setdefault(file.parent, []).append(file)
+    if not logs and not dumps:
         raise ConfigError(
             f"{shown}: expected JSON lines of verl's file logger (step and data), or dumps of "
             "rollouts or validation samples (input, output and score), got none; set "
             "VERL_FILE_LOGGER_PATH with trainer.logger=[file], trainer.rollout_data_dir or "
             "trainer.validation_data_dir"
         )
-    runs = _runs(found, root)
-    lost = _assign(found, runs, root)
+    lost = dict(dumps)
+    runs = []
+    for home, own in logs.items():
+        for log in own:
+            # A single log names its run by its folder; logs side by side by their own names.
+            place = home if len(own) == 1 else log.with_suffix("")
+            above = [home] if len(own) == 1 else [home, home.parent]
+            end = "" if len(own) == 1 else log.stem
+            run = _run(place.relative_to(root).as_posix(), above, end, lost)
+            run.log = log
+            runs.append(run)
+    named = [folder for folder in lost if folder != root and _kind(folder)]
+    for home in dict.fromkeys(folder.parent for folder in named):
+        runs.append(_run(home.relative_to(root).as_posix(), [home], "", lost))
+    if not runs:
+        # Without the names above, each folder of dumps is a run.
+        for folder in lost:
+            kind = _kind(folder) or "rollouts"
+            runs.append(VerlFiles(folder.relative_to(root).as_posix()))
+            setattr(runs[-1], kind, dumps[folder])
+        lost = {}
     for run in runs:
         run.rollouts.sort(key=_step_order)
         run.validation.sort(key=_step_order)
     remarks = []
-    if found.unread:
-        remarks.append(
-            f"left out {counted(f'{len(found.unread):,}', 'file')} without a readable line, such "
-            f"as {printable_line(found.unread[0].relative_to(root).as_posix())}"
-        )
     if lost:
         remarks.append(
-            f"left out {counted(f'{len(lost):,}', 'folder')} of no single run, such as "
-            f"{printable_line(_relative(lost[0], root))}"
+            f"left out {counted(f'{len(lost):,}', 'folder')} of no single run (dumps are in "
+            "rollouts and validation in its folder), such as "
+            f"{printable_line(next(iter(lost)).relative_to(root).as_posix())}"
         )
     return runs, remarks
+
+
+def _kind(folder: Path) -> str | None:
+    return next((kind for kind, names in _DUMPS.items() if folder.name in names), None)
+
+
+def _run(source: str, above: list[Path], end: str, lost: dict[Path, list[Path]]) -> VerlFiles:
+    """Return the run of a folder, and take its dumps.
+
+    Args:
+        above: folders that may have those of the dumps.
+        end: the folder within those of the dumps.
+        lost: dumps by folder, without those of other runs.
+    """
+    run = VerlFiles(source)
+    for kind, names in _DUMPS.items():
+        places = [folder / name / end for folder in above for name in names]
+        setattr(run, kind, next((lost.pop(place) for place in places if place in lost), []))
+    settings = above[0] / ".hydra" / "config.yaml"
+    run.settings = settings if settings.is_file() else None
+    return run
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -121,9 +156,7 @@ def _files(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(
             name
             for name in folders
-            if not deep
-            and (name == ".hydra" or not name.startswith("."))
-            and not _CHECKPOINTS.fullmatch(name)
+            if not deep and not name.startswith(".") and not _CHECKPOINTS.fullmatch(name)
         )
         for name in sorted(names):
             count += 1
@@ -132,41 +165,17 @@ def _files(folder: Path) -> Iterator[Path]:
                     f"{printable_line(str(folder))}: expected at most {_MOST_FILES:,} files, got "
                     "more; name the folder of one run"
                 )
-            if name.endswith(_ENDINGS) or (here.name == ".hydra" and name == "config.yaml"):
+            if name.endswith(_ENDINGS):
                 yield here / name
 
 
-def _add(found: _Found, file: Path) -> None:
-    if file.name == "config.yaml":
-        found.settings.append(file)
-        return
-    row = _first_row(file)
-    kind = None if row is None else _kind(file, row)
-    if row is None and file.suffix == ".jsonl":
-        found.unread.append(file)
-    elif kind == LOG:
-        found.logs.append(file)
-    elif kind is not None:
-        found.dumps.setdefault((file.parent, kind), []).append(file)
-
-
-def _kind(file: Path, row: Mapping[str, Any]) -> str | None:
-    """Recognise a file by the first of its lines that can be read."""
-    if isinstance(row.get("data"), dict) and "step" in row:
-        return LOG
-    if "score" in row and ("input" in row or "output" in row):
-        # Validation writes its scores a second time, as `reward`; training does not.
-        named = _VALIDATION.search(file.parent.name) is not None
-        return VALIDATION if "reward" in row or named else ROLLOUTS
-    return None
-
-
-def _first_row(file: Path) -> dict[str, Any] | None:
+def _first_row(file: Path) -> dict[str, Any]:
+    """Return the first object among the first lines of a file; empty without one."""
     try:
         with open_regular(file.resolve()) as stream:
             head = stream.read(_HEAD)
     except OSError:
-        return None
+        return {}
     for line in head.split(b"\n")[:8]:
         try:
             row = json.loads(line)
@@ -174,80 +183,7 @@ def _first_row(file: Path) -> dict[str, Any] | None:
             continue
         if isinstance(row, dict):
             return row
-    return None
-
-
-def _runs(found: _Found, root: Path) -> list[VerlFiles]:
-    """Return a run for each log; without logs, for each folder that holds dumps."""
-    if found.logs:
-        # A single log names its run by its folder; logs side by side by their own names.
-        places = [log.parent for log in found.logs]
-        return [
-            VerlFiles(_relative(log if places.count(log.parent) > 1 else log.parent, root), log=log)
-            for log in found.logs
-        ]
-    homes = {_home(folder, kind, found, root) for folder, kind in found.dumps}
-    return [VerlFiles(_relative(home, root)) for home in sorted(homes)]
-
-
-def _home(folder: Path, kind: str, found: _Found, root: Path) -> Path:
-    """Return the folder of the run that a dump belongs to.
-
-    It is the folder above, unless dumps of the same kind lie side by side: then each is a run.
-    """
-    if folder == root:
-        return root
-    beside = [f for f, other in found.dumps if f.parent == folder.parent and other == kind]
-    return folder.parent if len(beside) == 1 else folder
-
-
-def _assign(found: _Found, runs: list[VerlFiles], root: Path) -> list[Path]:
-    """Give dumps and settings to their runs; returns folders that belong to no single one."""
-    lost = []
-    for (folder, kind), files in found.dumps.items():
-        run = _owner(folder, runs, root)
-        # Two dumps of one kind in a run are of two trainings; no rule says which is the log's.
-        if run is None or getattr(run, kind):
-            lost.append(folder)
-        else:
-            getattr(run, kind).extend(files)
-    for path in found.settings:
-        run = _owner(path.parent.parent, runs, root)
-        if run is None:
-            lost.append(path.parent.parent)
-        else:
-            # The last is of the last start of a run that was resumed.
-            run.settings = path
-    return lost
-
-
-def _owner(place: Path, runs: list[VerlFiles], root: Path) -> VerlFiles | None:
-    """Return the only run that shares the nearest folder above, or has a name in the path."""
-    if len(runs) == 1:
-        return runs[0]
-    homes = [(run, _place(run, root)) for run in runs]
-    for above in (place, *place.parents):
-        sharing = [run for run, home in homes if home.is_relative_to(above)]
-        if sharing:
-            if len(sharing) == 1:
-                return sharing[0]
-            names = set(place.relative_to(root).parts) if place.is_relative_to(root) else set()
-            named = [run for run in sharing if run.log is not None and run.log.stem in names]
-            return named[0] if len(named) == 1 else None
-        if above == root:
-            break
-    return None
-
-
-def _place(run: VerlFiles, root: Path) -> Path:
-    return run.log.parent if run.log is not None else root / run.source
-
-
-def _relative(path: Path, root: Path) -> str:
-    relative = path.relative_to(root) if path.is_relative_to(root) else path
-    if relative.suffix in _ENDINGS:
-        relative = relative.with_suffix("")
-    return relative.as_posix()
+    return {}
 
 
 def _step_order(file: Path) -> tuple[int, str]:
@@ -280,16 +216,18 @@ class Settings:
 
     def get(self, key: str) -> Any:
         """Return the value of a dotted key; None without one."""
-        return _lookup(self.theirs, key)
+        node: Any = self.theirs
+        for part in key.split("."):
+            if not isinstance(node, Mapping) or part not in node:
+                return None
+            node = node[part]
+        return node
 
     def config(self) -> dict[str, Any]:
         """Return the config of the run: our keys, and those of theirs that have none of ours."""
         table = _table()
-        config = {
-            key: value
-            for key, value in self.theirs.items()
-            if key not in table["of_one_run"] and key not in _our_nodes(table)
-        }
+        ours = {"estimator", "backend", "rows"} | {key.partition(".")[0] for key in table["keys"]}
+        config = {key: value for key, value in self.theirs.items() if key not in ours}
         translated = [*table["keys"].values(), *_OF_ESTIMATOR]
         config = _without(config, frozenset([*table["of_one_run"], *translated]))
         for ours, theirs in table["keys"].items():
@@ -326,18 +264,6 @@ def _table() -> dict[str, Any]:
     return table
 
 
-def _our_nodes(table: Mapping[str, Any]) -> set[str]:
-    return {"estimator", "backend", "rows"} | {key.partition(".")[0] for key in table["keys"]}
-
-
-def _lookup(node: Any, key: str) -> Any:
-    for part in key.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            return None
-        node = node[part]
-    return node
-
-
 def _is_known(value: Any) -> bool:
     """Whether a setting has a value: null and -1 stand for none, ${...} for one elsewhere."""
     if isinstance(value, str):
@@ -345,14 +271,12 @@ def _is_known(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
 
-def _without(node: Mapping[str, Any], keys: frozenset[str], above: str = "") -> dict[str, Any]:
+def _without(node: Mapping[Any, Any], keys: frozenset[str], above: str = "") -> dict[str, Any]:
     """Return settings without some keys, seeds and names of classes."""
-    return dict(_kept(node, keys, above))
-
-
-def _kept(node: Mapping[Any, Any], keys: frozenset[str], above: str) -> Iterator[tuple[str, Any]]:
+    kept: dict[str, Any] = {}
     for key, value in node.items():
-        path = f"{above}{key}"
-        if path in keys or key == "_target_" or str(key) == "seed" or str(key).endswith("_seed"):
+        path, name = f"{above}{key}", str(key)
+        if path in keys or name in ("_target_", "seed") or name.endswith("_seed"):
             continue
-        yield str(key), _without(value, keys, f"{path}.") if isinstance(value, Mapping) else value
+        kept[name] = _without(value, keys, f"{path}.") if isinstance(value, Mapping) else value
+    return kept

@@ -207,6 +207,17 @@ def test_files_belong_to_the_run_whose_folder_they_share(tmp_path: Path) -> None
     assert first.notes[-1].endswith("such as other")
 
 
+def test_dumps_of_other_names_are_named(tmp_path: Path) -> None:
+    log(tmp_path / "log.jsonl")
+    dump(tmp_path / "train_dumps", 1)
+    (run,) = read(tmp_path)
+    assert "collapse/acr" not in values(run)[1]
+    assert run.notes[-1] == (
+        "left out 1 folder of no single run (dumps are in rollouts and validation in its folder), "
+        "such as train_dumps"
+    )
+
+
 def test_logs_side_by_side_are_runs(tmp_path: Path) -> None:
     """As verl names them: PROJECT/EXPERIMENT.jsonl."""
     for name in ("grpo-s0", "grpo-s1"):
