@@ -99,7 +99,11 @@ def import_runs(
     root = Path(source).resolve() if Path(source).exists() else None
 
     def in_name(place: str) -> Mapping[str, Any] | None:
-        return {} if pattern is None else pattern.settings(_full_name(root, place))
+        if pattern is None:
+            return {}
+        if root is not None and place != root.name:
+            place = f"{root.name}/{place}"  # With the name of what the user named.
+        return pattern.settings(place)
 
     options = ImportOptions(
         names=names_of_log, settings=dict(settings or {}), by=tuple(by), in_name=in_name
@@ -134,7 +138,7 @@ def import_runs(
 
 
 class _RunWriter:
-    """Write the runs of one import, and gathers what to say about them."""
+    """Writes the runs of one import, and gathers what to say about them."""
 
     def __init__(
         self,
@@ -166,9 +170,12 @@ class _RunWriter:
         if found.estimator is not None:
             settings["estimator"] = found.estimator
         config = stored_config(settings, form=form, rows=self._rows, seed=seed_of(settings))
-        identifier = found.key
-        if identifier is None:
-            identifier = _full_path(self._root, found.source)
+        identifier = found.key or found.source
+        if found.key is None and (root := self._root) is not None:
+            # The same whether a run's file or a folder above it was named: of a single file, or a
+            # folder that is a run itself, the source has its name.
+            is_single = found.source == root.name or not root.is_dir()
+            identifier = ((root.parent if is_single else root) / found.source).as_posix()
         content = gather(form, identifier, config, found.steps, found.evaluations)
         summary.left_out.update(found.left_out)
         summary.notes |= dict.fromkeys(found.notes)
@@ -182,7 +189,16 @@ class _RunWriter:
         written = write_run(
             self._store,
             content,
-            environment={"advsweep": __version__, "imported": self._describe(found)},
+            # No path of this machine.
+            environment={
+                "advsweep": __version__,
+                "imported": {
+                    "format": form,
+                    "source": _shown(found.source),
+                    "left_out": {_shown(why): count for why, count in found.left_out.items()},
+                    "notes": [_shown(note) for note in [*summary.names.notes(), *found.notes]],
+                },
+            },
             sweep=self._sweep,
             dry_run=self._dry_run,
         )
@@ -206,16 +222,6 @@ class _RunWriter:
         """Add a sentence about the import."""
         self._remarks.append(remark)
 
-    def _describe(self, found: ImportedRun) -> dict[str, Any]:
-        """Return what the store keeps of where a run comes from; no path of this machine."""
-        notes = [*self._summary.names.notes(), *found.notes]
-        return {
-            "format": self._reader.name,
-            "source": _shown(found.source),
-            "left_out": {_shown(reason): count for reason, count in found.left_out.items()},
-            "notes": [_shown(note) for note in notes],
-        }
-
     def remarks(self) -> list[str]:
         """Return what to say about all runs, a sentence each."""
         remarks = list(self._remarks)
@@ -235,23 +241,6 @@ class _RunWriter:
                 "numbered, so that seeds of two rows are no pairs"
             )
         return remarks
-
-
-def _full_path(root: Path | None, source: str) -> str:
-    """Return the place of a run, the same whether its file or a folder above it was named."""
-    if root is None:
-        return source
-    # Of a single file, or a folder that is a run itself, the source has its name.
-    if source == root.name or not root.is_dir():
-        return (root.parent / source).as_posix()
-    return (root / source).as_posix()
-
-
-def _full_name(root: Path | None, source: str) -> str:
-    """Return a run's place with the name of what the user named."""
-    if root is None or source == root.name:
-        return source
-    return f"{root.name}/{source}"
 
 
 def _shown(text: str) -> str:

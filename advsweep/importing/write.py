@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -47,44 +47,6 @@ class ImportAction(Enum):
     UPDATED = "updated"
     UNCHANGED = "unchanged"
     SHORTER = "left as it is"
-
-
-@dataclass
-class Curves:
-    """The values of a run, gathered from its steps: for each metric and step the last value.
-
-    Attributes:
-        repeated: points that a later line of the log replaced.
-    """
-
-    _steps: dict[str, array[int]] = field(default_factory=dict)
-    _values: dict[str, array[float]] = field(default_factory=dict)
-    repeated: int = 0
-
-    def add(self, step: LoggedStep) -> None:
-        """Add the values of a step."""
-        for name, value in step.values.items():
-            steps = self._steps.get(name)
-            if steps is None:
-                steps = self._steps[name] = array("i")
-                self._values[name] = array("d")
-            steps.append(step.step)
-            self._values[name].append(value)
-
-    def curves(self) -> dict[str, Curve]:
-        """Return the steps and values of each metric by name, both sorted."""
-        found: dict[str, Curve] = {}
-        self.repeated = 0
-        for name in sorted(self._steps):
-            steps = np.frombuffer(self._steps[name], np.int32).astype(np.int64)
-            values = np.frombuffer(self._values[name], np.float64)
-            # Of equal steps the last one in the log stays last.
-            order = np.argsort(steps, kind="stable")
-            steps, values = steps[order], values[order]
-            last = np.append(steps[1:] != steps[:-1], True)
-            self.repeated += int((~last).sum())
-            found[name] = steps[last], values[last]
-        return found
 
 
 @dataclass
@@ -160,33 +122,42 @@ def gather(
     steps: Iterable[LoggedStep],
     evaluations: Sequence[ProblemResult] = (),
 ) -> RunContent:
-    """Read the steps of a run and returns its content."""
-    gathered = Curves()
-    for step in steps:
-        if 0 <= step.step <= LAST_STEP:
-            gathered.add(step)
-    curves = gathered.curves()
+    """Read the steps of a run and return its content: for each metric and step the last value."""
+    logged: dict[str, tuple[array[int], array[float]]] = {}
+    for step, named in steps:
+        if 0 <= step <= LAST_STEP:
+            for name, value in named.items():
+                if name not in logged:
+                    logged[name] = array("i"), array("d")
+                logged[name][0].append(step)
+                logged[name][1].append(value)
+    curves: dict[str, Curve] = {}
+    repeated = 0
+    for name, (numbers, floats) in sorted(logged.items()):
+        at = np.frombuffer(numbers, np.int32).astype(np.int64)
+        values = np.frombuffer(floats, np.float64)
+        # Of equal steps the last one in the log stays last.
+        order = np.argsort(at, kind="stable")
+        at, values = at[order], values[order]
+        last = np.append(at[1:] != at[:-1], True)
+        repeated += int((~last).sum())
+        curves[name] = at[last], values[last]
+    # Results that a store accepts; of equal problems the last.
+    sound: dict[tuple[int, str, str], ProblemResult] = {}
+    for each in evaluations:
+        result = ProblemResult(*each)
+        if 0 <= result.correct <= result.n < 2**32 and 0 <= result.step <= LAST_STEP:
+            problem = printable_line(str(result.problem))[:_MAX_TEXT]
+            task = printable_line(str(result.task))[:_MAX_TEXT]
+            sound[result.step, task, problem] = result._replace(problem=problem, task=task)
     return RunContent(
         form=form,
         source=source,
         config=config,
         curves=curves,
-        evaluations=sorted(_sound(evaluations)),
-        repeated=gathered.repeated,
+        evaluations=sorted(sound.values()),
+        repeated=repeated,
     )
-
-
-def _sound(results: Iterable[ProblemResult]) -> Iterator[ProblemResult]:
-    """Yield the results that a store accepts; of equal problems the last."""
-    found: dict[tuple[int, str, str], ProblemResult] = {}
-    for result in results:
-        result = ProblemResult(*result)
-        if 0 <= result.correct <= result.n < 2**32 and 0 <= result.step <= LAST_STEP:
-            problem = printable_line(str(result.problem))[:_MAX_TEXT]
-            task = printable_line(str(result.task))[:_MAX_TEXT]
-            result = result._replace(problem=problem, task=task)
-            found[result.step, task, problem] = result
-    yield from found.values()
 
 
 def write_run(
@@ -210,10 +181,9 @@ def write_run(
         StoreError: the database could not do it; nothing of the run is stored.
     """
 
-    def once() -> Written:
-        return _write(store, content, environment, sweep, dry_run=dry_run)
-
-    return store.database.patience.call(once)
+    return store.database.patience.call(
+        lambda: _write(store, content, environment, sweep, dry_run=dry_run)
+    )
 
 
 def _write(
@@ -233,8 +203,13 @@ def _write(
         ).first()
         hashed = config_hash(content.config)
         seed = content.config.get("seed")
-        if seed is None:
-            seed = _free_seed(connection, hashed) if old is None else old.seed
+        if seed is None and old is not None:
+            seed = old.seed
+        elif seed is None:
+            # The least number that no run of the same settings has.
+            query = select(RUNS.c.seed).where(RUNS.c.config_hash == hashed)
+            taken = set(connection.execute(query).scalars())
+            seed = next(number for number in range(len(taken) + 1) if number not in taken)
         digest = content.digest(seed)
         written = Written(
             action=ImportAction.ADDED,
@@ -258,24 +233,27 @@ def _write(
         if dry_run:
             return written
         if written.action in (ImportAction.ADDED, ImportAction.UPDATED):
-            values = _columns(store, content, seed, hashed, {**environment, "digest": digest})
-            written.run_id = _put_run(connection, written.run_id, values)
-            _put_points(connection, written.run_id, content, steps)
-            _put_evaluations(connection, store, written.run_id, content)
+            values = _columns(content, seed, hashed, {**environment, "digest": digest})
+            if old is None:
+                adding = insert(RUNS).values(values).returning(RUNS.c.id)
+                run_id = int(connection.execute(adding).scalar_one())
+            else:
+                run_id = old.id
+                values.pop("created")
+                connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(values))
+            written.run_id = run_id
+            _put_points(connection, run_id, content, steps)
+            _put_evaluations(connection, run_id, content)
         if sweep is not None and written.run_id is not None:
-            _join_sweep(connection, store, sweep, written.run_id)
+            row = {"name": sweep, "spec": {IMPORTED: True}, "created": utc_now()}
+            connection.execute(insert_or_ignore(connection, SWEEPS, "name"), row)
+            found = select(SWEEPS.c.id).where(SWEEPS.c.name == sweep)
+            append_runs(connection, connection.execute(found).scalar_one(), [written.run_id])
     return written
 
 
-def _free_seed(connection: Connection, hashed: str) -> int:
-    """Return the least number that no run of the same settings has as its seed."""
-    query = select(RUNS.c.seed).where(RUNS.c.config_hash == hashed)
-    taken = set(connection.execute(query).scalars())
-    return next(number for number in range(len(taken) + 1) if number not in taken)
-
-
 def _columns(
-    store: Store, content: RunContent, seed: int, hashed: str, environment: Mapping[str, Any]
+    content: RunContent, seed: int, hashed: str, environment: Mapping[str, Any]
 ) -> dict[str, Any]:
     now = utc_now()
     return {
@@ -296,15 +274,6 @@ def _columns(
     }
 
 
-def _put_run(connection: Connection, run_id: int | None, values: dict[str, Any]) -> int:
-    if run_id is None:
-        adding = insert(RUNS).values(values).returning(RUNS.c.id)
-        return int(connection.execute(adding).scalar_one())
-    values.pop("created")
-    connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(values))
-    return run_id
-
-
 def _put_points(
     connection: Connection, run_id: int, content: RunContent, steps: Int[np.ndarray, " steps"]
 ) -> None:
@@ -319,15 +288,13 @@ def _put_points(
             write_points(connection, run_id, some)
 
 
-def _put_evaluations(
-    connection: Connection, store: Store, run_id: int, content: RunContent
-) -> None:
+def _put_evaluations(connection: Connection, run_id: int, content: RunContent) -> None:
     grouped: dict[tuple[int, str], list[ProblemResult]] = {}
     for result in content.evaluations:
         grouped.setdefault((result.step, result.task), []).append(result)
     kept = set()
     for (step, task), results in grouped.items():
-        row, digest, problems = _evaluation(store, content, step, task, results)
+        row, digest, problems = _evaluation(content, step, task, results)
         evaluation_id = insert_evaluation(connection, row, digest, problems)
         link_evaluation(connection, run_id, evaluation_id, step)
         kept.add(evaluation_id)
@@ -343,7 +310,7 @@ def _put_evaluations(
 
 
 def _evaluation(
-    store: Store, content: RunContent, step: int, task: str, results: Sequence[ProblemResult]
+    content: RunContent, step: int, task: str, results: Sequence[ProblemResult]
 ) -> tuple[dict[str, Any], str, list[Any]]:
     """Return the row, the digest of the problems and the problems of an evaluation."""
     problems = [[result.problem, "", 0] for result in results]
@@ -371,10 +338,3 @@ def _evaluation(
         "right_entropy": unknown,
     }
     return row, digest, problems
-
-
-def _join_sweep(connection: Connection, store: Store, name: str, run_id: int) -> None:
-    values = {"name": name, "spec": {IMPORTED: True}, "created": utc_now()}
-    connection.execute(insert_or_ignore(connection, SWEEPS, "name"), values)
-    sweep_id = connection.execute(select(SWEEPS.c.id).where(SWEEPS.c.name == name)).scalar_one()
-    append_runs(connection, sweep_id, [run_id])

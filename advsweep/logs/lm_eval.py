@@ -316,8 +316,10 @@ def _counts(metric: str, values: Mapping[str, _Value]) -> tuple[dict[str, _Count
         return {
             problem: _Count(len(v.value), sum(map(int, v.value))) for problem, v in values.items()
         }, "one value for each response"
-    if not all(_is_share(v.value) and 1 <= v.responses <= _MOST_RESPONSES for v in values.values()):
-        return None
+    for value, responses in values.values():
+        is_number = isinstance(value, (bool, int, float))
+        if not is_number or not 0 <= value <= 1 or not 1 <= responses <= _MOST_RESPONSES:
+            return None
     is_pass = _PASS.fullmatch(metric)
     if is_pass and int(is_pass["k"]) != 1:
         return None
@@ -332,10 +334,6 @@ def _counts(metric: str, values: Mapping[str, _Value]) -> tuple[dict[str, _Count
             return None  # A score, and not a share of the responses.
         counts[problem] = _Count(responses, correct)
     return counts, "the share of the responses"
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, (bool, int, float)) and 0 <= value <= 1
 
 
 def _is_verdict(value: Any) -> bool:

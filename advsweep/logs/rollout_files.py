@@ -127,7 +127,11 @@ def _open(
         if not tables:
             raise ConfigError(f"{shown}: expected files completions_*.parquet (TRL), got none")
         return _read_tables(tables, wanted, notes)
-    files = _line_files(path)
+    files = [path]
+    if path.is_dir():
+        found = (f for f in path.glob("*") if f.suffix in _LINE_ENDINGS and f.is_file())
+        # Those named by a step in the order of their numbers.
+        files = sorted(found, key=lambda file: (_named_step(file) or 0, file.name))
     if not files:
         raise ConfigError(
             f"{shown}: expected files {', '.join(f'*{end}' for end in _LINE_ENDINGS)} or "
@@ -144,14 +148,6 @@ def _tables(path: Path) -> list[Path]:
         if found := sorted(folder.glob("completions_*.parquet")):
             return found
     return []
-
-
-def _line_files(path: Path) -> list[Path]:
-    """Return the files of lines; those named by a step in the order of their numbers."""
-    if path.is_file():
-        return [path]
-    found = [file for file in path.glob("*") if file.suffix in _LINE_ENDINGS and file.is_file()]
-    return sorted(found, key=lambda file: (_named_step(file) or 0, file.name))
 
 
 # verl's V1 trainer: PROMPT_SESSION_OUTPUT, and rows without a reward that fill up a batch.
@@ -206,7 +202,10 @@ def _read_lines(
         fields = fields._replace(reward=tuple(wanted.rewards))
     named = _named_step(file)
     texts: dict[str, str] = {}
-    rows = ((_step_of(row, named), row) for row in json_objects(file, notes.left_out))
+    rows = (
+        (whole_step(row.get("step", row.get("global_step", named))), row)
+        for row in json_objects(file, notes.left_out)
+    )
     for serial, (step, block) in enumerate(groupby(rows, key=lambda pair: pair[0])):
         if step is None:
             notes.left_out[NO_STEP] += sum(1 for _ in block)
@@ -229,13 +228,6 @@ def _read_lines(
             else:
                 key = (str(file), serial, prompt)
             yield RolloutPart(step, key, group._replace(prompt=texts.setdefault(prompt, prompt)))
-
-
-def _step_of(row: Mapping[str, Any], named: int | None) -> int | None:
-    for name in ("step", "global_step"):
-        if name in row:
-            return whole_step(row[name])
-    return named
 
 
 _LEFT_OUT = object()
@@ -384,19 +376,15 @@ def _parts(
             step = part[0].step
             assert step is not None
             number += 1
+            advantages = [row.advantage for row in part]
             group = RolloutGroup(
                 part[0].prompt,
                 [row.reward for row in part],
                 answers=[row.completion for row in part] if wanted.answers else None,
-                advantages=_advantages(part),
+                # None unless the table has them all.
+                advantages=None if any(map(math.isnan, advantages)) else advantages,
             )
             yield RolloutPart(step, (str(file), number), group)
-
-
-def _advantages(part: list[_Row]) -> list[float] | None:
-    """Return the advantages of a group; None unless the table has them all."""
-    found = [row.advantage for row in part]
-    return None if any(map(math.isnan, found)) else found
 
 
 def _table_rows(file: Path, wanted: Wanted, notes: RolloutNotes) -> list[_Row]:

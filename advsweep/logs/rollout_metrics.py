@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ def metrics_of_dump(
     success_at: float = 1.0,
     counts_rollouts: bool = True,
 ) -> DumpMetrics:
-    """Computes the metrics of the steps of a dump.
+    """Compute the metrics of the steps of a dump.
 
     Args:
         rollouts: the steps, in order.
@@ -69,8 +69,16 @@ def metrics_of_dump(
     """
     steps = list(rollouts)
     found = DumpMetrics()
-    found.prompts, found.group_size = _shape(steps)
-    target = _target(config, found) if counts_rollouts else None
+    for step in steps:
+        sizes = {len(group.rewards) for group in step.groups}
+        if len(sizes) == 1:
+            found.prompts, found.group_size = len(step.groups), sizes.pop()
+            break
+    # How many rollouts a step should have.
+    prompts = config.get("prompts_per_step", found.prompts)
+    size = config.get("group_size", found.group_size)
+    known = isinstance(prompts, int) and isinstance(size, int) and prompts > 0 and size > 0
+    target = prompts * size if counts_rollouts and known else None
     computed = RolloutMetrics(config.get("estimator"), config.get("steps"), success_at, target)
     found.rollouts = {step.step: _size(step) for step in steps}
     found.steps = [LoggedStep(step.step, computed.of(step)) for step in steps]
@@ -132,7 +140,7 @@ def estimator_of(node: Mapping[str, Any], rollouts: Iterable[RolloutStep], most:
 
 
 def success_reward(settings: Mapping[str, Any]) -> float:
-    """Returns the reward from which a rollout is a success: the setting `success_at`, or 1.
+    """Return the reward from which a rollout is a success: the setting `success_at`, or 1.
 
     Raises:
         ConfigError: the setting is not a number.
@@ -143,22 +151,6 @@ def success_reward(settings: Mapping[str, Any]) -> float:
             f"success_at: expected the reward of a success, a number, got {str(value)[:100]!r}"
         )
     return float(value)
-
-
-def _shape(steps: Sequence[RolloutStep]) -> tuple[int | None, int | None]:
-    for step in steps:
-        sizes = {len(group.rewards) for group in step.groups}
-        if len(sizes) == 1:
-            return len(step.groups), sizes.pop()
-    return None, None
-
-
-def _target(config: Mapping[str, Any], found: DumpMetrics) -> int | None:
-    """Returns how many rollouts a step should have."""
-    prompts = config.get("prompts_per_step", found.prompts)
-    size = config.get("group_size", found.group_size)
-    known = isinstance(prompts, int) and isinstance(size, int) and prompts > 0 and size > 0
-    return prompts * size if known else None
 
 
 class RolloutMetrics:
@@ -191,7 +183,7 @@ class RolloutMetrics:
         self._extremes = (math.inf, -math.inf)
 
     def of(self, step: RolloutStep) -> dict[str, float]:
-        """Returns the metrics of a step by name, as a run of ours records them."""
+        """Return the metrics of a step by name, as a run of ours records them."""
         import torch
 
         from advsweep.diagnostics import rollout_metrics
@@ -240,7 +232,7 @@ class RolloutMetrics:
         return logged
 
     def _of_estimator(self, step: int, batch: GroupBatch) -> Advantages | None:
-        """Returns the advantages of the config's estimator; None if they cannot be known."""
+        """Return the advantages of the config's estimator; None if they cannot be known."""
         if self._why or self._node is None:
             return None
         if self._built is None:
@@ -278,7 +270,7 @@ class RolloutMetrics:
         return self._logged > 0 and (is_unknown or self._furthest[0] > _DIFFERENT)
 
     def finish(self) -> list[str]:
-        """Returns what a reader should know, a sentence each."""
+        """Return what a reader should know, a sentence each."""
         notes = []
         name = self._node.get("name", "") if isinstance(self._node, Mapping) else self._node
         named = f"estimator '{printable_line(str(name))[:100]}'"
@@ -310,7 +302,7 @@ def _size(step: RolloutStep) -> int:
 
 
 def batch_of(step: RolloutStep, total_steps: int | None = None) -> GroupBatch:
-    """Returns the rollouts of a step as an estimator sees them."""
+    """Return the rollouts of a step as an estimator sees them."""
     import torch
 
     from advsweep.estimators import GroupBatch
@@ -336,7 +328,7 @@ def batch_of(step: RolloutStep, total_steps: int | None = None) -> GroupBatch:
 
 
 def _logged(step: RolloutStep, batch: GroupBatch) -> Advantages | None:
-    """Returns the advantages that a dump holds; None unless it has them for all groups."""
+    """Return the advantages that a dump holds; None unless it has them for all groups."""
     import torch
 
     from advsweep.estimators import Advantages

@@ -259,8 +259,6 @@ def test_our_own_templates_fit_every_estimator(command_node: Any, name: str) -> 
     path = template_path(name)
     content = read_template(path)
     node = {**command_node(), "template": str(path), "content": content}
-    if content["metrics"]["kind"] == "csv":
-        pytest.importorskip("advsweep.logs.csv_file")
     for estimator in ESTIMATORS:
         numbers = {"seed": 3, "steps": 9, "group_size": 8, "prompts_per_step": 4}
         config = {"backend": {**node, "parameters": {}}, "estimator": {"name": estimator}}

@@ -245,7 +245,6 @@ def test_nothing_of_a_command_survives_its_worker(tmp_path: Path) -> None:
 def test_metrics_may_be_lines_of_the_output(
     command_run: MakeRun, train: Any, tmp_path: Path
 ) -> None:
-    pytest.importorskip("advsweep.logs.line_pattern")
     pattern = r"step (?P<step>\d+): reward (?P<reward>\S+)"
     code = "for i in range(1, 4): print(f'step {{i}}: reward {{i / 2}}')"
     run = command_run(
