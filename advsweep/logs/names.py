@@ -23,13 +23,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
-
-V = TypeVar("V")
 
 _FOLDER = Path(__file__).with_name("names")
 
@@ -127,12 +125,15 @@ class NameMap:
         """
         found = _read(table)
         return cls(
-            found.entries,
-            prefixes=found.prefixes,
-            ours=found.ours,
-            steps=found.steps or STEP_KEYS,
+            {
+                theirs: (ours, None) if isinstance(ours, str) else (ours["name"], ours["note"])
+                for theirs, ours in found.get("names", {}).items()
+            },
+            prefixes=found.get("prefixes", ()),
+            ours=found.get("ours", ()),
+            steps=found.get("step", STEP_KEYS),
             extra=extra,
-            settings=found.settings,
+            settings=found.get("config"),
         )
 
     def rename(self, name: str) -> str | None:
@@ -225,57 +226,19 @@ def tables() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 
 
-class _Table(NamedTuple):
-    """The content of a table with those that it includes."""
-
-    entries: dict[str, tuple[str, str | None]]
-    prefixes: list[str]
-    ours: list[str]
-    steps: list[str]
-    settings: dict[str, str]
-
-
-def _read(table: str, above: tuple[str, ...] = ()) -> _Table:
+def _read(table: str) -> dict[str, Any]:
+    """Return the content of a table; what it has itself comes before what it includes."""
     if table not in tables():
         raise UnknownNameError(f"names: no table is called '{table}'; {nearest(table, tables())}")
-    path = _FOLDER / f"{table}.yaml"
-    content = read_yaml(path) or {}
-    known = {"include", "prefixes", "ours", "step", "names", "config"}
-    if not isinstance(content, dict) or content.keys() - known:
-        raise ConfigError(f"{path}: expected a mapping with {', '.join(sorted(known))}")
-    found = _Table(
-        entries={str(k): _entry(path, k, v) for k, v in (content.get("names") or {}).items()},
-        prefixes=[str(prefix) for prefix in content.get("prefixes") or ()],
-        ours=[str(beginning) for beginning in content.get("ours") or ()],
-        steps=[str(step) for step in content.get("step") or ()],
-        settings={str(k): str(v) for k, v in (content.get("config") or {}).items()},
-    )
-    for other in content.get("include") or ():
-        if other in above:
-            raise ConfigError(f"{path}: includes itself through '{other}'")
-        more = _read(str(other), (*above, table))
-        found = _Table(
-            entries=_followed(found.entries, more.entries),
-            prefixes=list(dict.fromkeys([*found.prefixes, *more.prefixes])),
-            ours=list(dict.fromkeys([*found.ours, *more.ours])),
-            steps=list(dict.fromkeys([*found.steps, *more.steps])),
-            settings=_followed(found.settings, more.settings),
-        )
-    return found
-
-
-def _followed(first: dict[str, V], more: dict[str, V]) -> dict[str, V]:
-    """Return the entries of two tables, those of the first before the others."""
-    return {**first, **{key: value for key, value in more.items() if key not in first}}
-
-
-def _entry(path: Path, theirs: Any, value: Any) -> tuple[str, str | None]:
-    if isinstance(value, str):
-        return value, None
-    if isinstance(value, dict) and isinstance(value.get("name"), str):
-        note = value.get("note")
-        return value["name"], None if note is None else str(note)
-    raise ConfigError(f"{path}: expected a name, or a mapping with name and note, of {theirs!r}")
+    content: dict[str, Any] = dict(read_yaml(_FOLDER / f"{table}.yaml"))
+    for other in content.pop("include", ()):
+        for key, more in _read(other).items():
+            own = content.get(key, type(more)())
+            if isinstance(more, dict):
+                content[key] = own | {k: v for k, v in more.items() if k not in own}
+            else:
+                content[key] = list(dict.fromkeys([*own, *more]))
+    return content
 
 
 def parse_value(text: str) -> Any:
