@@ -135,7 +135,17 @@ class CsvFile(TextLog):
             # 0.5 may be all that was written of 0.55.
             cells[len(self._header) - 1] = ""
             self.left_out["last values of a line without its end"] += 1
-        return LoggedStep(step, self._of_cells(cells))
+        if self._name_column is not None:
+            name, text = cells[self._name_column], cells[self._value_column]
+            self._find_tag(dict(zip(self._header, cells, strict=False)))
+            return LoggedStep(step, self._numbers([(name, text)] if text.strip() else []))
+        entry = {
+            name: text
+            for column, (name, text) in enumerate(zip(self._header, cells, strict=False))
+            if column != self._step_column and text and not text.isspace()
+        }
+        self._find_tag(entry)
+        return LoggedStep(step, self._values(entry.items()))
 
     def _cells(self, line: str) -> list[str]:
         try:
@@ -160,19 +170,6 @@ class CsvFile(TextLog):
         name = next((name for name in _NAMES if name in lower), None) if is_long else None
         self._name_column = None if name is None else lower.index(name)
         self._value_column = lower.index(_VALUE) if is_long else 0
-
-    def _of_cells(self, cells: list[str]) -> dict[str, float]:
-        if self._name_column is not None:
-            name, text = cells[self._name_column], cells[self._value_column]
-            self._find_tag(dict(zip(self._header, cells, strict=False)))
-            return self._numbers([(name, text)] if text.strip() else [])
-        entry = {
-            name: text
-            for column, (name, text) in enumerate(zip(self._header, cells, strict=False))
-            if column != self._step_column and text and not text.isspace()
-        }
-        self._find_tag(entry)
-        return self._values(entry.items())
 
     def _number(self, value: Any) -> float | None:
         text = value.strip() if isinstance(value, str) else ""

@@ -160,13 +160,17 @@ class LinePattern(LineLog):
     name: ClassVar[str] = "pattern"
 
     pattern: tuple[str, ...] | str = option(
-        help="an expression, or several, with named groups; each line is searched with all"
+        (), help="an expression, or several, with named groups; each line is searched with all"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         patterns = (self.pattern,) if isinstance(self.pattern, str) else self.pattern
         self._patterns = [_compiled(each) for each in patterns]
+        if not patterns:
+            raise ConfigError(
+                "pattern: expected a regular expression in metrics.options of a template, got none"
+            )
 
     def _restart(self) -> None:
         super()._restart()

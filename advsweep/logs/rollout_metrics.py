@@ -233,13 +233,17 @@ class RolloutMetrics:
 
     def _of_estimator(self, step: int, batch: GroupBatch) -> Advantages | None:
         """Return the advantages of the config's estimator; None if they cannot be known."""
+        from advsweep.estimators import ESTIMATORS
+
         if self._why or self._node is None:
             return None
         if self._built is None:
-            self._build()
+            try:
+                self._built = ESTIMATORS.build(self._node)
+            except (AdvsweepError, RuntimeError, ArithmeticError) as error:
+                self._why = _one_line(error)
+                return None
         estimator = self._built
-        if estimator is None:
-            return None
         missing = sorted(name for name in estimator.needs if getattr(batch, name) is None)
         if missing:
             self._why = f"it needs {', '.join(missing)}, which the dump lacks"
@@ -254,14 +258,6 @@ class RolloutMetrics:
             # Options of a log may ask for more than memory holds.
             self._why = f"step {step}: {_one_line(error)}"
             return None
-
-    def _build(self) -> None:
-        from advsweep.estimators import ESTIMATORS
-
-        try:
-            self._built = ESTIMATORS.build(self._node)
-        except (AdvsweepError, RuntimeError, ArithmeticError) as error:
-            self._why = _one_line(error)
 
     @property
     def contradicts(self) -> bool:

@@ -102,7 +102,12 @@ class Verl(JsonLines):
         dump = DumpMetrics()
         if files.rollouts:
             reading = RolloutNotes(left_out=left_out)
-            rollouts = _steps_of(files.rollouts, reading)
+            rollouts: list[RolloutStep] = []
+            for file in files.rollouts:
+                try:
+                    rollouts += read_rollouts(file, "verl", notes=reading)
+                except ConfigError:  # A damaged file does not hide the others.
+                    left_out["dumps without a rollout that can be read"] += 1
             dump = metrics_of_dump(rollouts, merged(config, given), success_at=success_at)
             notes += reading.remarks
         for key, value in (("prompts_per_step", dump.prompts), ("group_size", dump.group_size)):
@@ -139,15 +144,6 @@ class Verl(JsonLines):
             left_out=left_out,
             notes=notes,
         )
-
-
-def _steps_of(files: list[Path], notes: RolloutNotes) -> Iterator[RolloutStep]:
-    """Yield the steps of dumps of one file each; a damaged file does not hide the others."""
-    for file in files:
-        try:
-            yield from read_rollouts(file, "verl", notes=notes)
-        except ConfigError:
-            notes.left_out["dumps without a rollout that can be read"] += 1
 
 
 def _steps(
