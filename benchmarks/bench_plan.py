@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 
 from figures import head, show
-from hydra import compose, initialize_config_dir
+from hydra import compose
 
-from advsweep.config.groups import conf_directory
 from advsweep.store import open_store
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.labels import config_labels
 from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.registry import config_groups
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 
 HYDRA_RUNS = 20
@@ -53,13 +53,13 @@ SWEEPS = {
 }
 
 
-def hydra_seconds(directory: Path) -> float:
+def hydra_seconds() -> float:
     """Returns the CPU seconds that Hydra needs to compose one run."""
-    with initialize_config_dir(str(directory), version_base="1.3"):
+    with config_groups():
         compose("config")
         started = time.process_time()
         for seed in range(HYDRA_RUNS):
-            compose("config", ["method=fade", f"seed={seed}"])
+            compose("config", ["estimator=fade", f"seed={seed}"])
         return (time.process_time() - started) / HYDRA_RUNS
 
 
@@ -77,7 +77,7 @@ def main() -> None:
     each_holds = (held_bytes() - before) / len(plan.runs) / 1000
     show("memory of a plan, kB a run", f"{each_holds:.1f}", "5")
     del plan
-    each = hydra_seconds(conf_directory())
+    each = hydra_seconds()
     for name, overrides in SWEEPS.items():
         started = time.process_time()
         plan = make_plan(overrides)
