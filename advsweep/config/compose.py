@@ -191,8 +191,11 @@ class PointComposer:
         """
         choices, values = self._split(point.assignment)
         composition = self._groups.compose(choices)
-        if self._partial:
-            values = {k: v for k, v in values.items() if not self._lacks(composition.config, k)}
+        for key in [*values] if self._partial else ():
+            group, _, rest = key.partition(".")
+            partial = self._partial.get((group, rest.split(".")[0]))
+            if partial is not None and composition.config[group]["name"] in partial.lacking:
+                del values[key]
         return patch(self._groups, composition, values), values
 
     def _split(self, assignment: Assignment) -> tuple[dict[str, str], dict[str, Any]]:
@@ -243,12 +246,6 @@ class PointComposer:
             members = ", ".join(self._groups.members(group))
             raise ConfigError(f"{group}: expected one of {members}, as every run has one")
         self._members[group, repr(value)] = self._groups.member(group, value)
-
-    def _lacks(self, config: Plain, key: str) -> bool:
-        """Whether a config's component lacks an optional key."""
-        group, _, rest = key.partition(".")
-        partial = self._partial.get((group, rest.split(".")[0]))
-        return partial is not None and config[group]["name"] in partial.lacking
 
     def _check_parameters(
         self, kinds: Collection[Kind], optional: Collection[str]

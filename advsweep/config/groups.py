@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -98,24 +98,33 @@ class ConfigGroups:
         keys: Collection[str],
         config_dirs: Sequence[Path] = (),
     ) -> None:
+        from yaml import YAMLError  # type: ignore[import-untyped]
+
         for directory in config_dirs:
             if not directory.is_dir():
                 raise ConfigError(f"--config-dir: expected a folder, got '{directory}'")
         self.registries = registries
         self._keys = keys
         self._config_dirs = [d.resolve() for d in config_dirs]
-        for directory in self._config_dirs:
-            _check_files(directory)
+        for path in (p for folder in self._config_dirs for p in sorted(folder.rglob("*.yaml"))):
+            # Aliases may expand to more than memory holds; other faults matter once it is chosen.
+            with suppress(OSError, YAMLError):
+                check_yaml(path)
         self._composed: dict[frozenset[tuple[str, str]], Composition] = {}
         self._given: dict[str, Path] = {}
 
     def __enter__(self) -> Self:
+        from hydra.core.config_store import ConfigStore
+
         self._stack = ExitStack()
         known = {*self.registries, *PRESET_GROUPS}
         self._loader = self._stack.enter_context(_hydra(self._config_dirs, known))
         # Hydra has a group `hydra` for its own settings, which advsweep does not use.
         self.names = {*self._loader.list_groups(""), *known} - {"hydra"}
-        self._store_members()
+        for group, registry in self.registries.items():
+            # Components without a YAML file.
+            for name in {*registry.names()} - {*self._files(group)}:
+                ConfigStore.instance().store(name=name, node={"name": name}, group=group)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -270,7 +279,7 @@ class ConfigGroups:
         from hydra.errors import HydraException
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
-        from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
+        from yaml import MarkedYAMLError, YAMLError
 
         overrides = [
             f"{group}={QuotedString(name, Quote.single).with_quotes()}"
@@ -285,7 +294,10 @@ class ConfigGroups:
             *(HydraException, OmegaConfBaseException, YAMLError),
             *(RecursionError, ValueError, OverflowError),  # from values that Python cannot make
         ) as error:
-            self._read_user_files(choices)
+            for directory in self._config_dirs:
+                for group, name in choices.items():
+                    if (path := directory / group / f"{name}.yaml").is_file():
+                        read_yaml(path)  # Its message names the line.
             chosen = " ".join(f"{g}={self._given.get(n, n)}" for g, n in choices.items())
             chosen = chosen or "the defaults"
             raise ConfigError(f"cannot compose {chosen}: {first_line(error)}") from error
@@ -294,13 +306,6 @@ class ConfigGroups:
         if any(group in choices for group in PRESET_GROUPS):
             self._drop_foreign_fields(plain, choices)
         return Composition(plain, is_unresolved(plain))
-
-    def _read_user_files(self, choices: Mapping[str, str]) -> None:
-        """Raise a message with file and line if a chosen file of the user is not YAML."""
-        for directory in self._config_dirs:
-            for group, name in choices.items():
-                if (path := directory / group / f"{name}.yaml").is_file():
-                    read_yaml(path)
 
     def _drop_foreign_fields(self, config: Plain, choices: Mapping[str, str]) -> None:
         """Drop the fields that a preset sets for its own component where another one is chosen.
@@ -318,25 +323,6 @@ class ConfigGroups:
                 config[group] = {
                     k: v for k, v in config[group].items() if k in known or str(k).startswith("_")
                 }
-
-    def _store_members(self) -> None:
-        """Give Hydra a node for each component that has no YAML file."""
-        from hydra.core.config_store import ConfigStore
-
-        for group, registry in self.registries.items():
-            for name in {*registry.names()} - {*self._files(group)}:
-                ConfigStore.instance().store(name=name, node={"name": name}, group=group)
-
-
-def _check_files(directory: Path) -> None:
-    """Refuse YAML files whose aliases would expand to more than memory holds."""
-    from yaml import YAMLError
-
-    for path in sorted(directory.rglob("*.yaml")):
-        try:
-            check_yaml(path)
-        except (OSError, YAMLError):
-            continue  # Reported only if the file is chosen.
 
 
 @contextmanager
