@@ -1,4 +1,262 @@
 """Makes runs of the logs of other trainers, so that reports work on them.
 
-`advsweep.logs` has the readers; no worker claims an imported run.
+`advsweep.logs` has the readers, `write` puts each run into the store; here is said what was taken,
+renamed and left out. No worker claims an imported run.
 """
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from advsweep import __version__
+from advsweep.errors import ConfigError, counted, first_of, nearest
+from advsweep.importing.write import (
+    ImportAction,
+    Written,
+    config_hash,
+    gather,
+    seed_of,
+    stored_config,
+    write_run,
+)
+from advsweep.logs.base import ImportedRun, ImportOptions, Reader
+from advsweep.logs.names import STEP, UNKNOWN, NameMap, NamePattern, merged
+from advsweep.printable import printable_line
+from advsweep.store import Store
+from advsweep.store.imported import IMPORTED
+
+_LONGEST = 200  # characters of a source in messages and environments
+
+
+@dataclass
+class ImportSummary:
+    """What an import did.
+
+    Attributes:
+        runs: each run's source with what was done.
+        left_out: why parts of the files were not used, with how often.
+        notes: what else to know, without repetitions.
+        unmatched: sources that the name pattern left out.
+        names: the metrics, renamed and kept.
+    """
+
+    names: NameMap
+    runs: list[tuple[str, Written]] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    notes: dict[str, None] = field(default_factory=dict)
+    unmatched: list[str] = field(default_factory=list)
+
+    def count(self, action: ImportAction) -> int:
+        """Return how many runs had this done."""
+        return sum(written.action is action for _, written in self.runs)
+
+
+def import_runs(
+    store: Store,
+    reader: Reader,
+    source: str,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    pattern: NamePattern | None = None,
+    names: Mapping[str, str] | None = None,
+    by: Sequence[str] = (),
+    rows: Sequence[str] | None = None,
+    sweep: str | None = None,
+    dry_run: bool = False,
+    on_run: Callable[[int], None] = lambda done: None,
+) -> ImportSummary:
+    """Import the runs of a file, a folder or an address.
+
+    Each run is written in one transaction: an interruption leaves whole runs alone, and importing
+    again does the rest.
+
+    Args:
+        settings: values of config keys of every run; they replace what the files say.
+        pattern: settings in the names of files or folders; runs that do not match are left out.
+        names: names of the log with ours, before those of the format's table.
+        by: columns whose values tell the runs of one file apart.
+        rows: config keys that alone tell settings apart.
+        sweep: a sweep that the runs become part of.
+        dry_run: change nothing.
+        on_run: called after each run with the number of runs so far.
+
+    Raises:
+        ConfigError: the source holds no runs of this format, or none matches the pattern.
+        StoreError: the store cannot be written to.
+    """
+    _check_sweep(store, sweep)
+    names_of_log = NameMap.load(reader.table, names)
+    summary = ImportSummary(names_of_log)
+    root = Path(source).resolve() if Path(source).exists() else None
+
+    def in_name(place: str) -> Mapping[str, Any] | None:
+        if pattern is None:
+            return {}
+        if root is not None and place != root.name:
+            place = f"{root.name}/{place}"  # With the name of what the user named.
+        return pattern.settings(place)
+
+    options = ImportOptions(
+        names=names_of_log, settings=dict(settings or {}), by=tuple(by), in_name=in_name
+    )
+    writer = _RunWriter(store, reader, root, rows, sweep, summary, dry_run=dry_run)
+    for found in reader.runs(source, options):
+        place = found.source if found.path is None else found.path
+        own = in_name(place)
+        if own is None:
+            summary.unmatched.append(_shown(place))
+            continue
+        writer.write(found, merged(merged(found.config, own), options.settings))
+        on_run(len(summary.runs))
+    if pattern is not None and summary.unmatched and not summary.runs:
+        some = ", ".join(summary.unmatched[:5])
+        raise ConfigError(
+            f"--name-pattern: expected names such as '{pattern.text}', got {some}; a field matches "
+            "any text without a slash"
+        )
+    if not summary.runs:
+        known = [f"{reason} ({count:,})" for reason, count in sorted(summary.left_out.items())]
+        raise ConfigError(
+            f"{printable_line(source)}: expected a run with a logged step and values, got none; "
+            f"left out: {first_of(known, 8, '; ')}"
+        )
+    seen = {*names_of_log.renamed, *names_of_log.kept}
+    unseen = [name for name, ours in (names or {}).items() if ours != STEP and name not in seen]
+    for name in unseen:
+        writer.say(f"--map: no run has a metric {printable_line(name)!r}; {nearest(name, seen)}")
+    summary.notes |= dict.fromkeys([*names_of_log.notes(), *writer.remarks()])
+    return summary
+
+
+class _RunWriter:
+    """Writes the runs of one import, and gathers what to say about them."""
+
+    def __init__(
+        self,
+        store: Store,
+        reader: Reader,
+        root: Path | None,
+        rows: Sequence[str] | None,
+        sweep: str | None,
+        summary: ImportSummary,
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self._root = root
+        self._rows = rows
+        self._sweep = sweep
+        self._summary = summary
+        self._dry_run = dry_run
+        self._without: Counter[str] = Counter()
+        self._remarks: list[str] = []
+        self._first: dict[object, str] = {}
+        self._alike: list[str] = []
+
+    def write(self, found: ImportedRun, theirs: Mapping[str, Any]) -> None:
+        """Write a run, unless its files hold none."""
+        summary, form = self._summary, self._reader.name
+        settings = summary.names.with_settings(theirs)
+        if found.estimator is not None:
+            settings["estimator"] = found.estimator
+        config = stored_config(settings, form=form, rows=self._rows, seed=seed_of(settings))
+        identifier = found.key or found.source
+        if found.key is None and (root := self._root) is not None:
+            # The same whether a run's file or a folder above it was named: of a single file, or a
+            # folder that is a run itself, the source has its name.
+            is_single = found.source == root.name or not root.is_dir()
+            identifier = ((root.parent if is_single else root) / found.source).as_posix()
+        content = gather(form, identifier, config, found.steps, found.evaluations)
+        summary.left_out.update(found.left_out)
+        summary.notes |= dict.fromkeys(found.notes)
+        if not content.curves and not content.evaluations:
+            summary.left_out["sources without a logged value"] += 1
+            return
+        if content.repeated:
+            summary.left_out["values that a later line of the same step replaced"] += (
+                content.repeated
+            )
+        written = write_run(
+            self._store,
+            content,
+            # No path of this machine.
+            environment={
+                "advsweep": __version__,
+                "imported": {
+                    "format": form,
+                    "source": _shown(found.source),
+                    "left_out": {_shown(why): count for why, count in found.left_out.items()},
+                    "notes": [_shown(note) for note in [*summary.names.notes(), *found.notes]],
+                },
+            },
+            sweep=self._sweep,
+            dry_run=self._dry_run,
+        )
+        summary.runs.append((_shown(found.source), written))
+        seed = config.get("seed")
+        values = dataclasses.replace(content, config={}).digest(0)
+        key = values if seed is None else (config_hash(config), seed)
+        first = self._first.setdefault(key, _shown(found.source))
+        if first != _shown(found.source):
+            self._alike.append(f"{_shown(found.source)} (as {first})")
+        self._without["estimator"] += config["estimator"]["name"] == UNKNOWN
+        self._without["seed"] += "seed" not in config
+        if written.action is ImportAction.SHORTER:
+            self.say(
+                f"{_shown(found.source)} ends at step {content.last_step}, and run "
+                f"{written.run_id} at step {written.stored_step}: it stays as it is; if the log "
+                f"was written anew, `advsweep rm {written.run_id} --force` first"
+            )
+
+    def say(self, remark: str) -> None:
+        """Add a sentence about the import."""
+        self._remarks.append(remark)
+
+    def remarks(self) -> list[str]:
+        """Return what to say about all runs, a sentence each."""
+        remarks = list(self._remarks)
+        if self._alike:
+            remarks.append(
+                f"{counted(len(self._alike), 'run')} with the settings and the seed of another, or "
+                f"with all its values: {first_of(self._alike, 3)}; move copies out of the source"
+            )
+        if number := self._without["estimator"]:
+            remarks.append(
+                f"the estimator of {counted(number, 'run')} is not known: name it with --set "
+                "estimator=NAME or --name-pattern"
+            )
+        if number := self._without["seed"]:
+            remarks.append(
+                f"the seed of {counted(number, 'run')} is not known: runs of equal settings were "
+                "numbered, so that seeds of two rows are no pairs"
+            )
+        return remarks
+
+
+def _shown(text: str) -> str:
+    line = printable_line(text)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+
+
+def _check_sweep(store: Store, name: str | None) -> None:
+    """Refuse to add imported runs to a sweep that advsweep trains.
+
+    Raises:
+        ConfigError: it is such a sweep, or the name is none.
+    """
+    if name is None:
+        return
+    if not name or len(name) > _LONGEST or not name.isprintable():
+        raise ConfigError(f"--sweep: expected a short name of one line, got {name!r}")
+    for sweep in store.sweeps.select():
+        if sweep.name == name and IMPORTED not in sweep.spec:
+            raise ConfigError(
+                f"--sweep: expected a sweep of imported runs, got '{name}', which advsweep trains; "
+                "give another name"
+            )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +21,13 @@ import numpy as np
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from advsweep.logs.base import LAST_STEP, ProblemResult
-from advsweep.logs.names import LoggedStep
+from advsweep.logs.names import LoggedStep, estimator_node
 from advsweep.printable import printable_line
+from advsweep.redaction import MASK, redacted
 from advsweep.store import Store
 from advsweep.store.base import insert_or_ignore
 from advsweep.store.evaluations import insert_evaluation, link_evaluation, remove_unused_problems
-from advsweep.store.imported import IMPORTED, config_hash
+from advsweep.store.imported import IMPORTED, ROWS, setting_leaves
 from advsweep.store.metrics import metric_ids, write_points
 from advsweep.store.records import Status
 from advsweep.store.store import utc_now
@@ -38,6 +41,20 @@ if TYPE_CHECKING:
 
 _CHUNK = 50_000  # points written at once
 _MAX_TEXT = 200
+
+MAX_DEPTH = 32
+MAX_KEYS = 5_000
+MAX_TEXT = 10_000
+
+# Names of secrets, but not prompt_key, pad_token and the like, which settings are full of.
+_SECRET = re.compile(
+    r"(?:.*[_.-])?(?:(?:api|access|secret|private|auth|hub|hf|wandb)[_-]?(?:key|token)s?"
+    r"|passw(?:or)?d|passphrase|secret|credentials?)|token",
+    re.IGNORECASE,
+)
+
+_COMPONENTS = ("task", "model", "objective", "rollout", "optimizer", "generation", "evaluation")
+_COUNTS = ("group_size", "prompts_per_step", "steps")
 
 
 class ImportAction(Enum):
@@ -158,6 +175,85 @@ def gather(
         evaluations=sorted(sound.values()),
         repeated=repeated,
     )
+
+
+def stored_config(
+    theirs: Mapping[str, Any], *, form: str, rows: Sequence[str] | None, seed: int | None = None
+) -> dict[str, Any]:
+    """Return the config of an imported run, as `advsweep.store.imported` describes it.
+
+    Args:
+        theirs: what the files and the command say.
+        form: the name of the format.
+        rows: the keys that alone tell settings apart; None for those of the config, or for all.
+        seed: the seed, if it is known already.
+    """
+    config = plain(theirs)
+    chosen = list(rows) if rows is not None else config.get(ROWS)
+    estimator, backend = config.pop("estimator", None), config.pop("backend", None)
+    for key in (ROWS, "seed"):
+        config.pop(key, None)
+    for key in _COMPONENTS:
+        # Reports read the names of these nodes.
+        if key in config and not isinstance(config[key], dict):
+            config[key] = {"name": config[key]}
+    for key in _COUNTS:
+        value = config.get(key)
+        if key in config and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            config[f"their_{key}"] = config.pop(key)
+    result: dict[str, Any] = {"backend": {"name": IMPORTED, "format": form}}
+    if backend is not None:
+        result["their_backend"] = backend
+    result |= {"estimator": estimator_node(estimator), **config}
+    if isinstance(chosen, list) and chosen:
+        result[ROWS] = [str(key) for key in chosen]
+    # The seed comes last: configs that are equal up to there are parsed once.
+    return result if seed is None else {**result, "seed": seed}
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return a value of a foreign file as every store accepts it: bounded plain JSON.
+
+    Control characters of texts are escaped, since keys and values are shown. Texts whose key
+    names a secret, and passwords in URLs, are masked.
+    """
+    if isinstance(value, Mapping) and depth < MAX_DEPTH:
+        items = [(str(key)[:MAX_TEXT], item) for key, item in list(value.items())[:MAX_KEYS]]
+        return {
+            printable_line(key): MASK
+            if isinstance(item, str) and item and _SECRET.fullmatch(key)
+            else plain(item, depth + 1)
+            for key, item in items
+        }
+    if isinstance(value, (list, tuple)) and depth < MAX_DEPTH:
+        return [plain(v, depth + 1) for v in value[:MAX_KEYS]]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        return float(value) if abs(value) < 10**300 else None
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    text = str(value)[:MAX_TEXT]
+    return printable_line(redacted(text) if "://" in text else text)
+
+
+def seed_of(config: Mapping[str, Any]) -> int | None:
+    """Return the seed of a config; None if it has none that is a whole number from 0."""
+    value = config.get("seed")
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        return None
+    return value
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Return the hash of what tells settings apart; runs that share it are replicates."""
+    form = config["backend"].get("format")
+    content = json.dumps([form, *sorted(setting_leaves(config))], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def write_run(

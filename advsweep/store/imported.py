@@ -13,8 +13,6 @@ tell settings apart.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -56,13 +54,6 @@ def setting_leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield key, value
         elif key == "estimator.name" or any(_is_of(key, each) for each in chosen):
             yield key, value
-
-
-def config_hash(config: Mapping[str, Any]) -> str:
-    """Return the hash of what tells settings apart; runs that share it are replicates."""
-    form = config["backend"].get("format")
-    content = json.dumps([form, *sorted(setting_leaves(config))], sort_keys=True, default=str)
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def is_per_run(key: str, value: Any) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.importing.import_runs import ImportSummary, import_runs
+from advsweep.importing import ImportSummary, import_runs
 from advsweep.logs import READERS
 from advsweep.store import Store
 from tests.importing import test_lm_eval, test_trl, test_verl

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import AdvsweepError, ConfigError
-from advsweep.importing.import_runs import import_runs
+from advsweep.importing import import_runs
 from advsweep.importing.write import ImportAction, gather, write_run
 from advsweep.logs import READERS
 from advsweep.logs.base import ImportedRun, ProblemResult

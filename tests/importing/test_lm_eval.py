@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError, NotFoundError
-from advsweep.importing.import_runs import import_runs
+from advsweep.importing import import_runs
 from advsweep.logs import READERS, ImportedRun, ImportOptions
 from advsweep.logs.lm_eval import _split
 from advsweep.logs.names import NameMap, NamePattern

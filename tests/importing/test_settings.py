@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
-from advsweep.importing.import_runs import plain, seed_of, stored_config
+from advsweep.importing.write import config_hash, plain, seed_of, stored_config
 from advsweep.logs.names import NamePattern, estimator_node, merged, parse_settings
 from advsweep.printable import printable_line
 from advsweep.store import foreign
-from advsweep.store.imported import config_hash
 
 
 def test_assignments_are_nested_and_typed():

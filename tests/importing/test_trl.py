@@ -14,7 +14,7 @@ import torch
 
 from advsweep.errors import ConfigError
 from advsweep.estimators import build_estimator
-from advsweep.importing.import_runs import import_runs
+from advsweep.importing import import_runs
 from advsweep.logs import READERS
 from advsweep.logs.names import NamePattern
 from advsweep.store import Store

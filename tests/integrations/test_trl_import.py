@@ -14,7 +14,7 @@ import torch
 from advsweep.cli import main
 from advsweep.diagnostics import rollout_metrics
 from advsweep.estimators import GroupBatch, build_estimator
-from advsweep.importing.import_runs import import_runs
+from advsweep.importing import import_runs
 from advsweep.logs import READERS, ImportOptions
 from advsweep.logs.base import ImportedRun
 from advsweep.logs.names import NameMap, NamePattern

@@ -14,7 +14,7 @@ from advsweep.cli.shared.output import echo_line, print_json, progress_bar
 from advsweep.errors import ConfigError, counted, first_of
 
 if TYPE_CHECKING:
-    from advsweep.importing.import_runs import ImportSummary
+    from advsweep.importing import ImportSummary
 
 _LISTED = 8
 
@@ -107,7 +107,7 @@ def import_(
         advsweep import csv log.csv --set estimator=grpo --set seed=0
         advsweep import tensorboard logs --name-pattern '{estimator}-s{seed}'
     """
-    from advsweep.importing.import_runs import import_runs
+    from advsweep.importing import import_runs
     from advsweep.logs import READERS
     from advsweep.logs.names import NamePattern, parse_settings
     from advsweep.store import open_store
