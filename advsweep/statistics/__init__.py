@@ -15,21 +15,18 @@ from advsweep.statistics.comparison import (
     compare_unpaired,
     improvement_share,
     permutation_p_value,
-    probability_of_improvement,
 )
 from advsweep.statistics.intervals import (
     Estimate,
     Interval,
     all_or_none_interval,
-    bca_interval,
     bootstrap_over_problems,
     interquartile_mean,
-    iqm_interval,
     student_t_interval,
 )
 from advsweep.statistics.pass_at_k import answer_entropy, mean_over_problems, pass_at_k
 from advsweep.statistics.pass_laws import LAWS, LawFit, compare_laws
-from advsweep.statistics.power import detectable_difference, power_of_test, seeds_needed
+from advsweep.statistics.power import seeds_needed
 from advsweep.statistics.power_law import PowerLaw, fit_pass_at_k
 from advsweep.statistics.ranks import RankInterval, rank_intervals
 from advsweep.statistics.rarefaction import RAREFIED, rarefied_entropy
@@ -69,7 +66,6 @@ __all__ = [
     "SpreadRatio",
     "all_or_none_interval",
     "answer_entropy",
-    "bca_interval",
     "benjamini_hochberg",
     "bootstrap_over_problems",
     "compare_laws",
@@ -78,21 +74,17 @@ __all__ = [
     "compare_unpaired",
     "correlation_interval",
     "correlation_p_value",
-    "detectable_difference",
     "difference_of_shares",
     "fisher_p_value",
     "fit_pass_at_k",
     "fit_solve_rates",
     "improvement_share",
     "interquartile_mean",
-    "iqm_interval",
     "mean_over_problems",
     "pass_at_k",
     "permutation_p_value",
     "pool_spread",
-    "power_of_test",
     "predict",
-    "probability_of_improvement",
     "rank_correlation",
     "rank_intervals",
     "rarefied_entropy",

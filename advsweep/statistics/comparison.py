@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln, ndtri, stdtr, stdtrit
+from scipy.special import gammaln, stdtr, stdtrit
 
 from advsweep.errors import AdvsweepError
 from advsweep.statistics.blocks import PooledSpread
-from advsweep.statistics.intervals import Interval
 from advsweep.statistics.samples import ROUNDING, as_pairs, as_sample, check_share, sample_sd
 
 if TYPE_CHECKING:
@@ -31,8 +30,7 @@ SEEDS_FOR_PERMUTATION = 6
 """Five differences have 32 patterns of signs, so their p-value is at least 2/32 = .0625."""
 
 _ALL_PATTERNS = 20  # largest number of differences for which all patterns of signs are tried
-_DRAWS = 9_999  # number of random patterns for more differences
-_NEAR_AN_END = 1e-9
+_DRAWS = 9_999
 
 
 @dataclass(frozen=True)
@@ -233,62 +231,24 @@ def permutation_p_value(differences: ArrayLike, seed: int = 0) -> float:
 
 
 def improvement_share(a: ArrayLike, b: ArrayLike) -> float:
-    """Estimate the probability that a run of a beats a run of b, as `probability_of_improvement`.
-
-    Without the interval, whose ends need scipy.optimize: importing it takes 0.1 s.
-    """
-    of_a, of_b = (own[np.isfinite(own)] for own in map(as_sample, (a, b)))
-    if not of_a.size or not of_b.size:
-        return math.nan
-    return float((np.sign(of_a[:, None] - of_b).mean() + 1) / 2)
-
-
-def probability_of_improvement(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
     """Estimate the probability that a run of a beats a run of b: P(a > b) + P(a = b)/2.
 
-    The estimate θ is the share of all pairs of a seed of a and a seed of b, ties counting
-    half (Agarwal et al., 2021; the Mann-Whitney U over n_a n_b). Higher is taken as better.
-    The interval holds the θ for which the estimate is within z standard errors, with
-
-        Var(θ) = θ(1-θ) [1 + (n̄-1)((1-θ)/(2-θ) + θ/(1+θ))] / (n_a n_b),  n̄ = (n_a + n_b)/2
-
-    (Newcombe, 2006, method 5). Unlike a bootstrap interval it has a positive width even if every
-    run of a beats every run of b. The two samples are treated as independent.
+    The estimate is the share of all pairs of a seed of a and a seed of b, ties counting half
+    (Agarwal et al., 2021; the Mann-Whitney U over n_a n_b). Higher is taken as better.
 
     Args:
         a, b: [seeds of each]. Values that are not finite are left out.
 
     Returns:
-        The estimate and its interval, with n the size of the smaller sample; NaN if a sample is
-        empty, and no interval for fewer than two seeds of each.
+        NaN if a sample is empty.
 
     Raises:
-        AdvsweepError: the values are not lists of numbers, or the level is not in (0, 1).
+        AdvsweepError: the values are not lists of numbers.
     """
-    check_share("level", level)
-    of_a, of_b = as_sample(a), as_sample(b)
-    of_a, of_b = of_a[np.isfinite(of_a)], of_b[np.isfinite(of_b)]
-    n_a, n_b = of_a.size, of_b.size
-    n = min(n_a, n_b)
-    share = improvement_share(of_a, of_b)
-    if n < 2:
-        return Interval(share, math.nan, math.nan, n)
-    z = float(ndtri((1 + level) / 2))
-    others = (n_a + n_b) / 2 - 1
-
-    def beyond(theta: float) -> float:
-        spread = (1 - theta) / (2 - theta) + theta / (1 + theta)
-        variance = theta * (1 - theta) * (1 + others * spread) / (n_a * n_b)
-        return float((share - theta) ** 2 - z**2 * variance)
-
-    from scipy.optimize import brentq
-
-    # The variance vanishes at 0 and 1, so a share of 0 or 1 is itself a root; the bracket starts
-    # slightly inside to find the other one.
-    inside = min(max(share, _NEAR_AN_END), 1 - _NEAR_AN_END)
-    low = float(brentq(beyond, 0, inside)) if share > 0 else 0.0
-    high = float(brentq(beyond, inside, 1)) if share < 1 else 1.0
-    return Interval(share, low, high, n)
+    of_a, of_b = (own[np.isfinite(own)] for own in map(as_sample, (a, b)))
+    if not of_a.size or not of_b.size:
+        return math.nan
+    return float((np.sign(of_a[:, None] - of_b).mean() + 1) / 2)
 
 
 def _scale(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " m"]) -> float:

@@ -64,41 +64,6 @@ def student_t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
-def bca_interval(
-    values: ArrayLike, level: float = 0.95, seed: int = 0, resamples: int = 9_999
-) -> Interval:
-    """Return the mean of some values and its BCa bootstrap interval.
-
-    For comparison only (bias-corrected and accelerated: Efron, 1987). A bootstrap cannot see more
-    spread than its few values have: on normal data at n = 5 a 95 % interval covers the mean in
-    84 % of cases, and Student's t in 95 %. So intervals over seeds are Student's.
-
-    Equal values have an interval of width 0.
-
-    Raises:
-        AdvsweepError: the values are not a list of numbers, or the level is not in (0, 1).
-    """
-    check_share("level", level)
-    sample = as_sample(values)
-    n = sample.size
-    mean = float(sample.mean()) if n else math.nan
-    if n < 2 or math.isnan(mean):
-        return Interval(mean, math.nan, math.nan, n)
-    if np.ptp(sample) == 0:
-        return Interval(mean, mean, mean, n)
-    from scipy.stats import bootstrap
-
-    low, high = bootstrap(
-        (sample,),
-        np.mean,
-        n_resamples=resamples,
-        confidence_level=level,
-        method="BCa",
-        random_state=np.random.default_rng(seed),
-    ).confidence_interval
-    return Interval(mean, float(low), float(high), n)
-
-
 class Band(NamedTuple):
     """The result of `student_t_interval` at each place of a curve.
 
@@ -202,53 +167,12 @@ def interquartile_mean(values: ArrayLike) -> float:
     array of any shape. Fewer outliers count than in a mean, and more values than in a median.
     NaN if there are no values or any is NaN.
     """
-    flat = np.asarray(values, dtype=np.float64).reshape(1, -1)
-    return float(_middle_mean(flat)[0]) if flat.size else math.nan
-
-
-def iqm_interval(
-    scores: ArrayLike, level: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> Interval:
-    """Return the interquartile mean of runs × tasks and its interval over runs.
-
-    The bootstrap is stratified: it resamples the runs of each task separately and keeps the
-    tasks fixed (Agarwal et al., 2021). n is the number of runs.
-
-    Departures: rliable takes plain quantiles, which are too narrow at five runs. Here they lie
-    farther out, as in `bootstrap_over_problems`, with tasks · (runs-1) degrees of freedom.
-
-    Args:
-        scores: [runs, tasks], on comparable scales.
-
-    Raises:
-        AdvsweepError: the scores are not a table, or the level is not in (0, 1).
-    """
-    check_share("level", level)
-    table = np.asarray(scores, dtype=np.float64)
-    if table.ndim != 2:
-        raise AdvsweepError(f"expected a table of runs and tasks, got shape {table.shape}")
-    runs, tasks = table.shape
-    mean = interquartile_mean(table)
-    if runs < 2 or math.isnan(mean):
-        return Interval(mean, math.nan, math.nan, runs)
-    rng = np.random.default_rng(seed)
-    columns = np.arange(tasks)
-    means = np.concatenate(
-        [
-            _middle_mean(table[rng.integers(0, runs, (size, runs, tasks)), columns])
-            for size in _portions(resamples, table.size)
-        ]
-    )
-    low, high = np.quantile(means, _tails(level, runs, tasks * (runs - 1)))
-    return Interval(mean, float(low), float(high), runs)
-
-
-def _middle_mean(values: Float[np.ndarray, "sets ..."]) -> Float[np.ndarray, " sets"]:
-    ordered = np.sort(values.reshape(len(values), -1), axis=1)
-    cut = ordered.shape[1] // 4
-    middle: Float[np.ndarray, " sets"] = ordered[:, cut : ordered.shape[1] - cut].mean(axis=1)
+    ordered = np.sort(np.asarray(values, dtype=np.float64), axis=None)
     # Sorting puts NaN last, where the cut could hide it.
-    return np.where(np.isnan(ordered[:, -1]), np.nan, middle)
+    if not ordered.size or math.isnan(ordered[-1]):
+        return math.nan
+    cut = ordered.size // 4
+    return float(ordered[cut : ordered.size - cut].mean())
 
 
 def _portions(resamples: int, each: int) -> list[int]:

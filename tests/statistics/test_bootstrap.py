@@ -15,7 +15,6 @@ from advsweep.statistics import (
     all_or_none_interval,
     bootstrap_over_problems,
     interquartile_mean,
-    iqm_interval,
     student_t_interval,
 )
 
@@ -114,47 +113,14 @@ class TestInterquartileMean:
         assert math.isnan(interquartile_mean([1, 2, 3, NAN]))
         assert math.isnan(interquartile_mean([]))
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize(("runs", "tasks"), [(5, 5), (10, 5), (30, 3)])
-    def test_interval_covers_the_true_one(self, runs, tasks):
-        # Tasks lie symmetrically about 0, and so does their interquartile mean.
-        places = np.linspace(-1, 1, tasks)
-        rng = np.random.default_rng(runs)
-        covered = 0
-        for _ in range(1000):
-            found = iqm_interval(rng.normal(places, 0.5, (runs, tasks)), resamples=1000)
-            covered += found.low <= 0 <= found.high
-        assert covered / 1000 == pytest.approx(0.95, abs=0.02)
-
-    def test_runs_are_resampled_within_their_task(self):
-        # Tasks differ and runs do not, so no resample differs.
-        found = iqm_interval(np.tile([0.1, 0.5, 0.6, 0.9], (5, 1)))
-        assert found == pytest.approx((0.55, 0.55, 0.55, 5))
-
-    def test_outliers_hardly_move_it(self):
-        scores = np.random.default_rng(0).normal(size=(5, 8))
-        broken = scores.copy()
-        broken[0, 0] = -100
-        assert iqm_interval(broken).low > iqm_interval(scores).low - 0.5
-
-    def test_one_run_has_no_interval(self):
-        found = iqm_interval([[1.0, 2.0]])
-        assert (found.mean, found.n) == (1.5, 1)
-        assert np.isnan(found[1:3]).all()
-        assert math.isnan(iqm_interval([[1.0, NAN], [1.0, 2.0]]).mean)
-
-    def test_lists_are_refused(self):
-        with pytest.raises(AdvsweepError, match="a table of runs and tasks"):
-            iqm_interval([1, 2, 3])
-
 
 def test_many_resamples_are_drawn_in_portions(monkeypatch):
     import advsweep.statistics.intervals as module
 
-    scores = np.random.default_rng(0).normal(size=(5, 3))
-    whole = bootstrap_over_problems(scores[:, 0]), iqm_interval(scores)
+    scores = np.random.default_rng(0).normal(size=5)
+    whole = bootstrap_over_problems(scores)
     monkeypatch.setattr(module, "_AT_ONCE", 1000)
-    assert (bootstrap_over_problems(scores[:, 0]), iqm_interval(scores)) == whole
+    assert bootstrap_over_problems(scores) == whole
 
 
 class TestAllOrNone:
