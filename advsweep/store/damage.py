@@ -5,14 +5,14 @@ Reading does not check every value. When a command fails, this finds the value i
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, Boolean, Column, Double, Enum, Integer, LargeBinary
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Double, Enum, Integer, LargeBinary, String
 from sqlalchemy.engine import Connection
 from sqlalchemy.types import TypeDecorator
 
 from advsweep.printable import printable_line
 from advsweep.store.tables import METADATA, UtcDateTime
 
-_LISTS = {"problem_sets.problems", "evaluation_samples.answers"}
+LISTS = {"problem_sets.problems", "evaluation_samples.answers"}
 """The columns of JSON that hold lists; the others hold mappings."""
 
 
@@ -42,13 +42,20 @@ def _fits(column: Column[object]) -> str:
     if isinstance(kind, TypeDecorator):
         kind = kind.impl_instance
     if isinstance(kind, JSON):
-        expected = "array" if f"{column.table.name}.{column.name}" in _LISTS else "object"
+        expected = "array" if f"{column.table.name}.{column.name}" in LISTS else "object"
         # A nullable document is written as JSON's null.
-        return f"json_valid({name}) AND json_type({name}) IN ('{expected}', 'null')"
+        known = f"json_type({name}) IN ('{expected}', 'null')"
+        return f"CASE WHEN json_valid({name}) THEN {known} END"
     if isinstance(kind, Enum):
         return f"{name} IN ({str(list(kind.enums))[1:-1]})"
-    if isinstance(kind, Integer | Boolean):
+    if isinstance(kind, Boolean | BigInteger):
         return f"typeof({name}) = 'integer'"
+    if isinstance(kind, Integer):
+        return f"typeof({name}) = 'integer' AND {name} BETWEEN -{2**31} AND {2**31 - 1}"
     if isinstance(kind, Double):
         return f"typeof({name}) IN ('real', 'integer')"
-    return f"typeof({name}) = '{'blob' if isinstance(kind, LargeBinary) else 'text'}'"
+    if isinstance(kind, LargeBinary):
+        return f"typeof({name}) = 'blob'"
+    assert isinstance(kind, String), kind
+    fits = f"typeof({name}) = 'text' AND instr({name}, char(0)) = 0"
+    return f"{fits} AND length({name}) <= {kind.length}" if kind.length else fits

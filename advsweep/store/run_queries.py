@@ -91,8 +91,8 @@ def to_record(shared: Shared, row: AnyRow, sweeps: tuple[str, ...] = ()) -> RunR
         )
     except StoreError as error:
         raise StoreError(
-            f"{shared.database.location.name}: run {row.id}: {error}; this was not written by "
-            "advsweep, and `advsweep merge` into a new store leaves such runs out"
+            f"{shared.database.location.name}: run {row.id}: {error}; advsweep did not write "
+            "this; restore the store from a copy"
         ) from error
     return RunRecord(
         **{name: getattr(row, name) for name in _COPIED},

@@ -398,7 +398,7 @@ READ: dict[str, list[list[str]]] = {
     "retry": [["5"]],
 }
 
-REFUSED = {"plan", "weights", "hidden-states", "sync", "export", "eval", "retry", "claims"}
+REFUSED = {"merge", "plan", "weights", "hidden-states", "sync", "export", "eval", "retry", "claims"}
 """Commands that refuse what the store holds, in a message that quotes it."""
 
 ONE_FORMAT = {"tasks": "csv", "experiments": "table", "doctor": "text"}

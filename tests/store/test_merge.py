@@ -253,8 +253,8 @@ def test_trials_are_merged_with_their_sweep(store, other, new_run):
         merge(store, other)
         assert store.trials.select("searched") == other.trials.select("searched")
     # The search went on in both stores: the trials of this one stay.
-    store.trials.add("searched", 2, {"estimator.delta": 2.5}, "hash")
-    other.trials.add("searched", 2, {"estimator.delta": 3.5}, "hash")
+    store.trials.add("searched", 2, {"estimator.delta": 2.5}, _sha("hash"))
+    other.trials.add("searched", 2, {"estimator.delta": 3.5}, _sha("hash"))
     merge(store, other)
     deltas = [trial.params["estimator.delta"] for trial in store.trials.select("searched")]
     assert deltas == [0.5, 1.5, 2.5]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from advsweep.store import Store
     from advsweep.store.merge import MergeResult
 
-LISTED = 20
-
 
 def merge(
     other: Annotated[
@@ -43,9 +41,10 @@ def merge(
 
     Copies runs, evaluations and sweeps. Runs are matched by identity. If both stores have the run
     done, this store's copy stays and the results are compared. A done run replaces an unfinished
-    one; of two unfinished ones the one with more steps stays. Running runs and invalid data are
-    skipped. Executors and trackers of sweeps are not copied. Merging again changes nothing; the
-    other store never changes.
+    one; of two unfinished ones the one with more steps stays. Running runs are skipped. Executors
+    and trackers of sweeps are not copied. A store with a value that advsweep cannot have written,
+    or with another schema, is refused as a whole. Merging again changes nothing; the other store
+    never changes.
 
     The folders of copied runs, with logs and checkpoints, are copied too. With --no-folders, copied
     runs can be reported but not exported, and unfinished ones restart from step 0.
@@ -92,7 +91,7 @@ def _record(merged: MergeResult) -> dict[str, Any]:
         "reasons": merged.left_out,
         "differing": merged.differing,
         "without_folder": [run.id for run in merged.without_folder],
-        "refused": merged.refused,
+        "not_copied": [str(path) for path in merged.not_copied],
         "sweeps": merged.sweeps,
         "evaluations": merged.evaluations,
     }
@@ -108,10 +107,11 @@ def _print(merged: MergeResult, what: str, *, dry_run: bool) -> None:
         echo_line(f"  {part}")
     for run_id, reason in merged.left_out.items():
         warn(f"skipped run {run_id} of the other store: {reason}")
-    for line in merged.refused[:LISTED]:
-        warn(f"skipped: {line}")
-    if (more := len(merged.refused) - LISTED) > 0:
-        warn(f"skipped {more} more; --format json lists all")
+    if merged.not_copied:
+        warn(
+            f"not copied: {counted(len(merged.not_copied), 'path')} (links, special files, outputs "
+            f"of commands), first {merged.not_copied[0]}; --format json lists all"
+        )
     for run_id, difference in merged.differing.items():
         warn(f"run {run_id} of the other store is done in both and differs: {difference}")
     if merged.without_folder:

@@ -61,19 +61,28 @@ def test_a_runs_folder_that_is_a_link_has_to_be_named(advsweep, other, tmp_path)
     assert advsweep("merge", other, "--other-runs", "aside").returncode == 0
 
 
-def test_reports_malformed_data_on_stderr(advsweep, other, tmp_path):
+def test_malformed_data_is_refused_in_one_line(advsweep, other, tmp_path):
     connection = sqlite3.connect(tmp_path / other)
     with connection:
-        connection.execute("UPDATE runs SET identity = 'a/..' WHERE id = 2")
         connection.execute("UPDATE sweeps SET name = char(27) || ']52;c;x'")
     connection.close()
-    (tmp_path / "precious").write_text("precious")
     done = advsweep("merge", other)
-    assert done.returncode == 0
-    assert "runs: 5 added, 1 left out" in done.stdout
-    assert (
-        "skipped run 2 of the other store: identity: expected 64 hexadecimal digits" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line == (
+        f"advsweep: {other} cannot be merged: sweeps 1: name: expected a short line, got "
+        "'\\x1b]52;c;x'; it is damaged, or another program wrote it: take another copy of it"
     )
-    assert "skipped: one of the sweeps: name: expected a short text of one line" in done.stderr
-    assert chr(27) not in done.stdout + done.stderr
-    assert (tmp_path / "precious").read_text() == "precious"
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        assert store.runs.select() == []
+
+
+def test_a_store_of_an_older_schema_is_refused(advsweep, other, tmp_path):
+    connection = sqlite3.connect(tmp_path / other)
+    with connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0007'")
+    connection.close()
+    done = advsweep("merge", other)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "its schema (0007) is older than this advsweep's" in line
