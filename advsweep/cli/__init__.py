@@ -3,8 +3,10 @@
 Commands import heavy libraries inside their functions, so that `--help` and listings start fast.
 """
 
+import contextlib
 import os
 import signal
+import sys
 from types import FrameType
 
 __all__ = ["main"]
@@ -18,6 +20,14 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         os._exit(130)
+    except SystemExit as end:
+        client = sys.modules.get("advsweep.sweep.tracking.client")
+        if client is None or not client.is_hanging():
+            raise
+        # The exit handlers of trackers' libraries would wait for it.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(end.code if isinstance(end.code, int) else int(bool(end.code)))
     finally:
         # The exit handlers of torch and of trackers print tracebacks when they are interrupted.
         signal.signal(signal.SIGINT, _exit)

@@ -48,7 +48,7 @@ class WitnessTracking(Tracking):
     def destination(self, runs):
         return self.place
 
-    def open(self, record, ledger):
+    def open(self, record, last_step):
         return WitnessTrack(self.place)
 
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 WEIGHTS = "hf"
 
-_LEDGERS = ".advsweep"
+_NOTES = ".advsweep"
 """The folder, within the target, with the records of what trackers have of each run."""
 
-_WRITTEN = {_LEDGERS, "config.json"}
+_WRITTEN = {_NOTES, "config.json"}
 """Files by which the folder of an earlier export is known."""
 
 
@@ -177,8 +177,8 @@ def _export_runs(
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with without_prompts(), progress_bar("runs", len(runs)) as on_run:
-            ledgers = directory.absolute() / _LEDGERS
-            synced = sync(store, runs, lambda run: tracking, on_run, ledgers)
+            notes = directory.absolute() / _NOTES
+            synced = sync(store, runs, lambda run: tracking, on_run, notes)
     except KeyboardInterrupt:
         # A normal exit would wait for the tracker's service in its exit handlers.
         os._exit(130)

@@ -75,6 +75,7 @@ def worker(
     """
     from advsweep.cli.shared.execution import set_store_patience
     from advsweep.cli.shared.runs import split_overrides
+    from advsweep.cli.shared.tracking_options import without_prompts
     from advsweep.store import open_store
     from advsweep.sweep.executors.local import LocalExecutor
     from advsweep.sweep.planning.resume import changed_settings
@@ -96,6 +97,7 @@ def worker(
     idle_seconds = float("inf") if wait and idle_timeout is None else idle_timeout or 0.0
     patience = set_store_patience(store_patience)
     with (
+        without_prompts(),
         open_store(store, create=False, patience=patience) as opened,
         tracker_client(opened, _trackings(opened, chosen["tracking"], trust_store), warn) as track,
     ):

@@ -131,6 +131,7 @@ def track_events(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     Raises:
         ConfigError: the tracker cannot be used on this machine.
     """
+    from advsweep.cli.shared.tracking_options import without_prompts
     from advsweep.sweep.executors.base import QueueExecutor
     from advsweep.sweep.tracking.base import sync_command
     from advsweep.sweep.tracking.client import tracker_client
@@ -145,7 +146,7 @@ def track_events(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
         warn(f"tracking: queued runs are not tracked live; {command} sends finished runs")
         return
     tracking.check()
-    with tracker_client(store, lambda run: [tracking], warn) as track:
+    with without_prompts(), tracker_client(store, lambda run: [tracking], warn) as track:
         yield track
 
 

@@ -1,1 +1,1 @@
-"""External experiment trackers: fed by a process of its own, or synced after the runs."""
+"""External experiment trackers: fed by a thread during the runs, or synced after them."""

@@ -6,8 +6,8 @@ import importlib.util
 import math
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -23,57 +23,20 @@ TRACKING_KEY = "tracking"
 """The key of a sweep's spec with the tracking that it was last started with."""
 
 
-@dataclass
-class Ledger:
-    """What a tracker has of a run.
+class Track(ABC):
+    """One run in a tracker, while it is sent. Its methods may take long and raise anything.
 
-    Attributes:
-        steps: the last step that was sent of each metric, by name.
-        end: the end of the run that was sent; None before.
+    They are called from one thread, beside that of the scheduler.
     """
 
-    steps: dict[str, int] = field(default_factory=dict)
-    end: str | None = None
-
-    @property
-    def last_step(self) -> int:
-        """The last step that was sent; -1 if there is none."""
-        return max(self.steps.values(), default=-1)
-
-    def rows_to_send(
-        self, points: Iterable[tuple[str, int, float]]
-    ) -> list[tuple[int, dict[str, float]]]:
-        """Returns the points (name, step, value) that are not sent yet, grouped by step.
-
-        A step that a resumed run repeated is not sent again: trackers do not delete rows.
-        """
-        rows: dict[int, dict[str, float]] = {}
-        for name, step, value in points:
-            if step > self.steps.get(name, -1):
-                rows.setdefault(step, {})[name] = value
-        return sorted(rows.items())
-
-    def add(self, step: int, values: Iterable[str]) -> None:
-        """Notes that metrics of a step were sent."""
-        self.steps.update(dict.fromkeys(values, step))
-
-
-class Track(ABC):
-    """One run in a tracker, while it is sent. Its methods may take long and raise anything."""
-
-    def last_steps(self, names: Sequence[str]) -> dict[str, int]:
-        """Returns the last step that the tracker has of each of these metrics, if it can tell.
-
-        Rows up to there are not sent again, also if the ledger of the run was lost. A tracker
-        that ignores rows that it has need not answer.
-        """
-        return {}
+    last_step: int = -1
+    """The last step that the tracker has, if it can tell: rows up to there are not sent again."""
 
     @abstractmethod
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Sends the metrics of a training step (0: before the first).
 
-        Steps rise, except for an evaluation that was repeated later than its step.
+        Steps rise.
         """
 
     def flush(self) -> bool:
@@ -94,7 +57,7 @@ class Tracking(Component, ABC):
     """Base of all trackers; never a part of a run's identity.
 
     A subclass implements `destination` and `open`, and a `Track` that `open` returns. During
-    a sweep it works in a process of its own: what it raises or how long it takes ends no training.
+    a sweep it works in a thread: what it raises or how long it takes ends no training.
     What was not sent is sent later, by `advsweep sync NAME` if need be.
 
     Attributes:
@@ -134,7 +97,7 @@ class Tracking(Component, ABC):
 
     @abstractmethod
     def destination(self, runs: Path) -> str:
-        """Returns the name of the place that runs are sent to; each place has a ledger.
+        """Returns the name of the place that runs are sent to; what was sent is noted for each.
 
         Args:
             runs: the folder of the runs' folders.
@@ -154,8 +117,8 @@ class Tracking(Component, ABC):
         )
 
     @abstractmethod
-    def open(self, record: RunRecord, ledger: Ledger) -> Track:
-        """Opens a run, or resumes it after the rows that were sent before.
+    def open(self, record: RunRecord, last_step: int) -> Track:
+        """Opens a run, or resumes it after the last step that was sent; -1 if there is none.
 
         It may import what it needs, take long and raise anything. Texts of the record come from
         a store: `printable_config`, `run_tags` and `error_text` have them without control
@@ -176,7 +139,7 @@ class NoTracking(Tracking):
     def destination(self, runs: Path) -> str:
         raise AssertionError("NoTracking sends no runs")
 
-    def open(self, record: RunRecord, ledger: Ledger) -> Track:
+    def open(self, record: RunRecord, last_step: int) -> Track:
         raise AssertionError("NoTracking sends no runs")
 
 

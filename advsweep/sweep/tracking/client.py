@@ -1,40 +1,34 @@
-"""Starts and talks to the process that feeds trackers during training.
+"""Feeds trackers during training, from a thread of the process that follows the runs.
 
-Only `close` waits for that process, for a limited time. Orders are written to a pipe as far as it
-accepts them, and messages are read as far as they have arrived.
+The thread polls the store. What it raises, or how long it takes, ends no run: only `close` waits
+for it, for a limited time.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import subprocess
-import sys
+import queue
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from advsweep.components import Plain
-from advsweep.errors import ConfigError, StoreError
-from advsweep.local_files import make_private_folder, open_private
+from advsweep.errors import ConfigError, NotFoundError, StoreError
 from advsweep.sweep.events import Event, EventKind, RunEvent
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.tracking.base import TRACKING_KEY, Tracking, sync_command
+from advsweep.sweep.tracking.sender import Sender, one_line
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.store.records import SweepRecord
 
-LOG = "tracking.log"
-"""Log of the process that feeds trackers, and of their libraries; beside the runs."""
-
+POLL_SECONDS = 2.0
 ANNOUNCED_SECONDS = 1.0
 """Time that a command waits at its end before it says why."""
 
-_POLL_SECONDS = 0.05
-_READ_BYTES = 1 << 16
+_THREAD = "advsweep tracking"
 _LISTED = 3
 _ENDS = frozenset(
     {
@@ -49,14 +43,14 @@ _ENDS = frozenset(
 
 Trackings = Callable[["RunRecord"], Sequence[Tracking]]
 
-_Sending = tuple[int, str]  # a run's id and a tracking's name
+_Key = tuple[int, str]  # a run's id and a tracking's name
 
 
 @contextmanager
 def tracker_client(
     store: Store, trackings: Trackings, say: Callable[[str], None]
 ) -> Iterator[Callable[[Event], None]]:
-    """Feeds trackers with the runs of a scheduler, whose `on_event` is the yielded function.
+    """Feed trackers with the runs of a scheduler, whose `on_event` is the yielded function.
 
     Args:
         trackings: the trackings of a run.
@@ -70,152 +64,132 @@ def tracker_client(
 
 
 class TrackerClient:
-    """The parent's side of the process that feeds trackers; the first run starts it."""
+    """Starts the thread at the first tracked run, and reports its first failure."""
 
     def __init__(self, store: Store, trackings: Trackings, say: Callable[[str], None]) -> None:
         self._store = store
         self._trackings = trackings
         self._say = say
-        self._process: subprocess.Popen[bytes] | None = None
-        self._orders = b""
-        self._received = b""
-        self._commands: dict[_Sending, str] = {}
-        self._open: set[_Sending] = set()
-        self._patience = 0.0
+        self._thread: threading.Thread | None = None
+        # A started run with its tracking, the id of a run that ended, or None at the end.
+        self._orders: queue.SimpleQueue[tuple[RunRecord, Tracking] | int | None]
+        self._orders = queue.SimpleQueue()
+        self._commands: dict[_Key, str] = {}
+        self._settled: set[_Key] = set()
+        self._failure: str | None = None
         self._is_over = False
+        self._patience = 0.0
 
     def handle(self, event: Event) -> None:
-        """Handles an event of a scheduler; returns at once, whatever the trackers do."""
-        if self._is_over:
+        """Handle an event of a scheduler; return at once, whatever the trackers do."""
+        if self._is_over or not isinstance(event, RunEvent):
             return
-        if isinstance(event, RunEvent):
-            run = event.run
-            if event.kind is EventKind.STARTED:
-                for tracking in self._trackings(run):
-                    self._track(run, tracking)
-            elif event.kind in _ENDS and self._process is not None:
-                self._order({"ended": run.id})
-        if self._process is not None:
-            code = self._exchange(self._process)
-            if code is not None:
-                self._give_up(self._exit_reason(code))
+        run = event.run
+        if event.kind is EventKind.STARTED:
+            for tracking in self._trackings(run):
+                target = run.sweeps[0] if run.sweeps else str(run.id)
+                self._commands[run.id, tracking.name] = sync_command(tracking, target)
+                self._settled.discard((run.id, tracking.name))
+                self._patience = max(self._patience, tracking.patience)
+                self._orders.put((run, tracking))
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name=_THREAD, daemon=True)
+                    self._thread.start()
+        elif event.kind in _ENDS:
+            self._orders.put(run.id)
+        if self._failure is not None:
+            self._give_up(f"{self._failure}; the runs go on")
 
     def close(self) -> None:
-        """Waits until everything is sent, at most for the trackings' `patience`."""
-        process = self._process
-        if process is None:
+        """Wait until everything is sent, at most for the trackings' `patience`."""
+        if self._thread is None or self._is_over:
             return
+        self._orders.put(None)
         try:
-            if not self._is_over:
-                self._drain(process)
-        finally:
-            # The libraries' own processes end with it.
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-
-    def _track(self, run: RunRecord, tracking: Tracking) -> None:
-        if self._process is None and not self._start():
-            return
-        target = run.sweeps[0] if run.sweeps else str(run.id)
-        sending = (run.id, tracking.name)
-        self._commands[sending] = sync_command(tracking, target)
-        self._open.add(sending)
-        self._patience = max(self._patience, tracking.patience)
-        self._order({"run": run.id, "tracking": tracking.plain()})
-
-    def _start(self) -> bool:
-        command = [sys.executable, "-P", "-m", "advsweep.sweep.tracking.process"]
-        try:
-            make_private_folder(self._store.runs_directory)
-            with open_private(self._store.runs_directory / LOG, "ab") as log:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    env={**os.environ, "ADVSWEEP_STORE": self._store.url},
-                    start_new_session=True,
-                )
-        except OSError as error:
-            self._give_up(f"its process could not be started: {error}")
-            return False
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            os.set_blocking(pipe.fileno(), False)
-        return True
-
-    def _order(self, order: Plain) -> None:
-        self._orders += json.dumps(order).encode() + b"\n"
-
-    def _exchange(self, process: subprocess.Popen[bytes]) -> int | None:
-        """Writes and reads without blocking; returns the process's exit code, if it has ended."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        # Polled first: everything that it said before its end can be read after this.
-        code = process.poll()
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            while self._orders:
-                written = os.write(process.stdin.fileno(), self._orders)
-                self._orders = self._orders[written:]
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(process.stdout.fileno(), _READ_BYTES):
-                self._received += data
-        *lines, self._received = self._received.split(b"\n")
-        for line in lines:
-            self._handle_message(json.loads(line))
-        return code
-
-    def _handle_message(self, message: Plain) -> None:
-        if "settled" in message:
-            self._open.discard((message["settled"], message["tracking"]))
-        else:
-            self._say(f"tracking: {message['failed']}; the runs go on, and it is tried again")
-
-    def _drain(self, process: subprocess.Popen[bytes]) -> None:
-        """Ends the process's input, and waits for its end."""
-        now = time.monotonic()
-        announced, deadline = now + ANNOUNCED_SECONDS, now + self._patience
-        assert process.stdin is not None
-        try:
-            while (code := self._exchange(process)) is None:
-                if not self._orders:
-                    process.stdin.close()
-                now = time.monotonic()
-                if now > deadline:
-                    self._give_up(f"not all was sent within {self._patience:g} s")
-                    return
-                if now > announced:
-                    announced = deadline
-                    self._say(f"tracking: sending what is left, for {self._patience:g} s at most")
-                time.sleep(_POLL_SECONDS)
+            self._thread.join(min(ANNOUNCED_SECONDS, self._patience))
+            if self._thread.is_alive() and self._patience > ANNOUNCED_SECONDS:
+                self._say(f"tracking: sending what is left, for {self._patience:g} s at most")
+                self._thread.join(self._patience - ANNOUNCED_SECONDS)
         except KeyboardInterrupt:
             self._give_up("what is left was not waited for")
             return
-        if code != 0:
-            self._give_up(self._exit_reason(code))
-        elif self._open:
+        if self._failure is not None:
+            self._give_up(self._failure)
+        elif self._thread.is_alive():
+            self._give_up(f"not all was sent within {self._patience:g} s")
+        elif self._commands.keys() - self._settled:
             self._give_up("not all could be sent")
 
-    def _exit_reason(self, code: int) -> str:
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return f"its process ended with {how}, see {self._store.runs_directory / LOG}"
-
     def _give_up(self, reason: str) -> None:
-        """Says why runs are not sent any more, and which command sends them."""
+        """Say why runs are not sent any more, and which command sends them."""
         self._is_over = True
-        commands = sorted({self._commands[sending] for sending in self._open})
-        which = f"{len(self._open)} of {len(self._commands)} runs are left: " if commands else ""
+        left = self._commands.keys() - self._settled
+        commands = sorted({self._commands[key] for key in left})
         more = " and others" if len(commands) > _LISTED else ""
         how = ", ".join(commands[:_LISTED]) or "`advsweep sync`"
-        self._say(f"tracking: {reason}; {which}{how}{more} sends them when they are done")
+        self._say(
+            f"tracking: {reason}; {len(left)} of {len(self._commands)} runs are left: "
+            f"{how}{more} sends them when they are done"
+        )
+
+    def _work(self) -> None:
+        """Send what is new of the runs in training, and the rest when they end."""
+        senders: dict[_Key, Sender] = {}
+        ended: set[int] = set()
+        is_last = False
+        try:
+            # The runs wait for the store; the tracker does not.
+            with self._store.without_retries():
+                while not is_last:
+                    is_last = self._take_orders(senders, ended)
+                    for key, sender in list(senders.items()):
+                        if self._serve(sender, key[0], last=is_last or key[0] in ended):
+                            del senders[key]
+                            self._settled.add(key)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a tracker's code may raise anything
+            self._failure = one_line(error)
+
+    def _take_orders(self, senders: dict[_Key, Sender], ended: set[int]) -> bool:
+        """Take orders for the time between two polls; return True at the last one."""
+        until = time.monotonic() + POLL_SECONDS
+        while (left := until - time.monotonic()) > 0:
+            try:
+                order = self._orders.get(timeout=left)
+            except queue.Empty:
+                break
+            if order is None:
+                return True
+            if isinstance(order, int):
+                ended.add(order)
+            else:
+                run, tracking = order
+                ended.discard(run.id)  # a retried run has not ended
+                key = (run.id, tracking.name)
+                senders.setdefault(key, Sender(self._store, run, tracking))
+        return False
+
+    def _serve(self, sender: Sender, run_id: int, *, last: bool) -> bool:
+        """Send a run; return True when nothing of it is left to send."""
+        try:
+            [record] = self._store.runs.select(ids=[run_id])
+            if last:
+                sender.finish(record)
+            else:
+                sender.send(record)
+        except NotFoundError:
+            return True  # the user has removed it
+        except StoreError:
+            return False  # the workers report that
+        return last
+
+
+def is_hanging() -> bool:
+    """Return whether a thread that feeds trackers is left of a client that was closed."""
+    return any(thread.name == _THREAD for thread in threading.enumerate())
 
 
 def sweep_trackings(store: Store, say: Callable[[str], None], *, trusted: bool) -> Trackings:
-    """Returns a function that gives the trackings of a run, as the store has them by sweep.
+    """Return a function that gives the trackings of a run, as the store has them by sweep.
 
     Args:
         say: receives a line for each sweep that is tracked by the store's choice, or not tracked.

@@ -20,7 +20,6 @@ from advsweep.errors import ConfigError
 from advsweep.local_files import make_private_folder, outside_working_folder
 from advsweep.store import Status
 from advsweep.sweep.tracking.base import (
-    Ledger,
     Track,
     Tracking,
     error_text,
@@ -96,7 +95,7 @@ class MlflowTracking(Tracking):
     def in_folder(self, folder: Path) -> Self:
         return replace(self, uri=None, directory=str(folder.absolute()))
 
-    def open(self, record: RunRecord, ledger: Ledger) -> Track:
+    def open(self, record: RunRecord, last_step: int) -> Track:
         address, folder = self._address(record.directory.parent)
         if folder is not None:
             if _NOT_IN_URLS.search(str(folder)):
@@ -148,9 +147,11 @@ class MlflowTrack(Track):
         self._rows: list[tuple[str, int, float]] = []
         key = run_key(record)
         found = client.search_runs([experiment_id], f"tags.`{RUN_TAG}` = '{key}'", max_results=1)
-        self._is_new = not found
         if found:
             self._id = found[0].info.run_id
+            histories = (client.get_metric_history(self._id, n) for n in found[0].data.metrics)
+            steps = [metric.step for history in histories for metric in history]
+            self.last_step = max(steps, default=-1)
             return
         made = client.create_run(
             experiment_id,
@@ -165,14 +166,6 @@ class MlflowTrack(Track):
         }
         for some in _portions([*params.items()], _PARAMS):
             client.log_batch(self._id, params=[Param(name, value) for name, value in some])
-
-    def last_steps(self, names: Sequence[str]) -> dict[str, int]:
-        known: dict[str, int] = {}
-        for name in names if not self._is_new else ():
-            history = self._client.get_metric_history(self._id, mlflow_name(name))
-            if history:
-                known[name] = max(metric.step for metric in history)
-        return known
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._rows += [(mlflow_name(name), step, value) for name, value in values.items()]

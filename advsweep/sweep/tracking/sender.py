@@ -1,7 +1,7 @@
 """Sends runs to a tracker, and notes in a small file of each run what was sent.
 
-The ledger is a file in the run's folder, not a row of the store, so that it follows the folder:
-`rm` deletes it and `merge` copies it. If it is lost, the run is sent again.
+The note is in the run's folder and not in the store, so that it follows the folder: `rm` deletes
+it and `merge` copies it. If it is lost, the run is sent again.
 """
 
 from __future__ import annotations
@@ -10,16 +10,13 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
 from advsweep.errors import AdvsweepError, StoreError
-from advsweep.local_files import FILE_MODE, make_private_folder, open_private
+from advsweep.local_files import make_private_folder, open_private
 from advsweep.store import Status
-from advsweep.sweep.tracking.base import Ledger
 
 if TYPE_CHECKING:
     from advsweep.store import EvaluationRecord, RunRecord, Store
@@ -38,115 +35,86 @@ _NOT_ENDED = {
 }
 
 
-class LedgerFile:
-    """The file of a ledger; the process that holds its lock may feed the tracker."""
-
-    def __init__(self, directory: Path, name: str, destination: str) -> None:
-        digest = hashlib.sha256(destination.encode()).hexdigest()[:8]
-        self._path = directory / "tracking" / f"{name}-{digest}.json"
-        self._destination = destination
-        self._lock = FileLock(self._path.with_suffix(".lock"), mode=FILE_MODE)
-
-    def acquire(self) -> None:
-        """Takes the lock.
-
-        Raises:
-            filelock.Timeout: another process has it.
-            OSError: the folder cannot be written to.
-        """
-        make_private_folder(self._path.parent)
-        self._lock.acquire(timeout=0)
-
-    def release(self) -> None:
-        self._lock.release()
-
-    def read(self) -> Ledger:
-        """Returns the ledger; an empty one if the file is missing or unreadable."""
-        try:
-            known = json.loads(self._path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
-            return Ledger()
-        return Ledger(steps=known["steps"], end=known["end"])
-
-    def write(self, ledger: Ledger) -> None:
-        new = self._path.with_suffix(".new")
-        text = json.dumps({"destination": self._destination, **asdict(ledger)})
-        with open_private(new, "w", encoding="utf-8") as file:
-            file.write(text)
-        new.replace(self._path)
-
-
 class Sender:
-    """Sends one run to one tracker, after what was sent before; holds the lock meanwhile.
+    """Sends one run to one tracker, after what was sent before.
 
     Methods raise StoreError, OSError and whatever the tracker raises. The sender is then
-    unusable; a new one resumes after the last rows that the tracker is known to have.
-
-    Raises:
-        filelock.Timeout: another process sends this run to the tracker.
+    unusable; a new one resumes after the last step that was noted as sent.
 
     Args:
-        ledgers: the folder of the run's ledgers; by default the run's own folder.
+        notes: the folder of the run's notes; by default the run's own folder.
     """
 
     def __init__(
-        self, store: Store, record: RunRecord, tracking: Tracking, ledgers: Path | None = None
+        self, store: Store, record: RunRecord, tracking: Tracking, notes: Path | None = None
     ) -> None:
         self._store = store
         self._run_id = record.id
         self._tracking = tracking
-        destination = tracking.destination(store.runs_directory)
-        self._file = LedgerFile(ledgers or record.directory, tracking.name, destination)
-        self._file.acquire()
-        self._ledger = self._file.read()
+        self._destination = tracking.destination(store.runs_directory)
+        digest = hashlib.sha256(self._destination.encode()).hexdigest()[:8]
+        folder = (notes or record.directory) / "tracking"
+        self._note = folder / f"{tracking.name}-{digest}.json"
         self._track: Track | None = None
+        self._last_step, self._end = -1, None
+        # Without a readable note the run is sent again.
+        with contextlib.suppress(
+            FileNotFoundError, ArithmeticError, LookupError, TypeError, ValueError
+        ):
+            note = json.loads(self._note.read_text(encoding="utf-8"))
+            self._last_step, self._end = int(note["step"]), note["end"]
 
     def send(self, record: RunRecord) -> None:
-        """Sends the new steps."""
-        # The last step is read again: its evaluation may be newer than its other metrics.
-        self._log(record, self._store.metrics.points(self._run_id, since=self._ledger.last_step))
+        """Send the new steps but the last, whose evaluation may be missing yet."""
+        self._log(record, is_ended=False)
 
     def finish(self, record: RunRecord) -> bool:
-        """Sends everything that is missing, and how the run ended; False if nothing was missing.
+        """Send everything that is missing, and how the run ended; False if nothing was missing.
 
         The scores of the run's last evaluations are sent as summaries. Evaluations that were made
         after the run's end are sent once more with them. Later metrics need another `Sender`.
         """
         evaluations = self._store.evaluations.select([self._run_id], split=None)
         end = _end(record, evaluations)
-        if end is not None and end == self._ledger.end:
+        if end is not None and end == self._end:
             return False
-        self._log(record, self._store.metrics.points(self._run_id))
+        self._log(record, is_ended=True)
         track = self._opened(record)
         summaries = self._store.metrics.summaries([self._run_id]).get(self._run_id, {})
         track.close(record, summaries | last_scores(evaluations))
         self._track = None
-        self._ledger.end = end
-        self._file.write(self._ledger)
+        self._end = end
+        self._write_note()
         return True
 
-    def release(self) -> None:
-        """Lets other processes send the run."""
-        self._file.release()
-
-    def _log(self, record: RunRecord, points: Sequence[tuple[str, int, float]]) -> None:
-        if not self._ledger.rows_to_send(points):
+    def _log(self, record: RunRecord, *, is_ended: bool) -> None:
+        rows: dict[int, dict[str, float]] = {}
+        points = self._store.metrics.points(self._run_id, since=self._last_step + 1)
+        for name, step, value in points:
+            rows.setdefault(step, {})[name] = value
+        steps = sorted(rows) if is_ended else sorted(rows)[:-1]
+        if not steps:
             return
-        is_new = self._track is None
         track = self._opened(record)
-        if is_new:
-            # The tracker may have more than the ledger says: a lost ledger, a killed process.
-            for name, step in track.last_steps(sorted({name for name, _, _ in points})).items():
-                self._ledger.steps[name] = max(step, self._ledger.steps.get(name, -1))
-        for step, values in self._ledger.rows_to_send(points):
-            track.log(step, values)
-            self._ledger.add(step, values)
+        for step in steps:
+            # A step that a resumed run repeats is not sent again: trackers do not delete rows.
+            if step > track.last_step:
+                track.log(step, rows[step])
+        self._last_step = steps[-1]
         if track.flush():
-            self._file.write(self._ledger)
+            self._write_note()
+
+    def _write_note(self) -> None:
+        make_private_folder(self._note.parent)
+        new = self._note.with_suffix(".new")
+        note = {"destination": self._destination, "step": self._last_step, "end": self._end}
+        with open_private(new, "w", encoding="utf-8") as file:
+            json.dump(note, file)
+        new.replace(self._note)
 
     def _opened(self, record: RunRecord) -> Track:
         if self._track is None:
-            self._track = self._tracking.open(record, self._ledger)
+            self._track = self._tracking.open(record, self._last_step)
         return self._track
 
 
@@ -172,13 +140,13 @@ def sync(
     runs: Sequence[RunRecord],
     tracking_of: Callable[[RunRecord], Tracking],
     on_run: Callable[[int], None] = lambda done: None,
-    ledgers: Path | None = None,
+    notes: Path | None = None,
 ) -> SyncResult:
     """Sends what a tracker lacks of runs that are done, pruned, failed or interrupted.
 
     Args:
         on_run: receives the number of runs handled so far.
-        ledgers: a folder for the ledgers of all runs; by default each run's own folder.
+        notes: a folder for what was sent of all runs; by default each run's own folder.
     """
     result = SyncResult()
     failures = 0
@@ -189,32 +157,19 @@ def sync(
             result.left_out[run.id] = f"the tracker failed {failures} times in a row before it"
         else:
             # A record has checked values in the name of its folder.
-            own = None if ledgers is None else ledgers / run.directory.name
-            failed = _sync_one(store, run, tracking_of(run), own, result)
-            failures = failures + 1 if failed else 0
+            own = None if notes is None else notes / run.directory.name
+            try:
+                is_sent = Sender(store, run, tracking_of(run), own).finish(run)
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a tracker's code may raise anything
+                result.failed[run.id] = one_line(error)
+                failures += 1
+            else:
+                (result.sent if is_sent else result.before).append(run.id)
+                failures = 0
         on_run(done)
     return result
-
-
-def _sync_one(
-    store: Store, run: RunRecord, tracking: Tracking, ledgers: Path | None, result: SyncResult
-) -> bool:
-    """Sends one run; returns whether the tracker failed."""
-    try:
-        sender = Sender(store, run, tracking, ledgers)
-    except Timeout:
-        result.left_out[run.id] = "another process sends it"
-        return False
-    try:
-        (result.sent if sender.finish(run) else result.before).append(run.id)
-    except StoreError:
-        raise
-    except Exception as error:  # noqa: BLE001 - a tracker's code may raise anything
-        result.failed[run.id] = one_line(error)
-        return True
-    finally:
-        sender.release()
-    return False
 
 
 def last_scores(evaluations: Sequence[EvaluationRecord]) -> dict[str, float]:
@@ -246,7 +201,7 @@ def _end(record: RunRecord, evaluations: Sequence[EvaluationRecord]) -> str | No
     return f"{record.status.value} {finished}" + (f", {later} evaluations" if later else "")
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """Returns the first line of a tracker's error: some of them span pages."""
     first, _, _ = str(error).partition("\n")
     return f"{type(error).__name__}: {first.rstrip('.')}"

@@ -14,7 +14,6 @@ from advsweep.local_files import make_private_folder
 from advsweep.printable import printable_line
 from advsweep.store import Status
 from advsweep.sweep.tracking.base import (
-    Ledger,
     Track,
     Tracking,
     group_of,
@@ -49,11 +48,11 @@ class TensorboardTracking(Tracking):
     def in_folder(self, folder: Path) -> Self:
         return replace(self, directory=str(folder.absolute()))
 
-    def open(self, record: RunRecord, ledger: Ledger) -> Track:
+    def open(self, record: RunRecord, last_step: int) -> Track:
         folder = self._folder(record.directory.parent) / record.directory.name
         if self.directory is None:
             make_private_folder(folder)
-        return TensorboardTrack(folder, record, ledger)
+        return TensorboardTrack(folder, record, last_step)
 
     def _folder(self, runs: Path) -> Path:
         return runs / "tensorboard" if self.directory is None else Path(self.directory).absolute()
@@ -62,7 +61,7 @@ class TensorboardTracking(Tracking):
 class TensorboardTrack(Track):
     """One run's event file."""
 
-    def __init__(self, folder: Path, record: RunRecord, ledger: Ledger) -> None:
+    def __init__(self, folder: Path, record: RunRecord, last_step: int) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
@@ -71,8 +70,8 @@ class TensorboardTrack(Track):
         self._writer = EventFileWriter(str(folder))
         # Readers drop later steps of earlier files: a killed run may have repeated them.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._add(step=ledger.last_step + 1, session_log=start)
-        if not ledger.steps:
+        self._add(step=last_step + 1, session_log=start)
+        if last_step < 0:
             self._add_config(record)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:

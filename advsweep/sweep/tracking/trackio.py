@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,7 +15,6 @@ from advsweep.errors import ConfigError
 from advsweep.local_files import outside_working_folder
 from advsweep.printable import printable_line
 from advsweep.sweep.tracking.base import (
-    Ledger,
     Track,
     Tracking,
     error_text,
@@ -74,7 +73,7 @@ class TrackioTracking(Tracking):
     def in_folder(self, folder: Path) -> Self:
         return replace(self, directory=str(folder.absolute()))
 
-    def open(self, record: RunRecord, ledger: Ledger) -> Track:
+    def open(self, record: RunRecord, last_step: int) -> Track:
         folder = None if self.directory is None else Path(self.directory).absolute()
         return TrackioTrack(_load_storage(folder), self, record)
 
@@ -94,17 +93,10 @@ class TrackioTrack(Track):
             "run_id": run_key(record),
         }
         self._tags = tracking.tags
+        self.last_step = max((row["step"] for row in storage.get_logs(**self._run)), default=-1)
         self._rows: list[tuple[int, Plain]] = []
         # The config is written with the first rows, so that a run in training shows it.
         self._config: Plain | None = self._shown_config(record)
-
-    def last_steps(self, names: Sequence[str]) -> dict[str, int]:
-        known: dict[str, int] = {}
-        for row in self._storage.get_logs(**self._run):
-            for name in row:
-                known[name] = max(row["step"], known.get(name, -1))
-        shown = {name: _shown_name(name) for name in names}
-        return {name: known[own] for name, own in shown.items() if own in known}
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._rows.append((step, {_shown_name(name): value for name, value in values.items()}))

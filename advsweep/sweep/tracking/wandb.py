@@ -14,7 +14,6 @@ from advsweep.local_files import outside_working_folder
 from advsweep.printable import printable_line
 from advsweep.store import Status
 from advsweep.sweep.tracking.base import (
-    Ledger,
     Track,
     Tracking,
     error_text,
@@ -77,7 +76,7 @@ class WandbTracking(Tracking):
     def in_folder(self, folder: Path) -> Self:
         return replace(self, mode=Mode.OFFLINE, directory=str(folder.absolute()))
 
-    def open(self, record: RunRecord, ledger: Ledger) -> Track:
+    def open(self, record: RunRecord, last_step: int) -> Track:
         with outside_working_folder():
             import wandb
 
@@ -110,7 +109,7 @@ class WandbTracking(Tracking):
             config=printable_config(record) | identifiers(record),
             settings=settings,
         )
-        return WandbTrack(run, ledger.last_step + 1)
+        return WandbTrack(run, last_step + 1)
 
     @property
     def _mode(self) -> str:

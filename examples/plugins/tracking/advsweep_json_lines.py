@@ -21,8 +21,8 @@ class JsonLines(Tracking):
     def destination(self, runs):
         return str(self._folder(runs))
 
-    def open(self, record, ledger):
-        # The ledger knows what was sent before; advsweep sends the rows that are missing.
+    def open(self, record, last_step):
+        # advsweep sends the rows after the last step that was sent.
         folder = self._folder(record.directory.parent)
         make_private_folder(folder)
         return JsonLinesTrack(folder / f"{record.directory.name}.jsonl")

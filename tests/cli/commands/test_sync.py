@@ -30,7 +30,7 @@ from advsweep.sweep.tracking.base import Tracking
 class Endless(Tracking):
     name: ClassVar[str] = "endless"
     def destination(self, runs): return "nowhere"
-    def open(self, record, sent):
+    def open(self, record, last_step):
         atexit.register(time.sleep, 1000)
         Path("asked").touch()
         time.sleep(1000)

@@ -145,7 +145,7 @@ def tracking(name, request, tmp_path, monkeypatch):
 
 def send(store, runs, tracking, tmp_path):
     records = store.runs.select(ids=runs)
-    return sync(store, records, lambda run: tracking, ledgers=tmp_path / "out" / ".advsweep")
+    return sync(store, records, lambda run: tracking, notes=tmp_path / "out" / ".advsweep")
 
 
 def train(store, run_id, first, last, value, status):
@@ -176,7 +176,7 @@ def test_a_run_that_was_resumed_is_there_once_whatever_was_lost(
     train(store, run_id, 1, 5, 1.0, Status.INTERRUPTED)
     assert send(store, [run_id], tracking, tmp_path).sent == [run_id]
     train(store, run_id, 4, 8, 2.0, Status.DONE)
-    shutil.rmtree(tmp_path / "out" / ".advsweep")  # the ledger
+    shutil.rmtree(tmp_path / "out" / ".advsweep")  # the notes
     assert send(store, [run_id], tracking, tmp_path).sent == [run_id]
     assert send(store, [run_id], tracking, tmp_path).before == [run_id]
     [run] = store.runs.select(ids=[run_id])

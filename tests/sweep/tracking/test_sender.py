@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from filelock import Timeout
 
 from advsweep.store import NewEvaluation, Owner, ProblemCounts, RunRecord, Status
-from advsweep.sweep.tracking.base import Ledger, Track, Tracking
+from advsweep.sweep.tracking.base import Track, Tracking
 from advsweep.sweep.tracking.sender import MAX_FAILURES, Sender, last_scores, sync
 
 LOGGED: list[tuple[int, dict[str, float]]] = []
@@ -44,7 +43,7 @@ class Noting(Tracking):
     def destination(self, runs: Path) -> str:
         return "here"
 
-    def open(self, record: RunRecord, sent: Ledger) -> Track:
+    def open(self, record: RunRecord, last_step: int) -> Track:
         if self.failing:
             raise RuntimeError("no such server")
         return Noted(self.lasting)
@@ -80,41 +79,27 @@ def sender_of(store, run_id, **fields):
 
 def send_all(store, run_id, **fields):
     """True if anything was missing."""
-    sender = sender_of(store, run_id, **fields)
-    try:
-        return sender.finish(record_of(store, run_id))
-    finally:
-        sender.release()
+    return sender_of(store, run_id, **fields).finish(record_of(store, run_id))
 
 
-def test_steps_are_sent_as_they_come_and_each_once(store, training):
+def test_steps_are_sent_once_and_the_last_when_the_next_comes(store, training):
     sender = sender_of(store, training)
-    for steps in ([1, 2], [3], []):
+    for steps in ([1, 2], [], [3]):
         store.metrics.record(training, points(steps))
         sender.send(record_of(store, training))
+    assert [step for step, _ in LOGGED] == [1, 2]
+    sender.finish(record_of(store, training))
     assert [step for step, _ in LOGGED] == [1, 2, 3]
 
 
-def test_an_evaluation_that_comes_after_the_metrics_of_its_step_is_sent(store, training):
+def test_an_evaluation_that_comes_after_the_metrics_of_its_step_is_sent_with_them(store, training):
     sender = sender_of(store, training)
     store.metrics.record(training, points([1, 2]))
     sender.send(record_of(store, training))
     store.metrics.record(training, [("pass@1", 2, 0.5)])
     store.metrics.record(training, points([3]))
     sender.send(record_of(store, training))
-    assert LOGGED[2:] == [(2, {"pass@1": 0.5}), (3, {"reward/mean": 0.0})]
-
-
-def test_an_evaluation_made_again_later_is_sent_in_the_end(store, training):
-    sender = sender_of(store, training)
-    store.metrics.record(training, points([1, 2, 3]))
-    sender.send(record_of(store, training))
-    store.metrics.record(training, [("pass@1", 2, 0.5)])
-    sender.send(record_of(store, training))
-    assert len(LOGGED) == 3
-    store.leases.finish(training, Status.DONE)
-    sender.finish(record_of(store, training))
-    assert LOGGED[3:] == [(2, {"pass@1": 0.5})]
+    assert LOGGED[1:] == [(2, {"reward/mean": 0.0, "pass@1": 0.5})]
 
 
 def test_steps_that_a_resumed_run_makes_again_are_not_sent_again(store, training):
@@ -145,29 +130,15 @@ def test_a_run_that_failed_before_its_first_step_is_shown(store, training):
     assert (LOGGED, ENDS) == ([], [Status.FAILED])
 
 
-@pytest.mark.parametrize(("lasting", "again"), [(True, []), (False, [1, 2])])
+@pytest.mark.parametrize(("lasting", "again"), [(True, []), (False, [1])])
 def test_a_sender_that_dies_costs_what_the_tracker_may_not_have(store, training, lasting, again):
     store.metrics.record(training, points([1, 2]))
-    first = sender_of(store, training, lasting=lasting)
-    first.send(record_of(store, training))
-    first.release()  # as its process's end does
+    sender_of(store, training, lasting=lasting).send(record_of(store, training))
     LOGGED.clear()
     store.metrics.record(training, points([3]))
     store.leases.finish(training, Status.DONE)
     assert send_all(store, training, lasting=lasting)
-    assert [step for step, _ in LOGGED] == [*again, 3]
-
-
-def test_a_run_is_sent_by_one_process_at_a_time(store, training):
-    sender = sender_of(store, training)
-    with pytest.raises(Timeout):
-        sender_of(store, training)
-    store.leases.finish(training, Status.DONE)
-    runs = [record_of(store, training)]
-    synced = sync(store, runs, lambda run: Noting())
-    assert synced.left_out == {training: "another process sends it"}
-    sender.release()
-    assert sync(store, runs, lambda run: Noting()).sent == [training]
+    assert [step for step, _ in LOGGED] == [*again, 2, 3]
 
 
 def test_a_damaged_file_costs_sending_the_run_again(store, training):
@@ -175,8 +146,9 @@ def test_a_damaged_file_costs_sending_the_run_again(store, training):
     store.leases.finish(training, Status.DONE)
     assert send_all(store, training)
     [file] = record_of(store, training).directory.glob("tracking/*.json")
-    file.write_text('{"steps": {"rew')
-    assert send_all(store, training)
+    for text in ('{"steps": {"rew', "[]", '{"step": [], "end": 1}', '{"step": 1e999, "end": null}'):
+        file.write_text(text)
+        assert send_all(store, training)
 
 
 def test_what_was_sent_to_one_place_is_sent_to_another(store, training):
@@ -187,9 +159,7 @@ def test_what_was_sent_to_one_place_is_sent_to_another(store, training):
         def destination(self, runs):
             return "there"
 
-    sender = Sender(store, record_of(store, training), There())
-    assert sender.finish(record_of(store, training))
-    sender.release()
+    assert Sender(store, record_of(store, training), There()).finish(record_of(store, training))
 
 
 def test_sync_leaves_out_what_is_at_no_end(store, new_run):
@@ -284,12 +254,12 @@ def test_an_evaluation_after_the_end_is_sent_once_more(store, training):
     assert (first, second) == ([1.0], [0.5, 1.0])
 
 
-def test_ledgers_of_an_export_are_in_its_folder(store, training, tmp_path):
+def test_notes_of_an_export_are_in_its_folder(store, training, tmp_path):
     store.leases.finish(training, Status.DONE)
     runs = [record_of(store, training)]
-    folder = tmp_path / "ledgers"
-    assert sync(store, runs, lambda run: Noting(), ledgers=folder).sent == [training]
-    assert sync(store, runs, lambda run: Noting(), ledgers=folder).before == [training]
+    folder = tmp_path / "notes"
+    assert sync(store, runs, lambda run: Noting(), notes=folder).sent == [training]
+    assert sync(store, runs, lambda run: Noting(), notes=folder).before == [training]
     assert sync(store, runs, lambda run: Noting()).sent == [training]
     assert [path.name for path in folder.iterdir()] == [runs[0].directory.name]
 
@@ -297,12 +267,11 @@ def test_ledgers_of_an_export_are_in_its_folder(store, training, tmp_path):
 class Telling(Noted):
     """Has the first three steps already."""
 
-    def last_steps(self, names):
-        return dict.fromkeys(names, 3)
+    last_step = 3
 
 
 def test_what_the_tracker_has_is_not_sent_again(store, training, monkeypatch):
-    monkeypatch.setattr(Noting, "open", lambda self, record, sent: Telling(True))
+    monkeypatch.setattr(Noting, "open", lambda self, record, last_step: Telling(True))
     store.metrics.record(training, points(range(1, 6)))
     store.leases.finish(training, Status.DONE)
     assert send_all(store, training)

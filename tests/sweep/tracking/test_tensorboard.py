@@ -100,18 +100,17 @@ def test_what_was_written_but_is_not_noted_is_there_once(store, new_run, is_lost
     run_id = start(store, new_run)
     run = record_of(store, run_id)
     sender = Sender(store, run, TensorboardTracking())
-    store.metrics.record(run_id, [("reward/mean", 1, 1.0)])
+    store.metrics.record(run_id, [("reward/mean", 1, 1.0), ("reward/mean", 2, 1.0)])
     sender.send(run)
     [noted] = run.directory.glob("tracking/*.json")
     before = noted.read_text()
-    store.metrics.record(run_id, [("reward/mean", 2, 1.0)])
+    store.metrics.record(run_id, [("reward/mean", 3, 1.0)])
     sender.send(run)
-    sender.release()
     noted.unlink() if is_lost else noted.write_text(before)
     store.leases.finish(run_id, Status.DONE)
     run = record_of(store, run_id)
     sync(store, [run], lambda run: TensorboardTracking())
-    assert curve(read(store, run), "reward/mean") == [(1, 1.0), (2, 1.0)]
+    assert curve(read(store, run), "reward/mean") == [(1, 1.0), (2, 1.0), (3, 1.0)]
 
 
 def test_files_go_where_they_are_asked_to(store, new_run, tmp_path, monkeypatch):
