@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from figures import head, show
 
@@ -53,6 +54,8 @@ COMPLETION = {
 
 # An installed package has its bytecode, which this variable forbids to write.
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+# The backend `fake` of the tests.
+ENVIRONMENT["PYTHONPATH"] = str(Path(__file__).parents[1] / "tests" / "installed")
 
 
 def main() -> None:

@@ -20,10 +20,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from figures import head, show
 
 from advsweep.sweep.executors.local import PRELOADED
+
+# The backend `fake` of the tests does next to nothing in a step.
+os.environ["PYTHONPATH"] = str(Path(__file__).parents[1] / "tests" / "installed")
 
 REPEATS = 3
 TARGET = "150"
@@ -35,7 +39,7 @@ SWEEP = [
     *("task.held_out_per_level=1", "task.train_per_level=10", "evaluation.n=1"),
     *("evaluation.k=[1]", "evaluation.every=0"),
 ]
-IMPORTS = [sys.executable, "-c", f"import {', '.join(PRELOADED)}, advsweep.backends.fake"]
+IMPORTS = [sys.executable, "-c", f"import {', '.join(PRELOADED)}, advsweep_fake"]
 APPLICATION = """
 import hydra
 

@@ -80,7 +80,7 @@ def _run(seed: int) -> NewRun:
         config={"estimator": {"name": "grpo", "eps": 0.0}, "group_size": 8, "seed": seed % 5},
         steps=STEPS,
         estimator="grpo",
-        backend="fake",
+        backend="tiny",
     )
 
 

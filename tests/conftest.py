@@ -23,7 +23,13 @@ from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT
 settings.register_profile("advsweep", max_examples=60, deadline=None, derandomize=True)
 settings.load_profile("advsweep")
 
+INSTALLED = Path(__file__).parent / "installed"
+"""Packages of the tests, the backend `fake` among them: here and in all processes of commands."""
+sys.path.append(str(INSTALLED))
+_PATH = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(INSTALLED)])
+
 os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "160"})
+os.environ["PYTHONPATH"] = _PATH
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.conftest import INSTALLED
+
 ROOT = Path(__file__).resolve().parents[1]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 STEPS = ACTION["runs"]["steps"]
@@ -85,7 +87,7 @@ def _run_steps(
             "PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}",
             "HOME": str(temporary),
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(packages),
+            "PYTHONPATH": os.pathsep.join([*packages, str(INSTALLED)]),
             "RUNNER_TEMP": str(temporary),
             "GITHUB_ACTION_PATH": str(ROOT),
             "GITHUB_WORKSPACE": str(workspace),

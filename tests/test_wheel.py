@@ -12,6 +12,8 @@ from pathlib import Path
 import page_blocks
 import pytest
 
+from tests.conftest import INSTALLED
+
 ROOT = Path(__file__).parents[1]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -44,7 +46,7 @@ def test_start_needs_nothing_but_the_wheel(wheel_bin: Path, tmp_path: Path) -> N
     folder.mkdir()
     path = os.pathsep.join([str(wheel_bin), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path}
-    environment.pop("PYTHONPATH", None)
+    environment["PYTHONPATH"] = str(INSTALLED)  # the backend of the tests
 
     def run(script: str) -> str:
         command = ["bash", "-euo", "pipefail", "-c", script]

@@ -20,7 +20,6 @@ BACKENDS: Registry[Backend] = Registry(
         "tiny": "advsweep.backends.tiny.backend",
         "bandit": "advsweep.backends.bandit.backend",
         "command": "advsweep.backends.command.backend",
-        "fake": "advsweep.backends.fake",
         "trl": "advsweep.backends.trl.backend",
     },
     unavailable={

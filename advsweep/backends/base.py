@@ -256,8 +256,9 @@ class Backend(Component):
     A subclass implements `check`, `train`, `sampler`, `base_key` and `export`, and sets those of
     the class attributes below that it supports: a plan refuses runs that need another. For a
     backend that makes single steps `training_loop.train` does everything around a step, and
-    `diagnostics.rollout_metrics` the metrics that reports expect. `backends/fake.py` is the
-    smallest complete backend. The contract suite `tests/backends/test_contract.py` tries one.
+    `diagnostics.rollout_metrics` the metrics that reports expect. The smallest complete backend
+    is `tests/installed/advsweep_fake.py`. The contract suite `tests/backends/test_contract.py`
+    tries one.
 
     All randomness of a step comes from generators seeded by (seed, stream, step). A checkpoint
     therefore holds weights and moments alone, and a resumed run equals an uninterrupted one

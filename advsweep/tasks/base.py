@@ -91,7 +91,7 @@ class Task(Component):
     """Problems and their verifier.
 
     A subclass implements `problems`, `draw`, `score` and `answers`; the other methods have
-    defaults that fit a task whose rewards are its outcomes. The backend `fake` and the exports
+    defaults that fit a task whose rewards are its outcomes. Tests and the exports
     write a problem's known solution, `reference["solution"]`. A task that a tiny model can be
     trained on from scratch is a `SymbolTask`.
     """

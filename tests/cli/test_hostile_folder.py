@@ -18,6 +18,7 @@ from advsweep.store import Status, open_store
 from advsweep.tasks.verifiers import VERIFIERS
 from advsweep.tasks.verifiers.pool import VerifierPool
 from tests.cli.conftest import commands
+from tests.conftest import INSTALLED
 
 pytestmark = [pytest.mark.security, pytest.mark.slow]
 
@@ -79,7 +80,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     plugins.mkdir()
     (plugins / "evil.py").write_text(CODE)
     monkeypatch.chdir(folder)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(INSTALLED))
     return folder
 
 

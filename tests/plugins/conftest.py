@@ -52,7 +52,9 @@ def plugged(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     _forget()
     yield
     _forget()
-    for module in [name for name in sys.modules if name.startswith("advsweep_")]:
+    for module in [
+        name for name in sys.modules if name.startswith("advsweep_") and name != "advsweep_fake"
+    ]:
         del sys.modules[module]
 
 

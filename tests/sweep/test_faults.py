@@ -30,9 +30,9 @@ from pathlib import Path
 from types import FrameType
 from typing import ClassVar, Protocol
 
+import advsweep_fake as fake
 import pytest
 
-from advsweep.backends import fake
 from advsweep.store import Failure, RunRecord, Status, Store, open_store, owners
 from advsweep.store import store as store_module
 from advsweep.store.owners import process_started

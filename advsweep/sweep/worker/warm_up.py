@@ -59,7 +59,7 @@ _RUN = NewRun(
     config={},
     steps=1,
     estimator="none",
-    backend="fake",
+    backend="tiny",
 )
 _SAMPLE = AnswerSample(
     problem_id="", prompt="", level=0, answer="", length=0, read=None, reward=None

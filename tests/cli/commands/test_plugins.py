@@ -77,6 +77,13 @@ def test_no_registry_is_forgotten() -> None:
     assert groups == set(plugin_registries())
 
 
+@pytest.fixture
+def without_fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out the package of the tests with the backend `fake`."""
+    monkeypatch.delenv("PYTHONPATH")
+
+
+@pytest.mark.usefixtures("without_fake")
 def test_without_plugins_it_says_how_to_write_one(advsweep_with: Callable[..., Command]) -> None:
     done = advsweep_with({"console_scripts": {"x": "m:X"}})("plugins", "--format", "json")
     assert done.returncode == 0, done.stderr
@@ -84,6 +91,7 @@ def test_without_plugins_it_says_how_to_write_one(advsweep_with: Callable[..., C
     assert "docs/plugins.md" in done.stderr
 
 
+@pytest.mark.usefixtures("without_fake")
 def test_all_states_are_listed(advsweep_with: Callable[..., Command]) -> None:
     points = {
         "advsweep.stoppings": {"good": "good:Good", "acr": "good:Good"},
@@ -116,6 +124,7 @@ def test_all_states_are_listed(advsweep_with: Callable[..., Command]) -> None:
     assert table.stderr == done.stderr == ""
 
 
+@pytest.mark.usefixtures("without_fake")
 def test_no_load_imports_neither_plugins_nor_torch(advsweep_with: Callable[..., Command]) -> None:
     command = advsweep_with(
         {"advsweep.stoppings": {"good": "good:Good"}}, good="open('ran', 'w')\n" + GOOD

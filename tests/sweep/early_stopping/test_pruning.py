@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import advsweep_fake as fake
 import pytest
 
-from advsweep.backends import fake
 from advsweep.report import build_report, lay_out
 from advsweep.store import Owner, Status, Store, open_store
 from advsweep.sweep.events import Event, RunEvent

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import advsweep_fake as fake
 import pytest
 import torch
 
-from advsweep.backends import build, fake
+from advsweep.backends import build
 from advsweep.errors import (
     ConfigError,
     LeaseLostError,

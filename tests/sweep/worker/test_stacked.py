@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import advsweep_fake as fake
 import pytest
 
-from advsweep.backends import fake
 from advsweep.backends.training_loop import RoundRobin
 from advsweep.errors import StoreError
 from advsweep.store import Owner, RunRecord, Status, Store, open_store
