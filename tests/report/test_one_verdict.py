@@ -131,10 +131,18 @@ def _of_claims(*options: str) -> Verdicts:
     results = json.loads(_command("claims", "list.yaml", "--format", "json", *options))["claims"]
     assert {r["family"] for r in results[:9]} == {f"{FAMILY} against grpo in demo"}
     assert [r["family"] for r in results[9:]] == [
-        "3 tests of this list: entropy/answer is no primary outcome",
-        "3 tests of this list: it is no plain comparison with the baseline grpo",
-        "3 tests of this list: it is no plain comparison with the baseline grpo",
+        "2 tests of this list: entropy/answer is no primary outcome",
+        f"{FAMILY} against fade in demo",
+        "2 tests of this list: it is no plain difference of two rows",
     ]
+    # With another baseline it is the report with that baseline that has the same p.
+    against_fade = _of_json("--baseline", "fade", *options)
+    assert results[10]["p_adjusted"] == pytest.approx(against_fade["psr", "pass@1"])
+    asserted = ("--assert", "pass@1[psr] > pass@1[fade]")
+    text = _command("report", "demo", *asserted, *options)
+    [sentence] = [line for line in text.splitlines() if f": {asserted[1]}: " in line]
+    found = _read_p(re.search(r"p adj ([<\d.]+), adjusted", sentence)[1])
+    assert found == pytest.approx(against_fade["psr", "pass@1"], abs=0.0005)
     text = _command("claims", "list.yaml", *options)
     assert text.count(f"adjusted over {FAMILY} against grpo in demo") == 9
     return {tuple(r["claim"].split(" ")): r["p_adjusted"] for r in results[:9]}

@@ -58,8 +58,9 @@ class ClaimResult:
             where there is none. `low` and `high` are the ends of its 95 % interval.
         n: the number of seeds, of points, or of runs that may fail.
         p_value: p of the two-sided test; NaN where there is nothing to test.
-        p_adjusted: p after Benjamini and Hochberg. A claim about a primary outcome against the
-            baseline has that of the report of its runs; others are corrected among themselves.
+        p_adjusted: p after Benjamini and Hochberg. A claim about the difference of two rows in a
+            primary outcome has that of the report of its runs with one of them as the baseline;
+            others are corrected among themselves.
         family: what p is adjusted over; empty without a p.
         more: the number of further seeds (points of a trend) that would decide with a power of
             80 % if the difference is as found; None where it is unknown or 0.
@@ -151,9 +152,7 @@ def _why_apart(claim: Claim, reports: ClaimReports) -> str:
     others = [c.name for c in columns if find_outcome(c, report.outcomes) is None]
     if others:
         return f"{first_of(others, _NAMED)} is no primary outcome"
-    if report.baseline is None:
-        return "its runs are not compared with a baseline"
-    return f"it is no plain comparison with the baseline {report.baseline}"
+    return "it is no plain difference of two rows"
 
 
 def _evaluate(claim: Claim, reports: ClaimReports) -> ClaimResult:
@@ -189,15 +188,9 @@ def _evaluate(claim: Claim, reports: ClaimReports) -> ClaimResult:
         p_value=finding.p_value,
         more=more,
         p_adjusted=p_adjusted,
-        family="" if math.isnan(p_adjusted) else _family(reports.of(claim)),
+        family="" if math.isnan(p_adjusted) else finding.family,
         by_construction=by_construction and verdict is ClaimVerdict.HOLDS,
     )
-
-
-def _family(report: Report) -> str:
-    """Describe the family of a report's primary differences, with their baseline."""
-    where = report.provenance.sweep
-    return f"{report.family.text} against {report.baseline}" + (f" in {where}" if where else "")
 
 
 def _judge(claim: Claim, reports: ClaimReports) -> Finding:

@@ -15,19 +15,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 
-from advsweep.errors import ConfigError, NotFoundError, nearest
+from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import MetricDirection
 from advsweep.report.data.filters import parse_where, show_key
 from advsweep.report.data.grouping import key_order
 from advsweep.report.data.outcomes import find_outcome
 from advsweep.report.data.windows import NUMBER
-from advsweep.report.tables.comparison import LEVEL, count_seeds, show_seeds
+from advsweep.report.tables.comparison import (
+    LEVEL,
+    BaselineRows,
+    count_seeds,
+    name_group,
+    parse_baseline,
+    rebase,
+    show_seeds,
+)
 from advsweep.report.tables.layout import show, show_p
 from advsweep.report.tables.spread import Spreads
 from advsweep.report.tables.types import NO_NUMBER, Difference, Report, Row
@@ -113,8 +121,9 @@ class AssertionResult:
     Attributes:
         comparison: compares the left side with the right side over seeds; None where too few
             seeds have both.
-        difference: the primary difference of the report that the assertion is about; None for
-            any other comparison.
+        difference: the difference in a primary outcome that the assertion is about; None for any
+            other comparison.
+        family: what its p is adjusted over.
     """
 
     assertion: Assertion
@@ -122,6 +131,7 @@ class AssertionResult:
     text: str
     comparison: Comparison | None = None
     difference: Difference | None = None
+    family: str = ""
 
 
 def parse_assertion(text: str, origin: str = "--assert") -> Assertion:
@@ -183,8 +193,8 @@ def _side(side: str, text: str, origin: str) -> tuple[list[Term], float]:
 def evaluate_assertion(report: Report, assertion: Assertion) -> AssertionResult:
     """Evaluate an assertion on a report that has the assertion's columns.
 
-    One about a primary difference of the report has the verdict that the report has on it, after
-    the correction. Any other has that of its interval alone.
+    One about the difference of two rows in a primary outcome has the verdict that a report has on
+    it, after the correction. Any other has that of its interval alone.
 
     Raises:
         NotFoundError: a row does not exist; the message suggests the nearest.
@@ -194,7 +204,7 @@ def evaluate_assertion(report: Report, assertion: Assertion) -> AssertionResult:
     if result.difference is None:
         return result
     p_adjusted = result.difference.p_adjusted
-    verdict, text = correct(result.verdict, result.text, p_adjusted, report.family.text)
+    verdict, text = correct(result.verdict, result.text, p_adjusted, result.family)
     return replace(result, verdict=verdict, text=text)
 
 
@@ -259,8 +269,11 @@ def judge_assertion(report: Report, assertion: Assertion) -> AssertionResult:
     }
     if comparison.sd == 0 and directed & set(assertion.columns):
         text += "; it is the same for every seed, so that this is no interval: do seeds differ?"
-    difference = _primary_difference(report, assertion, rows)
-    return AssertionResult(assertion, verdict, text, comparison, difference)
+    result = AssertionResult(assertion, verdict, text, comparison)
+    for own in _reports_on(report, assertion, rows):
+        if difference := _primary_difference(own, assertion, rows):
+            return replace(result, difference=difference, family=_family(own))
+    return result
 
 
 def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> Comparison | None:
@@ -312,16 +325,40 @@ def _full_name(row: Row) -> str:
     return " ".join(f"{key}={show_key(value)}" for key, value in row.group.items())
 
 
+def _reports_on(report: Report, assertion: Assertion, rows: Mapping[str, Row]) -> Iterator[Report]:
+    """Yield the reports that may have an assertion among their primary differences.
+
+    The first is the report itself; the second has the row that is subtracted as its baseline.
+    """
+    if assertion.constant or not _is_of_two_rows(assertion):
+        return
+    [column] = [column for column in report.columns if column.name == assertion.columns[0]]
+    if find_outcome(column, report.outcomes) is None:
+        return
+    yield report
+    [name] = [term.row for term in assertion.terms if term.factor < 0]
+    try:
+        yield rebase(report, parse_baseline(name, report.rows, report.keys[0]))
+    except (NotFoundError, ReportError):
+        # Names with other operators than = are no baselines, nor those that fit several rows.
+        row = rows[name]
+        yield rebase(report, BaselineRows(row.group, untrained=row.is_base))
+
+
+def _family(report: Report) -> str:
+    """Describe the family of a report's primary differences, with their baseline."""
+    where = report.provenance.sweep
+    return f"{report.family.text} against {report.baseline}" + (f" in {where}" if where else "")
+
+
 def _primary_difference(
     report: Report, assertion: Assertion, rows: Mapping[str, Row]
 ) -> Difference | None:
     """Return the primary difference that an assertion is about, whichever of its rows is first."""
-    if assertion.constant or not _is_of_two_rows(assertion):
-        return None
-    pair = {id(rows[term.row]) for term in assertion.terms}
+    pair = {name_group(rows[term.row].group) for term in assertion.terms}
     [column] = [column for column in report.columns if column.name == assertion.columns[0]]
     for difference in report.primary:
-        own = {id(report.rows[i]) for i in (difference.row, difference.baseline)}
+        own = {name_group(report.rows[i].group) for i in (difference.row, difference.baseline)}
         if own == pair and find_outcome(column, [difference.column]) is not None:
             return difference
     return None

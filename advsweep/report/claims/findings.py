@@ -31,6 +31,7 @@ class Finding:
         needed: seeds (points of a trend) that would decide with a power of 80 %.
         tested: the primary difference that decides, whose adjusted p is the claim's; None for
             any other comparison.
+        family: what that p is adjusted over.
         unit: what n counts.
     """
 
@@ -43,6 +44,7 @@ class Finding:
     p_value: float = math.nan
     needed: int | None = None
     tested: Difference | None = None
+    family: str = ""
     unit: str = "seeds"
 
 

@@ -216,6 +216,7 @@ def _finding(result: AssertionResult) -> Finding:
         p_value=_p_value(comparison) if is_tested else math.nan,
         needed=count_seeds(comparison, comparison.difference),
         tested=result.difference,
+        family=result.family,
     )
 
 

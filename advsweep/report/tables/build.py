@@ -274,6 +274,10 @@ def build_report(
         outcomes=primary,
         declared_by=declared_by,
         differences=differences,
+        compared=tuple(
+            replace(row, cells={column.name: row.cells[column.name] for column in primary})
+            for row in listed
+        ),
         spread=spread,
         tuned=tuned,
     )

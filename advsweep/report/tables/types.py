@@ -261,6 +261,7 @@ class Report:
         declared_by: what declares them, if they are not the default ones.
         differences: every difference to the baseline, those of the primary outcomes first, by
             column and row.
+        compared: the rows with their cells of the primary outcomes, for other baselines.
         spread: the spread that their intervals rest on.
         tuned: the key whose value each row has chosen for itself; empty for none.
         run_ids: the runs in the table.
@@ -286,8 +287,10 @@ class Report:
     outcomes: tuple[Column, ...] = ()
     declared_by: str = ""
     differences: Sequence[Difference] = ()
+    compared: tuple[Row, ...] = ()
     spread: SpreadKind = SpreadKind.POOLED
     tuned: str = ""
+    rebased: dict[str, Report] = field(default_factory=dict, repr=False)
     run_ids: frozenset[int] = frozenset()
     ranks: Mapping[int, RankInterval] = field(default_factory=dict)
     ranked_by: str | None = None
