@@ -237,6 +237,7 @@ def build_report(
     if rank is not None:
         listed, ranks = rank_rows(listed, _ranking(chosen, keys, rank))
     compared = _choose_baseline(baseline, listed, None if layout is None else layout.method_key)
+    tested = {column.name for column in primary}
     others = _described(chosen, metrics, at) if described else []
     others = [column for column in others if find_outcome(column, primary) is None]
     differences: Sequence[Difference] = ()
@@ -275,7 +276,7 @@ def build_report(
         declared_by=declared_by,
         differences=differences,
         compared=tuple(
-            replace(row, cells={column.name: row.cells[column.name] for column in primary})
+            replace(row, cells={name: cell for name, cell in row.cells.items() if name in tested})
             for row in listed
         ),
         spread=spread,
