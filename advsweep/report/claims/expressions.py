@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
-from advsweep.report.data.columns import MetricDirection
+from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import parse_where, show_key
 from advsweep.report.data.grouping import key_order
 from advsweep.report.data.outcomes import find_outcome
@@ -33,8 +33,8 @@ from advsweep.report.tables.comparison import (
     count_seeds,
     name_group,
     parse_baseline,
-    rebase,
     show_seeds,
+    with_baseline,
 )
 from advsweep.report.tables.layout import show, show_p
 from advsweep.report.tables.spread import Spreads
@@ -269,11 +269,8 @@ def judge_assertion(report: Report, assertion: Assertion) -> AssertionResult:
     }
     if comparison.sd == 0 and directed & set(assertion.columns):
         text += "; it is the same for every seed, so that this is no interval: do seeds differ?"
-    result = AssertionResult(assertion, verdict, text, comparison)
-    for own in _reports_on(report, assertion, rows):
-        if difference := _primary_difference(own, assertion, rows):
-            return replace(result, difference=difference, family=_family(own))
-    return result
+    difference, family = _primary_difference(report, assertion, rows)
+    return AssertionResult(assertion, verdict, text, comparison, difference, family)
 
 
 def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> Comparison | None:
@@ -325,43 +322,47 @@ def _full_name(row: Row) -> str:
     return " ".join(f"{key}={show_key(value)}" for key, value in row.group.items())
 
 
-def _reports_on(report: Report, assertion: Assertion, rows: Mapping[str, Row]) -> Iterator[Report]:
-    """Yield the reports that may have an assertion among their primary differences.
-
-    The first is the report itself; the second has the row that is subtracted as its baseline.
-    """
-    if assertion.constant or not _is_of_two_rows(assertion):
-        return
-    [column] = [column for column in report.columns if column.name == assertion.columns[0]]
-    if find_outcome(column, report.outcomes) is None:
-        return
-    yield report
-    [name] = [term.row for term in assertion.terms if term.factor < 0]
-    try:
-        yield rebase(report, parse_baseline(name, report.rows, report.keys[0]))
-    except (NotFoundError, ReportError):
-        # Names with other operators than = are no baselines, nor those that fit several rows.
-        row = rows[name]
-        yield rebase(report, BaselineRows(row.group, untrained=row.is_base))
-
-
-def _family(report: Report) -> str:
-    """Describe the family of a report's primary differences, with their baseline."""
-    where = report.provenance.sweep
-    return f"{report.family.text} against {report.baseline}" + (f" in {where}" if where else "")
-
-
 def _primary_difference(
     report: Report, assertion: Assertion, rows: Mapping[str, Row]
-) -> Difference | None:
-    """Return the primary difference that an assertion is about, whichever of its rows is first."""
-    pair = {name_group(rows[term.row].group) for term in assertion.terms}
+) -> tuple[Difference | None, str]:
+    """Return the primary difference that an assertion is about, and what its p is adjusted over.
+
+    It is that of the report if one of the two rows is its baseline, and else that of the report
+    with the row that is subtracted as its baseline.
+    """
+    if assertion.constant or not _is_of_two_rows(assertion):
+        return None, ""
     [column] = [column for column in report.columns if column.name == assertion.columns[0]]
+    outcome = find_outcome(column, report.outcomes)
+    if outcome is None:
+        return None, ""
+    pair = {name_group(rows[term.row].group) for term in assertion.terms}
+    difference = _difference_of(report, outcome, pair)
+    if difference is None:
+        [name] = [term.row for term in assertion.terms if term.factor < 0]
+        report = _against(report, name, rows[name])
+        difference = _difference_of(report, outcome, pair)
+    sweep = report.provenance.sweep
+    where = f" in {sweep}" if sweep else ""
+    return difference, f"{report.family.text} against {report.baseline}{where}"
+
+
+def _difference_of(report: Report, outcome: Column, pair: set[str]) -> Difference | None:
+    """Return the primary difference of two rows, whichever of them is the baseline."""
     for difference in report.primary:
         own = {name_group(report.rows[i].group) for i in (difference.row, difference.baseline)}
-        if own == pair and find_outcome(column, [difference.column]) is not None:
+        if own == pair and difference.column == outcome:
             return difference
     return None
+
+
+def _against(report: Report, name: str, row: Row) -> Report:
+    """Return a report whose baseline is a row, or the rows of its name as `--baseline` has them."""
+    try:
+        return with_baseline(report, parse_baseline(name, report.rows, report.keys[0]))
+    except (NotFoundError, ReportError):
+        # Names with other operators than = are no baselines, nor those that fit several rows.
+        return with_baseline(report, BaselineRows(row.group, untrained=row.is_base))
 
 
 def _is_of_two_rows(assertion: Assertion) -> bool:

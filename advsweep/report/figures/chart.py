@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from advsweep.errors import NotFoundError, nearest
+from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.printable import printable
 from advsweep.report.figures.data import Curve, FigureData
 from advsweep.report.figures.style import RowStyle
@@ -87,6 +87,17 @@ class Options:
     baseline: str | None = None
     margin: tuple[str, ...] = ()
     control: str | None = None
+
+    @property
+    def metric(self) -> str | None:
+        """The metric of a figure that has one; None for the figure's own.
+
+        Raises:
+            ConfigError: several are given.
+        """
+        if len(self.metrics) > 1:
+            raise ConfigError(f"--metric: expected one number, got {', '.join(self.metrics)}")
+        return next(iter(self.metrics), None)
 
     def given(self) -> list[str]:
         """Returns the names of the options that differ from their defaults."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from advsweep.errors import ConfigError, NotFoundError, ReportError
+from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.data.columns import (
     ANSWER_ENTROPY,
     RAREFIED_ENTROPY,
@@ -117,8 +117,6 @@ class Frontier(Chart):
 
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
-        if len(options.metrics) > 1:
-            raise ConfigError(f"--metric: expected one number, got {', '.join(options.metrics)}")
         key = options.x or RATE
         arms = data.arms(key)
         labels = [arm.label for arm in arms]
@@ -127,7 +125,7 @@ class Frontier(Chart):
             first = find_label("--baseline", options.baseline, labels)
         arms.sort(key=lambda arm: arm.label != first)
         accuracy = data.series(data.on_task(_ACCURACY))
-        metric, diversity = _diversity(data, options)
+        metric, diversity = _diversity(data, options.metric)
         diversity, fewer = _equal_samples(data, metric, diversity)
         clouds = [_cloud(arm, accuracy, diversity) for arm in arms]
         base, *others = clouds
@@ -219,14 +217,13 @@ def _off_fields(off: Interval) -> dict[str, Any]:
     return {"off": off.mean, "low": off.low, "high": off.high, "n": off.n}
 
 
-def _diversity(data: FigureData, options: Options) -> tuple[str, Mapping[int, Curve]]:
+def _diversity(data: FigureData, metric: str | None) -> tuple[str, Mapping[int, Curve]]:
     """Return the measure of diversity and its curves: that of the primary outcomes by default."""
-    names = options.metrics or map(data.on_task, (RAREFIED_ENTROPY, RIGHT_ENTROPY))
-    for name in names:
+    for name in [metric] if metric else map(data.on_task, (RAREFIED_ENTROPY, RIGHT_ENTROPY)):
         try:
             found = data.series(name)
         except NotFoundError:
-            if options.metrics:
+            if metric:
                 raise
             continue
         if any(np.isfinite(values).any() for _, values in found.values()):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from advsweep.errors import ConfigError, ReportError
+from advsweep.errors import ReportError
 from advsweep.report.data.columns import MetricDirection, parse_column
 from advsweep.report.figures.chart import Chart, Options
 from advsweep.report.figures.data import FigureData
@@ -101,12 +101,10 @@ class Rate(Chart):
 
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
-        if len(options.metrics) > 1:
-            raise ConfigError(f"--metric: expected one number, got {', '.join(options.metrics)}")
         tuning = data.tuning
-        if tuning is None or options.x or options.metrics or options.task:
+        if tuning is None or options.x or options.metric or options.task:
             key = options.x or RATE
-            metric = options.metrics[0] if options.metrics else data.on_task("pass@1")
+            metric = options.metric or data.on_task("pass@1")
             lines, rings = _swept(data, key, metric), "the best means"
         else:
             key, metric = tuning.key, tuning.metric

@@ -12,7 +12,6 @@ column is marked. Base models take no part: no run trained them.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -201,20 +200,20 @@ def compare_rows(
     return [*tested, *found[len(tested) :]]
 
 
-def rebase(report: Report, baseline: BaselineRows) -> Report:
+def with_baseline(report: Report, baseline: BaselineRows) -> Report:
     """Return a report with the differences of its primary outcomes to another baseline.
 
     Raises:
         ReportError: a row could be compared with several.
     """
-    key = json.dumps(baseline.values, sort_keys=True)
-    if key not in report.rebased:
-        chosen = replace(baseline, tuned=report.tuned)
-        differences = compare_rows(
-            report.compared, report.outcomes, (), chosen, spread=report.spread
-        )
-        report.rebased[key] = replace(report, baseline=chosen.text, differences=differences)
-    return report.rebased[key]
+    differences = compare_rows(
+        report.compared,
+        report.outcomes,
+        (),
+        replace(baseline, tuned=report.tuned),
+        spread=report.spread,
+    )
+    return replace(report, baseline=baseline.text, differences=differences)
 
 
 def _p_value(comparison: Comparison) -> float:

@@ -290,7 +290,6 @@ class Report:
     compared: tuple[Row, ...] = ()
     spread: SpreadKind = SpreadKind.POOLED
     tuned: str = ""
-    rebased: dict[str, Report] = field(default_factory=dict, repr=False)
     run_ids: frozenset[int] = frozenset()
     ranks: Mapping[int, RankInterval] = field(default_factory=dict)
     ranked_by: str | None = None
