@@ -107,6 +107,10 @@ def test_its_advantages_are_those_of_the_backend(example: ModuleType, name: str)
         entropies=entropies,
         answered=(answers == example.END).any(dim=1).view(rewards.shape),
     )
+    for field, value in vars(drawn).items():
+        if isinstance(value, torch.Tensor):
+            given = getattr(batch, field)
+            torch.testing.assert_close(given, value, rtol=1e-4, atol=1e-5, msg=field)
     everything = Collected(torch.arange(len(PROBLEMS)), ref_rewards=rewards.flip(1))
     expected = compute_advantages(build_estimator(name), drawn, everything)
     found = build_estimator(name).compute(batch)

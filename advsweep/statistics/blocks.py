@@ -111,7 +111,9 @@ def _squares(table: Float[np.ndarray, "methods seeds"]) -> Float[np.ndarray, " m
 def _share_below(
     table: Float[np.ndarray, "methods seeds"],
 ) -> Float[np.ndarray, " methods"]:
-    """Return the chance that a method alike to the others spreads less than it does; 1/2 for two.
+    """Return the probability of a smaller spread than each method's own if it varied as the others.
+
+    Two methods cannot be told apart: both get 1/2.
 
     The contrast of a method with the mean of the others is orthogonal to the residuals among the
     others, so that the sum of squares splits exactly, and the ratio has an F distribution.

@@ -357,7 +357,11 @@ def _difference_of(report: Report, outcome: Column, pair: set[str]) -> Differenc
 
 
 def _against(report: Report, name: str, row: Row) -> Report:
-    """Return a report whose baseline is a row, or the rows of its name as `--baseline` has them."""
+    """Return a report with another baseline: the rows that a name fits, or else one row.
+
+    Args:
+        name: a value of the first key, or `KEY=VALUE ...`, as `--baseline` takes it.
+    """
     try:
         return with_baseline(report, parse_baseline(name, report.rows, report.keys[0]))
     except (NotFoundError, ReportError):
