@@ -45,10 +45,7 @@ class WitnessTracking(Tracking):
     name: ClassVar[str] = "witness"
     place: str = option("tracked", help="what a track writes")
 
-    def destination(self, runs):
-        return self.place
-
-    def open(self, record, last_step):
+    def open(self, record):
         return WitnessTrack(self.place)
 
 
@@ -56,7 +53,7 @@ class WitnessTrack(Track):
     def __init__(self, place):
         self._place = place
 
-    def log(self, step, values):
+    def log(self, rows):
         Path(self._place).write_text("logged")
 
     def close(self, record, summaries):

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 WEIGHTS = "hf"
 
-_NOTES = ".advsweep"
-"""The folder, within the target, with the records of what trackers have of each run."""
+_MARK = ".advsweep"
+"""An empty folder within the target of an export to a tracker."""
 
-_WRITTEN = {_NOTES, "config.json"}
+_WRITTEN = {_MARK, "config.json"}
 """Files by which the folder of an earlier export is known."""
 
 
@@ -77,7 +77,7 @@ def export(
 ) -> None:
     """Write weights or tables of runs for other programs.
 
-    Tables are replaced when a sweep is exported again; trackers get what they lack, each run once.
+    Tables are replaced when a sweep is exported again; trackers show each run once.
     No tracker needs an account or a network; `advsweep sync` sends runs to servers. Trackers get no
     pending and running runs. Exits with code 1 if a run cannot be exported.
 
@@ -172,13 +172,12 @@ def _export_runs(
 ) -> bool:
     """Returns whether a run could not be exported."""
     from advsweep.cli.shared.tracking_options import print_synced, without_prompts
-    from advsweep.sweep.tracking.sender import sync
+    from advsweep.sweep.tracking.client import sync
 
-    directory.mkdir(parents=True, exist_ok=True)
+    (directory / _MARK).mkdir(parents=True, exist_ok=True)
     try:
         with without_prompts(), progress_bar("runs", len(runs)) as on_run:
-            notes = directory.absolute() / _NOTES
-            synced = sync(store, runs, lambda run: tracking, on_run, notes)
+            synced = sync(store, runs, lambda run: tracking, on_run)
     except KeyboardInterrupt:
         # A normal exit would wait for the tracker's service in its exit handlers.
         os._exit(130)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.tracking.base import Tracking
-    from advsweep.sweep.tracking.sender import SyncResult
+    from advsweep.sweep.tracking.client import SyncResult
 
 
 def sync(
@@ -53,10 +53,10 @@ def sync(
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Send runs that have ended to a tracker, each once.
+    """Send runs that have ended to a tracker.
 
-    Skips runs that tracking=TRACKER already sent during training, so repeating the command changes
-    nothing. Skips pending and running runs. Exits with code 1 if a run cannot be sent.
+    Sends what the tracker lacks of each, or all of it where the tracker cannot tell. Skips pending
+    and running runs. Exits with code 1 if a run cannot be sent.
 
     Examples:
         advsweep sync wandb demo -o project=mine
@@ -65,7 +65,7 @@ def sync(
     from advsweep.cli.shared.output import print_json
     from advsweep.cli.shared.runs import find_targets
     from advsweep.store import open_store
-    from advsweep.sweep.tracking.sender import sync as sync_runs
+    from advsweep.sweep.tracking.client import sync as sync_runs
 
     given = parse_fields(fields or [])
     with open_store(store, create=False) as opened:
@@ -131,7 +131,6 @@ def _record(tracker: str, synced: SyncResult) -> dict[str, Any]:
     return {
         "tracking": tracker,
         "sent": synced.sent,
-        "sent_before": synced.before,
         "left_out": [{"id": i, "reason": why} for i, why in synced.left_out.items()],
         "failed": [{"id": i, "error": error} for i, error in synced.failed.items()],
     }

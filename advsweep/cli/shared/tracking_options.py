@@ -13,7 +13,7 @@ from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
-    from advsweep.sweep.tracking.sender import SyncResult
+    from advsweep.sweep.tracking.client import SyncResult
 
 LISTED = 20
 
@@ -53,7 +53,6 @@ def print_synced(tracker: str, synced: SyncResult, *, err: bool = False) -> None
     """Prints how many runs were sent, and on stderr which were not and why."""
     counts = (
         (len(synced.sent), "sent"),
-        (len(synced.before), "sent before"),
         (len(synced.left_out), "left out"),
         (len(synced.failed), "failed"),
     )

@@ -6,7 +6,7 @@ import importlib.util
 import math
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -23,6 +23,10 @@ TRACKING_KEY = "tracking"
 """The key of a sweep's spec with the tracking that it was last started with."""
 
 
+Rows = Sequence[tuple[int, Mapping[str, float]]]
+"""Training steps (0: before the first) with their metrics, in rising order."""
+
+
 class Track(ABC):
     """One run in a tracker, while it is sent. Its methods may take long and raise anything.
 
@@ -33,19 +37,12 @@ class Track(ABC):
     """The last step that the tracker has, if it can tell: rows up to there are not sent again."""
 
     @abstractmethod
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Sends the metrics of a training step (0: before the first).
-
-        Steps rise.
-        """
-
-    def flush(self) -> bool:
-        """Makes logged metrics durable; returns False if only `close` can do so."""
-        return False
+    def log(self, rows: Rows) -> None:
+        """Send the metrics of some steps."""
 
     @abstractmethod
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
-        """Sends the run's state, and returns when the tracker has everything.
+        """Send the run's state, and return when the tracker has everything.
 
         Args:
             summaries: metrics of the whole run, by name.
@@ -56,9 +53,9 @@ class Track(ABC):
 class Tracking(Component, ABC):
     """Base of all trackers; never a part of a run's identity.
 
-    A subclass implements `destination` and `open`, and a `Track` that `open` returns. During
-    a sweep it works in a thread: what it raises or how long it takes ends no training.
-    What was not sent is sent later, by `advsweep sync NAME` if need be.
+    A subclass implements `open`, and a `Track` that `open` returns. During a sweep it works in
+    a thread: what it raises or how long it takes ends no training. What was not sent then,
+    `advsweep sync NAME` sends.
 
     Attributes:
         package: the package that it needs besides advsweep's own dependencies, if any. An extra of
@@ -95,14 +92,6 @@ class Tracking(Component, ABC):
                 f"installed; install it with `{extra_command(self.name, self.package)}`"
             )
 
-    @abstractmethod
-    def destination(self, runs: Path) -> str:
-        """Returns the name of the place that runs are sent to; what was sent is noted for each.
-
-        Args:
-            runs: the folder of the runs' folders.
-        """
-
     def in_folder(self, folder: Path) -> Self:
         """Returns the same tracking that keeps everything in a local folder, without an account.
 
@@ -117,8 +106,8 @@ class Tracking(Component, ABC):
         )
 
     @abstractmethod
-    def open(self, record: RunRecord, last_step: int) -> Track:
-        """Opens a run, or resumes it after the last step that was sent; -1 if there is none.
+    def open(self, record: RunRecord) -> Track:
+        """Open a run, or resume it if the tracker has it.
 
         It may import what it needs, take long and raise anything. Texts of the record come from
         a store: `printable_config`, `run_tags` and `error_text` have them without control
@@ -136,10 +125,7 @@ class NoTracking(Tracking):
     def is_on(self) -> bool:
         return False
 
-    def destination(self, runs: Path) -> str:
-        raise AssertionError("NoTracking sends no runs")
-
-    def open(self, record: RunRecord, last_step: int) -> Track:
+    def open(self, record: RunRecord) -> Track:
         raise AssertionError("NoTracking sends no runs")
 
 

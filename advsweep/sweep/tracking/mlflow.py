@@ -20,6 +20,7 @@ from advsweep.errors import ConfigError
 from advsweep.local_files import make_private_folder, outside_working_folder
 from advsweep.store import Status
 from advsweep.sweep.tracking.base import (
+    Rows,
     Track,
     Tracking,
     error_text,
@@ -89,13 +90,10 @@ class MlflowTracking(Tracking):
                 f"tracking.directory: expected a path without ?, # and %, got {self.directory!r}"
             )
 
-    def destination(self, runs: Path) -> str:
-        return f"{self._address(runs)[0]} {self._experiment}"
-
     def in_folder(self, folder: Path) -> Self:
         return replace(self, uri=None, directory=str(folder.absolute()))
 
-    def open(self, record: RunRecord, last_step: int) -> Track:
+    def open(self, record: RunRecord) -> Track:
         address, folder = self._address(record.directory.parent)
         if folder is not None:
             if _NOT_IN_URLS.search(str(folder)):
@@ -144,7 +142,6 @@ class MlflowTrack(Track):
 
         self._client = client
         self._metric, self._param = Metric, Param
-        self._rows: list[tuple[str, int, float]] = []
         key = run_key(record)
         found = client.search_runs([experiment_id], f"tags.`{RUN_TAG}` = '{key}'", max_results=1)
         if found:
@@ -153,11 +150,19 @@ class MlflowTrack(Track):
             steps = [metric.step for history in histories for metric in history]
             self.last_step = max(steps, default=-1)
             return
+        own = {
+            **identifiers(record),
+            "group": group_of(record),
+            "seed": record.seed,
+            "estimator": record.estimator,
+            "backend": record.backend,
+            "tags": json.dumps(run_tags(record, tags)),
+        }
         made = client.create_run(
             experiment_id,
             start_time=_milliseconds(record.started or record.created),
             run_name=record.directory.name,
-            tags=self._own_tags(record, tags) | {RUN_TAG: key},
+            tags={RUN_TAG: key, **{f"advsweep.{name}": _cut(str(v)) for name, v in own.items()}},
         )
         self._id = made.info.run_id
         params = {
@@ -167,42 +172,23 @@ class MlflowTrack(Track):
         for some in _portions([*params.items()], _PARAMS):
             client.log_batch(self._id, params=[Param(name, value) for name, value in some])
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._rows += [(mlflow_name(name), step, value) for name, value in values.items()]
-        if len(self._rows) >= _METRICS:
-            self._write()
-
-    def flush(self) -> bool:
-        self._write()
-        return True
+    def log(self, rows: Rows) -> None:
+        now = round(time.time() * 1000)  # the store has no times of steps
+        metrics = [
+            self._metric(mlflow_name(name), value, now, step)
+            for step, values in rows
+            for name, value in values.items()
+        ]
+        for some in _portions(metrics, _METRICS):
+            self._client.log_batch(self._id, metrics=some)
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
-        self.log(record.step, summaries)
-        self._write()
+        self.log([(record.step, summaries)])
         self._client.set_tag(self._id, "advsweep.status", record.status.value)
         if error := error_text(record):
             self._client.set_tag(self._id, "advsweep.error", _cut(error))
         end = None if record.finished is None else _milliseconds(record.finished)
         self._client.set_terminated(self._id, _ENDS.get(record.status, "FAILED"), end)
-
-    def _write(self) -> None:
-        # The store has no times of steps.
-        now = round(time.time() * 1000)
-        for some in _portions(self._rows, _METRICS):
-            metrics = [self._metric(name, value, now, step) for name, step, value in some]
-            self._client.log_batch(self._id, metrics=metrics)
-        self._rows = []
-
-    def _own_tags(self, record: RunRecord, tags: Sequence[str]) -> dict[str, str]:
-        own = {
-            **identifiers(record),
-            "group": group_of(record),
-            "seed": record.seed,
-            "estimator": record.estimator,
-            "backend": record.backend,
-            "tags": json.dumps(run_tags(record, tags)),
-        }
-        return {f"advsweep.{name}": _cut(str(value)) for name, value in own.items()}
 
 
 def mlflow_name(name: str) -> str:

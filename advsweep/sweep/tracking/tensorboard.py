@@ -14,6 +14,7 @@ from advsweep.local_files import make_private_folder
 from advsweep.printable import printable_line
 from advsweep.store import Status
 from advsweep.sweep.tracking.base import (
+    Rows,
     Track,
     Tracking,
     group_of,
@@ -32,7 +33,8 @@ class TensorboardTracking(Tracking):
     """A folder of event files for each run: `tensorboard --logdir advsweep-runs/tensorboard`.
 
     The HPARAMS tab shows the configurations, with the seeds of each as one group; the TEXT tab
-    shows every config in full. A resumed run gets another file in the same folder.
+    shows every config in full. A resumed run is
+    written anew, to another file in the same folder.
     """
 
     name: ClassVar[str] = "tensorboard"
@@ -42,51 +44,44 @@ class TensorboardTracking(Tracking):
         None, help="where the runs' folders go; null: `tensorboard`, beside the runs' own"
     )
 
-    def destination(self, runs: Path) -> str:
-        return str(self._folder(runs))
-
     def in_folder(self, folder: Path) -> Self:
         return replace(self, directory=str(folder.absolute()))
 
-    def open(self, record: RunRecord, last_step: int) -> Track:
-        folder = self._folder(record.directory.parent) / record.directory.name
-        if self.directory is None:
-            make_private_folder(folder)
-        return TensorboardTrack(folder, record, last_step)
-
-    def _folder(self, runs: Path) -> Path:
-        return runs / "tensorboard" if self.directory is None else Path(self.directory).absolute()
+    def open(self, record: RunRecord) -> Track:
+        runs = record.directory.parent
+        if self.directory is not None:
+            return TensorboardTrack(Path(self.directory).absolute() / record.directory.name, record)
+        folder = runs / "tensorboard" / record.directory.name
+        make_private_folder(folder)
+        return TensorboardTrack(folder, record)
 
 
 class TensorboardTrack(Track):
     """One run's event file."""
 
-    def __init__(self, folder: Path, record: RunRecord, last_step: int) -> None:
+    def __init__(self, folder: Path, record: RunRecord) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._event = event_pb2.Event
         self._summary = summary_pb2.Summary
         self._writer = EventFileWriter(str(folder))
-        # Readers drop later steps of earlier files: a killed run may have repeated them.
+        # Readers drop what earlier files have from this step on: the run is written anew.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._add(step=last_step + 1, session_log=start)
-        if last_step < 0:
-            self._add_config(record)
+        self._add(step=0, session_log=start)
+        self._add_config(record)
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        scalars = [
-            self._summary.Value(tag=printable_line(name), simple_value=value)
-            for name, value in values.items()
-        ]
-        self._add(step=step, summary=self._summary(value=scalars))
-
-    def flush(self) -> bool:
+    def log(self, rows: Rows) -> None:
+        for step, values in rows:
+            scalars = [
+                self._summary.Value(tag=printable_line(name), simple_value=value)
+                for name, value in values.items()
+            ]
+            self._add(step=step, summary=self._summary(value=scalars))
         self._writer.flush()
-        return True
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
-        self.log(record.step, summaries)
+        self.log([(record.step, summaries)])
         # Readers keep the first end that they find; any other state may still change.
         if record.status is Status.DONE:
             self._add_end()

@@ -15,6 +15,7 @@ from advsweep.errors import ConfigError
 from advsweep.local_files import outside_working_folder
 from advsweep.printable import printable_line
 from advsweep.sweep.tracking.base import (
+    Rows,
     Track,
     Tracking,
     error_text,
@@ -66,14 +67,10 @@ class TrackioTracking(Tracking):
                 f"tracking.project: expected 1 to 64 letters, digits, _ or -, got {self.project!r}"
             )
 
-    def destination(self, runs: Path) -> str:
-        folder = self.directory or os.environ.get("TRACKIO_DIR")
-        return f"{Path(folder).absolute() if folder else ''} {self.project}"
-
     def in_folder(self, folder: Path) -> Self:
         return replace(self, directory=str(folder.absolute()))
 
-    def open(self, record: RunRecord, last_step: int) -> Track:
+    def open(self, record: RunRecord) -> Track:
         folder = None if self.directory is None else Path(self.directory).absolute()
         return TrackioTrack(_load_storage(folder), self, record)
 
@@ -94,18 +91,25 @@ class TrackioTrack(Track):
         }
         self._tags = tracking.tags
         self.last_step = max((row["step"] for row in storage.get_logs(**self._run)), default=-1)
-        self._rows: list[tuple[int, Plain]] = []
         # The config is written with the first rows, so that a run in training shows it.
         self._config: Plain | None = self._shown_config(record)
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._rows.append((step, {_shown_name(name): value for name, value in values.items()}))
-        if len(self._rows) >= _ROWS:
-            self._write()
-
-    def flush(self) -> bool:
-        self._write()
-        return True
+    def log(self, rows: Rows) -> None:
+        key = self._run["run_id"]
+        for start in range(0, len(rows), _ROWS):
+            some = [
+                (step, {_shown_name(name): value for name, value in values.items()})
+                for step, values in rows[start : start + _ROWS]
+            ]
+            self._storage.bulk_log(
+                **self._run,
+                metrics_list=[row for _, row in some],
+                steps=[step for step, _ in some],
+                config=self._config,
+                # The database ignores a row whose id it has.
+                log_ids=[uuid.uuid5(_NAMESPACE, f"{key} {s} {sorted(r)}").hex for s, r in some],
+            )
+            self._config = None
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
         state: Plain = {"status": record.status.value}
@@ -113,8 +117,7 @@ class TrackioTrack(Track):
             state["error"] = error
         self._config = self._shown_config(record) | state
         # A run without rows is not shown, so there is one at the end even without summaries.
-        self.log(record.step, summaries)
-        self._write()
+        self.log([(record.step, summaries)])
 
     def _shown_config(self, record: RunRecord) -> Plain:
         tags = {"tags": run_tags(record, self._tags)}
@@ -127,23 +130,6 @@ class TrackioTrack(Track):
             "_Group": group_of(record),
         }
         return config | own
-
-    def _write(self) -> None:
-        if not self._rows:
-            return
-        key = self._run["run_id"]
-        # Rows of the same id are ignored by the database.
-        ids = [
-            uuid.uuid5(_NAMESPACE, f"{key} {step} {sorted(row)}").hex for step, row in self._rows
-        ]
-        self._storage.bulk_log(
-            **self._run,
-            metrics_list=[row for _, row in self._rows],
-            steps=[step for step, _ in self._rows],
-            config=self._config,
-            log_ids=ids,
-        )
-        self._rows, self._config = [], None
 
 
 def _shown_name(name: str) -> str:

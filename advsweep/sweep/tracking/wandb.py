@@ -14,6 +14,7 @@ from advsweep.local_files import outside_working_folder
 from advsweep.printable import printable_line
 from advsweep.store import Status
 from advsweep.sweep.tracking.base import (
+    Rows,
     Track,
     Tracking,
     error_text,
@@ -67,16 +68,10 @@ class WandbTracking(Tracking):
     def is_on(self) -> bool:
         return self._mode != Mode.DISABLED.value
 
-    def destination(self, runs: Path) -> str:
-        if self._mode == Mode.OFFLINE.value:
-            return f"offline {Path(self._directory).absolute()}"
-        server = os.environ.get("WANDB_BASE_URL", "")
-        return f"{self._mode} {server} {self._entity} {self._project}"
-
     def in_folder(self, folder: Path) -> Self:
         return replace(self, mode=Mode.OFFLINE, directory=str(folder.absolute()))
 
-    def open(self, record: RunRecord, last_step: int) -> Track:
+    def open(self, record: RunRecord) -> Track:
         with outside_working_folder():
             import wandb
 
@@ -109,7 +104,7 @@ class WandbTracking(Tracking):
             config=printable_config(record) | identifiers(record),
             settings=settings,
         )
-        return WandbTrack(run, last_step + 1)
+        return WandbTrack(run)
 
     @property
     def _mode(self) -> str:
@@ -129,27 +124,26 @@ class WandbTracking(Tracking):
 
 
 class WandbTrack(Track):
-    """One run in wandb, sent by its service process.
+    """One run in wandb, sent by its service process."""
 
-    Args:
-        first: the number of the first row that wandb accepts.
-    """
-
-    def __init__(self, run: Any, first: int) -> None:
+    def __init__(self, run: Any) -> None:
         self._run = run
-        self._row = first
+        self._row = run.step  # the number of the first row that wandb accepts
+        self.last_step = self._row - 1
         run.define_metric("step")
         run.define_metric("*", step_metric="step")
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        # Late values, of an evaluation that a stop interrupted, go into the next row.
-        self._row = max(step, self._row)
-        named = {printable_line(name): value for name, value in values.items()}
-        self._run.log({**named, "step": step}, step=self._row)
+    def log(self, rows: Rows) -> None:
+        for step, values in rows:
+            # Late values, of an evaluation that a stop interrupted, go into the next row.
+            self._row = max(step, self._row)
+            named = {printable_line(name): value for name, value in values.items()}
+            self._run.log({**named, "step": step}, step=self._row)
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
-        named = {printable_line(name): value for name, value in summaries.items()}
-        error = error_text(record)
-        state = {"status": record.status.value, **named}
-        self._run.summary.update(state | ({"error": error} if error else {}))
+        state: dict[str, Any] = {"status": record.status.value}
+        state |= {printable_line(name): value for name, value in summaries.items()}
+        if error := error_text(record):
+            state["error"] = error
+        self._run.summary.update(state)
         self._run.finish(exit_code=_EXIT_CODES.get(record.status, 1))

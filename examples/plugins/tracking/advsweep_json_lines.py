@@ -18,31 +18,23 @@ class JsonLines(Tracking):
 
     directory: str | None = option(None, help="folder of the files; null: `lines`, beside the runs")
 
-    def destination(self, runs):
-        return str(self._folder(runs))
-
-    def open(self, record, last_step):
-        # advsweep sends the rows after the last step that was sent.
-        folder = self._folder(record.directory.parent)
+    def open(self, record):
+        runs = record.directory.parent
+        folder = Path(self.directory).absolute() if self.directory else runs / "lines"
         make_private_folder(folder)
         return JsonLinesTrack(folder / f"{record.directory.name}.jsonl")
 
-    def _folder(self, runs):
-        return runs / "lines" if self.directory is None else Path(self.directory).absolute()
-
 
 class JsonLinesTrack(Track):
-    """The file of one run."""
+    """The file of one run, written anew when the run is opened: it keeps no `last_step`."""
 
     def __init__(self, path):
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("w", encoding="utf-8")
 
-    def log(self, step, values):
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-
-    def flush(self):
+    def log(self, rows):
+        for step, values in rows:
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
-        return True
 
     def close(self, record, summaries):
         end = {"status": record.status.value, "steps": record.step, **summaries}

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from advsweep.store import RunRecord, Status
 from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.tracking.base import Track, Tracking
+from advsweep.sweep.tracking.base import Rows, Track, Tracking
 from advsweep.sweep.tracking.client import sweep_trackings, tracker_client
 
 LOGGED: list[tuple[int, str]] = []
@@ -31,10 +30,7 @@ class Odd(Tracking):
 
     how: str = "works"
 
-    def destination(self, runs: Path) -> str:
-        return self.how
-
-    def open(self, record: RunRecord, last_step: int) -> Track:
+    def open(self, record: RunRecord) -> Track:
         if self.how == "hangs":
             RELEASED.wait()
         if self.how == "raises":
@@ -48,8 +44,8 @@ class OddTrack(Track):
     def __init__(self, run: int) -> None:
         self._run = run
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        LOGGED.append((self._run, str(step)))
+    def log(self, rows: Rows) -> None:
+        LOGGED.extend((self._run, str(step)) for step, _ in rows)
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
         LOGGED.append((self._run, record.status.value))
@@ -116,8 +112,7 @@ from advsweep.sweep.tracking.base import Tracking
 @dataclass(kw_only=True)
 class Endless(Tracking):
     name: ClassVar[str] = "endless"
-    def destination(self, runs): return "there"
-    def open(self, record, last_step):
+    def open(self, record):
         atexit.register(threading.Event().wait)
         threading.Event().wait()
 """

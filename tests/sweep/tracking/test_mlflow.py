@@ -38,12 +38,12 @@ def test_names_are_valid_and_stay_apart(one, other):
 
 def test_a_place_is_chosen_by_option_environment_and_default(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    beside = f"sqlite:///{tmp_path}/mlflow/mlflow.db advsweep"
-    assert MlflowTracking().destination(tmp_path) == beside
+    beside = f"sqlite:///{tmp_path}/mlflow/mlflow.db"
+    assert MlflowTracking()._address(tmp_path)[0] == beside
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
-    assert MlflowTracking().destination(tmp_path) == "http://localhost:5000 advsweep"
-    exported = MlflowTracking(experiment="mine").in_folder(tmp_path / "out")
-    assert exported.destination(tmp_path) == f"sqlite:///{tmp_path}/out/mlflow.db mine"
+    assert MlflowTracking()._address(tmp_path) == ("http://localhost:5000", None)
+    exported = MlflowTracking().in_folder(tmp_path / "out")
+    assert exported._address(tmp_path)[0] == f"sqlite:///{tmp_path}/out/mlflow.db"
 
 
 @pytest.mark.security

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from advsweep.store import NewEvaluation, Owner, ProblemCounts, RunRecord, Status
-from advsweep.sweep.tracking.base import Track, Tracking
-from advsweep.sweep.tracking.sender import MAX_FAILURES, Sender, last_scores, sync
+from advsweep.sweep.tracking.base import Rows, Track, Tracking
+from advsweep.sweep.tracking.client import MAX_FAILURES, Sender, last_scores, sync
 
 LOGGED: list[tuple[int, dict[str, float]]] = []
 ENDS: list[Status] = []
@@ -19,14 +18,11 @@ SUMMARIES: list[dict[str, float]] = []
 
 
 class Noted(Track):
-    def __init__(self, lasting: bool) -> None:
-        self._lasting = lasting
+    def __init__(self, last_step: int) -> None:
+        self.last_step = last_step
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        LOGGED.append((step, dict(values)))
-
-    def flush(self) -> bool:
-        return self._lasting
+    def log(self, rows: Rows) -> None:
+        LOGGED.extend((step, dict(values)) for step, values in rows)
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
         ENDS.append(record.status)
@@ -37,16 +33,12 @@ class Noted(Track):
 class Noting(Tracking):
     name: ClassVar[str] = "noting"
 
-    lasting: bool = True
     failing: bool = False
 
-    def destination(self, runs: Path) -> str:
-        return "here"
-
-    def open(self, record: RunRecord, last_step: int) -> Track:
+    def open(self, record: RunRecord) -> Track:
         if self.failing:
             raise RuntimeError("no such server")
-        return Noted(self.lasting)
+        return Noted(max((step for step, _ in LOGGED), default=-1))
 
 
 @pytest.fixture(autouse=True)
@@ -73,27 +65,26 @@ def record_of(store, run_id):
     return record
 
 
-def sender_of(store, run_id, **fields):
-    return Sender(store, record_of(store, run_id), Noting(**fields))
+def sender_of(store):
+    return Sender(store, Noting())
 
 
-def send_all(store, run_id, **fields):
-    """True if anything was missing."""
-    return sender_of(store, run_id, **fields).finish(record_of(store, run_id))
+def send_all(store, run_id):
+    sender_of(store).send(record_of(store, run_id), last=True)
 
 
 def test_steps_are_sent_once_and_the_last_when_the_next_comes(store, training):
-    sender = sender_of(store, training)
+    sender = sender_of(store)
     for steps in ([1, 2], [], [3]):
         store.metrics.record(training, points(steps))
         sender.send(record_of(store, training))
     assert [step for step, _ in LOGGED] == [1, 2]
-    sender.finish(record_of(store, training))
+    sender.send(record_of(store, training), last=True)
     assert [step for step, _ in LOGGED] == [1, 2, 3]
 
 
 def test_an_evaluation_that_comes_after_the_metrics_of_its_step_is_sent_with_them(store, training):
-    sender = sender_of(store, training)
+    sender = sender_of(store)
     store.metrics.record(training, points([1, 2]))
     sender.send(record_of(store, training))
     store.metrics.record(training, [("pass@1", 2, 0.5)])
@@ -105,61 +96,21 @@ def test_an_evaluation_that_comes_after_the_metrics_of_its_step_is_sent_with_the
 def test_steps_that_a_resumed_run_makes_again_are_not_sent_again(store, training):
     store.metrics.record(training, points(range(1, 6), value=1.0))
     store.leases.finish(training, Status.INTERRUPTED)
-    assert send_all(store, training)
+    send_all(store, training)
     assert store.leases.claim(training, Owner.current())
     store.metrics.truncate(training, after_step=3)
     store.metrics.record(training, points(range(4, 9), value=2.0))
     store.leases.finish(training, Status.DONE)
-    assert send_all(store, training)
+    send_all(store, training)
     assert [step for step, _ in LOGGED] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert [values["reward/mean"] for _, values in LOGGED[3:6]] == [1.0, 1.0, 2.0]
     assert ENDS == [Status.INTERRUPTED, Status.DONE]
 
 
-def test_a_run_that_ended_is_sent_once(store, training):
-    store.metrics.record(training, points([1]))
-    store.leases.finish(training, Status.PRUNED, error="hopeless")
-    assert send_all(store, training)
-    assert not send_all(store, training)
-    assert (len(LOGGED), ENDS) == (1, [Status.PRUNED])
-
-
 def test_a_run_that_failed_before_its_first_step_is_shown(store, training):
     store.leases.finish(training, Status.FAILED, error="no module")
-    assert send_all(store, training)
+    send_all(store, training)
     assert (LOGGED, ENDS) == ([], [Status.FAILED])
-
-
-@pytest.mark.parametrize(("lasting", "again"), [(True, []), (False, [1])])
-def test_a_sender_that_dies_costs_what_the_tracker_may_not_have(store, training, lasting, again):
-    store.metrics.record(training, points([1, 2]))
-    sender_of(store, training, lasting=lasting).send(record_of(store, training))
-    LOGGED.clear()
-    store.metrics.record(training, points([3]))
-    store.leases.finish(training, Status.DONE)
-    assert send_all(store, training, lasting=lasting)
-    assert [step for step, _ in LOGGED] == [*again, 2, 3]
-
-
-def test_a_damaged_file_costs_sending_the_run_again(store, training):
-    store.metrics.record(training, points([1]))
-    store.leases.finish(training, Status.DONE)
-    assert send_all(store, training)
-    [file] = record_of(store, training).directory.glob("tracking/*.json")
-    for text in ('{"steps": {"rew', "[]", '{"step": [], "end": 1}', '{"step": 1e999, "end": null}'):
-        file.write_text(text)
-        assert send_all(store, training)
-
-
-def test_what_was_sent_to_one_place_is_sent_to_another(store, training):
-    store.leases.finish(training, Status.DONE)
-    assert send_all(store, training)
-
-    class There(Noting):
-        def destination(self, runs):
-            return "there"
-
-    assert Sender(store, record_of(store, training), There()).finish(record_of(store, training))
 
 
 def test_sync_leaves_out_what_is_at_no_end(store, new_run):
@@ -172,8 +123,6 @@ def test_sync_leaves_out_what_is_at_no_end(store, new_run):
     synced = sync(store, runs, lambda run: Noting())
     assert synced.sent == [done, failed]
     assert set(synced.left_out) == {running, pending}
-    again = sync(store, runs, lambda run: Noting())
-    assert (again.sent, again.before) == ([], [done, failed])
 
 
 def test_sync_does_not_go_on_for_ever_with_a_tracker_that_is_out_of_reach(store, new_run):
@@ -185,8 +134,6 @@ def test_sync_does_not_go_on_for_ever_with_a_tracker_that_is_out_of_reach(store,
     assert list(synced.failed) == ids[:MAX_FAILURES]
     assert synced.failed[ids[0]] == "RuntimeError: no such server"
     assert list(synced.left_out) == ids[MAX_FAILURES:]
-    # Nothing was noted as sent.
-    assert sync(store, store.runs.select(ids=ids), lambda run: Noting()).sent == ids
 
 
 def evaluate(store, run_id, step, solved, **settings):
@@ -236,43 +183,3 @@ def test_settings_without_scores_are_left_out(store, training):
     evaluate(store, training, 5, (4, 2), k=["x"])
     evaluate(store, training, 5, (4, 2), k=0)
     assert last_scores(store.evaluations.select([training])) == {}
-
-
-def test_an_evaluation_after_the_end_is_sent_once_more(store, training):
-    store.metrics.record(training, points([1]))
-    evaluate(store, training, 1, (4, 4))
-    store.leases.finish(training, Status.DONE)
-    assert send_all(store, training)
-    evaluate(store, training, 1, (2, 2), temperature=0.5)
-    assert send_all(store, training)
-    assert not send_all(store, training)
-    assert len(LOGGED) == 1
-    [first, second] = [
-        sorted(value for name, value in sent.items() if name.endswith("/pass@1"))
-        for sent in SUMMARIES
-    ]
-    assert (first, second) == ([1.0], [0.5, 1.0])
-
-
-def test_notes_of_an_export_are_in_its_folder(store, training, tmp_path):
-    store.leases.finish(training, Status.DONE)
-    runs = [record_of(store, training)]
-    folder = tmp_path / "notes"
-    assert sync(store, runs, lambda run: Noting(), notes=folder).sent == [training]
-    assert sync(store, runs, lambda run: Noting(), notes=folder).before == [training]
-    assert sync(store, runs, lambda run: Noting()).sent == [training]
-    assert [path.name for path in folder.iterdir()] == [runs[0].directory.name]
-
-
-class Telling(Noted):
-    """Has the first three steps already."""
-
-    last_step = 3
-
-
-def test_what_the_tracker_has_is_not_sent_again(store, training, monkeypatch):
-    monkeypatch.setattr(Noting, "open", lambda self, record, last_step: Telling(True))
-    store.metrics.record(training, points(range(1, 6)))
-    store.leases.finish(training, Status.DONE)
-    assert send_all(store, training)
-    assert [step for step, _ in LOGGED] == [4, 5]

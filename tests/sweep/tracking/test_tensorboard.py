@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from advsweep.store import Owner, Status
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.tracking.sender import Sender, sync
+from advsweep.sweep.tracking.client import sync
 from advsweep.sweep.tracking.tensorboard import TensorboardTracking
 
 
@@ -74,43 +74,6 @@ def test_the_config_is_there_as_text_and_as_hyperparameters(store, new_run):
     assert started.hparams["estimator.name"].string_value == "grpo"
     assert started.hparams["fast"].bool_value is True
     assert hparams(events, "session_end_info").session_end_info.status == Ends.STATUS_SUCCESS
-
-
-def test_a_resumed_run_goes_on_in_the_same_folder(store, new_run):
-    run_id = start(store, new_run)
-    for first, last, value, status in (
-        (1, 5, 1.0, Status.INTERRUPTED),
-        (4, 8, 2.0, Status.DONE),
-    ):
-        if status is Status.DONE:
-            assert store.leases.claim(run_id, Owner.current())
-        store.metrics.truncate(run_id, after_step=first - 1)
-        store.metrics.record(run_id, [("reward/mean", s, value) for s in range(first, last + 1)])
-        store.leases.finish(run_id, status)
-        run = record_of(store, run_id)
-        assert sync(store, [run], lambda run: TensorboardTracking()).sent == [run_id]
-        tags = read(store, run).PluginTagToContent("hparams")
-        assert ("_hparams_/session_end_info" in tags) == (status is Status.DONE)
-    events = read(store, run)
-    assert curve(events, "reward/mean") == [(s, 1.0 if s < 6 else 2.0) for s in range(1, 9)]
-
-
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_what_was_written_but_is_not_noted_is_there_once(store, new_run, is_lost):
-    run_id = start(store, new_run)
-    run = record_of(store, run_id)
-    sender = Sender(store, run, TensorboardTracking())
-    store.metrics.record(run_id, [("reward/mean", 1, 1.0), ("reward/mean", 2, 1.0)])
-    sender.send(run)
-    [noted] = run.directory.glob("tracking/*.json")
-    before = noted.read_text()
-    store.metrics.record(run_id, [("reward/mean", 3, 1.0)])
-    sender.send(run)
-    noted.unlink() if is_lost else noted.write_text(before)
-    store.leases.finish(run_id, Status.DONE)
-    run = record_of(store, run_id)
-    sync(store, [run], lambda run: TensorboardTracking())
-    assert curve(read(store, run), "reward/mean") == [(1, 1.0), (2, 1.0), (3, 1.0)]
 
 
 def test_files_go_where_they_are_asked_to(store, new_run, tmp_path, monkeypatch):

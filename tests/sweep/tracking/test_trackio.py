@@ -18,15 +18,6 @@ def test_a_project_is_a_plain_name(project):
         TrackioTracking(project=project)
 
 
-def test_a_place_is_chosen_by_option_environment_and_default(tmp_path, monkeypatch):
-    monkeypatch.delenv("TRACKIO_DIR", raising=False)
-    assert TrackioTracking().destination(tmp_path) == " advsweep"
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
-    assert TrackioTracking().destination(tmp_path) == f"{tmp_path} advsweep"
-    exported = TrackioTracking(project="mine").in_folder(tmp_path / "out")
-    assert exported.destination(tmp_path) == f"{tmp_path}/out mine"
-
-
 @pytest.mark.slow
 def test_a_process_has_one_folder(tmp_path):
     """trackio reads its folder from the environment when it is imported, in a new process."""
