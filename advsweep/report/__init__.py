@@ -46,7 +46,6 @@ from advsweep.report.claims.short_report import describe_findings, lay_out_short
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
-from advsweep.report.papers.layouts import PaperLayout, choose_layout
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import find_marks
 from advsweep.report.tables.export import FORMATS, render
@@ -82,7 +81,6 @@ __all__ = [
     "Filter",
     "Mark",
     "MetricDirection",
-    "PaperLayout",
     "Provenance",
     "Report",
     "Row",
@@ -90,7 +88,6 @@ __all__ = [
     "Table",
     "build_model_report",
     "build_report",
-    "choose_layout",
     "claim_lists",
     "describe_findings",
     "evaluate_assertion",

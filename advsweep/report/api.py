@@ -31,7 +31,6 @@ from advsweep.report.data.frame import (
     run_frame,
 )
 from advsweep.report.data.selection import read_runs, select_runs
-from advsweep.report.papers.layouts import choose_layout
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import name_group
 from advsweep.report.tables.export import flat_rows, render
@@ -229,8 +228,6 @@ def report(
     baseline: str | None = None,
     difference: float | None = None,
     at: str | None = None,
-    style: str | None = None,
-    paper: str | None = None,
     models: bool = False,
     pool: bool = False,
     mixed_protocols: bool = False,
@@ -247,7 +244,6 @@ def report(
         baseline: the row that others are compared with; `none` for no comparison.
         difference: the difference that seeds needed are counted for.
         at: where in the training runs are compared, such as `rollouts` or `pass@1=0.5`.
-        style, paper: the layout of a paper's table, and a paper's own numbers beside it.
         models: report the models that were evaluated without a run.
         pool: average over what differs within a row, seed by seed.
         mixed_protocols: accept evaluations that were not made alike.
@@ -257,13 +253,10 @@ def report(
         AdvsweepError: the store, the sweep, a key, a column or a row does not exist, an option
             cannot be read, or the data cannot stand in one table.
     """
-    if models and (sweep or where or rows or sort or baseline or at or style or paper):
+    if models and (sweep or where or rows or sort or baseline or at):
         raise ConfigError("models: expected columns at most, as models have no runs")
     if spread not in [kind.value for kind in SpreadKind]:
         raise ConfigError(f"spread: expected pooled or own, got {spread!r}")
-    layout = choose_layout(style, paper)
-    if layout is not None and (rows or columns or sort):
-        raise ConfigError("style: expected no rows, columns or sort, as it has its own")
     with _opened(store) as opened:
         if models:
             return ReportTable(build_model_report(opened, _list(columns)))
@@ -278,7 +271,6 @@ def report(
                 baseline=baseline,
                 target=difference,
                 at=None if at is None else parse_cutoff(at, "at"),
-                layout=layout,
                 pool=pool,
                 mixed_protocols=mixed_protocols,
                 spread=SpreadKind(spread),

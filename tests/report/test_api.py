@@ -140,8 +140,6 @@ def test_report_takes_the_options_of_the_command(demo):
     assert "steps 10" in str(report)
     with pytest.raises(ConfigError, match="models: expected columns at most"):
         advsweep.report(sweep="demo", models=True)
-    with pytest.raises(ConfigError, match="style: expected no rows"):
-        advsweep.report(style="avspo-table1", rows="estimator")
     with pytest.raises(ReportError, match="no models"):
         advsweep.report(models=True)
 

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+import tables
 
 from advsweep.backends.trl.backend import TrlBackend
 from advsweep.config.groups import conf_directory
 from advsweep.config.settings import Schedule
-from advsweep.report.data.filters import lookup
-from advsweep.report.papers.published import BASE_METHOD, methods, printed_table
+from advsweep.report.data.filters import lookup, parse_where
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.tasks.dataset import rows
@@ -126,13 +126,14 @@ def test_rollouts_can_be_shared_out_over_the_printed_gpus(name: str) -> None:
 def test_a_table_s_methods_are_all_trained(name: str, table: str) -> None:
     plan = planned(name)
     path = plan.runs[0].config["model"]["path"]
-    rows = [row for row in printed_table(table).rows if path.endswith(f"/{row.model}")]
+    printed = tables.printed(table)
+    printed = printed[[path.endswith(f"/{model}") for model in printed["model"]]]
     trained = {
         method
-        for method, conditions in methods(printed_table(table).paper).items()
-        if any(all(c.holds(lookup(r.config, c.key)) for c in conditions) for r in plan.runs)
+        for method, where in tables.methods(table.partition("-")[0]).items()
+        if any(all(c.holds(lookup(r.config, c.key)) for c in parse_where(where)) for r in plan.runs)
     }
-    assert trained == {row.method for row in rows} - {BASE_METHOD}
+    assert trained == set(printed["method"]) - {tables.BASE}
 
 
 def test_baselines_of_avspo_are_those_of_their_authors() -> None:

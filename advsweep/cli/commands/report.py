@@ -125,23 +125,6 @@ def report(
             "0.02'; may be repeated.",
         ),
     ] = None,
-    style: Annotated[
-        str | None,
-        typer.Option(
-            "--style",
-            metavar="NAME",
-            help="Use the layout of a paper's table: avspo-table1, a_grae-table2, aapo-table1, "
-            "two_stage-table1, fade-table3, ...",
-        ),
-    ] = None,
-    paper: Annotated[
-        str | None,
-        typer.Option(
-            "--paper",
-            metavar="NAME",
-            help="Add the values that a paper reports: avspo, a_grae, aapo, two_stage.",
-        ),
-    ] = None,
     models: Annotated[
         bool,
         typer.Option(
@@ -201,7 +184,6 @@ def report(
         SpreadKind,
         build_model_report,
         build_report,
-        choose_layout,
         evaluate_assertion,
         parse_assertion,
         parse_cutoff,
@@ -219,14 +201,11 @@ def report(
     if short and (models or output is not ReportFormat.TABLE):
         raise ConfigError("--short: expected a table of runs, without --models and --format")
     if models:
-        if sweep or where or rows or sort or rank or baseline or at or assertions or style or paper:
+        if sweep or where or rows or sort or rank or baseline or at or assertions:
             raise ConfigError("--models: models have no runs; expected no option but --columns")
         opened = open_store(store, create=False)
         _print(build_model_report(opened, names), opened, output, [], claims)
         return
-    layout = choose_layout(style, paper)
-    if layout is not None and (rows or columns or sort or rank):
-        raise ConfigError("--style: a style sets rows, columns and order; omit those options")
     asserted = [parse_assertion(text) for text in assertions or ()]
     opened = open_store(store, create=False)
     build = functools.partial(
@@ -249,7 +228,6 @@ def report(
             sort=sort,
             target=difference,
             rank=rank,
-            layout=layout,
         )
         results = []
         if asserted:

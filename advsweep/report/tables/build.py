@@ -81,7 +81,6 @@ from advsweep.report.tables.rows import (
 )
 from advsweep.report.tables.types import (
     Difference,
-    Layout,
     Report,
     Row,
     SpreadKind,
@@ -112,7 +111,6 @@ def build_report(
     baseline: str | None = None,
     target: float | None = None,
     rank: str | None = None,
-    layout: Layout | None = None,
     spread: SpreadKind = SpreadKind.POOLED,
     outcomes: Sequence[Column] = (),
     described: bool = True,
@@ -136,7 +134,6 @@ def build_report(
             for no comparison. By default the first row, in tables of at most 30 rows.
         target: the difference that seeds needed are counted for; by default the observed one.
         rank: a column; rows are sorted by the intervals of their ranks in it.
-        layout: the layout of a paper's table, which has its own rows and columns.
         spread: the spread that intervals of differences rest on.
         outcomes: the primary outcomes; by default those that the sweep declares, or else those of
             `report.data.outcomes`.
@@ -159,8 +156,6 @@ def build_report(
         declared_by = "the sweep" if outcomes else ""
     along = at is not None or needs_curves([*(columns or ()), *(o.name for o in outcomes)])
     evaluated = select_evaluations(store, done, along=along, mixed=mixed_protocols)
-    if layout is not None:
-        columns = layout.columns(evaluated)
     keys, metrics = split_columns(done, columns)
     chosen = _with_reached(metrics, keys, evaluated, at)
     tuning = None if sweep is None else store.sweeps.tuning(sweep)
@@ -176,12 +171,9 @@ def build_report(
     plain_columns = {column.name: column for column in plain if column is not None}
     measured = [*(candidates | plain_columns | visible).values()]
     values = measure(store, done, evaluated, measured, cutoff_steps, curves)
-    if metrics is not None and layout is None:
+    if metrics is not None:
         refuse_empty(store, done, evaluated, chosen, values)
-    if layout is not None:
-        groups = layout.group(done, pool=pool)
-    else:
-        groups = _groups(done, rows, keys, tuned, pool=pool)
+    groups = _groups(done, rows, keys, tuned, pool=pool)
     if found is not None:
         remarks.append(remark + describe_missing(groups, found))
     for own in own_cutoffs(c for c in chosen if c.at != at).values():
@@ -200,20 +192,15 @@ def build_report(
     label = _label(rows, keys, groups)
     untrained: list[Row] = []
     # Models that no run trained have no values within a training.
-    if layout is not None and at is None:
-        untrained = layout.base_rows(groups, evaluated, measured)
-    elif at is None:
+    if at is None:
         untrained += base_rows(groups, evaluated, measured, label)
-    if layout is None:
-        for floor, description in floor_rows(evaluated, measured, label):
-            if any(floor.cells[column.name].n for column in chosen):
-                untrained.append(floor)
-                remarks.append(description)
-    if layout is None and at is None:
+    for floor, description in floor_rows(evaluated, measured, label):
+        if any(floor.cells[column.name].n for column in chosen):
+            untrained.append(floor)
+            remarks.append(description)
+    if at is None:
         models = model_rows(evaluated, measured, label)
         untrained += [m for m in models if any(m.cells[column.name].n for column in chosen)]
-    if layout is not None:
-        untrained += layout.reported_rows([*untrained, *trained], chosen)
     listed = [*untrained, *trained]
     if metrics is None:
         chosen = [column for column in chosen if _has_values(listed, column)]
@@ -236,7 +223,7 @@ def build_report(
     ranks: Mapping[int, RankInterval] = {}
     if rank is not None:
         listed, ranks = rank_rows(listed, _ranking(chosen, keys, rank))
-    compared = _choose_baseline(baseline, listed, None if layout is None else layout.method_key)
+    compared = _choose_baseline(baseline, listed)
     tested = {column.name for column in primary}
     others = _described(chosen, metrics, at) if described else []
     others = [column for column in others if find_outcome(column, primary) is None]
@@ -263,11 +250,9 @@ def build_report(
             store, sweep, done, [evaluated.tasks[t].protocol for t in used_tasks(evaluated, chosen)]
         ),
         pivot=tuple(keys),
-        apart=() if layout is None else layout.apart,
         remarks=tuple(remarks),
         untaught=tuple(describe_no_signal(store, groups)),
         cautions=tuple(cautions),
-        layout=layout,
         baseline=None if compared is None else compared.text,
         run_ids=frozenset(run.id for run in done),
         ranks=ranks,
@@ -420,16 +405,14 @@ def _ranking(columns: Sequence[Column], pivot: Sequence[str], name: str) -> Colu
     return found[name]
 
 
-def _choose_baseline(
-    text: str | None, rows: Sequence[Row], method: str | None
-) -> BaselineRows | None:
-    """Parses the named baseline, or takes the first row's; `method` is the key of methods."""
+def _choose_baseline(text: str | None, rows: Sequence[Row]) -> BaselineRows | None:
+    """Parses the named baseline, or takes the first row's."""
     if text == NO_BASELINE:
         return None
     if text is None:
-        return default_baseline(rows, method)
+        return default_baseline(rows)
     keys = sorted({key for row in rows if not row.is_base for key in row.group}, key=key_order)
-    return parse_baseline(text, rows, method or keys[0])
+    return parse_baseline(text, rows, keys[0])
 
 
 def _described(

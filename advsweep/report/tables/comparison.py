@@ -106,12 +106,8 @@ def name_group(group: Mapping[str, Any]) -> str:
     return ", ".join(v if key == "estimator" else f"{key}={v}" for key, v in keys.items())
 
 
-def default_baseline(rows: Sequence[Row], method: str | None = None) -> BaselineRows | None:
-    """Returns the first trained row's estimator, or its whole group if all share the estimator.
-
-    Args:
-        method: a key that names methods in the place of `estimator`.
-    """
+def default_baseline(rows: Sequence[Row]) -> BaselineRows | None:
+    """Returns the first trained row's estimator, or its whole group if all share the estimator."""
     trained = [row for row in rows if not row.is_base]
     if len(trained) < 2 or len(trained) > MOST_ROWS:
         return None
@@ -119,7 +115,7 @@ def default_baseline(rows: Sequence[Row], method: str | None = None) -> Baseline
     own = {
         key: value
         for key, value in first.items()
-        if key in ("estimator", method) or key.startswith("estimator.")
+        if key == "estimator" or key.startswith("estimator.")
     }
     baseline = BaselineRows(own or first)
     if all(baseline._fits(row) for row in trained):
@@ -291,7 +287,7 @@ def _comparable_rows(report: Report) -> dict[str, list[int]]:
     """Groups the rows that compare with each other, by the keys that separate them."""
     groups: dict[str, list[int]] = {}
     for i, row in enumerate(report.rows):
-        place = ", ".join(str(row.group.get(key, "")) for key in (*report.pivot, *report.apart))
+        place = ", ".join(str(row.group.get(key, "")) for key in report.pivot)
         groups.setdefault(place, []).append(i)
     return groups
 

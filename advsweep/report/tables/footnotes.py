@@ -37,7 +37,7 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
     """Returns sentences about the numbers."""
     counted = "seeds" if any(row.runs > row.n for row in report.rows) else "runs"
     lines = [f"mean ± half the 95 % Student t interval over seeds; n: {counted}"]
-    if report.pivot or report.layout is not None:
+    if report.pivot:
         most = max(row.n for row in report.rows)
         lines = [f"mean ± half the 95 % Student t interval over seeds; n={most} unless said"]
     if report.over == "problems":
@@ -60,7 +60,6 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
             "base: the models that runs start from, one for each seed; a difference to it is of "
             "each seed's runs to the seed's own base"
         )
-    lines += report.layout.notes() if report.layout is not None else []
     lines += _explained(report.columns)
     lines += _unmarked(report, marked) if report.over == "seeds" else []
     lines += _without_spread(report)

@@ -35,12 +35,7 @@ _MOST = 6
 def lay_out(report: Report) -> Document:
     """Lays out the report's tables and the texts below them."""
     marked = find_marks(report)
-    if report.layout is not None:
-        table = report.layout.lay_out(report.rows, report.columns, marked.cells)
-    elif report.pivot:
-        table = _pivoted(report, marked.cells)
-    else:
-        table = _plain(report, marked.cells)
+    table = _pivoted(report, marked.cells) if report.pivot else _plain(report, marked.cells)
     described = [d for d in report.differences if not d.is_primary]
     differences = [_differences(report, own) for own in (report.primary, described) if own]
     return Document(

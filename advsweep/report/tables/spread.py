@@ -19,8 +19,8 @@ from advsweep.statistics import BlockSpread, Comparison, PooledSpread, compare_s
 from advsweep.statistics.samples import sample_sd
 from advsweep.tasks.controls import CONTROL
 
-_ARM = ("estimator", "objective", "rollout", "method", CONTROL)
-"""The components of a method, which is what is compared; `method` is that of papers' tables."""
+_ARM = ("estimator", "objective", "rollout", CONTROL)
+"""The components of a method, which is what is compared."""
 
 
 class Spreads:

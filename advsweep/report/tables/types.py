@@ -3,72 +3,18 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any
 
 from advsweep.errors import counted
 from advsweep.report.data.columns import Column
-from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.grouping import Group, key_order
 from advsweep.statistics import Comparison, RankInterval
-from advsweep.store import RunRecord, Status
-
-
-class Layout(ABC):
-    """A layout of a report that has its own rows and columns, such as that of a paper's table.
-
-    Attributes:
-        method_key: the key whose values baselines are named by.
-        apart: keys that separate rows which are not compared with each other.
-    """
-
-    method_key: ClassVar[str]
-    apart: ClassVar[tuple[str, ...]]
-
-    @abstractmethod
-    def columns(self, evaluated: EvaluationsByTask) -> list[str]:
-        """Names the columns."""
-
-    @abstractmethod
-    def group(
-        self, runs: Sequence[RunRecord], *, pool: bool
-    ) -> list[tuple[Group, list[RunRecord]]]:
-        """Groups runs into rows.
-
-        Raises:
-            ReportError: without `pool`, runs of a row differ in other keys.
-        """
-
-    @abstractmethod
-    def base_rows(
-        self,
-        groups: Sequence[tuple[Group, Sequence[RunRecord]]],
-        evaluated: EvaluationsByTask,
-        columns: Sequence[Column],
-    ) -> list[Row]:
-        """Makes the rows of models that were not trained."""
-
-    @abstractmethod
-    def reported_rows(self, rows: Sequence[Row], columns: Sequence[Column]) -> list[Row]:
-        """Makes rows of numbers from elsewhere that stand beside the given rows."""
-
-    @abstractmethod
-    def lay_out(
-        self,
-        rows: Sequence[Row],
-        columns: Sequence[Column],
-        marked: Mapping[tuple[int, str], Mark],
-    ) -> Table:
-        """Lays out the table; `marked` has marks by row index and column name."""
-
-    @abstractmethod
-    def notes(self) -> list[str]:
-        """Describes what is particular to the layout."""
+from advsweep.store import Status
 
 
 @dataclass(frozen=True)
@@ -110,8 +56,6 @@ class RowKind(Enum):
     """An answerer without skill, computed by the task."""
     MODEL = "model"
     """A model that was evaluated without a run."""
-    PRINTED = "printed"
-    """Numbers that a paper prints."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +82,7 @@ class Row:
 
     @property
     def is_base(self) -> bool:
-        """Whether no run trained it: a base, a floor, a model without a run, a paper's numbers."""
+        """Whether no run trained it: a base, a floor, a model without a run."""
         return self.kind is not RowKind.TRAINED
 
     def by_seed(self, column: str) -> dict[int, float]:
@@ -250,12 +194,10 @@ class Report:
         unscorable: share of the evaluations' samples that the verifier failed on.
         unjudged: how many problems have no scores, as none of their samples could be scored.
         pivot: config keys whose values are columns of the written table.
-        apart: keys that separate rows which are not compared with each other.
         remarks: sentences on how runs were selected and combined.
         untaught: sentences on rows with runs that learned nothing from their rewards.
         cautions: sentences on numbers that say less than they seem to.
         over: what the intervals are over: `seeds`, or `problems` of models without a run.
-        layout: the layout of a paper's table; None for our own.
         baseline: the rows that others are compared with, in words; None without a comparison.
         outcomes: the primary outcomes; the table may not show them.
         declared_by: what declares them, if they are not the default ones.
@@ -277,12 +219,10 @@ class Report:
     provenance: Provenance
     unjudged: int = 0
     pivot: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     untaught: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     over: str = "seeds"
-    layout: Layout | None = None
     baseline: str | None = None
     outcomes: tuple[Column, ...] = ()
     declared_by: str = ""
