@@ -13,7 +13,7 @@ The path of a metric point, from the backend to a table's cell:
     6. `report.tables.rows`           makes each row's `Cell`: mean and interval over seeds
     7. `report.tables.build`          puts `Row`s, differences and provenance into a `Report`
     8. `report.tables.layout`         formats every `Cell` as an `Entry` of text
-    9. `report.tables.export` or `.terminal`  writes the entries
+    9. `advsweep.writing`  writes the entries
 
 `report.tables.types` holds all of these types; `Row` is the only row of numbers.
 `report.api` is the Python API, and the only part that imports pandas (through
@@ -41,30 +41,20 @@ from advsweep.report.claims.lists import (
     parse_claim_list,
     read_claim_list,
 )
-from advsweep.report.claims.render import CLAIM_FORMATS, render_claims
+from advsweep.report.claims.render import render_claims
 from advsweep.report.claims.short_report import describe_findings, lay_out_short, shorten_report
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import find_marks
-from advsweep.report.tables.export import FORMATS, render
+from advsweep.report.tables.export import render
 from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.models import build_model_report
-from advsweep.report.tables.types import (
-    Cell,
-    Difference,
-    Document,
-    Mark,
-    Provenance,
-    Report,
-    Row,
-    SpreadKind,
-    Table,
-)
+from advsweep.report.tables.types import Cell, Difference, Provenance, Report, Row, SpreadKind
+from advsweep.writing import FORMATS, Document, Mark, Table
 
 __all__ = [
-    "CLAIM_FORMATS",
     "FORMATS",
     "Assertion",
     "AssertionResult",

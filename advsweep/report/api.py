@@ -33,11 +33,12 @@ from advsweep.report.data.frame import (
 from advsweep.report.data.selection import read_runs, select_runs
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import name_group
-from advsweep.report.tables.export import flat_rows, render
+from advsweep.report.tables.export import render, report_records
 from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.models import build_model_report
-from advsweep.report.tables.types import Entry, Mark, Report, SpreadKind, Table
+from advsweep.report.tables.types import Report, SpreadKind
 from advsweep.store import RunRecord, Store, open_store
+from advsweep.writing import Entry, Mark, Table
 
 StoreLike = str | os.PathLike[str] | Store | None
 """A path, a URL, an open store, or None for `$ADVSWEEP_STORE`, else `advsweep.db` here."""
@@ -146,8 +147,13 @@ class ReportTable:
         They are the config keys that name rows, `n`, for each column NAME, NAME_low, NAME_high
         and NAME_n, and for each compared column its difference to the baseline, p-values, ...
         """
-        header, rows = flat_rows(self.report)
-        return pd.DataFrame([list(map(hashable, row)) for row in rows], columns=header)
+        # A missing key is empty in the CSV alone.
+        return pd.DataFrame(
+            [
+                {key: hashable(value) for key, value in record.items()}
+                for record in report_records(self.report)
+            ]
+        )
 
     def differences(self) -> pd.DataFrame:
         """A row per difference to the baseline, those of the primary outcomes first.

@@ -8,12 +8,11 @@ fixed seed and a tolerance of three standard errors. Equality means 1e-9 unless 
 from __future__ import annotations
 
 from advsweep.theory import a_grae, aapo, avspo, fade, fade_power, two_stage
-from advsweep.theory.render import THEORY_FORMATS, describe, render_theory
+from advsweep.theory.render import describe, render_theory
 from advsweep.theory.types import Finding, Relation, TheoryCheck, TheoryResult
 
 __all__ = [
     "CHECKS",
-    "THEORY_FORMATS",
     "Finding",
     "Relation",
     "TheoryCheck",

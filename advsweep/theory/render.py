@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.claims.expressions import ClaimVerdict
-from advsweep.report.tables.export import to_latex, to_markdown, writer
-from advsweep.report.tables.types import Document, Entry, Heading, Line, Table
 from advsweep.theory.types import Finding, TheoryResult
+from advsweep.writing import Document, Entry, Heading, Line, Table, write
 
 
 def render_theory(results: Sequence[TheoryResult], format: str = "table") -> str:
@@ -21,7 +16,25 @@ def render_theory(results: Sequence[TheoryResult], format: str = "table") -> str
     Raises:
         ConfigError: there is no such format.
     """
-    return writer(THEORY_FORMATS, format)(results)
+    if format == "csv":
+        return write([_plain(one) for one in results], format)
+    if format == "json":
+        return write(
+            {
+                "checks": [
+                    {
+                        **_plain(r),
+                        "findings": [
+                            {**_plain_finding(f), "holds": f.holds, "comparisons": f.comparisons}
+                            for f in r.findings
+                        ],
+                    }
+                    for r in results
+                ]
+            },
+            format,
+        )
+    return write(_lay_out(results), format)
 
 
 def _number(value: float) -> str:
@@ -92,41 +105,3 @@ def _plain_finding(finding: Finding) -> dict[str, Any]:
         "expected": finding.expected,
         "tolerance": finding.tolerance,
     }
-
-
-def _to_csv(results: Sequence[TheoryResult]) -> str:
-    rows = [_plain(result) for result in results]
-    buffer = io.StringIO()
-    table = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    table.writeheader()
-    table.writerows({key: spreadsheet_cell(v) for key, v in row.items()} for row in rows)
-    return buffer.getvalue()
-
-
-def _to_json(results: Sequence[TheoryResult]) -> str:
-    document = [
-        {
-            **_plain(result),
-            "findings": [
-                {**_plain_finding(f), "holds": f.holds, "comparisons": f.comparisons}
-                for f in result.findings
-            ],
-        }
-        for result in results
-    ]
-    return printable_json(json.dumps({"checks": document}, indent=2, ensure_ascii=False)) + "\n"
-
-
-def _to_table(results: Sequence[TheoryResult]) -> str:
-    from advsweep.report.tables.terminal import to_table  # rich is for people alone
-
-    return to_table(_lay_out(results))
-
-
-THEORY_FORMATS: Mapping[str, Callable[[Sequence[TheoryResult]], str]] = {
-    "table": _to_table,
-    "markdown": lambda results: to_markdown(_lay_out(results)),
-    "latex": lambda results: to_latex(_lay_out(results)),
-    "csv": _to_csv,
-    "json": _to_json,
-}

@@ -102,10 +102,11 @@ def init(
         advsweep init first
         advsweep init first && cd first && advsweep sweep sweep.yaml
     """
-    from advsweep.cli.shared.output import echo_line, json_document
+    from advsweep.cli.shared.output import echo_line
     from advsweep.errors import ConfigError
     from advsweep.sweep.json_schema import make_schema
     from advsweep.sweep.registry import config_groups
+    from advsweep.writing import write
 
     names = [*FILES, SCHEMA]
     # A link counts as well, wherever it leads.
@@ -120,7 +121,7 @@ def init(
     except FileExistsError as error:
         raise ConfigError(f"{folder}: expected a folder, got a file") from error
     with config_groups() as groups:
-        texts = {**FILES, SCHEMA: f"{json_document(make_schema(groups))}\n"}
+        texts = {**FILES, SCHEMA: write(make_schema(groups), "json")}
     for name, text in texts.items():
         with (folder / name).open("x", encoding="utf-8") as file:  # never through a new link
             file.write(text)

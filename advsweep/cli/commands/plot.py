@@ -335,7 +335,7 @@ def _print(charts: Sequence[Chart], output: PlotFormat) -> None:
 
 def _cells(record: Mapping[str, object]) -> list[object]:
     """Returns unrounded cells; missing and non-finite values are empty."""
-    from advsweep.cli.shared.output import jsonable
+    from advsweep.writing import plain_value
 
-    plain = [jsonable(value) for value in record.values()]
+    plain = [plain_value(value) for value in record.values()]
     return ["" if value is None else value for value in plain]

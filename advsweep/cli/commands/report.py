@@ -246,12 +246,12 @@ def report(
 
 def _print_short(report: Report) -> None:
     from advsweep.report import describe_findings, lay_out_short
-    from advsweep.report.tables.terminal import to_table
+    from advsweep.writing import write
 
     for sentence in describe_findings(report):
         echo_line(sentence)
     echo()
-    echo_rendered(to_table(lay_out_short(report)))
+    echo_rendered(write(lay_out_short(report)))
 
 
 def _print(

@@ -40,9 +40,10 @@ def status(
         advsweep status
         advsweep status demo
     """
-    from advsweep.cli.shared.output import jsonable, print_json
+    from advsweep.cli.shared.output import print_json
     from advsweep.store import open_store
     from advsweep.sweep.status import read_status
+    from advsweep.writing import plain_value
 
     with open_store(store, create=False) as opened:
         sweep_status = read_status(opened, sweep, failures=failures)
@@ -53,7 +54,7 @@ def status(
             return
         queued = _queued(opened, sweep)
     states = {state.value: count for state, count in sweep_status.states.items()}
-    print_json({"sweep": sweep, **jsonable(sweep_status), "states": states, "queued": queued})
+    print_json({"sweep": sweep, **plain_value(sweep_status), "states": states, "queued": queued})
 
 
 def _queued(store: Store, sweep: str | None) -> Sequence[QueuedRun] | None:

@@ -9,10 +9,7 @@ messages (a terminal or `tee`) may exit before the sweep does; neither ends a co
 
 from __future__ import annotations
 
-import csv
-import dataclasses
 import io
-import json
 import math
 import os
 import select
@@ -20,16 +17,14 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from advsweep.cli.shared.columns import fit, lay_out
 from advsweep.cli.shared.options import ListFormat
-from advsweep.printable import printable, printable_json, printable_line, spreadsheet_cell
+from advsweep.printable import printable, printable_line
+from advsweep.writing import show_value, write, write_rows
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
@@ -73,46 +68,14 @@ def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[...,
         yield lambda done, total=total, *_: bar.update(task, completed=done, total=total)
 
 
-def jsonable(value: Any) -> Any:
-    """Converts a value to JSON types: NaN and infinity become null, enums and times strings."""
-    if type(value) in (str, int, bool, type(None)):
-        return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Enum):
-        return jsonable(value.value)
-    if isinstance(value, Mapping):
-        return {str(k): jsonable(v) for k, v in value.items()}
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "tolist"):
-        return jsonable(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [jsonable(v) for v in value]
-    return value
-
-
-def json_document(value: Any) -> str:
-    """Returns the text of one JSON document; control characters are escaped."""
-    text = json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
-    return printable_json(text)
-
-
 def print_json(value: Any) -> None:
     """Prints one JSON document."""
-    echo(json_document(value))
+    echo(write(value, "json"), nl=False)
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Prints CSV with a header line; numbers are unrounded, and no cell can act as a formula."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerows([spreadsheet_cell(value) for value in row] for row in (columns, *rows))
-    echo(buffer.getvalue(), nl=False)
+    echo(write_rows(columns, rows), nl=False)
 
 
 def print_listing(
@@ -127,7 +90,7 @@ def print_listing(
         print_json(records)
         return
     columns = list(records[0]) if records else []
-    rows = [[_cell(r[c]) for c in columns] for r in records]
+    rows = [[show_value(r[c]) for c in columns] for r in records]
     if how is ListFormat.CSV:
         print_csv(columns, rows)
     elif rows and (left_out := print_columns(columns, rows, optional=optional)):
@@ -163,15 +126,6 @@ def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def show_number(value: float) -> str:
     """Formats a number with six digits; NaN as `-`."""
     return "-" if math.isnan(value) else f"{value:.6g}"
-
-
-def _cell(value: Any) -> str:
-    plain = jsonable(value)
-    if plain is None:
-        return ""
-    if isinstance(plain, (list, tuple)):
-        return " ".join(str(v) for v in plain)
-    return str(plain)
 
 
 def duration(seconds: float | None) -> str:

@@ -38,8 +38,9 @@ from advsweep.report.tables.comparison import (
 )
 from advsweep.report.tables.layout import show, show_p
 from advsweep.report.tables.spread import Spreads
-from advsweep.report.tables.types import NO_NUMBER, Difference, Report, Row
+from advsweep.report.tables.types import Difference, Report, Row
 from advsweep.statistics import Comparison, compare_paired, compare_unpaired
+from advsweep.writing import NO_NUMBER
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 # A column may end in brackets itself; the last brackets hold the row.

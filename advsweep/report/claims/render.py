@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from advsweep.errors import counted
-from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.claims.evaluate import ClaimResult, ClaimResults
 from advsweep.report.claims.expressions import ClaimVerdict
 from advsweep.report.tables.comparison import MOST_SEEDS
-from advsweep.report.tables.export import to_latex, to_markdown, writer
 from advsweep.report.tables.layout import show_p
-from advsweep.report.tables.types import Document, Entry, Heading, Line, Table
+from advsweep.writing import Document, Entry, Heading, Line, Table, write
 
 _COUNTED = {ClaimVerdict.HOLDS: "hold", ClaimVerdict.CANNOT_TELL: "cannot be told"}
 _ALWAYS = (ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED)
@@ -29,7 +24,18 @@ def render_claims(results: ClaimResults, format: str = "table") -> str:
     Raises:
         ConfigError: there is no such format.
     """
-    return writer(CLAIM_FORMATS, format)(results)
+    if format == "csv":
+        return write([_plain(one) for one in results.results], format)
+    if format == "json":
+        return write(
+            {
+                "title": results.title,
+                "claims": [_plain(result) for result in results.results],
+                "provenance": results.provenance,
+            },
+            format,
+        )
+    return write(lay_out_claims(results), format)
 
 
 def lay_out_claims(results: ClaimResults) -> Document:
@@ -101,12 +107,6 @@ def _settings(results: ClaimResults) -> list[str]:
     return [f"setting of {', '.join(own)}: {setting}" for setting, own in ids.items()]
 
 
-def _to_table(results: ClaimResults) -> str:
-    from advsweep.report.tables.terminal import to_table  # rich is for people alone
-
-    return to_table(lay_out_claims(results))
-
-
 def _plain(result: ClaimResult) -> dict[str, Any]:
     numbers = {
         "difference": result.difference,
@@ -129,31 +129,3 @@ def _plain(result: ClaimResult) -> dict[str, Any]:
         "source": result.claim.source,
         "setting": result.claim.setting,
     }
-
-
-def _to_csv(results: ClaimResults) -> str:
-    rows = [_plain(result) for result in results.results]
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: spreadsheet_cell(v) for key, v in row.items()} for row in rows)
-    return buffer.getvalue()
-
-
-def _to_json(results: ClaimResults) -> str:
-    document = {
-        "title": results.title,
-        "claims": [_plain(result) for result in results.results],
-        "provenance": list(results.provenance),
-    }
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    return printable_json(text) + "\n"
-
-
-CLAIM_FORMATS: Mapping[str, Callable[[ClaimResults], str]] = {
-    "table": _to_table,
-    "markdown": lambda results: to_markdown(lay_out_claims(results)),
-    "latex": lambda results: to_latex(lay_out_claims(results)),
-    "csv": _to_csv,
-    "json": _to_json,
-}

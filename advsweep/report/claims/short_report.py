@@ -8,7 +8,8 @@ from advsweep.report.claims.judge_differences import find_differences
 from advsweep.report.tables.comparison import name_group
 from advsweep.report.tables.footnotes import describe_family, difference_notes
 from advsweep.report.tables.layout import lay_out
-from advsweep.report.tables.types import Document, Report
+from advsweep.report.tables.types import Report
+from advsweep.writing import Document
 
 SHOWN_COLUMNS = 4
 

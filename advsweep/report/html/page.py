@@ -24,8 +24,9 @@ from advsweep.report.html.figure_data import collect_differences, collect_figure
 from advsweep.report.html.page_data import collect_runs, lay_out_runs, read_last_values
 from advsweep.report.tables.footnotes import describe_family, difference_notes
 from advsweep.report.tables.layout import lay_out
-from advsweep.report.tables.types import Mark, Report
+from advsweep.report.tables.types import Report
 from advsweep.store import Store
+from advsweep.writing import Mark
 
 _ASSETS = Path(__file__).with_name("assets")
 _SCRIPTS = ("chart.js", "panels.js", "figures.js", "page.js")

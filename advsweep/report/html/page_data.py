@@ -20,8 +20,8 @@ from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.style import label_of
 from advsweep.report.figures.training import STANDARD
 from advsweep.report.tables.layout import show
-from advsweep.report.tables.types import Entry, Heading, Line, Table
 from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.writing import Entry, Heading, Line, Table
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

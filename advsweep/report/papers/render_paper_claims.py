@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 from advsweep.errors import counted
-from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.claims.expressions import ClaimVerdict
 from advsweep.report.claims.render import count_verdicts
 from advsweep.report.papers.paper_claims import THEORY, PaperVerdict, PartVerdict, Scale
-from advsweep.report.tables.export import to_latex, to_markdown, writer
-from advsweep.report.tables.types import Document, Entry, Heading, Line, Table
+from advsweep.writing import Document, Entry, Heading, Line, Table, write
 
 # A setting says its task and model first, and then details.
 _LONGEST = 40
@@ -27,7 +22,30 @@ def render_paper_claims(verdicts: Sequence[PaperVerdict], format: str = "table")
     Raises:
         ConfigError: there is no such format.
     """
-    return writer(PAPER_CLAIM_FORMATS, format)(verdicts)
+    if format == "csv":
+        return write([_plain(one) for one in verdicts], format)
+    if format == "json":
+        return write(
+            {
+                "claims": [
+                    {
+                        **_plain(verdict),
+                        "scales": [
+                            {
+                                "scale": scale.scale,
+                                "verdict": scale.verdict,
+                                "parts": [_plain_part(part) for part in scale.parts],
+                                "without_data": scale.missing,
+                            }
+                            for scale in verdict.scales
+                        ],
+                    }
+                    for verdict in verdicts
+                ]
+            },
+            format,
+        )
+    return write(_lay_out(verdicts), format)
 
 
 def _lay_out(verdicts: Sequence[PaperVerdict]) -> Document:
@@ -158,46 +176,3 @@ def _plain_part(part: PartVerdict) -> dict[str, Any]:
         "recorded": part.recorded,
         "reason": part.reason,
     }
-
-
-def _to_csv(verdicts: Sequence[PaperVerdict]) -> str:
-    rows = [_plain(verdict) for verdict in verdicts]
-    buffer = io.StringIO()
-    table = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    table.writeheader()
-    table.writerows({key: spreadsheet_cell(v) for key, v in row.items()} for row in rows)
-    return buffer.getvalue()
-
-
-def _to_json(verdicts: Sequence[PaperVerdict]) -> str:
-    document = [
-        {
-            **_plain(verdict),
-            "scales": [
-                {
-                    "scale": scale.scale.value,
-                    "verdict": scale.verdict.value,
-                    "parts": [_plain_part(part) for part in scale.parts],
-                    "without_data": list(scale.missing),
-                }
-                for scale in verdict.scales
-            ],
-        }
-        for verdict in verdicts
-    ]
-    return printable_json(json.dumps({"claims": document}, indent=2, ensure_ascii=False)) + "\n"
-
-
-def _to_table(verdicts: Sequence[PaperVerdict]) -> str:
-    from advsweep.report.tables.terminal import to_table  # rich is for people alone
-
-    return to_table(_lay_out(verdicts))
-
-
-PAPER_CLAIM_FORMATS: Mapping[str, Callable[[Sequence[PaperVerdict]], str]] = {
-    "table": _to_table,
-    "markdown": lambda verdicts: to_markdown(_lay_out(verdicts)),
-    "latex": lambda verdicts: to_latex(_lay_out(verdicts)),
-    "csv": _to_csv,
-    "json": _to_json,
-}

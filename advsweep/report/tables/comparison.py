@@ -23,7 +23,7 @@ from advsweep.report.data.filters import parse_where, show_key
 from advsweep.report.data.grouping import Group
 from advsweep.report.data.outcomes import find_outcome
 from advsweep.report.tables.spread import Spreads
-from advsweep.report.tables.types import Difference, Mark, Report, Row, SpreadKind
+from advsweep.report.tables.types import Difference, Report, Row, SpreadKind
 from advsweep.statistics import (
     Comparison,
     RankInterval,
@@ -33,6 +33,7 @@ from advsweep.statistics import (
     seeds_needed,
 )
 from advsweep.tasks.controls import CONTROL
+from advsweep.writing import Mark
 
 MOST_ROWS = 30
 """Longer tables are compared only with a baseline that the user names."""

@@ -12,9 +12,10 @@ from advsweep.report.data.filters import show_key
 from advsweep.report.data.outcomes import find_outcome
 from advsweep.report.data.windows import END_STEPS
 from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK, BestMarks, name_group
-from advsweep.report.tables.types import Mark, Provenance, Report, RowKind, SpreadKind, count_states
+from advsweep.report.tables.types import Provenance, Report, RowKind, SpreadKind, count_states
 from advsweep.store import RunRecord, Store
 from advsweep.store.imported import is_imported
+from advsweep.writing import Mark
 
 NOT_MATCHED = "none"
 _LEARNING_RATE = "optim/lr"

@@ -12,19 +12,9 @@ from advsweep.report.data.filters import show_key
 from advsweep.report.data.grouping import Group
 from advsweep.report.tables.comparison import find_marks, show_seeds
 from advsweep.report.tables.footnotes import difference_notes, legend, notes, provenance
-from advsweep.report.tables.types import (
-    Cell,
-    Difference,
-    Document,
-    Entry,
-    Heading,
-    Line,
-    Mark,
-    Report,
-    Row,
-    Table,
-)
+from advsweep.report.tables.types import Cell, Difference, Report, Row
 from advsweep.statistics import Comparison
+from advsweep.writing import Document, Entry, Heading, Line, Mark, Table
 
 DIGITS = 3
 """Digits after the point of a number without an interval."""

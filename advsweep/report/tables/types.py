@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from itertools import groupby
 from typing import Any
 
 from advsweep.errors import counted
@@ -257,119 +256,3 @@ class Report:
 def count_states(counts: Mapping[Status, int]) -> str:
     """Describes how many runs have which status."""
     return ", ".join(f"{n} {status.value}" for status, n in counts.items())
-
-
-class Mark(Enum):
-    """The rank of a number in its column, where it is settled."""
-
-    BEST = "best"
-    SECOND = "second"
-
-
-NO_NUMBER = "–"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A cell as text.
-
-    Attributes:
-        text: the number, or other text.
-        half_width: half the interval, written after a ±; empty without one.
-        mark: the rank of the number.
-        aside: text after the number, such as `(n=2)`.
-        value: the number before rounding, for sorting; None where it is no number.
-    """
-
-    text: str = NO_NUMBER
-    half_width: str = ""
-    mark: Mark | None = None
-    aside: str = ""
-    value: float | None = None
-
-
-@dataclass(frozen=True)
-class Heading:
-    """The heading of a column.
-
-    Attributes:
-        levels: from the top level to the column's own; neighbours share equal upper levels.
-        family: columns of a family stay together where a table is too wide; by default alone.
-    """
-
-    levels: tuple[str, ...]
-    family: str = ""
-
-
-@dataclass(frozen=True)
-class Line:
-    """A row as text: its names, then its entries."""
-
-    names: tuple[str, ...]
-    entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table as text.
-
-    Attributes:
-        names: headings of the columns that name the rows; the last `numbers` align right.
-        columns: headings of the entries; all have equally many levels.
-        sections: the lines, in groups that a rule separates.
-        title: what the table shows; empty where there is one table.
-    """
-
-    names: tuple[str, ...]
-    columns: tuple[Heading, ...]
-    sections: tuple[tuple[Line, ...], ...]
-    title: str = ""
-    numbers: int = 0
-
-    @property
-    def lines(self) -> list[Line]:
-        return [line for section in self.sections for line in section]
-
-    @property
-    def levels(self) -> int:
-        return len(self.columns[0].levels) if self.columns else 1
-
-    def spans(self, level: int) -> list[tuple[str, int]]:
-        """Returns the headings of a level, each with the number of columns below it."""
-        above = [heading.levels[: level + 1] for heading in self.columns]
-        if level == self.levels - 1:
-            return [(levels[-1], 1) for levels in above]
-        return [(levels[-1], len(list(same))) for levels, same in groupby(above)]
-
-
-@dataclass(frozen=True)
-class Document:
-    """Tables with the texts below them.
-
-    Attributes:
-        legend: what the marks mean that the tables have.
-        notes: sentences about the numbers.
-        provenance: sentences about where they come from.
-    """
-
-    tables: tuple[Table, ...]
-    notes: tuple[str, ...] = ()
-    provenance: tuple[str, ...] = ()
-    legend: Mapping[Mark, str] = field(default_factory=dict)
-
-    def map_texts(self, escape: Callable[[str], str]) -> Document:
-        """Returns the same document with every text in it escaped."""
-
-        def mapped(value: Any) -> Any:
-            if isinstance(value, str):
-                return escape(value)
-            if isinstance(value, tuple):
-                return tuple(map(mapped, value))
-            if isinstance(value, dict):
-                return {key: mapped(item) for key, item in value.items()}
-            if isinstance(value, (Document, Table, Heading, Line, Entry)):
-                return type(value)(**{key: mapped(item) for key, item in vars(value).items()})
-            return value
-
-        document: Document = mapped(self)
-        return document

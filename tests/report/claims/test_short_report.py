@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advsweep.report import Report, build_report, describe_findings, lay_out_short, shorten_report
-from advsweep.report.tables.terminal import to_table
+from advsweep.writing import write_table
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_the_sentence_of_a_row_is_about_the_primary_outcomes(demo):
 
 
 def test_it_fits_a_terminal_of_80_characters(report):
-    text = to_table(lay_out_short(shorten_report(report)), width=80, styled=False, wrapped=True)
+    text = write_table(lay_out_short(shorten_report(report)), width=80, styled=False, wrapped=True)
     assert max(map(len, text.splitlines())) <= 80
     assert len(text.splitlines()) <= 12
     assert "mean ± half the 95 % Student t interval over seeds" in text

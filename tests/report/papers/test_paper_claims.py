@@ -29,7 +29,8 @@ from advsweep.report.papers.recorded_verdicts import (
     record_verdicts,
     with_recorded,
 )
-from advsweep.report.papers.render_paper_claims import PAPER_CLAIM_FORMATS, render_paper_claims
+from advsweep.report.papers.render_paper_claims import render_paper_claims
+from advsweep.writing import FORMATS
 
 REWARD = "reward/mean"
 HOLDS, CONTRADICTED = ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED
@@ -364,7 +365,7 @@ def test_the_recorded_file_of_the_package_can_be_read():
         assert row.verdict is not NOT_JUDGED
 
 
-@pytest.mark.parametrize("format", sorted(PAPER_CLAIM_FORMATS))
+@pytest.mark.parametrize("format", FORMATS)
 def test_every_format_has_every_claim(lab, lists, format):
     claims = _claims("AV01", "AV02", "AV03", "AV04")
     judged = judge_papers(claims, [], lab.store, [_recorded("AV03b")], lists)

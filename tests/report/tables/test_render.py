@@ -23,9 +23,8 @@ import pytest
 from advsweep.errors import ConfigError
 from advsweep.report import FORMATS, Report, build_report, lay_out, render
 from advsweep.report.data.columns import parse_column
-from advsweep.report.tables.export import latex
-from advsweep.report.tables.terminal import to_table
 from advsweep.store import Status
+from advsweep.writing import latex_text, write_table
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -41,12 +40,12 @@ def _golden(name: str) -> str:
 
 
 def test_a_table_for_a_terminal(report):
-    assert to_table(lay_out(report), width=80, styled=False) == _golden("demo.table.txt")
+    assert write_table(lay_out(report), width=80, styled=False) == _golden("demo.table.txt")
 
 
 def test_sentences_are_wrapped_for_a_terminal(report):
-    text = to_table(lay_out(report), width=60, styled=False, wrapped=True)
-    whole = to_table(lay_out(report), width=60, styled=False)
+    text = write_table(lay_out(report), width=60, styled=False, wrapped=True)
+    whole = write_table(lay_out(report), width=60, styled=False)
     assert max(map(len, text.splitlines())) <= 60 < max(map(len, whole.splitlines()))
     assert text.split() == whole.split()
 
@@ -126,7 +125,7 @@ def test_keys_that_not_all_rows_have_are_left_empty(lab):
 
 @pytest.mark.parametrize("width", [20, 60, 80, 100, 120, 171, 300])
 def test_tables_fit_the_terminal_and_lose_nothing(report, width):
-    text = to_table(lay_out(report), width=width, styled=False)
+    text = write_table(lay_out(report), width=width, styled=False)
     table = text[: text.index("Differences")]
     longest = max(map(len, table.splitlines()))
     one_column = len("estimator  n  0.12 (±0.12)")
@@ -143,7 +142,7 @@ def test_tables_fit_the_terminal_and_lose_nothing(report, width):
 def test_families_of_columns_stay_together(report):
     headers = [
         re.split(r"\s{2,}", line.strip())
-        for line in to_table(lay_out(report), width=80, styled=False).splitlines()
+        for line in write_table(lay_out(report), width=80, styled=False).splitlines()
         if line.startswith("estimator")
     ]
     assert headers == [
@@ -156,13 +155,13 @@ def test_marks_in_each_format(demo):
     # ACR of fade is less by 0.2, 0.3 and 0.4: 0.3 ± 0.248, the only difference of this family.
     acr = parse_column("collapse/acr")
     report = build_report(demo.store, "demo", columns=["collapse/acr"], outcomes=[acr])
-    text = to_table(lay_out(report), width=200, styled=True)
+    text = write_table(lay_out(report), width=200, styled=True)
     assert "\x1b[1m0.150\x1b[0m ±0" in text
     assert "\x1b[4m0.45\x1b[0m ±0.25" in text
     assert "†" not in text
     assert "bold: significantly better than all other rows with at least 3 seeds" in text
     assert "underlined: significantly better than all rows below" in text
-    text = to_table(lay_out(report), width=200, styled=False)
+    text = write_table(lay_out(report), width=200, styled=False)
     assert "0.150 ±0*" in text
     assert "0.45 ±0.25†" in text
     assert "| fade | 3 | **0.150** ±0 |" in render(report, "markdown")
@@ -197,7 +196,7 @@ def test_notes_missing_values(lab, constant):
     ],
 )
 def test_latex_escapes_commands(text, escaped):
-    assert latex(text) == escaped
+    assert latex_text(text) == escaped
 
 
 def test_markdown_escapes_columns(lab):

@@ -1,0 +1,490 @@
+r"""Write tables, records and documents as text: one writer for reports, claims and listings.
+
+    write(content, "table")       for a terminal; a table that is too wide becomes several
+    write(content, "markdown")    for GitHub; write(content, "latex") a booktabs `tabular`
+    write(records, "csv")         unrounded; no cell can act as a formula in a spreadsheet
+    write(anything, "json")       NaN and infinity are null, enums and times are strings
+
+The first three take a `Document` or records; texts in it come from stores and models, so that each
+format escapes them. Equal data give equal bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import re
+import shutil
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from advsweep.errors import ConfigError, nearest
+from advsweep.printable import markdown_text, printable_json, printable_line, spreadsheet_cell
+
+Records = Sequence[Mapping[str, Any]]
+"""Rows with the same keys."""
+
+NO_NUMBER = "–"
+
+
+class Mark(Enum):
+    """The rank of a number in its column, where it is significant."""
+
+    BEST = "best"
+    SECOND = "second"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A cell as text.
+
+    Attributes:
+        half_width: half the interval, written after a ±; empty without one.
+        mark: the rank of the number.
+        aside: text after the number, such as `(n=2)`.
+        value: the number before rounding, for sorting; None where it is no number.
+    """
+
+    text: str = NO_NUMBER
+    half_width: str = ""
+    mark: Mark | None = None
+    aside: str = ""
+    value: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Heading:
+    """The heading of a column.
+
+    Attributes:
+        levels: from the top level to the column's own; neighbours share equal upper levels.
+        family: columns of a family stay together where a table is too wide; by default alone.
+    """
+
+    levels: tuple[str, ...]
+    family: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A row as text: its names, then its entries."""
+
+    names: tuple[str, ...]
+    entries: tuple[Entry, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table as text.
+
+    Attributes:
+        names: headings of the columns that name the rows; the last `numbers` align right.
+        columns: headings of the entries; all have equally many levels.
+        sections: the lines, in groups that are separated.
+        title: what the table shows; empty where there is one table.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[Heading, ...]
+    sections: tuple[tuple[Line, ...], ...]
+    title: str = ""
+    numbers: int = 0
+
+    @property
+    def lines(self) -> list[Line]:
+        return [line for section in self.sections for line in section]
+
+    @property
+    def levels(self) -> int:
+        return len(self.columns[0].levels) if self.columns else 1
+
+    def spans(self, level: int) -> list[tuple[str, int]]:
+        """Return the headings of a level, each with the number of columns below it."""
+        above = [heading.levels[: level + 1] for heading in self.columns]
+        if level == self.levels - 1:
+            return [(levels[-1], 1) for levels in above]
+        return [(levels[-1], len(list(same))) for levels, same in groupby(above)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """Tables with the texts below them.
+
+    Attributes:
+        legend: what the marks mean that the tables have.
+        notes: sentences about the numbers.
+        provenance: sentences about where they come from.
+    """
+
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...] = ()
+    provenance: tuple[str, ...] = ()
+    legend: Mapping[Mark, str] = dataclasses.field(default_factory=dict)
+
+    def map_texts(self, escape: Callable[[str], str]) -> Document:
+        """Return the same document with every text in it escaped."""
+
+        def mapped(value: Any) -> Any:
+            if isinstance(value, str):
+                return escape(value)
+            if isinstance(value, tuple):
+                return tuple(map(mapped, value))
+            if isinstance(value, dict):
+                return {key: mapped(item) for key, item in value.items()}
+            if dataclasses.is_dataclass(value):
+                return type(value)(**{key: mapped(item) for key, item in vars(value).items()})  # type: ignore[misc]
+            return value
+
+        document: Document = mapped(self)
+        return document
+
+
+def write(content: Any, format: str = "table") -> str:
+    """Return content as text that ends with a line break.
+
+    Args:
+        content: a `Document` or records; for `csv` records, for `json` any plain values.
+
+    Raises:
+        ConfigError: there is no such format.
+    """
+    if format not in FORMATS:
+        raise ConfigError(
+            f"format: expected one of {', '.join(FORMATS)}, got {format!r}; "
+            f"{nearest(format, FORMATS)}"
+        )
+    if format in ("table", "markdown", "latex") and not isinstance(content, Document):
+        names = tuple(content[0]) if content else ()
+        lines = tuple(Line(tuple(map(show_value, record.values()))) for record in content)
+        content = Document((Table(names, (), (lines,)),))
+    return FORMATS[format](content)
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as JSON has it: NaN and infinity become None, enums and times strings."""
+    if type(value) in (str, int, bool, type(None)):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return plain_value(value.value)
+    if isinstance(value, Mapping):
+        return {str(key): plain_value(item) for key, item in value.items()}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return plain_value(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [plain_value(item) for item in value]
+    return value
+
+
+def show_value(value: Any) -> str:
+    """Return a value of a record as a cell: empty for a missing one, the items of a list."""
+    plain = plain_value(value)
+    if plain is None:
+        return ""
+    return " ".join(map(str, plain)) if isinstance(plain, list) else str(plain)
+
+
+def _write_json(content: Any) -> str:
+    text = json.dumps(plain_value(content), indent=2, ensure_ascii=False, allow_nan=False)
+    return printable_json(text) + "\n"
+
+
+def _write_csv(records: Records) -> str:
+    return write_rows(list(records[0]), map(dict.values, map(dict, records))) if records else ""
+
+
+def write_rows(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return CSV with a header line: numbers unrounded, missing ones and NaN empty."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(spreadsheet_cell, columns))
+    writer.writerows(map(spreadsheet_cell, map(_csv_value, row)) for row in rows)
+    return buffer.getvalue()
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else value
+    return show_value(value)
+
+
+_MARKDOWN = {Mark.BEST: "**{}**", Mark.SECOND: "<u>{}</u>", None: "{}"}
+_MARKDOWN_LEGEND = {Mark.BEST: "**bold**", Mark.SECOND: "<u>underlined</u>"}
+_COMMAND = re.compile(r"(`advsweep [\w .=:+-]*`)")
+# What begins a heading, a quotation, a list or the target of a link at the start of an item.
+_BLOCK = re.compile(r"^(\s*\d*)(\[|>|#|[-+.)](?=\s))")
+
+
+def _write_markdown(document: Document) -> str:
+    blocks = []
+    for table in document.tables:
+        # Markdown has one line of headings.
+        header = [*table.names, *(" ".join(heading.levels) for heading in table.columns)]
+        left = len(table.names) - table.numbers if table.columns else len(table.names)
+        lines = [[markdown_text(title) for title in header]]
+        lines.append([*(":--" for _ in range(left)), *("--:" for _ in header[left:])])
+        lines += [
+            [*map(markdown_text, line.names), *map(_markdown_entry, line.entries)]
+            for line in table.lines
+        ]
+        title = [f"**{markdown_text(table.title)}**", ""] if table.title else []
+        blocks.append("\n".join([*title, *(f"| {' | '.join(line)} |" for line in lines)]))
+    legend = [f"{_MARKDOWN_LEGEND[m]}: {_markdown_note(text)}" for m, text in _legend(document)]
+    notes, provenance = (
+        map(_markdown_note, texts) for texts in (document.notes, document.provenance)
+    )
+    below = [f"- {line}" for line in (*notes, *legend, *provenance)]
+    return "\n\n".join([*blocks, *(["\n".join(below)] if below else [])]) + "\n"
+
+
+def _legend(document: Document) -> list[tuple[Mark, str]]:
+    return list(document.legend.items())
+
+
+def _markdown_note(text: str) -> str:
+    """Return a sentence as a list item; our commands in backticks stay code."""
+    parts = _COMMAND.split(text)
+    escaped = "".join(part if i % 2 else markdown_text(part) for i, part in enumerate(parts))
+    return _BLOCK.sub(r"\1\\\2", escaped, count=1)
+
+
+def _markdown_entry(entry: Entry) -> str:
+    parts = [_MARKDOWN[entry.mark].format(markdown_text(entry.text))]
+    parts += [f"±{entry.half_width}"] if entry.half_width else []
+    return " ".join([*parts, *([markdown_text(entry.aside)] if entry.aside else [])])
+
+
+_LATEX = {Mark.BEST: r"\textbf{{{}}}", Mark.SECOND: r"\underline{{{}}}", None: "{}"}
+_LATEX_LEGEND = {Mark.BEST: "bold", Mark.SECOND: "underlined"}
+_LATEX_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "–": "--",
+    "±": r"$\pm$",
+    "†": r"$\dagger$",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+}
+
+
+def _write_latex(document: Document) -> str:
+    # A line break would end a comment, and an empty line a paragraph.
+    document = document.map_texts(lambda text: printable_line(" ".join(text.splitlines())))
+    legend = [f"{_LATEX_LEGEND[mark]}: {text}" for mark, text in _legend(document)]
+    lines = [r"% \usepackage{booktabs}"]
+    for i, table in enumerate(document.tables):
+        lines += [r"\par\bigskip"] if i else []
+        lines += _latex_table(table)
+    below = (*document.notes, *legend, *document.provenance)
+    return "\n".join([*lines, *(f"% {line}" for line in below), ""])
+
+
+def _latex_table(table: Table) -> list[str]:
+    left = len(table.names) - table.numbers
+    header: list[str] = []
+    for level in range(table.levels - 1):
+        cells, rules, place = [""] * len(table.names), [], len(table.names) + 1
+        for text, span in table.spans(level):
+            cells.append(rf"\multicolumn{{{span}}}{{c}}{{{latex_text(text)}}}")
+            rules.append(rf"\cmidrule(lr){{{place}-{place + span - 1}}}")
+            place += span
+        header += [f"  {' & '.join(cells)} \\\\", f"  {' '.join(rules)}"]
+    own = [*table.names, *(heading.levels[-1] for heading in table.columns)]
+    body: list[str] = []
+    for i, section in enumerate(table.sections):
+        body += [r"  \midrule"] if i else []
+        for line in section:
+            cells = [*map(latex_text, line.names), *map(_latex_entry, line.entries)]
+            # LaTeX reads a bracket at the start of a line as an option of the \\ before it.
+            first = f"{{}}{cells[0]}" if cells[0].startswith(("[", "*")) else cells[0]
+            body.append(f"  {' & '.join([first, *cells[1:]])} \\\\")
+    return [
+        *([f"% {table.title}"] if table.title else []),
+        rf"\begin{{tabular}}{{{'l' * left + 'r' * (table.numbers + len(table.columns))}}}",
+        r"  \toprule",
+        *header,
+        f"  {' & '.join(map(latex_text, own))} \\\\",
+        r"  \midrule",
+        *body,
+        r"  \bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def latex_text(text: str) -> str:
+    """Escape what LaTeX reads as commands."""
+    return "".join(_LATEX_SPECIAL.get(character, character) for character in text)
+
+
+def _latex_entry(entry: Entry) -> str:
+    if entry.text == NO_NUMBER:
+        return "--"
+    # Math mode makes a minus sign of a hyphen.
+    is_signed = entry.value is not None and entry.text[:1] in ("-", "+") and "e" not in entry.text
+    text = f"${entry.text}$" if is_signed else latex_text(entry.text)
+    parts = [_LATEX[entry.mark].format(text)]
+    parts += [rf"$\pm$ {entry.half_width}"] if entry.half_width else []
+    return " ".join([*parts, *([latex_text(entry.aside)] if entry.aside else [])])
+
+
+_STYLES = {Mark.BEST: 1, Mark.SECOND: 4}
+_WORDS = {Mark.BEST: "bold", Mark.SECOND: "underlined"}
+_SIGNS = {Mark.BEST: "*", Mark.SECOND: "†"}
+_GAP = "  "
+_WIDTH = 120
+
+
+def write_table(
+    document: Document,
+    *,
+    width: int | None = None,
+    styled: bool | None = None,
+    wrapped: bool | None = None,
+) -> str:
+    """Write best means bold and second ones underlined, or with signs where nothing can be styled.
+
+    Control characters of texts are escaped; the remaining ones are styles. Columns that do not
+    fit go to a table of their own; families stay together where they can.
+
+    Args:
+        width: characters per line; by default the terminal's, 120 without a terminal.
+        styled: use escape codes; by default if stdout is a terminal.
+        wrapped: break the sentences below the tables at words; by default if stdout is a terminal.
+    """
+    on_screen = sys.stdout.isatty()
+    styled = on_screen if styled is None else styled
+    wrapped = on_screen if wrapped is None else wrapped
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns if width is None else width
+    document = document.map_texts(printable_line)
+    lines: list[str] = []
+    for table in document.tables:
+        lines += [_style(table.title, 1 if styled else None), ""] if table.title else []
+        for drawn in _fit(table, width, styled):
+            lines += [*drawn, ""]
+    below = document.provenance or document.notes or document.legend
+    words = _WORDS if styled else _SIGNS
+    legend = [f"{words[mark]}: {text}" for mark, text in _legend(document)]
+    for line in (*document.notes, *legend, *document.provenance):
+        options = {"break_long_words": False, "break_on_hyphens": False}
+        wrap = textwrap.TextWrapper(width, subsequent_indent="  ", **options)  # type: ignore[arg-type]
+        lines += wrap.wrap(line) if wrapped else [line]
+    return "\n".join(lines if below else lines[:-1]) + "\n"
+
+
+def _fit(table: Table, width: int, styled: bool) -> list[list[str]]:
+    """Draw a table, or several with as many columns as fit."""
+    names = [[name, *(line.names[i] for line in table.lines)] for i, name in enumerate(table.names)]
+    cells = [_draw_column(table, i, styled) for i in range(len(table.columns))]
+    room = width - sum(max(map(_cells, column)) + len(_GAP) for column in names)
+    sizes = [max(map(_cells, column)) + len(_GAP) for column in cells]
+    parts: list[list[int]] = []
+    left = 0
+    for _, members in groupby(range(len(sizes)), key=lambda i: table.columns[i].family):
+        family = list(members)
+        if parts and sum(sizes[i] for i in family) <= left:
+            parts[-1] += family
+            left -= sum(sizes[i] for i in family)
+            continue
+        left = -1
+        for i in family:
+            if sizes[i] > left:
+                parts.append([])
+                left = room + len(_GAP)
+            parts[-1].append(i)
+            left -= sizes[i]
+    return [_draw(table, names, [cells[i] for i in part], styled) for part in parts or [[]]]
+
+
+def _draw_column(table: Table, place: int, styled: bool) -> list[str]:
+    """Return the cells of a column below its heading's levels; equal upper ones are empty."""
+    levels = table.columns[place].levels
+    before = table.columns[place - 1].levels if place else ()
+    heading = [
+        "" if levels[: i + 1] == before[: i + 1] and i < len(levels) - 1 else level
+        for i, level in enumerate(levels)
+    ]
+    entries = [line.entries[place] for line in table.lines]
+    is_marked = any(entry.mark is not None for entry in entries)
+    texts = []
+    for entry in entries:
+        text = _style(entry.text, _STYLES[entry.mark] if styled and entry.mark else None)
+        text += f" ±{entry.half_width}" if entry.half_width else ""
+        text += f" {entry.aside}" if entry.aside else ""
+        if is_marked and not styled:
+            text += " " if entry.mark is None else _SIGNS[entry.mark]
+        texts.append(text)
+    return [*heading, *texts]
+
+
+def _draw(
+    table: Table, names: Sequence[Sequence[str]], cells: Sequence[Sequence[str]], styled: bool
+) -> list[str]:
+    """Return the lines of a table: with a rule below the headings if it has numbers."""
+    above = [""] * (table.levels - 1)
+    columns = [[*above, *column] for column in names] + [list(column) for column in cells]
+    widths = [max(map(_cells, column)) for column in columns]
+    left = len(names) - table.numbers if table.columns else len(names)
+    rows = []
+    for number, row in enumerate(zip(*columns, strict=True)):
+        padded = []
+        for i, (text, size) in enumerate(zip(row, widths, strict=True)):
+            space = " " * (size - _cells(text))
+            text = _style(text, 1 if styled and text and number < table.levels else None)
+            padded.append(text + space if i < left else space + text)
+        rows.append(_GAP.join(padded).rstrip())
+    header, body = rows[: table.levels], rows[table.levels :]
+    if not table.columns:
+        return [*header, *body]
+    lines = [*header, "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))]
+    for section in table.sections:
+        lines += [*([""] if len(lines) > len(header) + 1 else []), *body[: len(section)]]
+        body = body[len(section) :]
+    return lines
+
+
+def _style(text: str, code: int | None) -> str:
+    return text if code is None else f"\x1b[{code}m{text}\x1b[0m"
+
+
+_ESCAPE = re.compile(r"\x1b\[\d+m")
+
+
+def _cells(text: str) -> int:
+    """Return the width on a terminal; combining characters (the hat of p̂) take no cell."""
+    if "\x1b" in text:
+        text = _ESCAPE.sub("", text)
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "table": write_table,
+    "markdown": _write_markdown,
+    "latex": _write_latex,
+    "csv": _write_csv,
+    "json": _write_json,
+}
