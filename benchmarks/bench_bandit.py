@@ -117,7 +117,7 @@ def step(runs: Sequence[Run], steps: int) -> float:
     """Returns the CPU seconds of the steps of a stack, without setup and teardown."""
     backend = runs[0].backend
     assert isinstance(backend, BanditBackend)
-    stack = BanditStack(runs, backend.stack_options())
+    stack = BanditStack(runs, backend)
     for number in range(1, WARM_UP + 1):
         stack.step(number)
     started = time.process_time()

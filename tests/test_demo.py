@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advsweep.backends.tiny.model_config import PretrainingSeed
+from advsweep.backends.models import PretrainingSeed
 from advsweep.report.claims.lists import claim_lists
 from advsweep.sweep.planning.plan import make_plan
 

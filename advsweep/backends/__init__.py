@@ -32,8 +32,8 @@ BACKENDS: Registry[Backend] = Registry(
 MODELS: Registry[Component] = Registry(
     "model",
     {
-        "tiny": "advsweep.backends.tiny.model_config",
-        "table": "advsweep.backends.bandit.model_config",
+        "tiny": "advsweep.backends.models",
+        "table": "advsweep.backends.models",
         "hf": "advsweep.backends.trl.config",
     },
     group="advsweep.models",

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from transformers import Qwen2ForCausalLM
 
+from advsweep.backends.models import TinyModel
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
-from advsweep.backends.tiny.model_config import TinyModel
 from advsweep.backends.tiny.tokens import encode
 from advsweep.backends.tiny.weights import export_folder, initial_weights, weight_shapes
 from advsweep.backends.trl.config import HfModel, TransformersGeneration

@@ -13,8 +13,8 @@ import torch
 
 from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny import pretraining
-from advsweep.backends.tiny.model_config import TinyModel
 from advsweep.backends.tiny.weights import last_layers
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask

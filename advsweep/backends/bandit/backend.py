@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.backends import training_loop
-from advsweep.backends.bandit.model_config import Table
 from advsweep.backends.bandit.stack import BanditStack, stack_kind
-from advsweep.backends.bandit.update import StackOptions
 from advsweep.backends.base import (
     BATCH_FIELDS,
     Backend,
@@ -20,6 +18,7 @@ from advsweep.backends.base import (
     hash_json,
 )
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.models import Table
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.tasks.bandit import BanditTask
@@ -122,7 +121,7 @@ class BanditBackend(Backend):
             "changes_verdicts": run.control.changes_verdicts,
             "optimizer": {k: v for k, v in optimizer.items() if k not in _PER_RUN},
             "generation": {k: v for k, v in generation.items() if k not in _PER_RUN},
-            "numbers": [run.prompts_per_step, run.steps],
+            "numbers": [run.group_size, run.prompts_per_step, run.steps],
         }
         return StackKey(json.dumps(shape, sort_keys=True), stack_kind(run))
 
@@ -153,12 +152,7 @@ class BanditBackend(Backend):
         return [found[index] for index in range(len(runs))]
 
     def _stack(self, runs: Sequence[Run]) -> BanditStack:
-        return BanditStack(runs, self.stack_options())
-
-    def stack_options(self) -> StackOptions:
-        """Return what a training takes from these options."""
-        names = (f.name for f in fields(StackOptions))
-        return StackOptions(**{name: getattr(self, name) for name in names})
+        return BanditStack(runs, self)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         if task is not None and task.identity() != run.task.identity():

@@ -24,7 +24,7 @@ from advsweep.objectives.base import LossInputs
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from advsweep.backends.bandit.update import StackOptions
+    from advsweep.backends.bandit.backend import BanditBackend
     from advsweep.backends.base import Run
     from advsweep.estimators import Estimator
     from advsweep.objectives.base import Objective
@@ -120,7 +120,7 @@ def success_weights(estimator: Estimator, group_size: int) -> OutcomeWeights:
     )
 
 
-def closed_form_weights(run: Run, options: StackOptions) -> OutcomeWeights | None:
+def closed_form_weights(run: Run, options: BanditBackend) -> OutcomeWeights | None:
     """Return the weights for `expected_step` of a run; None if its mean step is another.
 
     The closed form needs the verifier's verdicts as rewards, an estimator that computes each

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -94,7 +95,7 @@ class Source:
         runs: the runs, in the order of the tables.
         policy: the policy at the sampling temperature.
         reference: returns the policy of the reference model.
-        base_rates: returns the base's solve rate of each prompt, for controls that need it.
+        base_rates: the base's solve rate of each prompt, for controls that need it.
         whole: whether each draw has every prompt, in order.
 
     Attributes:
@@ -111,7 +112,7 @@ class Source:
         random_draws: Sequence[RandomDraws],
         policy: Policy,
         reference: Callable[[], Policy],
-        base_rates: Callable[[], Float[Tensor, "runs prompts"]],
+        base_rates: Float[Tensor, "runs prompts"],
         *,
         whole: bool,
         step: int,
@@ -139,7 +140,11 @@ class Source:
         ]
 
     def draw(self, prompts: int) -> Float[Tensor, "groups rollouts"]:
-        return self._draw(None if self._whole else self._draw_rows(prompts), prompts)
+        if self._whole:
+            return self._draw(None, prompts)
+        places = [own.places(self.step, self._draws, prompts) for own in self._random_draws]
+        rows = np.take_along_axis(self._tables.trained, np.stack(places), 1)
+        return self._draw(torch.from_numpy(rows), prompts)
 
     def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         assert self.rows is not None
@@ -180,14 +185,16 @@ class Source:
         """Return the rewards of sampled behaviours, as the controls of the runs change them."""
         rewards = self._tables.rewards_of(rows, actions)
         for index, (run, rng) in enumerate(zip(self._runs, self._control_rngs, strict=True)):
-            if rng is not None:
-                own = rewards[index]
-                rates = self._base_rates()[index]
-                rates = (rates if rows is None else rates[rows[index]])[:, None].expand(own.shape)
-                verdicts = run.control.verdicts(
-                    own.flatten().double().numpy(), rng, rates.flatten().numpy()
-                )
-                own.copy_(torch.from_numpy(verdicts).view(own.shape))
+            if rng is None:
+                continue
+            own = rewards[index]
+            rates: np.ndarray | float = math.nan
+            if run.control.base_samples:
+                known = self._base_rates[index]
+                known = known if rows is None else known[rows[index]]
+                rates = known[:, None].expand(own.shape).flatten().numpy()
+            verdicts = run.control.verdicts(own.flatten().double().numpy(), rng, rates)
+            own.copy_(torch.from_numpy(verdicts).view(own.shape))
         return rewards
 
     @property
@@ -214,7 +221,11 @@ class Source:
             brief: leave out fields that only metrics read and that cost a pass over all
                 behaviours.
         """
-        policy = self._policy if self.rows is None else self._policy.of_prompts(self.rows)
+        rows, policy = self.rows, self._policy
+        if rows is None:
+            rows = torch.arange(self.actions.shape[1]).expand(len(self._runs), -1)
+        else:
+            policy = policy.of_prompts(rows)
         actions, outcomes = self.actions, self.outcomes
 
         def of_prompts(name: str, make: Callable[[], Tensor]) -> Tensor | None:
@@ -235,21 +246,10 @@ class Source:
             solve_rates=outcomes.mean(dim=1),
             # Every behaviour is an answer.
             answered=torch.ones_like(outcomes, dtype=torch.bool) if "answered" in read else None,
-            prompt_ids=self._prompt_ids() if "prompt_ids" in read else None,
+            prompt_ids=(tuple(map(str, rows.flatten().tolist())) if "prompt_ids" in read else None),
             step=self.step,
             total_steps=self._total_steps,
         )
-
-    def _prompt_ids(self) -> tuple[str, ...]:
-        """Return the row of each group's prompt, run by run."""
-        if self.rows is not None:
-            return tuple(map(str, self.rows.flatten().tolist()))
-        runs, groups, _ = self.actions.shape
-        return tuple(map(str, range(groups))) * runs
-
-    def _draw_rows(self, prompts: int) -> Int[Tensor, "runs groups"]:
-        places = [own.places(self.step, self._draws, prompts) for own in self._random_draws]
-        return torch.from_numpy(np.take_along_axis(self._tables.trained, np.stack(places), 1))
 
     def _sample(
         self,

@@ -3,9 +3,8 @@
 Every function takes tables with any leading axes, for example one of runs. It computes each row
 by itself, so a run gets the same numbers alone as in a stack.
 
-`Policy` is computed from logits. `IncrementalSoftmax` follows logits from step to step: plain
-gradient descent on advantages that sum to zero moves the logits of sampled behaviours alone, so
-the exponentials of all others stay valid and a step needs no softmax.
+`Policy` is a log-softmax. `ShiftedPolicy` takes fewer passes over the table, for plain gradient
+descent on tables; both have the roundings that recorded runs have.
 """
 
 from __future__ import annotations
@@ -44,14 +43,6 @@ class Policy:
         """Return softmax(z/T)."""
         return Policy(torch.log_softmax(logits / temperature, dim=-1))
 
-    def __getitem__(self, runs: slice) -> Policy:
-        """Return the policy of some runs, with the properties computed so far."""
-        part = Policy(self.log[runs])
-        for name in ("probabilities", "entropies"):
-            if name in vars(self):
-                vars(part)[name] = vars(self)[name][runs]
-        return part
-
     def of_prompts(self, rows: Int[Tensor, "runs groups"]) -> Policy:
         """Return the policy at the prompt of each group."""
         return Policy(self.log[torch.arange(len(rows))[:, None], rows])
@@ -87,9 +78,9 @@ class Policy:
         return draw(self.probabilities.cumsum(dim=-1), uniform)
 
 
-def exp(values: Tensor, out: Tensor | None = None) -> Tensor:
+def exp(values: Tensor) -> Tensor:
     """Return e to the values, by numpy, which takes half the time of torch."""
-    return torch.from_numpy(np.exp(values.numpy(), out=None if out is None else out.numpy()))
+    return torch.from_numpy(np.exp(values.numpy()))
 
 
 def draw(
@@ -170,66 +161,38 @@ _SPAN = 60.0
 it instead: e^60 is far below the largest float32."""
 
 
-class IncrementalSoftmax(Policy):
-    """softmax(z/T) of logits that change in place.
+class ShiftedPolicy(Policy):
+    """softmax(z/T) by exponentials of z/T minus a fixed shift, for steps without a log-softmax.
 
-    Its state depends on the logits alone: rebuilt from a checkpoint, it has the same bits.
+    Everything is computed when it is first read, from logits that must not have changed by then.
 
     Args:
-        logits: z; after changing them, call `follow` or `renew`.
-        base: logits of the base policy.
+        logits: z.
+        origin: the shift: the largest z/T of the base policy.
     """
 
     def __init__(
         self,
         logits: Float[Tensor, "runs prompts behaviours"],
-        base: Float[Tensor, "runs prompts behaviours"],
+        origin: Float[Tensor, "runs prompts 1"],
         temperature: Float[Tensor, "runs 1 1"],
     ) -> None:
         self._logits = logits
         self._temperature = temperature
-        self._origin = (base / temperature).amax(dim=-1, keepdim=True)
-        self._shift = torch.empty_like(self._origin)
-        # The exponentials of z/T minus the shift.
-        self._masses = torch.empty_like(logits)
-        self._scratch = torch.empty_like(logits)
-        self.renew()
+        scaled = logits / temperature
+        highest = scaled.amax(dim=-1, keepdim=True)
+        self._shift = torch.where(highest - origin > _SPAN, highest, origin)
+        self._masses = scaled.sub_(self._shift)
+        np.exp(self._masses.numpy(), out=self._masses.numpy())
 
-    def __getitem__(self, runs: slice) -> IncrementalSoftmax:
-        part = object.__new__(IncrementalSoftmax)
-        vars(part).update({name: value[runs] for name, value in vars(self).items()})
-        return part
+    @functools.cached_property
+    def _total(self) -> Float[Tensor, "runs prompts"]:
+        return self._masses.sum(dim=-1)
 
-    def renew(self) -> None:
-        """Recompute everything after any change of the logits."""
-        self._shift.copy_(self._next_shift())
-        torch.div(self._logits, self._temperature, out=self._scratch)
-        exp(self._scratch.sub_(self._shift), out=self._masses)
-        self.forget()
-
-    def follow(
-        self,
-        actions: Int[Tensor, "runs prompts rollouts"],
-        moved: Float[Tensor, "runs prompts rollouts"],
-    ) -> None:
-        """Update the state after a change of the logits of sampled behaviours alone.
-
-        Args:
-            moved: the new logits of those behaviours.
-        """
-        cold = moved / self._temperature - self._shift
-        # Few rows ever rise so far; the sampled logits alone usually show that none did.
-        is_low = bool(((cold <= _SPAN) & (self._shift == self._origin)).all())
-        if is_low or torch.equal(self._next_shift(), self._shift):
-            self._masses.scatter_(-1, actions, exp(cold))
-            self.forget()
-        else:
-            self.renew()
-
-    def forget(self) -> None:
-        """Drop cached properties, after a part of this policy (`__getitem__`) has changed."""
-        for name in ("log", "probabilities", "entropies", "_total", "_level"):
-            vars(self).pop(name, None)
+    @functools.cached_property
+    def _level(self) -> Float[Tensor, "runs prompts"]:
+        """log Σ e^(z/T)."""
+        return self._total.log() + self._shift[..., 0]
 
     @functools.cached_property
     def log(self) -> Float[Tensor, "runs prompts behaviours"]:  # type: ignore[override]
@@ -242,7 +205,7 @@ class IncrementalSoftmax(Policy):
     @functools.cached_property
     def entropies(self) -> Float[Tensor, "runs prompts"]:
         """H = log Σ e^(z/T) - E[z/T] of each prompt, in nats; to 1e-6, which is not below 0."""
-        mean = torch.mul(self._masses, self._logits, out=self._scratch).sum(dim=-1) / self._total
+        mean = (self._masses * self._logits).sum(dim=-1) / self._total
         return (self._level - mean / self._temperature[..., 0]).clamp_(min=0.0)
 
     def certainties(self) -> Float[Tensor, "runs prompts"]:
@@ -252,33 +215,9 @@ class IncrementalSoftmax(Policy):
     def log_probs(
         self, actions: Int[Tensor, "runs prompts rollouts"]
     ) -> Float[Tensor, "runs prompts rollouts"]:
-        return self.log_probs_at(self._logits.gather(-1, actions))
-
-    def log_probs_at(
-        self, logits: Float[Tensor, "runs prompts rollouts"]
-    ) -> Float[Tensor, "runs prompts rollouts"]:
-        """Return log π of behaviours with the given current logits."""
-        return logits / self._temperature - self._level[..., None]
+        return self._logits.gather(-1, actions) / self._temperature - self._level[..., None]
 
     def sample(
         self, uniform: Float[Tensor, "runs prompts rollouts"]
     ) -> Int[Tensor, "runs prompts rollouts"]:
-        return draw(torch.cumsum(self._masses, dim=-1, out=self._scratch), uniform)
-
-    def blank(self) -> Float[Tensor, "runs prompts behaviours"]:
-        """Return zeros in scratch memory, which the next call of any method overwrites."""
-        return self._scratch.zero_()
-
-    @functools.cached_property
-    def _total(self) -> Float[Tensor, "runs prompts"]:
-        """Sum of the masses."""
-        return self._masses.sum(dim=-1)
-
-    @functools.cached_property
-    def _level(self) -> Float[Tensor, "runs prompts"]:
-        """log Σ e^(z/T)."""
-        return self._total.log() + self._shift[..., 0]
-
-    def _next_shift(self) -> Float[Tensor, "runs prompts 1"]:
-        highest = self._logits.amax(dim=-1, keepdim=True) / self._temperature
-        return torch.where(highest - self._origin > _SPAN, highest, self._origin)
+        return draw(self._masses.cumsum(dim=-1), uniform)

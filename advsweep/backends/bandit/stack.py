@@ -7,77 +7,66 @@ by row, and a single run is a stack of one.
 from __future__ import annotations
 
 import copy
-import functools
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import safetensors.torch
 import torch
 
 from advsweep.backends.bandit import closed_form
-from advsweep.backends.bandit.changes import BlockChanges, ChangeMemory
-from advsweep.backends.bandit.closed_form import (
-    OutcomeWeights,
-    closed_form_weights,
-    expected_changes,
-    expected_step,
-    signal_ratio,
-    solve_rates,
-)
-from advsweep.backends.bandit.model_config import Table
-from advsweep.backends.bandit.run_blocks import (
-    RunBlock,
-    StepClock,
-    equal_neighbours,
-    experience,
-)
 from advsweep.backends.bandit.sampling import BanditSampler, RandomDraws, Source
-from advsweep.backends.bandit.softmax import IncrementalSoftmax, Policy
-from advsweep.backends.bandit.tables import Logits, Tables, fresh_state
+from advsweep.backends.bandit.softmax import Policy, ShiftedPolicy
+from advsweep.backends.bandit.tables import Logits, Tables
 from advsweep.backends.bandit.update import (
-    StackOptions,
+    Changes,
+    Experience,
     Updates,
     action_advantages,
+    fresh_state,
     learning_rates,
     rollout_means,
     temperatures,
 )
+from advsweep.backends.models import Table
 from advsweep.backends.step_changes import KL_STEP, peak_memory
-from advsweep.backends.training_loop import control_metrics
+from advsweep.backends.training_loop import compute_advantages, control_metrics
 from advsweep.config.settings import Sgd
 from advsweep.diagnostics import stacked_rollout_metrics
-from advsweep.errors import TrainingError
+from advsweep.errors import BatchError, TrainingError
+from advsweep.estimators.batch import Advantages
+from advsweep.rollouts.base import Collected
 from advsweep.tasks.bandit import BanditTask
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor
-
+    from advsweep.backends.bandit.backend import BanditBackend
     from advsweep.backends.base import Run
+    from advsweep.estimators.batch import GroupBatch
 
 _WEIGHTS_FILE = "table.safetensors"
 _ESTIMATOR_FILE = "estimator.json"
-_PARAMETERS = "parameters"
-_REFERENCE = "reference"
-_PENALTY = "penalty"
+_PARAMETERS, _REFERENCE, _PENALTY = "parameters", "reference", "penalty"
 _CHANGE, _CHANGE_SUMS = "change", "change_sums"
+
+Outcomes = list[dict[str, float] | Exception]
+"""The metrics of each run's step, or the error that ends the run."""
 
 
 class BanditStack:
-    """The state of several trainings in memory; see `training_loop.Stack`.
+    """The state of several trainings in memory; see `training_loop.TrainingStack`.
 
     Args:
-        runs: runs with the same shape of `stack_key`. Runs with the same group size and
-            estimator must be neighbours.
+        runs: runs with the same shape of `stack_key`. Runs with the same kind must be neighbours.
     """
 
-    def __init__(self, runs: Sequence[Run], options: StackOptions) -> None:
+    def __init__(self, runs: Sequence[Run], options: BanditBackend) -> None:
         first = runs[0]
         assert isinstance(first.model, Table)
         self._runs = list(runs)
         self._options = options
-        self._table = first.model
         self._tables = Tables([run.task for run in runs if isinstance(run.task, BanditTask)])
         self._estimators = [copy.deepcopy(run.estimator) for run in runs]
         for estimator in self._estimators:
@@ -89,53 +78,214 @@ class BanditStack:
         # Minibatches and later draws take prompts at random; otherwise the order is free.
         in_order = options.minibatches == 1 and first.rollout.keeps_all
         self._whole = in_order and first.prompts_per_step == trained == prompts
-        self._incremental: IncrementalSoftmax | None = None
-        self._weights: list[tuple[slice, OutcomeWeights | None]] | None = None
-        self._blocks: list[RunBlock] = []
+        self._is_plain = (
+            self._whole
+            and first.model.rank == 0
+            and isinstance(first.optimizer, Sgd)
+            and first.optimizer.momentum == 0
+            and not first.objective.needs_entropy
+        )
+        self._table = first.model
         self._arrange()
         self._parameters = self._logits.origin()
         self._moments = fresh_state(first.optimizer, self._parameters)
         self._reference = self._logits.origin()
         self._penalty: torch.Tensor | None = None
-        self._changes = ChangeMemory(self._parameters)
+        self._changes = Changes(self._parameters)
 
-    def step(self, step: int) -> list[Mapping[str, float] | Exception]:
-        every = self._options.exact_every
+    def _arrange(self) -> None:
+        """Rebuild what follows from the runs that are left."""
+        self._logits = Logits(self._table, self._tables.logits)
+        self._temperature = temperatures(self._runs)
+        self._highest = (self._logits.base / self._temperature).amax(dim=-1, keepdim=True)
+        self._base_rates = torch.empty(0)
+        if any(run.control.base_samples for run in self._runs):
+            base = Policy.of(self._logits.base.double(), self._temperature)
+            self._base_rates = closed_form.solve_rates(base.log.exp(), self._tables.correct)
+        self._weights: list[tuple[slice, closed_form.OutcomeWeights | None]] | None = None
+        # An estimator that computes each group alone serves several runs in one call.
+        self._teams = _neighbours(
+            [
+                str(estimator.identity()) if estimator.per_group else number
+                for number, estimator in enumerate(self._estimators)
+            ]
+        )
+
+    def step(self, step: int) -> Outcomes:
+        first, every = self._runs[0], self._options.exact_every
         is_exact = bool(every) and step % every == 0
         measures_entropy = self._options.entropy_change and not self._is_brief(step)
-        # A copy, as the policy may change in place.
-        before = self._exact_policy() if is_exact or measures_entropy else None
-        policy = self._policy()
-        if not self._is_brief(step):
-            # Every block reads these; computing them once for the whole table is faster.
-            _ = policy.entropies
-        outcomes: list[dict[str, float] | Exception] = []
-        for block in self._blocks:
-            outcomes += self._step_block(block, step, policy[block.runs])
-        if self._incremental is not None:
-            self._incremental.forget()
-        if before is not None:
-            after = self._exact_policy()
+        before = self._policy() if is_exact or measures_entropy else None
+        outcomes, trained_on = self._train(step)
+        if before is not None and trained_on is not None:
+            after = self._policy()
+            added: list[Sequence[Mapping[str, float]]] = []
             if is_exact:
-                _add(
-                    outcomes,
-                    closed_form.quantities(
-                        before, after, self._tables.correct, self._options.exact_k
-                    ),
-                )
-                _add(outcomes, self._expected(before, after, step))
+                correct = self._tables.correct
+                added.append(closed_form.quantities(before, after, correct, self._options.exact_k))
+                added.append(self._expected(before, after, step))
             if measures_entropy:
                 change = after.entropies - before.entropies
-                for block in self._blocks:
-                    found = rollout_means("entropy/change", change[block.runs], block.trained_on)
-                    _add(outcomes[block.runs], found)
-        if self._runs[0].rollout.renews_reference(step):
+                added.append(rollout_means("entropy/change", change, trained_on))
+            for metrics in added:
+                for outcome, more in zip(outcomes, metrics, strict=True):
+                    if not isinstance(outcome, Exception):
+                        outcome |= more
+        if first.rollout.renews_reference(step):
             self._reference = self._parameters.clone()
-        if self._runs[0].objective.renews_reference(step):
+        if first.objective.renews_reference(step):
             self._penalty = self._parameters.clone()
-        if self._runs[0].optimizer.resets(step):
-            self._moments = fresh_state(self._runs[0].optimizer, self._parameters)
-        return list(outcomes)
+        if first.optimizer.resets(step):
+            self._moments = fresh_state(first.optimizer, self._parameters)
+        return outcomes
+
+    def _is_brief(self, step: int) -> bool:
+        return step % self._options.metrics_every > 0
+
+    def _policy(self) -> Policy:
+        """Return the current policy at the sampling temperature."""
+        return Policy.of(self._logits.of(self._parameters), self._temperature)
+
+    def _followed(self) -> Policy:
+        """Return the current policy for a training step, computed from as little as it needs."""
+        if self._is_plain:
+            return ShiftedPolicy(self._parameters, self._highest, self._temperature)
+        return self._policy()
+
+    def _train(self, step: int) -> tuple[Outcomes, Experience | None]:
+        """Draw, estimate and update; return the outcomes and the data of the step."""
+        runs, first, brief = self._runs, self._runs[0], self._is_brief(step)
+        times = [time.perf_counter()]
+        policy = self._followed()
+        source = Source(
+            runs,
+            self._tables,
+            self._random_draws,
+            policy,
+            lambda: Policy.of(self._logits.of(self._reference), self._temperature),
+            self._base_rates,
+            whole=self._whole,
+            step=step,
+        )
+        try:
+            collected = first.rollout.collect(source, first.prompts_per_step)
+        except TrainingError as error:
+            assert len(runs) == 1
+            return [error], None
+        read = frozenset().union(*(one.needs | one.uses for one in self._estimators))
+        drawn = source.batch(read, brief=brief)
+        times.append(time.perf_counter())
+        advantages, infos, errors = self._advantages(drawn, collected)
+        times.append(time.perf_counter())
+        experience = _experience(source, collected, drawn, advantages)
+        updates = Updates(
+            runs,
+            self._options,
+            self._logits,
+            self._parameters,
+            self._moments,
+            step,
+            self._followed,
+            self._penalty,
+        )
+        # A cosine also needs the step before.
+        if is_tracked := not (brief and self._is_brief(step + 1)):
+            self._changes.begin(policy, self._parameters, experience.actions)
+        trained = updates.train(policy, experience)
+        times.append(time.perf_counter())
+        if is_tracked:
+            moves, kl = self._changes.end(
+                self._parameters, self._logits, self._temperature, updates.drifted
+            )
+            parts = [
+                trained,
+                moves,
+                rollout_means(KL_STEP, kl, experience, otherwise=0.0),
+                action_advantages(experience, self._logits.base.shape[-1]),
+                [peak_memory()] * len(runs),
+            ]
+            trained = [
+                {k: v for part in own for k, v in part.items()} for own in zip(*parts, strict=True)
+            ]
+        if brief:
+            # Unknown for every run, so that a run has the same numbers in any stack.
+            self._changes.sums[:, 0 if is_tracked else slice(None)] = torch.nan
+            trained = [{} for _ in runs]
+        metrics = stacked_rollout_metrics(
+            drawn,
+            advantages,
+            infos,
+            groups=collected.groups if len(runs) == 1 else None,
+            outcomes=source.outcomes,
+            judged=first.rollout.judged(drawn.rewards, source.outcomes),
+            levels=source.levels,
+            prompts=first.prompts_per_step,
+            references=source.references,
+            turns=collected.turns,
+            last_turn=collected.last_turn,
+            verifier_free=[run.estimator.verifier_free for run in runs],
+            brief=brief,
+        )
+        seconds = [(end - start) / len(runs) for start, end in itertools.pairwise(times)]
+        laps = dict(zip(("time/rollout", "time/estimator", "time/update"), seconds, strict=True))
+        errors |= updates.errors
+        outcomes: Outcomes = []
+        for index, (run, own, of_update) in enumerate(zip(runs, metrics, trained, strict=True)):
+            control = {}
+            if run.control.base_samples:
+                control = control_metrics(run, float(self._base_rates[index].mean()))
+            made = {**own, **control, **of_update, "time/reward": 0.0, **laps}
+            outcomes.append(errors.get(index) or made)
+        return outcomes, experience
+
+    def _advantages(
+        self, drawn: GroupBatch, collected: Collected
+    ) -> tuple[Advantages, list[Mapping[str, float]], dict[int, Exception]]:
+        """Compute the advantages of the groups that a step trains on.
+
+        Returns:
+            The advantages, the info of each run's estimator, and the errors of runs whose
+            estimator refuses their groups, by number; their advantages are 0.
+        """
+        weighed: list[Advantages] = []
+        infos: list[Mapping[str, float]] = []
+        errors: dict[int, Exception] = {}
+        teams = list(self._teams)
+        each = len(collected.groups) // len(self._runs)
+        while teams:
+            team, *teams = teams
+            groups, own = drawn, collected
+            if team.stop - team.start < len(self._runs):
+                rows = slice(each * team.start, each * team.stop)
+                references = collected.ref_rewards
+                groups, own = (
+                    drawn.select(rows),
+                    Collected(
+                        torch.arange(rows.stop - rows.start),
+                        None if references is None else references[rows],
+                    ),
+                )
+            try:
+                made = compute_advantages(self._estimators[team.start], groups, own)
+                if made.per_token:
+                    # A rollout is one token.
+                    made = replace(made, values=made.values[..., 0])
+            except BatchError as error:
+                if team.stop - team.start > 1:
+                    # The error does not say whose group it is; compute each run alone.
+                    teams = [slice(i, i + 1) for i in range(team.start, team.stop)] + teams
+                    continue
+                errors[team.start] = error
+                nothing = torch.zeros_like(groups.rewards[: len(own.groups)])
+                made = Advantages(values=nothing, keep=nothing.bool())
+            weighed.append(made)
+            infos += [made.info] * (team.stop - team.start)
+        if len(weighed) == 1:
+            return weighed[0], infos, errors
+        values, keep = (
+            torch.cat([getattr(a, name) for a in weighed]) for name in ("values", "keep")
+        )
+        return Advantages(values=values, keep=keep), infos, errors
 
     def _expected(self, before: Policy, after: Policy, step: int) -> list[dict[str, float]]:
         """Return the mean effect of the step, to first order, and the step's share of signal.
@@ -143,9 +293,9 @@ class BanditStack:
         Empty if no closed form exists.
         """
         if self._weights is None:
-            alike = equal_neighbours([stack_kind(run) for run in self._runs])
             self._weights = [
-                (runs, closed_form_weights(self._runs[runs.start], self._options)) for runs in alike
+                (team, closed_form.closed_form_weights(self._runs[team.start], self._options))
+                for team in _neighbours([stack_kind(run) for run in self._runs])
             ]
         found: list[dict[str, float]] = []
         for runs, weights in self._weights:
@@ -154,16 +304,16 @@ class BanditStack:
                 continue
             log_policy, correct = before.log[runs], self._tables.correct[runs]
             temperature = self._temperature[runs]
-            gradient = expected_step(log_policy, correct, weights, temperature)
+            gradient = closed_form.expected_step(log_policy, correct, weights, temperature)
             untrained = torch.ones(gradient.shape[:2], dtype=torch.bool)
             trained = torch.tensor(self._tables.trained[runs])
             gradient[untrained.scatter_(1, trained, False)] = 0.0
             rates = torch.tensor(learning_rates(self._runs[runs], step)).double()
-            moves = self._logits[runs].response(gradient / trained.shape[1])
+            moves = self._logits.response(gradient / trained.shape[1])
             moves = rates[:, None, None] * moves
-            changes = expected_changes(log_policy, correct, moves, temperature)
+            changes = closed_form.expected_changes(log_policy, correct, moves, temperature)
+            ratios = closed_form.signal_ratio(log_policy, after.log[runs], moves / temperature)
             columns = zip(*(values.tolist() for values in changes.values()), strict=True)
-            ratios = signal_ratio(log_policy, after.log[runs], moves / temperature)
             found += [
                 {**dict(zip(changes, column, strict=True)), **own}
                 for column, own in zip(columns, ratios, strict=True)
@@ -179,19 +329,20 @@ class BanditStack:
         self._parameters = self._parameters[chosen]
         self._reference = self._reference[chosen]
         self._penalty = None if self._penalty is None else self._penalty[chosen]
-        self._changes = self._changes[chosen]
+        self._changes.last = self._changes.last[chosen]
+        self._changes.sums = self._changes.sums[chosen]
         self._moments = {name: values[chosen] for name, values in self._moments.items()}
-        self._arrange()
+        if chosen:
+            self._arrange()
 
     def sampler(self, index: int) -> BanditSampler:
-        own = slice(index, index + 1)
-        logits = self._logits[own]
-        return BanditSampler(logits.of(self._parameters[own])[0].clone(), logits.base[0])
+        logits = self._logits.of(self._parameters)[index]
+        return BanditSampler(logits.clone(), self._logits.base[index])
 
     def change_norm(self, index: int) -> float:
-        own = slice(index, index + 1)
-        change = self._parameters[own].double() - self._logits[own].origin().double()
-        return float(change.norm())
+        """Return the norm of the change of a run's parameters since its base policy."""
+        origin = self._logits.origin()[index].double()
+        return float((self._parameters[index].double() - origin).norm())
 
     def state(self, index: int) -> Mapping[str, bytes]:
         tensors = {
@@ -219,157 +370,42 @@ class BanditStack:
         # Checkpoints of earlier versions lack these.
         self._changes.last[index] = tensors.pop(_CHANGE, torch.tensor(0.0))
         self._changes.sums[index] = tensors.pop(_CHANGE_SUMS, torch.tensor(torch.nan))
-        for block in self._blocks:
-            block.changes = None
         for name, values in tensors.items():
             self._moments[name][index] = values
         self._estimators[index].load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
-        self._incremental = None
-
-    def _arrange(self) -> None:
-        """Divide the runs into blocks, and rebuild what depends on the set of runs."""
-        self._logits = Logits(self._table, self._tables.logits)
-        self._temperature = temperatures(self._runs)
-        self._incremental = self._weights = None
-        vars(self).pop("_base_rates", None)
-        sizes = [run.group_size for run in self._runs]
-        self._blocks = [RunBlock(runs, self._estimators[runs]) for runs in equal_neighbours(sizes)]
-
-    @functools.cached_property
-    def _base_rates(self) -> Float[Tensor, "runs prompts"]:
-        """The exact solve rate of each prompt before training."""
-        base = Policy.of(self._logits.base.double(), self._temperature)
-        return solve_rates(base.log.exp(), self._tables.correct)
-
-    def _exact_policy(self) -> Policy:
-        """Return the current policy at the sampling temperature, as a snapshot."""
-        return Policy.of(self._logits.of(self._parameters), self._temperature)
-
-    def _policy(self) -> Policy:
-        """Return the current policy; follow it incrementally if steps move few logits."""
-        first = self._runs[0]
-        optimizer = first.optimizer
-        is_plain = isinstance(optimizer, Sgd) and optimizer.momentum == 0
-        if not is_plain or not self._whole or self._table.rank or first.objective.needs_entropy:
-            return self._exact_policy()
-        if self._incremental is None:
-            self._incremental = IncrementalSoftmax(
-                self._parameters, self._logits.base, self._temperature
-            )
-        return self._incremental
-
-    def _is_brief(self, step: int) -> bool:
-        return step % self._options.metrics_every > 0
-
-    def _step_block(
-        self, block: RunBlock, step: int, policy: Policy
-    ) -> list[dict[str, float] | Exception]:
-        """Make one step of runs with the same group size."""
-        brief = self._is_brief(step)
-        runs, clock = self._runs[block.runs], StepClock(len(block))
-        first, logits = runs[0], self._logits[block.runs]
-        source = Source(
-            runs,
-            self._tables[block.runs],
-            self._random_draws[block.runs],
-            policy,
-            lambda: Policy.of(
-                logits.of(self._reference[block.runs]), self._temperature[block.runs]
-            ),
-            lambda: self._base_rates[block.runs],
-            whole=self._whole,
-            step=step,
-        )
-        try:
-            collected = first.rollout.collect(source, first.prompts_per_step)
-        except TrainingError as error:
-            assert len(runs) == 1
-            return [error]
-        drawn = source.batch(block.read, brief=brief)
-        clock.lap("time/rollout")
-        advantages, infos, errors = block.advantages(drawn, collected)
-        clock.lap("time/estimator")
-        updates = Updates(
-            runs,
-            self._options,
-            logits,
-            self._parameters[block.runs],
-            {name: values[block.runs] for name, values in self._moments.items()},
-            step,
-            penalty=None if self._penalty is None else self._penalty[block.runs],
-        )
-        block.trained_on = experience(source, collected, drawn, advantages)
-        changes = self._block_changes(block)
-        # A cosine also needs the step before.
-        if is_tracked := not (brief and self._is_brief(step + 1)):
-            changes.begin(policy, block.trained_on.actions)
-        else:
-            changes.skip()
-        trained = updates.train(policy, block.trained_on, measure=is_tracked)
-        clock.lap("time/update")
-        if is_tracked:
-            if brief:
-                changes.end_brief(updates.drift)
-                trained = [{} for _ in runs]
-            else:
-                moves, kl = changes.end(updates.drift)
-                divergence = rollout_means(KL_STEP, kl, block.trained_on, otherwise=0.0)
-                memory = peak_memory()
-                trained = [
-                    {**of_update, **move, **own, **of_actions, **memory}
-                    for of_update, move, own, of_actions in zip(
-                        trained,
-                        moves,
-                        divergence,
-                        action_advantages(block.trained_on, logits.base.shape[-1]),
-                        strict=True,
-                    )
-                ]
-        metrics = stacked_rollout_metrics(
-            drawn,
-            advantages,
-            infos,
-            groups=collected.groups if len(runs) == 1 else None,
-            outcomes=source.outcomes,
-            judged=first.rollout.judged(drawn.rewards, source.outcomes),
-            levels=source.levels,
-            prompts=first.prompts_per_step,
-            references=source.references,
-            turns=collected.turns,
-            last_turn=collected.last_turn,
-            verifier_free=[run.estimator.verifier_free for run in runs],
-            brief=brief,
-        )
-        for index, run in enumerate(runs):
-            if run.control.base_samples:
-                rate = float(self._base_rates[block.runs][index].mean())
-                metrics[index] |= control_metrics(run, rate)
-        errors |= updates.errors
-        return [
-            errors.get(index) or {**own, **of_update, "time/reward": 0.0, **clock.laps}
-            for index, (own, of_update) in enumerate(zip(metrics, trained, strict=True))
-        ]
-
-    def _block_changes(self, block: RunBlock) -> BlockChanges:
-        if block.changes is None:
-            block.changes = BlockChanges(
-                self._parameters[block.runs],
-                self._logits[block.runs],
-                self._temperature[block.runs],
-                self._changes[block.runs],
-            )
-        return block.changes
 
 
-def stack_kind(run: Run) -> tuple[int, str]:
-    """Return what runs of one block and one call of the estimator have in common."""
-    return run.group_size, str([run.estimator.identity(), run.control.identity()])
+def stack_kind(run: Run) -> str:
+    """Return what runs of one call of the estimator have in common."""
+    return str([run.estimator.identity(), run.control.identity()])
 
 
-def _add(
-    outcomes: Sequence[dict[str, float] | Exception], metrics: Sequence[Mapping[str, float]]
-) -> None:
-    """Add metrics to the outcomes of runs without an error."""
-    for outcome, more in zip(outcomes, metrics, strict=True):
-        if not isinstance(outcome, Exception):
-            outcome |= more
+def _neighbours(keys: Sequence[Hashable]) -> list[slice]:
+    """Return the longest slices of equal neighbouring keys."""
+    ends = list(itertools.accumulate(len(list(same)) for _, same in itertools.groupby(keys)))
+    return [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
+
+
+def _experience(
+    source: Source, collected: Collected, drawn: GroupBatch, advantages: Advantages
+) -> Experience:
+    """Return the data that a step trains on.
+
+    Args:
+        collected: the groups kept; some of those drawn only if they are of one run.
+        drawn: all groups drawn.
+    """
+    assert drawn.token_entropy is not None
+    rows, actions = source.rows, source.actions
+    log_probs = -drawn.token_entropy.view(actions.shape)
+    groups = collected.groups
+    if len(groups) < len(drawn.rewards):
+        rows = groups[None] if rows is None else rows[:, groups]
+        actions, log_probs = actions[:, groups], log_probs[:, groups]
+    return Experience(
+        rows=rows,
+        actions=actions,
+        log_probs=log_probs,
+        advantages=advantages.values.view(actions.shape),
+        keep=advantages.keep.view(actions.shape),
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,12 +11,11 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.randomness import Stream, numpy_generator
-from advsweep.config.settings import AdamW, Optimizer, Sgd
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from advsweep.backends.bandit.model_config import Table
+    from advsweep.backends.models import Table
     from advsweep.tasks.bandit import BanditTask
 
 
@@ -54,7 +52,7 @@ class Tables:
             [task.train_rows for task in different], runs
         )
 
-    def __getitem__(self, runs: slice | Sequence[int]) -> Tables:
+    def __getitem__(self, runs: Sequence[int]) -> Tables:
         """Return the tables of some runs."""
         part = object.__new__(Tables)
         tables = {name: value for name, value in vars(self).items() if name != "is_binary"}
@@ -118,12 +116,6 @@ class Logits:
         prompts = base.shape[1]
         self._features = _features(table, prompts) if self.is_shared else torch.empty(0)
 
-    def __getitem__(self, runs: slice) -> Logits:
-        """Return the map of some runs."""
-        part = copy.copy(self)
-        part.base = self.base[runs]
-        return part
-
     def origin(self) -> Float[Tensor, "runs rows behaviours"]:
         """Return the parameters before training; weight decay pulls towards them."""
         if not self.is_shared:
@@ -175,69 +167,3 @@ def _features(table: Table, prompts: int) -> Float[Tensor, "prompts rank"]:
     shared = np.full((prompts, 1), math.sqrt(table.overlap))
     features = np.concatenate([shared, math.sqrt(1 - table.overlap) * own], axis=1)
     return torch.from_numpy(features).float()
-
-
-State = dict[str, Tensor]
-"""The optimizer's moments of each run, by name."""
-
-
-def fresh_state(optimizer: Optimizer, parameters: Float[Tensor, "runs rows behaviours"]) -> State:
-    """Return the moments before the first update."""
-    if isinstance(optimizer, AdamW):
-        updates = torch.zeros(len(parameters), 1, 1)
-        return {
-            "mean": torch.zeros_like(parameters),
-            "square": torch.zeros_like(parameters),
-            "updates": updates,
-        }
-    assert isinstance(optimizer, Sgd)
-    return {"velocity": torch.zeros_like(parameters)} if optimizer.momentum else {}
-
-
-def move(
-    optimizer: Optimizer,
-    parameters: Float[Tensor, "runs rows behaviours"],
-    gradient: Float[Tensor, "runs rows behaviours"],
-    state: State,
-    lr: Float[Tensor, "runs 1 1"],
-    origin: Float[Tensor, "runs rows behaviours"],
-    active: Bool[Tensor, " runs"],
-) -> None:
-    """Make one step against the gradient, in place, as torch's optimizers do.
-
-    Args:
-        origin: parameters that weight decay pulls towards.
-        active: the runs that make the step; the others keep parameters and moments.
-    """
-    # torch's own optimizers take a second to import, longer than most trainings of a bandit.
-    if isinstance(optimizer, AdamW):
-        moved, memory = _adamw(optimizer, parameters, gradient, state, lr, origin)
-    else:
-        assert isinstance(optimizer, Sgd)
-        memory = {}
-        if optimizer.momentum:
-            gradient = optimizer.momentum * state["velocity"] + gradient
-            memory["velocity"] = gradient
-        moved = parameters - lr * gradient
-    for old, new in ((parameters, moved), *((state[name], memory[name]) for name in memory)):
-        old.copy_(new if active.all() else torch.where(active[:, None, None], new, old))
-
-
-def _adamw(
-    optimizer: AdamW,
-    parameters: Tensor,
-    gradient: Tensor,
-    state: State,
-    lr: Tensor,
-    origin: Tensor,
-) -> tuple[Tensor, State]:
-    beta1, beta2 = optimizer.beta1, optimizer.beta2
-    updates = state["updates"] + 1
-    mean = beta1 * state["mean"] + (1 - beta1) * gradient
-    square = beta2 * state["square"] + (1 - beta2) * gradient**2
-    size = (square / (1 - beta2**updates)).sqrt() + optimizer.eps
-    decayed = parameters
-    if optimizer.weight_decay > 0:
-        decayed = parameters - lr * optimizer.weight_decay * (parameters - origin)
-    step = lr * (mean / (1 - beta1**updates)) / size
-    return decayed - step, {"mean": mean, "square": square, "updates": updates}

@@ -1,10 +1,13 @@
-"""The updates of one step; gradients of log π and of the entropy are in closed form."""
+"""The updates of one step, and what they change.
+
+Gradients of log π and of the entropy are in closed form, so only the objective needs autograd.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,35 +15,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.changes import Drift
 from advsweep.backends.bandit.softmax import (
-    IncrementalSoftmax,
     Policy,
+    ShiftedPolicy,
+    divergences,
     entropy_gradient,
     score_gradient,
     total,
 )
-from advsweep.backends.bandit.tables import Logits, State, move
-from advsweep.backends.step_changes import loss_variance
+from advsweep.backends.bandit.tables import Logits
+from advsweep.backends.step_changes import change_metrics, loss_variance
+from advsweep.config.settings import AdamW, Optimizer, Sgd
 from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
+    from advsweep.backends.bandit.backend import BanditBackend
     from advsweep.backends.base import Run
 
-
-@dataclass(frozen=True, kw_only=True)
-class StackOptions:
-    """Settings of a training; the options of `BanditBackend` have the same names and meanings."""
-
-    minibatches: int
-    inner_epochs: int
-    entropy_change: bool
-    metrics_every: int
-    exact_every: int
-    exact_k: tuple[int, ...]
+State = dict[str, Tensor]
+"""The optimizer's moments of each run, by name."""
 
 
 @dataclass(frozen=True)
@@ -72,86 +68,72 @@ class Experience:
 
 
 class Updates:
-    """Trains parameters of runs that differ in seed, estimator, task and learning rate alone.
+    """Trains the parameters of a stack's runs in one step.
 
     Args:
         parameters, state: changed in place.
+        follow: returns the policy of the current parameters.
         penalty: parameters of the policy that a KL penalty refers to; None for the base.
 
     Attributes:
         errors: errors by number of the run; such a run cannot continue.
-        drift: what an incremental policy changed beside the sampled behaviours; None if `train`
-            does not measure, or for nothing.
+        drifted: the runs in which plain descent moved behaviours that were not sampled.
     """
 
     def __init__(
         self,
         runs: Sequence[Run],
-        options: StackOptions,
+        options: BanditBackend,
         logits: Logits,
         parameters: Float[Tensor, "runs rows behaviours"],
         state: State,
         step: int,
-        *,
+        follow: Callable[[], Policy],
         penalty: Float[Tensor, "runs rows behaviours"] | None = None,
     ) -> None:
         self._run = runs[0]
-        self._runs = runs
         self._options = options
         self._logits = logits
         self._parameters = parameters
         self._state = state
         self._step = step
+        self._follow = follow
         self._base = logits.base if penalty is None else logits.of(penalty)
         self._temperature = temperatures(runs)
         self._rates = learning_rates(runs, step)
         self._lr = torch.tensor(self._rates)[:, None, None]
         self.errors: dict[int, TrainingError] = {}
-        self.drift: Drift | None = None
-        self._measures = True
+        self.drifted: Bool[Tensor, " runs"] = torch.zeros(len(runs), dtype=torch.bool)
 
-    def train(
-        self, policy: Policy, experience: Experience, *, measure: bool = True
-    ) -> list[dict[str, float]]:
-        """Train on every minibatch `inner_epochs` times.
-
-        Args:
-            policy: the current policy.
-            measure: whether to return metrics.
+    def train(self, policy: Policy, experience: Experience) -> list[dict[str, float]]:
+        """Train on every minibatch `inner_epochs` times, from the policy that sampled.
 
         Returns:
             Means over the minibatches with which a run made an update; empty without one.
         """
-        options, self._measures = self._options, measure
+        options, runs = self._options, len(self._rates)
         parts = np.array_split(np.arange(experience.actions.shape[1]), options.minibatches)
         slices = [slice(part[0], part[-1] + 1) for part in parts if len(part)]
-        sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(len(self._runs)).double())
-        losses: list[list[float]] = [[] for _ in self._runs]
-        updates = torch.zeros(len(self._runs))
-        current: Policy | None = policy
+        sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(runs).double())
+        losses: list[list[float]] = [[] for _ in range(runs)]
+        updates = torch.zeros(runs)
+        is_first = True
         for groups in slices * options.inner_epochs:
-            minibatch = experience[groups] if len(slices) > 1 else experience
+            minibatch = experience[groups]
             active = minibatch.keep.flatten(1).any(dim=1)
             if not active.any():
                 continue
-            is_first = current is not None
-            if current is None:
-                current = self._current_policy(policy)
             updates += active
             # Runs without a rollout in this minibatch add 0.
-            for name, values in self._train_on(
-                current, minibatch, active, is_first=is_first
-            ).items():
+            for name, values in self._train_on(policy, minibatch, active, is_first).items():
                 sums[name] += values
-                if name == "loss/policy" and len(slices) * options.inner_epochs > 1:
+                if name == "loss/policy":
                     for own, value, made in zip(losses, values.tolist(), active, strict=True):
                         own += [value] * bool(made)
-            current = None
-        if not measure:
-            return [{} for _ in self._runs]
-        names, columns = list(sums), [(values / updates).tolist() for values in sums.values()]
+            is_first = False
+        columns = [(values / updates).tolist() for values in sums.values()]
         return [
-            {**dict(zip(names, values, strict=True)), **loss_variance(own), "optim/lr": rate}
+            {**dict(zip(sums, values, strict=True)), **loss_variance(own), "optim/lr": rate}
             if made
             else {}
             for made, rate, own, *values in zip(
@@ -159,47 +141,37 @@ class Updates:
             )
         ]
 
-    def _current_policy(self, policy: Policy) -> Policy:
-        """Return the policy after an update."""
-        if isinstance(policy, IncrementalSoftmax):
-            return policy
-        return Policy.of(self._logits.of(self._parameters), self._temperature)
-
     def _train_on(
-        self,
-        policy: Policy,
-        minibatch: Experience,
-        active: Bool[Tensor, " runs"],
-        *,
-        is_first: bool,
+        self, policy: Policy, minibatch: Experience, active: Bool[Tensor, " runs"], is_first: bool
     ) -> dict[str, Float[Tensor, " runs"]]:
-        """Make one step of the optimizer, and return metrics."""
-        rows = minibatch.rows
-        drawn = policy if rows is None else policy.of_prompts(rows)
-        metrics, of_log_probs, of_entropies = self._slopes(drawn, minibatch, is_first=is_first)
+        """Make one step of the optimizer, and return metrics.
+
+        Args:
+            policy: the policy that sampled, which is the current one if `is_first`.
+        """
+        rows, current = minibatch.rows, policy if is_first else self._follow()
+        drawn = current if rows is None else current.of_prompts(rows)
+        metrics, of_log_probs, of_entropies = self._slopes(drawn, minibatch, is_first)
         active = active & self._is_finite("loss", metrics.pop("loss"), active)
-        if isinstance(drawn, IncrementalSoftmax):
-            norm = self._step_along_samples(drawn, minibatch.actions, of_log_probs, active)
-        else:
-            by_group = score_gradient(drawn, minibatch.actions, of_log_probs)
-            if of_entropies is not None:
-                by_group = by_group + of_entropies.sum(-1, keepdim=True) * entropy_gradient(drawn)
-            by_prompt = by_group
-            if rows is not None:
-                by_prompt = torch.zeros_like(self._logits.base)
-                index = rows[:, :, None].expand(by_group.shape)
-                by_prompt = by_prompt.scatter_add_(1, index, by_group)
-            gradient = self._logits.pull_back(by_prompt / self._temperature)
-            norm = gradient.flatten(1).double().norm(dim=1)
-            scale, active = self._clip(norm, active)
-            gradient = gradient * scale
-            origin = self._logits.origin()
-            optimizer, state = self._run.optimizer, self._state
-            move(optimizer, self._parameters, gradient, state, self._lr, origin, active)
+        if isinstance(drawn, ShiftedPolicy):
+            norm = self._descend(drawn, minibatch.actions, of_log_probs, active)
+            return {**metrics, "optim/grad_norm": norm}
+        gradient = score_gradient(drawn, minibatch.actions, of_log_probs)
+        if of_entropies is not None:
+            gradient = gradient + of_entropies.sum(-1, keepdim=True) * entropy_gradient(drawn)
+        if rows is not None:
+            index = rows[:, :, None].expand(gradient.shape)
+            gradient = torch.zeros_like(self._logits.base).scatter_add_(1, index, gradient)
+        gradient = self._logits.pull_back(gradient / self._temperature)
+        norm = gradient.flatten(1).double().norm(dim=1)
+        scale, active = self._clip(norm, active)
+        optimizer, origin = self._run.optimizer, self._logits.origin()
+        gradient = gradient * scale
+        move(optimizer, self._parameters, gradient, self._state, self._lr, origin, active)
         return {**metrics, "optim/grad_norm": norm}
 
     def _slopes(
-        self, policy: Policy, minibatch: Experience, *, is_first: bool
+        self, policy: Policy, minibatch: Experience, is_first: bool
     ) -> tuple[
         dict[str, Float[Tensor, " runs"]],
         Float[Tensor, "runs groups rollouts"],
@@ -207,10 +179,7 @@ class Updates:
     ]:
         """Return loss metrics, and the loss's derivatives by log-probabilities and entropies.
 
-        Only the objective needs autograd, so the graph covers the rollouts, not the table.
-
-        Args:
-            is_first: whether the policy is the one that sampled.
+        The graph of autograd covers the rollouts, not the table.
         """
         objective, shape = self._run.objective, minibatch.actions.shape
         tokens = shape[0], shape[1] * shape[2], 1
@@ -241,9 +210,9 @@ class Updates:
         metrics = {**output.metrics, "loss": output.loss.detach()}
         return metrics, slopes[0].view(shape), slopes[1].view(shape) if slopes[1:] else None
 
-    def _step_along_samples(
+    def _descend(
         self,
-        policy: IncrementalSoftmax,
+        policy: ShiftedPolicy,
         actions: Int[Tensor, "runs prompts rollouts"],
         weights: Float[Tensor, "runs prompts rollouts"],
         active: Bool[Tensor, " runs"],
@@ -251,34 +220,25 @@ class Updates:
         """Make a step of plain gradient descent on a table; return the gradient's norm.
 
         The gradient is g_v - π_v C, and g is 0 at behaviours not sampled. So
-        ‖g - πC‖² = Σᵢ wᵢ g(aᵢ) - 2 C Σᵢ wᵢ π(aᵢ) + C² Σ_v π_v² needs no full table.
+        ‖g - πC‖² = Σᵢ wᵢ g(aᵢ) - 2 C Σᵢ wᵢ π(aᵢ) + C² Σ_v π_v² needs the table only where C is
+        not 0.
         """
-        weights = weights / self._temperature
-        if not active.all():
-            weights = torch.where(active[:, None, None], weights, 0.0)
+        weights = torch.where(active[:, None, None], weights / self._temperature, 0.0)
         drift = total(weights)
-        pull = policy.blank().scatter_add_(-1, actions, weights)
-        pulled = pull.gather(-1, actions)
-        square = (weights.double() * pulled).flatten(1).sum(dim=1)
+        gradient = torch.zeros_like(self._parameters).scatter_add_(-1, actions, weights)
+        square = (weights.double() * gradient.gather(-1, actions)).flatten(1).sum(dim=1)
         if drift.any():
             chances = policy.probabilities.gather(-1, actions)
             crossed = (weights.double() * chances).sum(dim=-1)
             spread = policy.probabilities.double().square().sum(dim=-1)
             square = square + (drift * (drift * spread - 2 * crossed)).sum(dim=-1)
+            gradient = gradient - policy.probabilities * drift[..., None]
+            self.drifted |= drift.any(dim=1)
         norm = square.clamp(min=0).sqrt()
         scale, active = self._clip(norm, active)
+        # In place: memory for a whole table costs as much as a pass over it.
         rate = torch.where(active[:, None, None], self._lr * scale, 0.0)
-        if drift.any():
-            if self._measures:
-                if self.drift is None:
-                    self.drift = Drift(self._parameters.clone(), active & False)
-                self.drift.runs |= drift.flatten(1).any(dim=1)
-            self._parameters -= rate * (pull - policy.probabilities * drift[..., None])
-            policy.renew()
-        else:
-            moved = self._parameters.gather(-1, actions) - rate * pulled
-            self._parameters.scatter_(-1, actions, moved)
-            policy.follow(actions, moved)
+        self._parameters -= gradient.mul_(rate)
         return norm
 
     def _clip(
@@ -296,12 +256,11 @@ class Updates:
         self, what: str, values: Float[Tensor, " runs"], active: Bool[Tensor, " runs"]
     ) -> Bool[Tensor, " runs"]:
         finite = values.isfinite()
-        if not finite.all():
-            for index in (~finite & active).nonzero()[:, 0].tolist():
-                self.errors[index] = TrainingError(
-                    f"step {self._step}: expected a finite {what}, got {values[index].item()}; the "
-                    f"table is unchanged; try a smaller optimizer.lr"
-                )
+        for index in (~finite & active).nonzero()[:, 0].tolist():
+            self.errors[index] = TrainingError(
+                f"step {self._step}: expected a finite {what}, got {values[index].item()}; the "
+                f"table is unchanged; try a smaller optimizer.lr"
+            )
         return finite
 
 
@@ -316,6 +275,150 @@ def learning_rates(runs: Sequence[Run], step: int) -> list[float]:
 def temperatures(runs: Sequence[Run]) -> Float[Tensor, "runs 1 1"]:
     """Return the sampling temperature of each run."""
     return torch.tensor([run.generation.temperature for run in runs])[:, None, None]
+
+
+def fresh_state(optimizer: Optimizer, parameters: Float[Tensor, "runs rows behaviours"]) -> State:
+    """Return the moments before the first update."""
+    names: Sequence[str] = ()
+    if isinstance(optimizer, AdamW):
+        names = ("mean", "square")
+    elif isinstance(optimizer, Sgd) and optimizer.momentum:
+        names = ("velocity",)
+    state = {name: torch.zeros_like(parameters) for name in names}
+    if isinstance(optimizer, AdamW):
+        state["updates"] = torch.zeros(len(parameters), 1, 1)
+    return state
+
+
+def move(
+    optimizer: Optimizer,
+    parameters: Float[Tensor, "runs rows behaviours"],
+    gradient: Float[Tensor, "runs rows behaviours"],
+    state: State,
+    lr: Float[Tensor, "runs 1 1"],
+    origin: Float[Tensor, "runs rows behaviours"],
+    active: Bool[Tensor, " runs"],
+) -> None:
+    """Make one step against the gradient, in place, as torch's optimizers do.
+
+    Args:
+        origin: parameters that weight decay pulls towards.
+        active: the runs that make the step; the others keep parameters and moments.
+    """
+    # torch's own optimizers take a second to import, longer than most trainings of a bandit.
+    memory: State = {}
+    if isinstance(optimizer, AdamW):
+        beta1, beta2 = optimizer.beta1, optimizer.beta2
+        updates = state["updates"] + 1
+        mean = beta1 * state["mean"] + (1 - beta1) * gradient
+        square = beta2 * state["square"] + (1 - beta2) * gradient**2
+        memory = {"mean": mean, "square": square, "updates": updates}
+        size = (square / (1 - beta2**updates)).sqrt() + optimizer.eps
+        decayed = parameters
+        if optimizer.weight_decay > 0:
+            decayed = parameters - lr * optimizer.weight_decay * (parameters - origin)
+        moved = decayed - lr * (mean / (1 - beta1**updates)) / size
+    else:
+        assert isinstance(optimizer, Sgd)
+        if optimizer.momentum:
+            gradient = optimizer.momentum * state["velocity"] + gradient
+            memory["velocity"] = gradient
+        moved = parameters - lr * gradient
+    for old, new in ((parameters, moved), *((state[name], memory[name]) for name in memory)):
+        old.copy_(torch.where(active[:, None, None], new, old))
+
+
+class Changes:
+    """Measures what a step changes: the parameters, and the policies exactly.
+
+    Sums over the whole table take most of a step's time. Plain descent on advantages that sum to
+    0 moves sampled behaviours alone, so there the sums are over these.
+
+    Attributes:
+        last: the last step's change of the parameters, with which the next one is compared.
+        sums: squared norms of the change since the base and of the last change; NaN if unknown.
+    """
+
+    def __init__(self, parameters: Float[Tensor, "runs rows behaviours"]) -> None:
+        self.last = torch.zeros_like(parameters)
+        self.sums: Float[Tensor, "runs 2"] = torch.zeros(len(parameters), 2).double()
+
+    def begin(
+        self,
+        policy: Policy,
+        parameters: Float[Tensor, "runs rows behaviours"],
+        actions: Int[Tensor, "runs groups rollouts"],
+    ) -> None:
+        """Remember the state before a step that trains on these behaviours."""
+        self._policy, self._table = policy, parameters.clone()
+        if isinstance(policy, ShiftedPolicy):
+            # Sorted, to count a behaviour that was sampled twice once; numpy sorts short rows
+            # several times faster than torch.
+            self._actions = torch.from_numpy(np.sort(actions.numpy(), axis=-1))
+            self._log_probs = policy.log_probs(self._actions)
+
+    def end(
+        self,
+        parameters: Float[Tensor, "runs rows behaviours"],
+        logits: Logits,
+        temperature: Float[Tensor, "runs 1 1"],
+        drifted: Bool[Tensor, " runs"],
+    ) -> tuple[list[dict[str, float]], Float[Tensor, "runs prompts"]]:
+        """Return the metrics of the step's changes, and KL(old ‖ new) of each prompt.
+
+        Args:
+            drifted: as in `Updates`.
+        """
+        change = parameters - self._table
+
+        def of_table(policy: Policy) -> tuple[Tensor, Tensor]:
+            since = parameters - logits.origin()
+            sums = [_dots(since, since), _dots(change, change), _dots(change, self.last)]
+            kl = divergences(policy.probabilities, logits.change(change) / temperature)
+            return torch.stack([*sums, self.sums[:, 1]], dim=1), kl.double()
+
+        if not isinstance(self._policy, ShiftedPolicy):
+            sums, kl = of_table(self._policy)
+        else:
+            sums, kl = self._of_samples(parameters, change, logits.base, temperature)
+            if drifted.any():
+                # Each run's numbers are made in the way they are made for it alone.
+                whole, of_whole = of_table(Policy.of(self._table, temperature))
+                sums, kl = whole.where(drifted[:, None], sums), of_whole.where(drifted[:, None], kl)
+        self.last, self.sums = change, sums[:, :2].clone()
+        return [change_metrics(*own) for own in sums.tolist()], kl
+
+    def _of_samples(
+        self,
+        parameters: Float[Tensor, "runs prompts behaviours"],
+        change: Float[Tensor, "runs prompts behaviours"],
+        origin: Float[Tensor, "runs prompts behaviours"],
+        temperature: Float[Tensor, "runs 1 1"],
+    ) -> tuple[Float[Tensor, "runs 4"], Float[Tensor, "runs prompts"]]:
+        def summed(values: Float[Tensor, "runs prompts rollouts"]) -> Float[Tensor, " runs"]:
+            return values.flatten(1).sum(dim=1, dtype=torch.float64)
+
+        actions = self._actions
+        is_first = torch.ones_like(actions, dtype=torch.bool)
+        torch.ne(actions[..., 1:], actions[..., :-1], out=is_first[..., 1:])
+        moved = change.gather(-1, actions).where(is_first, 0.0)
+        before = self._table.gather(-1, actions) - origin.gather(-1, actions)
+        # (b + c)² - b² = c (c + 2 b)
+        total = self.sums[:, 0] + summed(moved * (moved + 2 * before))
+        if total.isnan().any():
+            since = parameters - origin
+            total = total.where(~total.isnan(), _dots(since, since))
+        along = summed(moved * self.last.gather(-1, actions))
+        sums = torch.stack([total, summed(moved.square()), along, self.sums[:, 1]], dim=1)
+        # In double precision, since e^x - 1 - x cancels where the change x is small.
+        return sums, divergences(self._log_probs.double().exp(), moved.double() / temperature)
+
+
+def _dots(
+    first: Float[Tensor, "runs rows behaviours"], second: Float[Tensor, "runs rows behaviours"]
+) -> Float[Tensor, " runs"]:
+    # Sums with a conversion are many times slower, so only those over rows have one.
+    return (first * second).sum(dim=-1).sum(dim=-1, dtype=torch.float64)
 
 
 def rollout_means(

@@ -11,8 +11,8 @@ import torch
 from advsweep.backends import training_loop
 from advsweep.backends.base import BATCH_FIELDS, Backend, Reporter
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny import pretraining
-from advsweep.backends.tiny.model_config import TinyModel
 from advsweep.backends.tiny.sampling import TinySampler
 from advsweep.backends.tiny.trainer import WEIGHTS_FILE, TinyTrainer
 from advsweep.backends.tiny.update import UpdateOptions

@@ -32,7 +32,7 @@ from advsweep.backends.tiny.weights import EMBEDDING, FINAL_NORM, HEAD, Weights,
 if TYPE_CHECKING:
     from jaxtyping import Complex, Float, Int
 
-    from advsweep.backends.tiny.model_config import TinyModel
+    from advsweep.backends.models import TinyModel
 
 
 @dataclass(frozen=True)

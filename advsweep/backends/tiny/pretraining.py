@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from advsweep.backends.base import Reporter
-    from advsweep.backends.tiny.model_config import TinyModel
+    from advsweep.backends.models import TinyModel
     from advsweep.tasks.base import SymbolTask
 
 REVISION = 1

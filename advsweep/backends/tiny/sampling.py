@@ -27,7 +27,7 @@ from advsweep.tasks.base import Completions
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from advsweep.backends.tiny.model_config import TinyModel
+    from advsweep.backends.models import TinyModel
     from advsweep.backends.tiny.network import Network
     from advsweep.backends.tiny.weights import Weights
     from advsweep.tasks.base import Problem, SymbolTask

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from advsweep.backends.base import Run
-    from advsweep.backends.tiny.model_config import TinyModel
+    from advsweep.backends.models import TinyModel
     from advsweep.backends.tiny.network import Network
     from advsweep.estimators import GroupBatch
     from advsweep.tasks.base import Problem, SymbolTask

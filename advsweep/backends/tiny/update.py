@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from advsweep.backends.base import Run
-    from advsweep.backends.tiny.model_config import TinyModel
+    from advsweep.backends.models import TinyModel
     from advsweep.backends.tiny.sampling import Rollouts
     from advsweep.backends.tiny.tokens import Encoded
     from advsweep.backends.tiny.weights import Weights

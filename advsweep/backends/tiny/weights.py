@@ -18,7 +18,7 @@ from torch import Tensor
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
-    from advsweep.backends.tiny.model_config import TinyModel
+    from advsweep.backends.models import TinyModel
     from advsweep.tasks.base import SymbolTask
 
 Weights = dict[str, Tensor]

@@ -206,7 +206,7 @@ def test_steps_along_samples_alone_are_the_whole_gradient(
         backend={"inner_epochs": 2},
     )
     sparse = train(run, tmp_path / "sparse").points
-    monkeypatch.setattr(BanditStack, "_policy", BanditStack._exact_policy)
+    monkeypatch.setattr(BanditStack, "_followed", BanditStack._policy)
     dense = train(run, tmp_path / "dense").points
     for step, values in sparse.items():
         for name in ("optim/grad_norm", "loss/policy", "entropy/token"):
@@ -267,7 +267,7 @@ def test_a_shared_map_may_cost_pass_at_64_what_it_gains_at_1(bandit: MakeRun) ->
             backend={"exact_every": 1},
         )
         assert isinstance(run.backend, BanditBackend)
-        stack = BanditStack([run], run.backend.stack_options())
+        stack = BanditStack([run], run.backend)
         outcomes: list[Any] = [stack.step(step)[0] for step in range(1, 201)]
         found[rank] = [[o[f"exact/pass@{k}"] for k in (1, 64)] for o in outcomes]
     for rank, points in found.items():
@@ -473,7 +473,7 @@ def test_what_steps_do_on_average_is_what_is_expected_of_them(
     assert isinstance(run.backend, BanditBackend)
     # A stack alone: 400 trainings would write as many checkpoints.
     runs = [dataclasses.replace(run, seed=seed) for seed in range(400)]
-    steps: list[Any] = list(BanditStack(runs, run.backend.stack_options()).step(1))
+    steps: list[Any] = list(BanditStack(runs, run.backend).step(1))
     changes = [[found["exact/pass@1_change"], found["exact/entropy_change"]] for found in steps]
     [means] = {(f["exact/pass@1_expected"], f["exact/entropy_expected"]) for f in steps}
     error = np.std(changes, axis=0) / np.sqrt(len(changes))

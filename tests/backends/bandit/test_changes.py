@@ -33,19 +33,19 @@ def test_metrics_are_those_of_the_whole_table(
         prompts_per_step=16,
         backend={"inner_epochs": 2},
     )
-    stack = BanditStack([run], run.backend.stack_options())  # type: ignore[attr-defined]
+    stack = BanditStack([run], run.backend)  # type: ignore[arg-type]
     start, last = stack._parameters.clone().double(), None
     for step in range(1, 4):
-        before, policy = stack._parameters.clone().double(), stack._exact_policy()
-        [metrics] = stack.step(step)
+        before, policy = stack._parameters.clone().double(), stack._policy()
+        [metrics], experience = stack._train(step)
+        assert experience is not None
         assert not isinstance(metrics, Exception)
         change = stack._parameters.double() - before
-        after = stack._exact_policy()
+        after = stack._policy()
         divergence = (policy.log.exp() * (policy.log - after.log)).double().sum(-1)
         assert metrics["optim/step_norm"] == pytest.approx(change.norm().item(), rel=1e-4)
         total = (stack._parameters.double() - start).norm().item()
         assert metrics["optim/change_norm"] == pytest.approx(total, rel=1e-4)
-        experience = stack._blocks[0].trained_on
         rows = experience.rows
         drawn = divergence if rows is None else divergence.gather(1, rows)
         assert metrics["policy/kl_step"] == pytest.approx(drawn.mean().item(), rel=1e-2, abs=1e-6)

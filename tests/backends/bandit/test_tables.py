@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.model_config import Table
-from advsweep.backends.bandit.tables import Logits, fresh_state, move
+from advsweep.backends.bandit.tables import Logits
+from advsweep.backends.bandit.update import fresh_state, move
+from advsweep.backends.models import Table
 from advsweep.config.settings import AdamW, Optimizer, Sgd
 from advsweep.errors import ConfigError
 from advsweep.tasks.bandit import Bandit

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from advsweep.backends.tiny.model_config import TinyModel
+from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny.tokens import Encoded, encode
 from advsweep.backends.tiny.weights import Weights, initial_weights
 from advsweep.tasks.base import Problem, Split

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from advsweep.backends.base import Run
-from advsweep.backends.tiny.model_config import TinyModel
+from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny.pretraining import base_weights
 from advsweep.components import Component
 from advsweep.errors import CheckpointError, ConfigError

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.tiny.model_config import TinyModel
+from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny.network import Continuations, extend, fuse
 from advsweep.backends.tiny.tokens import Encoded, lay_out, pack
 from advsweep.backends.tiny.weights import Weights, weight_shapes

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 
+from advsweep.backends.models import PretrainingSeed, TinyModel
 from advsweep.backends.tiny import pretraining
-from advsweep.backends.tiny.model_config import PretrainingSeed, TinyModel
 from advsweep.backends.tiny.pretraining import (
     PretrainingStoppedError,
     base_key,

@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny import sampling
-from advsweep.backends.tiny.model_config import TinyModel
 from advsweep.backends.tiny.network import Continuations, fuse
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
 from advsweep.backends.tiny.tokens import Encoded, encode

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from advsweep.backends.tiny.model_config import TinyModel
+from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import sample
 from advsweep.backends.tiny.tokens import decode, encode
