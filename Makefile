@@ -27,7 +27,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo studies smoke gpu-study test test-all test-slow test-pages test-security test-portable test-trl test-vllm test-verl soak check readme docs bench clean
+.PHONY: help install demo studies papers smoke gpu-study test test-all test-slow test-pages test-security test-portable test-trl test-vllm test-verl soak check readme docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -86,6 +86,9 @@ demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, 
 
 studies: $(VENV)/.core  ## every study of experiments/ from studies.db: hours; started again it goes on
 	@for study in $(STUDIES); do OMP_NUM_THREADS=1 $(BIN)/python experiments/study.py $$study || exit 1; done
+
+papers: $(VENV)/.core  ## the papers' claims with their verdicts, the exact checks and the papers' tables
+	@OMP_NUM_THREADS=1 $(BIN)/python experiments/papers/papers.py
 
 smoke: $(VENV)/.core  ## a piece of every study, in about a minute
 	@rm -rf .smoke && mkdir .smoke

@@ -9,18 +9,20 @@ A sweep that was interrupted is resumed. `experiments/NAME/study.yaml` says what
 
     experiments: {fade/study: tiny, fade/study_bandit: bandit}   # sweep files and their backends;
                                          # null: no piece of it, as it is large or like another
-    claims: fade                         # a list of claims, whose verdicts are written
     smoke: {study-fade: 'entropy/token[dr_grpo] > 0'}         # what a piece of a sweep must show
     after: [[weights, study-fade]]       # commands between the training and the tables
     tables:                              # each as FILE.csv and FILE.md
       - {file: report, sweep: study-fade, rank: pass@1, columns: [pass@1, pass@32]}
     figures:                             # runs.csv has every run of these sweeps
       - {file: passk.svg, sweep: study-fade, figure: passk}
+
+`claims.yaml` beside it has the study's claims; their verdicts are written to `claims.csv`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import time
@@ -32,15 +34,18 @@ import pandas as pd
 import yaml
 
 from advsweep import load_evaluations, load_metrics, load_runs
+from advsweep.report import read_claim_list
 
 FOLDER = Path(__file__).resolve().parent
-RECORDED = FOLDER.parent / "advsweep" / "report" / "papers" / "recorded_verdicts.csv"
-"""The verdicts that `advsweep claims --papers` shows where a store has no such runs."""
 CHANGE = "optim/change_norm"
 FIGURE_OPTIONS = (
     *("figure", "metric", "where", "by", "smooth", "points", "x"),
     *("baseline", "margin", "control"),
 )
+VERDICT = [
+    *("claim", "verdict", "n", "difference", "low", "high", "p_value", "p_adjusted"),
+    *("setting", "reason", "study"),
+]
 SMOKE = {
     "tiny": (
         *("steps=2", "prompts_per_step=16", "sweep.seeds=2", "executor=debug"),
@@ -91,11 +96,32 @@ def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
     for figure in study.get("figures", []):
         options = _options(figure, FIGURE_OPTIONS)
         advsweep("plot", figure["sweep"], *options, "-o", str(folder / figure["file"]), store=store)
-    if claims := study.get("claims"):
-        # 2: a claim names what the store does not have; a verdict on it that was recorded stays.
-        advsweep("claims", claims, "--record", str(RECORDED), store=store, allowed=(0, 2))
-        recorded = pd.read_csv(RECORDED, dtype=str)
-        recorded[recorded["list"] == claims].to_csv(folder / "claims.csv", index=False)
+    verdicts = judge_claims(folder, store)
+    verdicts.to_csv(folder / "claims.csv", index=False, float_format="%.6g")
+
+
+def judge_claims(folder: Path, store: str) -> pd.DataFrame:
+    """Return the verdicts on a study's claims with the day on which each claim's study ended.
+
+    A claim whose runs the store lacks keeps the verdict in `claims.csv`, if it has one.
+    """
+    path, recorded = folder / "claims.yaml", folder / "claims.csv"
+    # 2: a claim names what the store does not have.
+    text = advsweep("claims", str(path), "--format", "json", store=store, allowed=(0, 2))
+    found = pd.DataFrame(json.loads(text)["claims"]).rename(columns={"p": "p_value"})
+    found = found[found["verdict"] != "not judged"]
+    sweeps = {claim.id: claim.sweep for claim in read_claim_list(path).claims}
+    own = found["claim"].map(sweeps)
+    ends = {
+        sweep: load_runs(store, sweep=sweep, where="status=done")["finished"].max()
+        for sweep in own.unique()
+    }
+    found["study"] = own.map(ends).map(lambda end: end.date().isoformat())
+    if recorded.exists():
+        earlier = pd.read_csv(recorded)
+        kept = earlier["claim"].isin(sweeps) & ~earlier["claim"].isin(found["claim"])
+        found = pd.concat([earlier[kept], found])
+    return found.sort_values("claim")[VERDICT]
 
 
 def runs_of(sweep: str, store: str) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -78,8 +79,7 @@ def test_ratios_leave_the_clip_range_where_a_study_compares_them(name: str) -> N
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_claim_has_a_verdict_that_names_n(name: str) -> None:
-    study = yaml.safe_load((FOLDER / name / "study.yaml").read_text("utf-8"))
-    listed = {claim.id for claim in read_claim_list(claim_lists()[study["claims"]]).claims}
+    listed = {claim.id for claim in read_claim_list(claim_lists()[name]).claims}
     judged = {r["claim"]: r for r in read(f"{name}/claims")}
     assert listed <= set(judged)
     assert set(judged) <= listed
@@ -127,6 +127,22 @@ def test_the_values_of_a_study_s_runs_are_those_of_the_store(
     direct = advsweep.load_runs(store, columns="pass@1").set_index(["estimator", "seed"])
     assert ends.tolist() == pytest.approx(direct["pass@1"].sort_index().tolist())
     assert set(runs["n"]) == {8}
+
+    claims = "common: {sweep: small, seeds: 2}\nclaims:\n"
+    for id, sweep in (("a", "small"), ("b", "absent"), ("c", "absent")):
+        claims += f"  - {{id: {id}, says: so, statement: 'pass@1[rloo] > -1', sweep: {sweep}}}\n"
+    (tmp_path / "claims.yaml").write_text(claims)
+    # A claim whose runs are elsewhere keeps its verdict; one that left the list loses it.
+    recorded = pd.DataFrame(
+        [[id, "contradicted", *[1] * 6, "", "why", "2026-01-31"] for id in ("a", "b", "gone")],
+        columns=study.VERDICT,
+    )
+    recorded.to_csv(tmp_path / "claims.csv", index=False)
+    judged = study.judge_claims(tmp_path, store).set_index("claim")
+    assert judged["verdict"].to_dict() == {"a": "holds", "b": "contradicted"}
+    assert judged["n"].tolist() == [2, 1]
+    ended = advsweep.load_runs(store)["finished"].max().date().isoformat()
+    assert judged["study"].tolist() == [ended, "2026-01-31"]
 
 
 def test_the_leaderboard_s_table_is_that_of_its_reports() -> None:

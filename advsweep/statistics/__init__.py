@@ -28,7 +28,7 @@ from advsweep.statistics.pass_at_k import answer_entropy, mean_over_problems, pa
 from advsweep.statistics.pass_laws import LAWS, LawFit, compare_laws
 from advsweep.statistics.power import seeds_needed
 from advsweep.statistics.power_law import PowerLaw, fit_pass_at_k
-from advsweep.statistics.ranks import RankInterval, rank_intervals
+from advsweep.statistics.ranks import RankInterval, holm, rank_intervals
 from advsweep.statistics.rarefaction import RAREFIED, rarefied_entropy
 from advsweep.statistics.ratios import (
     SpreadRatio,
@@ -78,6 +78,7 @@ __all__ = [
     "fisher_p_value",
     "fit_pass_at_k",
     "fit_solve_rates",
+    "holm",
     "improvement_share",
     "interquartile_mean",
     "mean_over_problems",

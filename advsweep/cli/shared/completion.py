@@ -51,10 +51,10 @@ def complete_export_format() -> list[str]:
 
 
 def complete_claims() -> list[str]:
-    """Completes the name of a shipped list of claims, or `theory`."""
+    """Completes the name of an experiment's list of claims."""
     from advsweep.report.claims.lists import claim_lists
 
-    return [*claim_lists(), "theory"]
+    return [*claim_lists()]
 
 
 def complete_override(context: typer.Context, incomplete: str) -> list[str]:

@@ -48,6 +48,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from advsweep.config.groups import conf_directory
 from advsweep.errors import ConfigError
 from advsweep.report.claims.kinds import Kind
 from advsweep.report.claims.parse_kinds import COMPARED, KINDS, check_keys, parse_kind
@@ -109,9 +110,10 @@ class ClaimList:
 
 
 def claim_lists() -> dict[str, Path]:
-    """Returns the lists that the package has, by name."""
-    folder = Path(__file__).with_name("claim_lists")
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    """Return the lists of experiments by name: the demo's, and in a checkout those of studies."""
+    studies = conf_directory().parent.glob("experiments/*/claims.yaml")
+    demo = Path(__file__).with_name("demo.yaml")
+    return {demo.stem: demo, **{path.parent.name: path for path in sorted(studies)}}
 
 
 def read_claim_list(path: Path) -> ClaimList:

@@ -40,7 +40,7 @@ def test_commands_and_options_of_all_commands_are_completed():
     ("words", "names"),
     [
         ("estimators show power_a", "power_alpha"),
-        ("claims th", "theory"),
+        ("claims dem", "demo"),
         ("claims two", "two_stage"),
         ("sync ", "mlflow tensorboard trackio wandb"),
         ("export 1 --to ", "hf parquet csv mlflow tensorboard trackio wandb"),

@@ -1,1 +1,0 @@
-"""Published numbers, and tables laid out as in the papers."""
