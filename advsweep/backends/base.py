@@ -20,8 +20,6 @@ from advsweep.tasks.controls import CONTROL, Control
 
 if TYPE_CHECKING:
     from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
-    from advsweep.diagnostics.hidden_states import SampledTokens
-    from advsweep.diagnostics.weight_files import Adapter, ModelWeights
     from advsweep.estimators.base import Estimator
     from advsweep.objectives.base import Objective
     from advsweep.rollouts.base import RolloutPolicy
@@ -265,6 +263,7 @@ class Backend(Component):
     bit for bit.
     """
 
+    retired: ClassVar[frozenset[str]] = frozenset({"weight_analysis"})
     provides: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of `GroupBatch` that this backend gives to estimators."""
     keeps_reference: ClassVar[bool] = False
@@ -433,35 +432,6 @@ class Backend(Component):
             CheckpointError: the directory holds no sound checkpoint of that step.
             ConfigError: the weights cannot answer the problems of this task.
         """
-
-    def weights(self, run: Run, directory: Path, step: int) -> ModelWeights | Adapter:
-        """Return the weights after `step` steps, or the adapter; step 0 is the base model.
-
-        Raises:
-            CheckpointError: the directory holds no sound checkpoint of that step.
-            ConfigError: the backend trains no matrices, or its base model cannot be read.
-        """
-        raise ConfigError(f"backend: '{self.name}' has no weights to compare")
-
-    def sampled_tokens(
-        self, run: Run, directory: Path, step: int, prompts: int, *, advantages: bool
-    ) -> SampledTokens:
-        """Sample rollouts of the problems that the next step starts with, with hidden states.
-
-        Args:
-            prompts: number of prompts; each has `run.group_size` rollouts.
-            advantages: whether to compute advantages with the estimator's memory at that step.
-
-        Raises:
-            CheckpointError: the directory holds no sound checkpoint of that step.
-            ConfigError: the backend has no hidden states.
-            BatchError: the estimator refuses such rollouts.
-        """
-        raise ConfigError(f"backend: '{self.name}' has no hidden states")
-
-    def analyses_weights(self) -> bool:
-        """Return whether a training ends with a comparison of its weights with the base's."""
-        return False
 
     @classmethod
     def samples_with(cls) -> tuple[type[Generation], ...]:

@@ -48,6 +48,7 @@ class _Group(LazyGroup):
     A bad option value is reported as expected and actual value.
     """
 
+    takes_plugins: ClassVar[bool] = True
     places: ClassVar[Places] = {
         "Train": {
             "init": "advsweep.cli.commands.init:init",
@@ -76,8 +77,6 @@ class _Group(LazyGroup):
             "samples": "advsweep.cli.commands.samples:samples",
             "eval": "advsweep.cli.commands.eval:evaluate",
             "select": "advsweep.cli.commands.select:select",
-            "weights": "advsweep.cli.commands.weights:weights",
-            "hidden-states": "advsweep.cli.commands.hidden_states:hidden_states",
             "keys": "advsweep.cli.commands.keys:keys",
             "schema": "advsweep.cli.commands.schema:schema",
             "methods": "advsweep.cli.commands.presets:methods",

@@ -23,6 +23,7 @@ from advsweep.config.groups import (
 )
 from advsweep.config.space import Assignment, Delete, Point
 from advsweep.errors import ConfigError, UnknownNameError, counted, nearest
+from advsweep.plugins import install_command
 
 LISTED_MESSAGES = 5
 
@@ -300,7 +301,7 @@ def _lacking_error(
             f"sweep file or in another sweep{_in(blocks)}"
         )
     known = {field.name for cls in classes.values() for field in dataclasses.fields(cls)}
-    hints = [nearest(parameter, known)]
+    hints = [install_command(parameter) or nearest(parameter, known)]
     hints += sorted({cls.elsewhere for cls in classes.values() if cls.elsewhere})
     return UnknownNameError(f"{message}; {'; '.join(hints)}{_in(blocks)}")
 

@@ -28,7 +28,6 @@ def test_help_names_every_command(finished):
             "doctor",
             "eval",
             "select",
-            "weights",
             "sync",
             "tasks",
             "samples",

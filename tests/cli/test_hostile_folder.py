@@ -51,7 +51,7 @@ READING = (
     *("report --format=html", "plot --figure curves --output curves.svg", "estimators"),
     *("estimators show grpo", "estimators apply grpo --rewards 1,0,0,1", "methods", "tasks"),
     *("plan backend=fake", "merge advsweep.db --store merged.db", "db upgrade", "db version"),
-    *("watch", "weights 1", "samples 1", "hidden-states 1", "experiments", "tasks show bandit"),
+    *("watch", "samples 1", "experiments", "tasks show bandit"),
     *("estimators plot grpo --output masses.svg", "plugins --no-load", "replay --run 1 -e grpo"),
     *("keys", "schema", "doctor"),
 )

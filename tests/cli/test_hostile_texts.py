@@ -387,8 +387,6 @@ READ: dict[str, list[list[str]]] = {
     "experiments": [["--config-dir", "conf"]],
     "plan": [["estimator=grpo", f"backend={json.dumps(HOSTILE)}"]],
     "plot": [["--figure", "curves", "--metric", "reward/mean"]],
-    "weights": [["1"]],
-    "hidden-states": [["1"]],
     "sync": [[HOSTILE, "--to", "tensorboard"]],
     "estimators": [[]],
     "doctor": [["--store", HOSTILE.replace("\x00", "")]],
@@ -398,7 +396,7 @@ READ: dict[str, list[list[str]]] = {
     "retry": [["5"]],
 }
 
-REFUSED = {"merge", "plan", "weights", "hidden-states", "sync", "export", "eval", "retry", "claims"}
+REFUSED = {"merge", "plan", "sync", "export", "eval", "retry", "claims"}
 """Commands that refuse what the store holds, in a message that quotes it."""
 
 ONE_FORMAT = {"tasks": "csv", "experiments": "table", "doctor": "text"}

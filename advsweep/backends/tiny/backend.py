@@ -18,8 +18,6 @@ from advsweep.backends.tiny.trainer import WEIGHTS_FILE, TinyTrainer
 from advsweep.backends.tiny.update import UpdateOptions
 from advsweep.backends.tiny.weights import Weights, export_folder, from_bytes
 from advsweep.components import option
-from advsweep.diagnostics.hidden_states import SampledTokens
-from advsweep.diagnostics.weight_files import HeldWeights
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
@@ -71,9 +69,6 @@ class TinyBackend(Backend):
         help="measure what each step does to the entropies at its own rollouts, as entropy/change",
     )
     threads: int = option(1, ge=1, help="CPU threads of the process that trains")
-    weight_analysis: bool = option(
-        True, identity=False, help="at the end, compare the weights with the base model's"
-    )
 
     reset_layers: int = option(
         0,
@@ -153,25 +148,6 @@ class TinyBackend(Backend):
         weights = self._weights(run, directory, step)
         base = pretraining.base_weights(model, own)
         return TinySampler(weights, model, target, base, run.evaluation.top_p)
-
-    def weights(self, run: Run, directory: Path, step: int) -> HeldWeights:
-        model, _ = _parts(run)
-        found = self._weights(run, directory, step)
-        return HeldWeights(f"step {step}" if step else "the base", found, model.tied_embeddings)
-
-    def sampled_tokens(
-        self, run: Run, directory: Path, step: int, prompts: int, *, advantages: bool
-    ) -> SampledTokens:
-        model, task = _parts(run)
-        torch.set_num_threads(self.threads)
-        base = pretraining.base_weights(model, task)
-        trainer = TinyTrainer(run, self.update_options(), model, task, base)
-        if step:
-            trainer.restore(Checkpoints(directory, run.identity).load(step).files)
-        return trainer.sampled_tokens(step + 1, prompts, advantages=advantages)
-
-    def analyses_weights(self) -> bool:
-        return self.weight_analysis
 
     def base_key(self, run: Run) -> str:
         return pretraining.base_key(*_parts(run))

@@ -13,15 +13,12 @@ import torch
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
-from advsweep.backends.tiny.network import Continuations, fuse
+from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
 from advsweep.backends.tiny.stale import WeightHistory
 from advsweep.backends.tiny.tokens import Encoded, decode, encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate, UpdateOptions
 from advsweep.backends.tiny.weights import (
-    EMBEDDING,
-    FINAL_NORM,
-    HEAD,
     Weights,
     from_bytes,
     last_layers,
@@ -36,7 +33,6 @@ from advsweep.backends.training_loop import (
     reads_token_entropies,
 )
 from advsweep.diagnostics import rollout_metrics
-from advsweep.diagnostics.hidden_states import SampledTokens
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -157,32 +153,6 @@ class TinyTrainer:
                 for name in last_layers(self._model, options.reset_layers):
                     self._weights[name].copy_(self._base[name])
             self._meter.begin()
-
-    @torch.no_grad()
-    def sampled_tokens(self, step: int, prompts: int, *, advantages: bool) -> SampledTokens:
-        """Return the first rollouts that a step would draw; see `Backend.sampled_tokens`."""
-        source = self._source(self._weights, step)
-        source.draw(prompts)
-        rollouts, batch = source.rollouts(), source.batch()
-        rows = torch.arange(len(rollouts.lengths))
-        continuations = Continuations.lay_out(
-            source.prompts(torch.arange(prompts)),
-            rows.numpy() // self._run.group_size,
-            rollouts.tokens.numpy(),
-            rollouts.lengths.numpy(),
-        )
-        hidden = continuations.hidden(fuse(self._weights, self._model))
-        mask = rollouts.mask
-        values = copy.deepcopy(self._estimator).compute(batch).values if advantages else None
-        return SampledTokens(
-            hidden=hidden[mask] * self._weights[FINAL_NORM],
-            tokens=rollouts.tokens[mask],
-            owner=rows[:, None].expand_as(mask)[mask],
-            outcomes=batch.rewards.flatten(),
-            advantages=None if values is None else values.flatten(),
-            head=self._weights[EMBEDDING if self._model.tied_embeddings else HEAD],
-            temperature=self._run.generation.temperature,
-        )
 
     def sampler(self) -> TinySampler:
         top_p = self._run.evaluation.top_p

@@ -6,10 +6,8 @@ Plans import this module, so TRL and transformers are imported in the methods th
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import importlib.util
-import json
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +20,6 @@ from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl.config import HfModel, TransformersGeneration, VllmGeneration
 from advsweep.backends.trl.lost_characters import describe_lost_characters, warn_of_lost_characters
 from advsweep.backends.trl.options import (
-    ESTIMATOR_FILE,
     EVALUATION_REMEDIES,
     Layout,
     TrainingOptions,
@@ -30,8 +27,6 @@ from advsweep.backends.trl.options import (
     lay_out,
 )
 from advsweep.components import Component, option
-from advsweep.diagnostics.hidden_states import SampledTokens
-from advsweep.diagnostics.weight_files import Adapter, StoredWeights, open_tuned
 from advsweep.errors import ConfigError
 from advsweep.packages import extra_command
 from advsweep.tasks.base import SymbolTask
@@ -104,9 +99,6 @@ class TrlBackend(Backend):
         help="measure what each step does to the entropies at its own rollouts, as entropy/change",
     )
     threads: int = option(1, ge=1, help="CPU threads of each process that trains")
-    weight_analysis: bool = option(
-        False, identity=False, help="at the end, compare the weights with the base model's"
-    )
 
     def check(self, run: Run) -> None:
         model = self.model_of(run)
@@ -286,34 +278,6 @@ class TrlBackend(Backend):
             "max_tokens": _sampling(generation).max_tokens,
         }
         return hash_json(material)
-
-    def weights(self, run: Run, directory: Path, step: int) -> StoredWeights | Adapter:
-        folder = self._folder(run, directory, step)
-        if folder is not None:
-            return open_tuned(folder)
-        from advsweep.backends.trl.loading import fetched_folder
-
-        return StoredWeights(fetched_folder(self.model_of(run)))
-
-    def sampled_tokens(
-        self, run: Run, directory: Path, step: int, prompts: int, *, advantages: bool
-    ) -> SampledTokens:
-        from advsweep.backends.trl.hidden_states import sampled_tokens
-
-        folder = self._folder(run, directory, step)
-        estimator = None
-        if advantages:
-            estimator = copy.deepcopy(run.estimator)
-            estimator.reset()
-            if folder is not None:
-                state = (folder / ESTIMATOR_FILE).read_text(encoding="utf-8")
-                estimator.load_state_dict(json.loads(state))
-        tokens, top_p = self.completion_tokens(run), run.evaluation.top_p
-        sampler = self._load(self.model_of(run), self.generation_of(run), folder, tokens, top_p)
-        return sampled_tokens(run, sampler, step + 1, prompts, estimator)
-
-    def analyses_weights(self) -> bool:
-        return self.weight_analysis
 
     def base_key(self, run: Run) -> str:
         material = {

@@ -66,10 +66,16 @@ def find_plugins(*, load: bool) -> list[Plugin]:
     Args:
         load: import each plug-in, to find out whether it works.
     """
-    from advsweep.plugins import Plugin, PluginState, discover
+    from advsweep.plugins import EXTENSIONS, Plugin, PluginState, discover
 
     registries, discovery = plugin_registries(), discover()
     found = [plugin for registry in registries.values() for plugin in registry.plugins(load=load)]
+    found += [
+        point.described(EXTENSIONS[point.group], load=load)
+        for point in discovery.points
+        if point.group in EXTENSIONS
+    ]
+    groups = [*registries, *EXTENSIONS]
     found += [
         Plugin(
             kind="",
@@ -79,10 +85,10 @@ def find_plugins(*, load: bool) -> list[Plugin]:
             group=point.group,
             target=point.target,
             state=PluginState.UNKNOWN,
-            reason=f"advsweep has no group '{point.group}'; {_nearest(point.group, registries)}",
+            reason=f"advsweep has no group '{point.group}'; {_nearest(point.group, groups)}",
         )
         for point in discovery.points
-        if point.group not in registries
+        if point.group not in groups
     ]
     found += [
         Plugin(

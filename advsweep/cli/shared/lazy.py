@@ -1,7 +1,8 @@
 """A group whose commands are imported when they are used.
 
 `advsweep ls` imports the module of `ls` alone. A list of commands, in a help page or for TAB,
-imports their modules for the docstrings, but makes none of their options.
+imports their modules for the docstrings, but makes none of their options. Commands of other
+packages are looked for where a command is not ours, and listed without being imported.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from advsweep.cli.shared.help import App, Command, Group
+from advsweep.errors import UnknownNameError
+from advsweep.plugins import COMMANDS, PluginPoint, discover, install_command, load_extension
 
 Built = TyperCommand | TyperGroup
 Places = Mapping[str, Mapping[str, str]]
@@ -35,6 +38,15 @@ class LazyCommands(MutableMapping[str, Any]):
             name: (panel, place) for panel, named in places.items() for name, place in named.items()
         }
         self._built = dict(built)
+        self._points: dict[str, PluginPoint] = {}
+
+    def add_plugins(self) -> None:
+        """Look for the commands that other packages add; those of our names stay ours."""
+        for point in discover().points:
+            name = point.name.replace("_", "-")
+            if point.group == COMMANDS and name not in self:
+                self._found[name] = ("Plug-ins", "")
+                self._points[name] = point
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._built:
@@ -65,6 +77,8 @@ class LazyCommands(MutableMapping[str, Any]):
 
     def _outline(self, name: str) -> Command:
         panel, place = self._found[name]
+        if point := self._points.get(name):
+            return Command(name=name, help=f"See {point.origin}.", rich_help_panel=panel)
         found = _load(place)
         is_group = isinstance(found, typer.Typer)
         documented = found.registered_callback.callback if is_group else found
@@ -72,7 +86,8 @@ class LazyCommands(MutableMapping[str, Any]):
 
     def _build(self, name: str) -> Built:
         panel, place = self._found[name]
-        found = _load(place)
+        point = self._points.get(name)
+        found = load_extension(COMMANDS, point.name) if point else _load(place)
         if not isinstance(found, typer.Typer):
             function, found = found, App()
             found.command()(function)
@@ -89,13 +104,26 @@ def _load(place: str) -> Any:
 
 
 class LazyGroup(Group):
-    """A group of `LazyCommands`; subclasses set `places`."""
+    """A group of `LazyCommands`.
+
+    Attributes:
+        places: our commands.
+        takes_plugins: whether other packages add commands.
+    """
 
     places: ClassVar[Places]
+    takes_plugins: ClassVar[bool] = False
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.commands = self._lazy = LazyCommands(self.places, self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands and self.takes_plugins:
+            self._lazy.add_plugins()
+            if cmd_name not in self.commands and (command := install_command(cmd_name)):
+                raise UnknownNameError(f"{cmd_name}: no such command; {command}")
+        return super().get_command(ctx, cmd_name)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
@@ -122,4 +150,6 @@ class LazyGroup(Group):
         return outlined.shell_complete(typer.Context(outlined), incomplete)
 
     def _outlined(self, begun: str = "") -> Group:
+        if self.takes_plugins:
+            self._lazy.add_plugins()
         return Group(name=self.name, commands=self._lazy.outlines(begun))

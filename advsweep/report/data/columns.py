@@ -30,7 +30,6 @@ Columns of evaluations can name their task and level:
     pass@8[base=0.1:0.5]     of the problems whose solve rate before the training is in [.1, .5)
     pass@8[split=train]      on the training problems (evaluation.train_problems)
     law/a, law/mse/power     laws of pass@k over k of the last evaluation (`report.data.laws`)
-    weights/r1/head, hidden/along, ...   of the last analysis (`report.data.analyses`)
     pass@8[above=guess]      minus that of a floor, an answerer without skill, on the same problems
     pass@8[mean], [iqm]      mean, or interquartile mean, over the tasks
 

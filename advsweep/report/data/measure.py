@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from advsweep.errors import NotFoundError, nearest
-from advsweep.report.data.analyses import analysis_curves, is_analysed
+from advsweep.report.data.analyses import analysis_columns, analysis_curves
 from advsweep.report.data.columns import (
     ANSWER_ENTROPY,
     KL_BASE,
@@ -69,8 +69,10 @@ class TrainingCurves:
 
     def of_metric(self, name: str) -> Mapping[int, Curve]:
         ids = [run.id for run in self._runs]
-        if is_analysed(name):
-            return self._once("metric", name, lambda: analysis_curves(self._store, ids, name))
+        if columns := analysis_columns(name):
+            return self._once(
+                "metric", name, lambda: analysis_curves(self._store, ids, columns, name)
+            )
         return self._once("metric", name, lambda: self._store.metrics.series(ids, name))
 
     def of_cost(self, cost: str) -> Mapping[int, Curve]:
@@ -161,7 +163,7 @@ def measure(
             found = {i: float(spent[-1]) for i, (_, spent) in known.of_column(column).items()}
         elif column.metric is None:
             found = scores(evaluated, column, lambda task: task.final)
-        elif is_analysed(column.metric):
+        elif analysis_columns(column.metric):
             found = {i: float(own[-1]) for i, (_, own) in known.of_column(column).items()}
         else:
             found = store.metrics.means(ids, column.metric, first=column.first, last=column.last)

@@ -232,20 +232,5 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("exact/correct_modes", "behaviours", "effective number of correct behaviours"),
         Metric("exact/probability_I", "share", "mean probability of behaviour I"),
     ),
-    "Analyses of weights and hidden states": (
-        Metric("weights/norm", "", "‖D‖_F of the change D of all matrices", "FADE, sec. 15"),
-        Metric("weights/share", "share", "part of ‖D‖_F² in a part of the model", "FADE, sec. 15"),
-        Metric("weights/s1_over_s2", "", "first singular value over the second", "FADE, sec. 15"),
-        Metric("weights/r1", "share", "part of the change that is of rank 1", "FADE, sec. 15"),
-        Metric("weights/srank", "", "number of singular values that make up D", "FADE, sec. 15"),
-        Metric("weights/NAME/PART", "", "the same of the head, the embedding, layers or a layer"),
-        Metric(
-            "hidden/rho/NAME", "", "mean cosine of the tokens' hidden states, correct or failed"
-        ),
-        Metric("hidden/residual/NAME", "", "‖(1/N) Σ v h⊥ᵀ‖_F, of correct or failed rollouts"),
-        Metric("hidden/residual_ratio", "", "of failed over correct"),
-        Metric("hidden/clt_baseline", "", "what that would be for alike, independent tokens"),
-        Metric("hidden/along", "share", "part of Σ‖h‖² along the common direction"),
-    ),
 }
 """The entries by subject."""

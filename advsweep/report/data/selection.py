@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.data.analyses import is_analysed
+from advsweep.plugins import install_command
+from advsweep.report.data.analyses import analysis_columns
 from advsweep.report.data.columns import (
     ANSWER_ENTROPY,
     Column,
@@ -245,10 +246,14 @@ def refuse_empty(
     for column in columns:
         found = values[column.name]
         if column.metric is not None and _is_unknown(store, runs, column, found):
-            if is_analysed(column.metric):
+            if analysis := analysis_columns(column.metric):
                 raise NotFoundError(
-                    f"no run of the table has an analysis with '{column.metric}'; `advsweep "
-                    "weights` and `advsweep hidden-states` make them"
+                    f"no run of the table has an analysis with '{column.metric}'; "
+                    f"`{analysis.made_by}` makes it"
+                )
+            if command := install_command(column.metric.partition("/")[0]):
+                raise NotFoundError(
+                    f"no run of the table has a metric '{column.metric}'; {command}"
                 )
             known = _metrics(store, runs)
             if nearest(column.metric, known).startswith("did you mean"):

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from advsweep.components import Plain
 from advsweep.errors import (
     AdvsweepError,
-    CheckpointError,
     ConfigError,
     LeaseLostError,
     NoMemoryError,
@@ -147,9 +146,6 @@ def end_training(
     reporter.flush()
     if reporter.step == run.steps:
         record_collapse(store, record)
-        if run.backend.analyses_weights():
-            with stop.interruptible():
-                _analyse_weights(store, record, run)
         return None
     if reporter.prune_reason is not None:
         return RunEnd(PRUNED, Status.PRUNED, reporter.prune_reason)
@@ -269,16 +265,6 @@ def record_collapse(store: Store, record: RunRecord) -> None:
         _log.warning("the policy collapsed after step %d: see collapse/detected", onset)
     store.metrics.record(record.id, points)
     store.metrics.set_summaries(record.id, {COLLAPSED: points[0][2]})
-
-
-def _analyse_weights(store: Store, record: RunRecord, run: Run) -> None:
-    """Compares the last weights with the base model's; a failure does not fail the run."""
-    from advsweep.evaluation.analyses import ensure_analysis
-
-    try:
-        ensure_analysis(store, record, run, run.steps)
-    except (CheckpointError, ConfigError) as error:
-        _log.warning("the weights were not compared with the base model's: %s", error)
 
 
 def _discard_foreign_checkpoints(record: RunRecord, run: Run) -> None:

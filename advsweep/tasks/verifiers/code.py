@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from advsweep.components import Plain, option
 from advsweep.errors import ConfigError
@@ -31,9 +31,6 @@ from advsweep.tasks.verifiers.sandbox.runners import (
     run_remotely,
 )
 from advsweep.tasks.verifiers.sandbox.submission import ProgramTests
-
-_RETIRED = frozenset({"enabled", "slow_is_wrong"})
-"""Fields of earlier versions that configs may still contain; they have no effect."""
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
@@ -60,6 +57,7 @@ class Code(Verifier):
     """
 
     name: ClassVar[str] = "code"
+    retired: ClassVar[frozenset[str]] = frozenset({"enabled", "slow_is_wrong"})
     memory_limit: ClassVar[int | None] = None
     revision: ClassVar[int] = 3  # in 2, tests could use objects of the program
 
@@ -77,11 +75,6 @@ class Code(Verifier):
         help="run tests that need objects of the program in its process, where it can forge passes",
     )
     url: str = option("", help="run_code address of a SandboxFusion server to run programs in")
-
-    @classmethod
-    def build(cls, values: Mapping[str, Any] | None = None, *, where: str = "") -> Self:
-        kept = {key: value for key, value in (values or {}).items() if key not in _RETIRED}
-        return super().build(kept, where=where)
 
     def check(self) -> None:
         if self.url:

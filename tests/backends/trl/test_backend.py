@@ -17,7 +17,6 @@ from trl import GRPOTrainer
 from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl.config import HfModel, fingerprint
-from advsweep.diagnostics.weight_changes import weight_changes
 from advsweep.errors import ConfigError, NoMemoryError
 from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.clipped import Clipped
@@ -204,13 +203,6 @@ def test_lora(small_run: MakeRun, train: Any, ask: Any, tmp_path: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(run.model.path).state_dict()  # type: ignore[attr-defined]
     changed = {name for name in base if not torch.equal(base[name], merged[name])}
     assert changed == {f"model.layers.0.self_attn.{part}_proj.weight" for part in ("q", "v")}
-    # What the adapter adds is what the merged weights differ by.
-    before, adapter = (run.backend.weights(run, tmp_path / "whole", step) for step in (0, 5))
-    assert set(adapter.shapes) == changed
-    for matrix in weight_changes(before, adapter).matrices:
-        difference = merged[matrix.name] - base[matrix.name]
-        assert matrix.norm == pytest.approx(difference.norm().item(), rel=1e-4)
-        assert matrix.srank <= 4
     # In training the base is the model without its adapter; later it is loaded.
     assert np.nanmax(whole.evaluations[0].kl_base) == 0
     later = ask(run.backend.sampler(run, tmp_path / "whole", 5), run.task)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import re
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from advsweep.errors import NotFoundError, ReportError
+from advsweep.plugins import Discovery, PluginPoint
 from advsweep.report import build_report
-from advsweep.report.data.analyses import is_analysed
+from advsweep.report.data.analyses import AnalysisColumns, analysis_columns
 from advsweep.report.data.columns import MetricDirection, parse_column
 from advsweep.statistics import fit_pass_at_k, pass_at_k
 from advsweep.store import NewAnalysis
@@ -57,61 +60,32 @@ def test_lower_levels_of_the_law_are_better():
     assert parse_column("law/mse/cubic").metric == "law/mse/cubic"
 
 
-MATRICES = [
-    {"name": "h", "part": "head", "norm": 3.0, "share": 0.36, "s1": 2.0, "s1_over_s2": 2.0},
-    {"name": "l", "part": "layer 0", "norm": 4.0, "share": 0.64, "s1": 4.0, "s1_over_s2": None},
-    {"name": "u", "part": "layer 1", "norm": 0.0, "share": 0.0, "s1": 0.0, "s1_over_s2": None},
-]
-
-
-def test_weights_of_the_last_analysis(lab):
-    """Norms 3, 4 and 0 make 5; r1 is (4 + 16)/25, and of the head alone 4/9."""
-    run = lab.run()
-    for step, scale in ((10, 0.5), (20, 1.0)):
-        matrices = [
-            {**m, "norm": m["norm"] * scale, "srank": 2 + i} for i, m in enumerate(MATRICES)
-        ]
-        lab.store.analyses.add(
-            run, NewAnalysis(kind="weights", step=step, settings={}, result={"matrices": matrices})
-        )
-    found = values(
-        lab,
-        "weights/norm",
-        "weights/norm@min",
-        "weights/r1",
-        "weights/r1/head",
-        "weights/share/layers",
-        "weights/s1_over_s2/head",
-        "weights/srank",
-        "weights/norm/layer_0",
-    )
-    expected = [5.0, 2.5, 20 / 25, 4 / 9, 0.64, 2.0, 2.5, 4.0]
-    assert list(found.values()) == pytest.approx(expected)
-
-
-def test_hidden_states_of_the_last_analysis(lab):
-    result = {
-        "correct": {"rho": 0.3, "residual": 2.0},
-        "failed": {"rho": None, "residual": 1.0},
-        "along": 0.9,
-        "residual_ratio": 0.5,
-        "clt_baseline": 0.4,
-    }
-    run = lab.run()
-    new = NewAnalysis(kind="hidden_states", step=20, settings={}, result=result)
-    lab.store.analyses.add(run, new)
-    found = values(lab, "hidden/rho/correct", "hidden/residual/failed", "hidden/along")
-    assert list(found.values()) == pytest.approx([0.3, 1.0, 0.9])
-    assert math.isnan(values(lab, "hidden/rho/failed")["hidden/rho/failed"])
-
-
-def test_a_column_of_an_analysis_that_no_run_has_is_refused(lab):
+def test_columns_of_a_package_that_is_not_there_name_it(lab, monkeypatch):
+    monkeypatch.setattr("advsweep.plugins._discover", lambda path: Discovery((), ()))
     lab.run()
-    with pytest.raises(NotFoundError, match="advsweep weights"):
+    assert analysis_columns("weights/r1") is None
+    with pytest.raises(NotFoundError, match="'weights/r1'; install its package: pip install cont"):
         values(lab, "weights/r1")
 
 
-def test_other_names_are_no_analyses():
-    assert not is_analysed("weights/rank")
-    assert not is_analysed("hidden/rho")
-    assert not is_analysed("weight/variance")
+WORDS = AnalysisColumns(
+    "words", re.compile("words/(count)"), lambda result, match: result[match[1]], "count words"
+)
+
+
+def test_columns_that_a_package_adds(lab, monkeypatch):
+    """Of the last analysis of each run, and over its analyses by a window."""
+    point = PluginPoint("advsweep.columns", "words", f"{__name__}:WORDS", "counter", "1.0")
+    monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(WORDS=WORDS))
+    monkeypatch.setattr("advsweep.plugins._discover", lambda path: Discovery((point,), ()))
+    run = lab.run()
+    with pytest.raises(NotFoundError, match="has an analysis with 'words/count'; `count words`"):
+        values(lab, "words/count")
+    for step in (10, 20):
+        new = NewAnalysis(kind="words", step=step, settings={}, result={"count": step / 2})
+        lab.store.analyses.add(run, new)
+    assert values(lab, "words/count", "words/count@min") == {
+        "words/count": 10,
+        "words/count@min": 5,
+    }
+    assert analysis_columns("words/length") is None
