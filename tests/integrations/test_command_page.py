@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advsweep.backends.command import consent
-from advsweep.backends.command.placeholders import RUNTIME
+from advsweep.backends.command.arguments import RUNTIME
 from advsweep.backends.command.template import Template, builtin_templates
 from advsweep.store import open_store
 from advsweep.sweep.planning.plan import make_plan

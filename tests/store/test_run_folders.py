@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.backends.command.checkpoints import FOLDER
+from advsweep.backends.command.records import FOLDER
 from advsweep.store.run_folders import COMMAND_FOLDER, copy_folder
 
 pytestmark = pytest.mark.security

@@ -1,76 +1,257 @@
-"""What a command is started with: its arguments, variables, folders and files."""
+"""What a command is started with: the placeholders of a template, filled in for a run.
+
+A placeholder is a config key of the run, a parameter of the template, or a value that is known
+when the command starts:
+
+    {estimator.name} {seed} {steps} {optimizer.lr}   config keys
+    {estimator}                                      a whole node, as JSON
+    {parameters.model}                               a parameter that the template declares
+    {directory} {python} {gpus}                      `RUNTIME`
+
+`{{` and `}}` stand for braces.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import shlex
+import string
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advsweep.backends.base import NODE_KEYS, PARAMETERS
-from advsweep.backends.command.placeholders import Values, as_text, fill, names_in
-from advsweep.backends.command.template import OUTPUT, Template
-from advsweep.errors import ConfigError
+from advsweep.components import to_plain
+from advsweep.errors import ConfigError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
+    from advsweep.backends.command.template import Template
 
-_SHELL = ("/bin/sh", "-c")
+RUNTIME = ("directory", "template_directory", "python", "run", "cpus", "gpus")
+"""Names that are known when the command starts; docs/command.md says what they are."""
+
+OUTPUT = "output"
+"""What `metrics.file` says where metrics are lines of the command's own output."""
+
 _PLAIN_TEXT = re.compile(r"[A-Za-z/._][A-Za-z0-9_/.@-]*")
 _OTHER_VALUES = frozenset({"true", "false", "null", "none", "nan", "inf"})
 _PRIVATE = ("ADVSWEEP_STORE", "ADVSWEEP_COMMANDS", "ADVSWEEP_COMMAND")
 """Variables that a command does not get: the store's URL may hold a password."""
 
 
-def values_of(run: Run, parameters: Mapping[str, Any], directory: Path, template: str) -> Values:
-    """Return the values of all placeholders of a run.
+def names_in(text: str, where: str) -> list[str]:
+    """Return the names of the placeholders of a text.
+
+    Raises:
+        ConfigError: braces do not match, or a placeholder has a conversion or a format.
+    """
+    return [name for _, name in _pieces(text, where) if name is not None]
+
+
+def check_name(name: str, parameters: Mapping[str, Any], extra: Sequence[str], where: str) -> None:
+    """Refuse a placeholder that cannot exist.
 
     Args:
-        directory: the folder that belongs to the command.
-        template: the template's file.
+        parameters: those that the template declares.
+        extra: further names that are known in this place.
+
+    Raises:
+        UnknownNameError: the message offers the nearest.
     """
-    config = {key: getattr(run, key).plain() for key in NODE_KEYS}
-    config |= {key: getattr(run, key) for key in PARAMETERS}
-    runtime = {
-        "directory": str(directory),
-        "template_directory": str(Path(template).parent) if template else "",
-        "python": sys.executable,
-        "run": run.identity[:12],
-        "cpus": _cores(),
-        "gpus": _devices(),
-    }
-    return Values(config, parameters, runtime)
+    head, _, rest = name.partition(".")
+    known = [*RUNTIME, *extra, *PARAMETERS, *(f"parameters.{key}" for key in parameters)]
+    is_key = head in NODE_KEYS and (rest or head not in ("backend", "evaluation"))
+    if name not in known and not is_key:
+        raise UnknownNameError(
+            f"{where}: no placeholder is called '{{{name}}}'; "
+            f"{nearest(name, [*known, 'estimator.name'])}; config keys of a run such as "
+            f"{{optimizer.lr}} exist as well, and {{{{ stands for a brace"
+        )
 
 
-def arguments(parts: Iterable[Any], values: Values, template: Template, where: str) -> list[str]:
-    """Return the arguments of a command; every value stays within its argument.
+def _pieces(text: str, where: str) -> list[tuple[str, str | None]]:
+    """Return the literal parts of a text, each with the name of the placeholder behind it."""
+    try:
+        parsed = list(string.Formatter().parse(text))
+        if all(name is None or (name and not form and not conv) for _, name, form, conv in parsed):
+            return [(literal, name) for literal, name, _, _ in parsed]
+        reason = "a placeholder with a format"
+    except ValueError as error:
+        reason = str(error)
+    raise ConfigError(
+        f"{where}: expected placeholders such as {{seed}}, without a format and with {{{{ and "
+        f"}}}} for braces, got {text[:80]!r} ({reason})"
+    )
+
+
+def fill(text: str, values: Values, where: str, *, quote: bool = False) -> str:
+    """Return a text with its placeholders replaced.
+
+    Args:
+        quote: whether each value becomes one word of a shell.
 
     Raises:
         ConfigError: a placeholder has no value in this run.
     """
+    found = ""
+    for literal, name in _pieces(text, where):
+        value = "" if name is None else values.text(name, where)
+        found += literal + (shlex.quote(value) if quote and name is not None else value)
+    return found
+
+
+class Values:
+    """The values of placeholders in one run.
+
+    Args:
+        config: the run's config, nodes as mappings.
+        parameters: those of the template.
+        runtime: further values by name.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        parameters: Mapping[str, Any],
+        runtime: Mapping[str, Any],
+    ) -> None:
+        self._known = {**config, "parameters": parameters}
+        self._runtime = runtime
+
+    def with_runtime(self, **values: Any) -> Values:
+        """Return values with further names."""
+        return Values(self._known, self._known["parameters"], {**self._runtime, **values})
+
+    def text(self, name: str, where: str) -> str:
+        """Return the value of a placeholder as text.
+
+        Raises:
+            ConfigError: the run has no such key, or the text cannot be an argument.
+        """
+        text = as_text(self.value(name, where))
+        if "\0" in text:
+            raise ConfigError(f"{where}: expected {{{name}}} without a NUL character")
+        return text
+
+    def value(self, name: str, where: str) -> Any:
+        """Return the value of a placeholder.
+
+        Raises:
+            ConfigError: the run has no such key.
+        """
+        if name in self._runtime:
+            return self._runtime[name]
+        value: Any = self._known
+        for part in name.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                head, _, rest = name.partition(".")
+                node = self._known.get(head)
+                if not rest or not isinstance(node, Mapping):
+                    raise ConfigError(f"{where}: expected a value of {name}, which this run lacks")
+                own = nearest(rest, [key for key in node if key != "name"])
+                raise ConfigError(
+                    f"{where}: {{{name}}} has no value, as {head} '{node.get('name')}' has no "
+                    f"parameter '{rest}' ({own}); `each: {head}` passes those that there are"
+                )
+            value = value[part]
+        return value
+
+    def fields(self, node: str) -> dict[str, Any]:
+        """Return the fields of a node without its name; those of inner nodes by dotted key."""
+
+        def flat(fields: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+            for key, value in fields.items():
+                if isinstance(value, Mapping) and value:
+                    yield from flat(value, f"{path}{key}.")
+                else:
+                    yield f"{path}{key}", value
+
+        return dict(flat({k: v for k, v in self._known.get(node, {}).items() if k != "name"}, ""))
+
+
+def as_text(value: Any) -> str:
+    """Return a config value as an argument: texts as they are, other values as in JSON.
+
+    >>> [as_text(value) for value in (1e-6, True, None, "a b", [1, 2], float("inf"))]
+    ['1e-06', 'true', 'null', 'a b', '[1, 2]', 'inf']
+    """
+    value = to_plain(value)
+    if isinstance(value, str):
+        return value
+    return "nan" if isinstance(value, float) and math.isnan(value) else json.dumps(value)
+
+
+def values_of(run: Run, parameters: Mapping[str, Any], directory: Path, file: str) -> Values:
+    """Return the values of all placeholders of a run.
+
+    Args:
+        directory: the folder that belongs to the command.
+        file: the template's file.
+    """
+    config = {key: getattr(run, key).plain() for key in NODE_KEYS}
+    config |= {key: getattr(run, key) for key in PARAMETERS}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    else:
+        gpus = len([name for name in visible.split(",") if name.strip()])
+    has_affinity = hasattr(os, "sched_getaffinity")
+    runtime = {
+        "directory": str(directory),
+        "template_directory": str(Path(file).parent) if file else "",
+        "python": sys.executable,
+        "run": run.identity[:12],
+        "cpus": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1,
+        "gpus": gpus,
+    }
+    return Values(config, parameters, runtime)
+
+
+def command_line(template: Template, values: Values, key: str = "command") -> list[str]:
+    """Return program and arguments of a command; every value stays within its argument.
+
+    Args:
+        key: `command`, `resume` for one that resumes, or `evaluate`.
+
+    Raises:
+        ConfigError: a placeholder has no value in this run.
+    """
+    if key == "evaluate":
+        found = _arguments(template.evaluation_parts, values, template, "evaluations.command")
+    else:
+        found = _arguments(template.argv, values, template, "command")
+    if key == "resume":
+        found += _arguments(template.resume_parts, values, template, "checkpoints.resume")
+    return ["/bin/sh", "-c", " ".join(found)] if template.shell else found
+
+
+def _arguments(parts: Iterable[Any], values: Values, template: Template, where: str) -> list[str]:
     found: list[str] = []
     for part in parts:
         if not isinstance(part, Mapping):
             found.append(_argument(part, values, template, where))
             continue
-        texts = part["as"] if isinstance(part["as"], list) else [part["as"]]
         for key, value in values.fields(part["each"]).items():
             own = values.with_runtime(key=key, value=value)
-            found += [_argument(str(text), own, template, where) for text in texts]
+            found += [_argument(text, own, template, where) for text in texts_of(part)]
     return found
 
 
+def texts_of(part: Mapping[str, Any]) -> list[str]:
+    """Return the texts of `{each: NODE, as: ...}`, a part of a command."""
+    return [str(text) for text in (part["as"] if isinstance(part["as"], list) else [part["as"]])]
+
+
 def _argument(text: str, values: Values, template: Template, where: str) -> str:
-    if template.shell:
-        return fill(text, _Quoted(values), where)
     if template.quoting == "none":
-        return fill(text, values, where)
+        return fill(text, values, where, quote=template.shell)
     key, sign, right = text.partition("=")
-    names = names_in(right, where)
-    filled = fill(right, values, where)
+    names, filled = names_in(right, where), fill(right, values, where)
     # Numbers, lists and null stay what they are.
     is_whole = len(names) == 1 and right == f"{{{names[0]}}}"
     if names and not (is_whole and not isinstance(values.value(names[0], where), str)):
@@ -88,25 +269,7 @@ def hydra_text(text: str) -> str:
         return text
     # Backslashes count as such except before a quote, or at the end.
     quoted = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), text)
-    quoted = quoted.replace("${", "\\${")
-    return f"'{quoted}'"
-
-
-def command_line(
-    template: Template, values: Values, *, resume: bool = False, evaluate: bool = False
-) -> list[str]:
-    """Return program and arguments of the training, or of an evaluation.
-
-    Raises:
-        ConfigError: a placeholder has no value in this run.
-    """
-    if evaluate:
-        found = arguments(template.evaluation_parts, values, template, "evaluations.command")
-    else:
-        found = arguments(template.argv, values, template, "command")
-    if resume:
-        found += arguments(template.resume_parts, values, template, "checkpoints.resume")
-    return [*_SHELL, " ".join(found)] if template.shell else found
+    return "'" + quoted.replace("${", "\\${") + "'"
 
 
 def variables(template: Template, values: Values) -> dict[str, str]:
@@ -120,24 +283,10 @@ def variables(template: Template, values: Values) -> dict[str, str]:
     for name, value in template.environment.items():
         if not name or "=" in name or "\0" in name:
             raise ConfigError(f"environment: expected the name of a variable, got {name!r}")
-        if value is None:
-            found.pop(name, None)
-        else:
+        found.pop(name, None)
+        if value is not None:
             found[name] = fill(as_text(value), values, f"environment.{name}")
     return found
-
-
-def working_folder(template: Template, values: Values, file: str, folder: str) -> Path:
-    """Return the working folder of a command.
-
-    Args:
-        file: the template's file; a relative folder is one beside it.
-        folder: that of the advsweep command, the default.
-    """
-    if not template.workdir:
-        return Path(folder or os.getcwd())
-    own = Path(fill(template.workdir, values, "workdir")).expanduser()
-    return own if own.is_absolute() else Path(file).parent / own
 
 
 def file_below(text: str, values: Values, directory: Path, where: str) -> Path:
@@ -146,6 +295,8 @@ def file_below(text: str, values: Values, directory: Path, where: str) -> Path:
     Raises:
         ConfigError: it lies elsewhere, where other runs would write to it too.
     """
+    if where == "metrics.file" and text == OUTPUT:
+        return directory.with_name("output-metrics.txt")
     path = Path(os.path.normpath(directory / fill(text, values, where)))
     if not path.is_relative_to(directory):
         raise ConfigError(
@@ -153,33 +304,3 @@ def file_below(text: str, values: Values, directory: Path, where: str) -> Path:
             f"'{text}'"
         )
     return path
-
-
-def metrics_file(template: Template, values: Values, directory: Path) -> Path:
-    """Return the file that the metrics are read from."""
-    if template.metric_options.file == OUTPUT:
-        return directory.with_name("output-metrics.txt")
-    return file_below(template.metric_options.file, values, directory, "metrics.file")
-
-
-class _Quoted(Values):
-    """Values as one word of a shell."""
-
-    def __init__(self, values: Values) -> None:
-        self._values = values
-
-    def text(self, name: str, where: str) -> str:
-        return shlex.quote(self._values.text(name, where))
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _devices() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([name for name in visible.split(",") if name.strip()])
-    return len(list(Path("/dev").glob("nvidia[0-9]*")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,15 +18,14 @@ from advsweep.backends.base import (
     hash_json,
 )
 from advsweep.backends.command import consent
-from advsweep.backends.command.checkpoints import FOLDER, CommandCheckpoints
-from advsweep.backends.command.metric_feed import make_log, make_names
+from advsweep.backends.command.records import FOLDER, CommandCheckpoints
 from advsweep.backends.command.template import (
     Template,
     build_template,
     read_template,
     template_path,
 )
-from advsweep.backends.command.training import CommandTraining, Setup, check_arguments
+from advsweep.backends.command.training import CommandTraining, Setup
 from advsweep.components import Plain, option
 from advsweep.errors import CheckpointError, ConfigError, UnknownNameError, nearest
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 _OWN_FIELDS = frozenset({"template", "folder", "content", "parameters"})
 
-_UNUSED: Mapping[str, str] = {
+_UNUSED: Mapping[str, Any] = {
     "objective": "clipped",
     "rollout": "plain",
     "task": "countdown",
@@ -44,10 +43,10 @@ _UNUSED: Mapping[str, str] = {
     "optimizer": "adamw",
     "generation": "sampling",
     "evaluation": "standard",
+    "group_size": 1,
+    "prompts_per_step": 1,
 }
-"""What stands for the nodes of a run that no command gets. No config and no identity has them."""
-
-_UNUSED_NUMBERS = {"group_size": 1, "prompts_per_step": 1}
+"""What stands for the keys of a run that no command gets. No config and no identity has them."""
 
 
 @dataclass(kw_only=True)
@@ -101,8 +100,8 @@ class Command(Backend):
                 "backend.template=FILE"
             )
         template = build_template(self.content, self.template or "template")
-        make_names(template.metric_options)
-        make_log(template.metric_options, Path("metrics"))
+        template.log.name_map()
+        template.log.open_log(Path("metrics"))
         return template
 
     @classmethod
@@ -146,10 +145,10 @@ class Command(Backend):
                 kept[key] = node
             elif isinstance(node, Mapping):
                 fields = {k: v for k, v in node.items() if self._reaches(f"{key}.{k}")}
-                if fields or any(used.startswith(f"{key}.") for used in spec.used):
+                if fields or spec.takes(key):
                     own = {k: v for k, v in node.items() if k in ("name", "revision")}
                     kept[key] = {**own, **fields}
-            elif isinstance(node, str) and any(u.startswith(f"{key}.") for u in spec.used):
+            elif isinstance(node, str) and spec.takes(key):
                 kept[key] = node
         return kept
 
@@ -163,44 +162,33 @@ class Command(Backend):
 
     def completed(self, config: Mapping[str, Any]) -> Plain:
         """Return a config with every node: what reaches the command, and stand-ins."""
-        return {**_UNUSED, **_UNUSED_NUMBERS, **self._fixed, **self.reached(config)}
-
-    def check_given(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            if reason := self._unused(key):
-                raise ConfigError(
-                    f"{key}: expected a key that reaches the command, got one {reason}; the "
-                    f"template '{Path(self.template).name}' takes {', '.join(self._takes())}"
-                )
+        return {**_UNUSED, **self._fixed, **self.reached(config)}
 
     def _reaches(self, key: str) -> bool:
         """Return whether a key reaches the command, or the way in which its counts are read."""
-        counted = key == "evaluation.k" and self.spec.evaluation_options is not None
-        return counted or self.spec.reaches(key)
+        return self.spec.reaches(key) or (key == "evaluation.k" and self.spec.counted is not None)
 
-    def _unused(self, key: str) -> str:
-        """Say why a key that was set reaches nothing; empty if it does."""
-        head, _, rest = key.partition(".")
+    def check_given(self, keys: Iterable[str]) -> None:
         spec = self.spec
-        if head == "backend":
-            if not rest or rest.partition(".")[0] in _OWN_FIELDS:
-                return ""
-            return "" if spec.reaches(key) else "that no placeholder of the template uses"
-        if head in spec.fixed:
-            return f"that the template fixes at {spec.fixed[head]!r}"
-        if head == "method":
-            return "that sets several groups; give estimator=NAME and what else the template takes"
-        if head not in NODE_KEYS and head not in PARAMETERS:
-            return ""
-        if not rest and any(used.startswith(f"{head}.") for used in spec.used):
-            return ""
-        return "" if self._reaches(key) else "that no placeholder of the template uses"
-
-    def _takes(self) -> Iterator[str]:
-        keys = {used for used in self.spec.used if used.partition(".")[0] in NODE_KEYS}
-        keys |= {used for used in self.spec.used if used in PARAMETERS}
-        yield from sorted(keys)
-        yield from sorted(f"backend.parameters.{key}" for key in self.spec.parameters)
+        for key in keys:
+            head, _, rest = key.partition(".")
+            if head == "backend":
+                used = not rest or rest.partition(".")[0] in _OWN_FIELDS or spec.reaches(key)
+            elif head in (*NODE_KEYS, *PARAMETERS, "method"):
+                used = self._reaches(key) or (not rest and spec.takes(head))
+            else:
+                used = True
+            reason = "that no placeholder of the template uses"
+            if head in spec.fixed:
+                used, reason = False, f"that the template fixes at {spec.fixed[head]!r}"
+            if not used:
+                takes = sorted(u for u in spec.used if u.partition(".")[0] in NODE_KEYS)
+                takes += sorted(u for u in spec.used if u in PARAMETERS)
+                takes += sorted(f"backend.parameters.{name}" for name in spec.parameters)
+                raise ConfigError(
+                    f"{key}: expected a key that reaches the command, got one {reason}; the "
+                    f"template '{Path(self.template).name}' takes {', '.join(takes)}"
+                )
 
     def check(self, run: Run) -> None:
         """Refuse a run whose template has a placeholder that the run cannot fill."""
@@ -209,7 +197,7 @@ class Command(Backend):
                 "template: expected no placeholder of optimizer.match, as advsweep matches "
                 "learning rates only in its own backends"
             )
-        check_arguments(run, self._setup)
+        self._setup.check(run)
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         self.check_consent()
@@ -217,8 +205,10 @@ class Command(Backend):
 
     def discard_checkpoints(self, directory: Path, after_step: int) -> int:
         checkpoints = CommandCheckpoints(None, directory, 0)
-        late = len([step for step in checkpoints.noted if step > after_step])
-        checkpoints.forget_after(after_step)
+        kept = {step for step in checkpoints.noted if step <= after_step}
+        late = len(checkpoints.noted) - len(kept)
+        if late:
+            checkpoints.note(kept)
         return late
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:

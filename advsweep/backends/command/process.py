@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 from advsweep.errors import TrainingError
 from advsweep.printable import printable_line
@@ -82,32 +82,29 @@ class RunningCommand:
         # A file closes with its object: if a request to stop interrupts this method, the
         # supervisor then ends the command.
         self._control = os.fdopen(written, "wb", buffering=0)
-        self._status, status = os.pipe()
-        read, write = os.pipe()
+        reported, status = os.pipe()
+        self._status = os.fdopen(reported, "rb", buffering=0)
         options = [str(control), str(status), str(grace), str(stop_signal)]
         try:
             self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", str(_SUPERVISOR), *options, *argv],
+                [sys.executable, "-E", "-P", str(_SUPERVISOR), *options, *argv],
                 stdin=subprocess.DEVNULL,
-                stdout=write,
-                stderr=write,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 env=dict(environment),
                 cwd=folder,
                 pass_fds=(control, status),
                 start_new_session=True,
             )
         except OSError as error:
-            self._control.close()
-            for descriptor in (self._status, read):
-                os.close(descriptor)
             raise TrainingError(
                 f"the command cannot be started: {error.strerror}; an argument may be too long"
             ) from error
         finally:
-            for descriptor in (control, status, write):
-                os.close(descriptor)
+            os.close(control)
+            os.close(status)
         self._reader = threading.Thread(
-            target=self.output.read, args=(read,), name="output", daemon=True
+            target=self.output.read, args=(self._supervisor.stdout,), name="output", daemon=True
         )
         self._reader.start()
         self._ended: Ended | None = None
@@ -116,7 +113,11 @@ class RunningCommand:
     def wait(self, seconds: float) -> Ended | None:
         """Return how the command ended; None if it still runs after some seconds."""
         if self._ended is None and select.select([self._status], [], [], seconds)[0]:
-            self._ended = self._end()
+            # Without a report the supervisor was killed itself.
+            report = json.loads(self._status.readline() or b"{}")
+            self._supervisor.wait()
+            self._reader.join(_JOIN_SECONDS)
+            self._ended = Ended(**{"code": self._supervisor.returncode or 1, **report})
         elif self._stop_deadline is not None and time.monotonic() > self._stop_deadline:
             self._supervisor.kill()
         return self._ended
@@ -134,17 +135,7 @@ class RunningCommand:
         while self.wait(0.2) is None:
             pass
         self._control.close()
-        os.close(self._status)
-
-    def _end(self) -> Ended:
-        """Read the supervisor's report; without one it was killed itself."""
-        report = _report(_read_line(self._status))
-        self._supervisor.wait()
-        self._reader.join(_JOIN_SECONDS)
-        code = report.get("code")
-        if not isinstance(code, int):
-            return Ended(code=self._supervisor.returncode or 1)
-        return Ended(code, int(report.get("left", 0)), str(report.get("error", "")))
+        self._status.close()
 
 
 class Output:
@@ -162,45 +153,41 @@ class Output:
 
     def __init__(self, on_line: Callable[[str], None] | None = None) -> None:
         self._on_line = on_line
-        self._rest = b""
-        self._cut = False
         self.lines: deque[str] = deque()
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self.dropped = 0
         self.last = time.monotonic()
 
-    def read(self, descriptor: int) -> None:
-        """Read until the last process that can write has ended; close the descriptor."""
-        with open(descriptor, "rb", buffering=0) as pipe:
-            while block := pipe.read(_BLOCK):
+    def read(self, pipe: IO[bytes]) -> None:
+        """Read until the last process that can write has ended; close the pipe."""
+        rest, is_cut = b"", False
+        with pipe:
+            while block := os.read(pipe.fileno(), _BLOCK):
                 self.last = time.monotonic()
-                self.feed(block)
-        self.finish()
-
-    def feed(self, block: bytes) -> None:
-        """Take a piece of the output."""
-        *lines, rest = (self._rest + block).split(b"\n")
-        if lines and self._cut:
-            lines, self._cut = lines[1:], False
-        for line in lines:
-            self._add(line)
-        if len(rest) > LINE_BYTES:
-            # What follows a carriage return is the line as a terminal shows it.
-            rest = rest.rpartition(b"\r")[2]
-        if len(rest) > LINE_BYTES and not self._cut:
-            self._add(rest)
-            self._cut = True
-        self._rest = b"" if self._cut else rest
-
-    def finish(self) -> None:
-        """Take a last line that has no end."""
-        rest, self._rest = self._rest, b""
-        if rest:
-            self._add(rest)
+                *lines, rest = (rest + block).split(b"\n")
+                if lines and is_cut:
+                    # The rest of a line whose beginning was taken when it became too long.
+                    lines, is_cut = lines[1:], False
+                for line in lines:
+                    self._add(line)
+                if len(rest) > LINE_BYTES:
+                    # What follows a carriage return is the line as a terminal shows it.
+                    rest = rest.rpartition(b"\r")[2]
+                if len(rest) > LINE_BYTES and not is_cut:
+                    self._add(rest)
+                    is_cut = True
+                if is_cut:
+                    rest = b""
+        self._add(rest)
 
     def take(self) -> list[str]:
         """Return the lines that came since the last call."""
         return [self.lines.popleft() for _ in range(len(self.lines))]
+
+    def last_words(self) -> str:
+        """Return the last lines, for a message."""
+        last = [line.strip()[:300] for line in list(self.tail)[-3:]]
+        return f"; its last lines: {' / '.join(last)}" if last else "; it wrote nothing"
 
     def _add(self, line: bytes) -> None:
         shown = [part for part in line.split(b"\r") if part.strip()]
@@ -216,21 +203,3 @@ class Output:
             self.lines.append(text)
         else:
             self.dropped += 1
-
-
-def _read_line(descriptor: int) -> bytes:
-    found = b""
-    while not found.endswith(b"\n"):
-        block = os.read(descriptor, 4096)
-        if not block:
-            break
-        found += block
-    return found
-
-
-def _report(line: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(line or b"{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

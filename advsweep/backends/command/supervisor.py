@@ -1,6 +1,6 @@
-"""The process between a worker and the command that it runs; a script of the standard library.
+"""The process between a worker and the command that it runs; a script without our package.
 
-    python -I supervisor.py CONTROL STATUS GRACE SIGNAL PROGRAM [ARGUMENT ...]
+    python -E -P supervisor.py CONTROL STATUS GRACE SIGNAL PROGRAM [ARGUMENT ...]
 
 CONTROL and STATUS are file descriptors. The worker holds the other end of CONTROL: a byte asks
 for a stop, and its end means that the worker is gone, however it died. STATUS gets one line of
@@ -23,6 +23,8 @@ import subprocess
 import sys
 import time
 
+import psutil
+
 _SET_CHILD_SUBREAPER = 36
 _SET_PARENT_DEATH_SIGNAL = 1
 _POLL_SECONDS = 0.2
@@ -42,6 +44,7 @@ def main(arguments: list[str]) -> None:
     _prctl(_SET_CHILD_SUBREAPER)
     os.set_inheritable(control, False)
     os.set_inheritable(status, False)
+    report: dict[str, object]
     try:
         child = subprocess.Popen(
             command,
@@ -50,121 +53,69 @@ def main(arguments: list[str]) -> None:
         )
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        _report(status, code=_CANNOT_START, error=f"{command[0]}: {reason}")
-        return
-    code, asked = _watch(child, control, grace, number)
-    left = _end_rest(child.pid, gone=asked == "gone")
-    _report(status, code=code, asked=asked, left=left)
+        report = {"code": _CANNOT_START, "error": f"{command[0]}: {reason}"}
+    else:
+        code, gone = _watch(child, control, grace, number)
+        report = {"code": code, "left": _end_rest(gone=gone)}
+    with contextlib.suppress(OSError):
+        os.write(status, json.dumps(report).encode() + b"\n")
 
 
 def _watch(
     child: subprocess.Popen[bytes], control: int, grace: float, number: int
-) -> tuple[int, str | None]:
-    """Wait for the command; return its exit code and whether it was asked to stop."""
-    asked: str | None = None
+) -> tuple[int, bool]:
+    """Wait for the command; return its exit code and whether the worker is gone."""
+    asked = gone = False
     deadline = math.inf
-    while True:
-        code = child.poll()
-        if code is not None:
-            return code, asked
-        _reap_others(child.pid)
-        if asked is None and select.select([control], [], [], _POLL_SECONDS)[0]:
-            asked = "stop" if os.read(control, 1) else "gone"
-            deadline = time.monotonic() + (grace if asked == "stop" else 0.0)
-            if asked == "stop":
-                _signal_all(child.pid, number)
-        elif asked is not None:
-            # After a request only the worker's death matters: it cuts the grace.
-            if select.select([control], [], [], _POLL_SECONDS)[0] and not os.read(control, 1):
-                asked, deadline = "gone", time.monotonic()
-            if time.monotonic() >= deadline:
-                _signal_all(child.pid, signal.SIGKILL)
+    while (code := child.poll()) is None:
+        _living(child.pid)
+        # After a request only the worker's death matters: it cuts the grace.
+        if not gone and select.select([control], [], [], _POLL_SECONDS)[0]:
+            gone = not os.read(control, 1)
+            if gone:
+                deadline = time.monotonic()
+            elif not asked:
+                asked, deadline = True, time.monotonic() + grace
+                _signal_all(number, child.pid)
+        elif gone:
+            time.sleep(_POLL_SECONDS)
+        if time.monotonic() >= deadline:
+            _signal_all(signal.SIGKILL, child.pid)
+    return code, gone
 
 
-def _end_rest(main_pid: int, *, gone: bool) -> int:
+def _end_rest(*, gone: bool) -> int:
     """End what the command left behind; return how many processes that were."""
-    _reap_others(None)
-    left = len(_descendants())
+    left = len(_living())
+    started = time.monotonic()
     if left and not gone:
-        _signal_all(main_pid, signal.SIGTERM)
-        _wait_for_none(_LEFT_SECONDS)
-    deadline = time.monotonic() + _KILL_SECONDS
-    while _descendants() and time.monotonic() < deadline:
-        _signal_all(main_pid, signal.SIGKILL)
-        _wait_for_none(_POLL_SECONDS)
+        _signal_all(signal.SIGTERM)
+    while _living() and time.monotonic() - started < _LEFT_SECONDS + _KILL_SECONDS:
+        if gone or time.monotonic() - started > _LEFT_SECONDS:
+            _signal_all(signal.SIGKILL)
+        time.sleep(0.02)
     return left
 
 
-def _wait_for_none(seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        _reap_others(None)
-        if not _descendants():
-            return
-        time.sleep(0.02)
+def _signal_all(number: int, main_pid: int | None = None) -> None:
+    for process in _living(main_pid):
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
 
 
-def _signal_all(main_pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(main_pid, number)
-    for pid in _descendants():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            # The group has had it already.
-            if os.getpgid(pid) != main_pid:
-                os.kill(pid, number)
+def _living(main_pid: int | None = None) -> list[psutil.Process]:
+    """Return all living descendants; reap those that have ended, but for the main process.
 
-
-def _descendants() -> list[int]:
-    """Return the ids of all living descendants; none on systems without /proc."""
-    parents: dict[int, int] = {}
-    try:
-        entries = os.listdir("/proc")
-    except OSError:
-        return []
-    for entry in entries:
-        if entry.isdecimal():
-            try:
-                with open(f"/proc/{entry}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if fields and fields[0] not in (b"Z", b"X"):
-                parents[int(entry)] = int(fields[1])
-            elif fields:
-                parents[int(entry)] = -int(fields[1])
-    own = os.getpid()
+    The end of the main process is for `Popen`.
+    """
     found = []
-    for pid, parent in parents.items():
-        if parent < 0:
-            continue
-        seen: set[int] = set()
-        while parent not in (own, 0) and parent not in seen:
-            seen.add(parent)
-            parent = abs(parents.get(parent, 0))
-        if parent == own:
-            found.append(pid)
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error, ChildProcessError):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+            elif process.pid != main_pid and process.ppid() == os.getpid():
+                os.waitpid(process.pid, os.WNOHANG)
     return found
-
-
-def _reap_others(main_pid: int | None) -> None:
-    """Reap adopted processes that have ended; the command's own end is for `Popen`."""
-    for entry in _children():
-        if entry != main_pid:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(entry, os.WNOHANG)
-
-
-def _children() -> list[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
-            return [int(pid) for pid in file.read().split()]
-    except OSError:
-        return []
-
-
-def _report(status: int, **content: object) -> None:
-    with contextlib.suppress(OSError):
-        os.write(status, json.dumps(content).encode() + b"\n")
 
 
 def _prepare_child() -> None:
@@ -175,7 +126,7 @@ def _prepare_child() -> None:
 
 
 def _prctl(option: int, value: int = 1) -> None:
-    # Other systems than Linux have no prctl; there the process group has to do.
+    # Other systems than Linux have no prctl; there orphans are not found.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, int(value), 0, 0, 0)
 

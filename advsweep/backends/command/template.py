@@ -7,7 +7,7 @@ A template is a YAML file of the user's, or one of ours (`templates/`):
     metrics: {kind: jsonl, file: "{directory}/metrics.jsonl"}
 
 `docs/command.md` describes every key. Each part is a component, so that unknown keys and wrong
-types are refused as everywhere.
+types are refused as everywhere. `arguments` fills the placeholders in.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from advsweep.backends.base import NODE_KEYS, PARAMETERS
-from advsweep.backends.command.placeholders import PARAMETERS_KEY, check_name, names_in
+from advsweep.backends.command.arguments import OUTPUT, check_name, names_in, texts_of
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.logs import Reader, open_metric_log
+from advsweep.logs.names import NameMap
+from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
-
-OUTPUT = "output"
-"""What `metrics.file` says where metrics are lines of the command's own output."""
 
 FIXABLE = ("estimator", *PARAMETERS)
 """Keys that a template may state for a command that does not take them."""
@@ -36,7 +36,7 @@ NEEDED = ("estimator", "seed", "steps")
 """Keys that a command takes, or a template states: every run has them."""
 
 _FOLDER = Path(__file__).parent / "templates"
-_EACH = frozenset({"each", "as"})
+_SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2")
 
 
 @dataclass(kw_only=True)
@@ -52,6 +52,30 @@ class Metrics(Component):
     options: dict[str, Any] = option({}, help="options of the reader of this kind")
     every: int = option(1, ge=1, help="steps between two logged ones")
     first_step: int = option(1, ge=0, le=1, help="number that the log gives the first step")
+
+    def open_log(self, path: Path) -> Reader:
+        """Open the log.
+
+        Raises:
+            ConfigError: there is no such kind of log, or it has no such option.
+        """
+        try:
+            return open_metric_log(self.kind, path, **self.options)
+        except ConfigError as error:
+            raise type(error)(f"metrics: {error}") from error
+
+    def name_map(self) -> NameMap:
+        """Return the table of names.
+
+        Raises:
+            ConfigError: there is no such table, or a name is no text.
+        """
+        for theirs, ours in self.rename.items():
+            if not isinstance(ours, str) or not ours or printable_line(ours) != ours:
+                raise ConfigError(f"metrics.rename.{theirs}: expected a name, got {ours!r}")
+        if self.names:
+            return NameMap.load(self.names, self.rename)
+        return NameMap({}, extra=self.rename)
 
 
 @dataclass(kw_only=True)
@@ -104,9 +128,8 @@ class Stop(Component):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = ("TERM", "INT", "HUP", "USR1", "USR2")
-        if self.signal.removeprefix("SIG") not in known:
-            raise ConfigError(f"signal: expected one of {', '.join(known)}, got {self.signal!r}")
+        if self.signal.removeprefix("SIG") not in _SIGNALS:
+            raise ConfigError(f"signal: expected one of {', '.join(_SIGNALS)}, got {self.signal!r}")
 
     @property
     def number(self) -> int:
@@ -119,7 +142,8 @@ class Template(Component):
     """A template, checked.
 
     Attributes:
-        argv: the parts of the command; the first is the program.
+        argv, resume_parts, evaluation_parts: the parts of the command, of the arguments that
+            resume it, and of the evaluation command: texts, and mappings `{each: NODE, as: ...}`.
         used: dotted config keys that reach the command; a node alone means all its keys.
     """
 
@@ -143,37 +167,36 @@ class Template(Component):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.metric_options = Metrics.build(self.metrics, where="metrics")
-        self.memory_options = OutOfMemory.build(self.out_of_memory, where="out_of_memory")
-        self.stop_options = Stop.build(self.stop, where="stop")
-        self.checkpoint_options = _part(CheckpointFiles, self.checkpoints, "checkpoints")
-        self.evaluation_options = _part(EvaluationFiles, self.evaluations, "evaluations")
+        self.log = Metrics.build(self.metrics, where="metrics")
+        self.memory = OutOfMemory.build(self.out_of_memory, where="out_of_memory")
+        self.ending = Stop.build(self.stop, where="stop")
+        self.saved: CheckpointFiles | None = None
+        self.counted: EvaluationFiles | None = None
+        if self.checkpoints is not None:
+            for key in ("glob", "step"):
+                if key not in self.checkpoints:
+                    raise ConfigError(f"checkpoints: expected `{key}`, got none")
+            self.saved = CheckpointFiles.build(self.checkpoints, where="checkpoints")
+        if self.evaluations is not None:
+            self.counted = EvaluationFiles.build(self.evaluations, where="evaluations")
         self.argv = self._parts(self.command, "command")
-        self._check_patterns()
+        resume = self.saved.resume if self.saved else ()
+        self.resume_parts = self._parts(resume, "checkpoints.resume")
+        evaluate = self.counted.command if self.counted else ()
+        self.evaluation_parts = self._parts(evaluate, "evaluations.command")
+        self._check_parts()
         self.used = self._used()
         self._check_fixed()
 
+    def takes(self, key: str) -> bool:
+        """Return whether a key, or a field of it, reaches the command."""
+        return key in self.used or any(used.startswith(f"{key}.") for used in self.used)
+
     def reaches(self, key: str) -> bool:
         """Return whether a dotted config key reaches the command."""
-        head = key.partition(".")[0]
-        return key in self.used or head in self.used
-
-    @property
-    def resume_parts(self) -> list[Any]:
-        """The parts of the arguments that resume the command."""
-        if self.checkpoint_options is None:
-            return []
-        return self._parts(self.checkpoint_options.resume, "checkpoints.resume")
-
-    @property
-    def evaluation_parts(self) -> list[Any]:
-        """The parts of the evaluation command."""
-        if self.evaluation_options is None:
-            return []
-        return self._parts(self.evaluation_options.command, "evaluations.command")
+        return key in self.used or key.partition(".")[0] in self.used
 
     def _parts(self, command: tuple[Any, ...] | str, where: str) -> list[Any]:
-        """Return a command as parts: texts, and mappings `{each: NODE, as: ...}`."""
         if self.shell:
             if not isinstance(command, str) and command:
                 raise ConfigError(f"{where}: expected one text, as shell is true, got a list")
@@ -185,49 +208,93 @@ class Template(Component):
                 raise ConfigError(f"{where}: expected matching quotes ({error})") from error
         for part in command:
             if isinstance(part, Mapping):
-                _check_each(part, where)
+                if part.keys() != {"each", "as"} or part["each"] not in NODE_KEYS or not part["as"]:
+                    raise ConfigError(
+                        f"{where}: expected {{each: estimator, as: TEXT}} with {{key}} and "
+                        f"{{value}} in the text, or a list of texts, got {dict(part)!r}"
+                    )
             elif isinstance(part, (list, bool)) or part is None:
                 raise ConfigError(f"{where}: expected texts and numbers, got {part!r}")
         return [part if isinstance(part, Mapping) else str(part) for part in command]
 
-    def _texts(self) -> Iterator[tuple[str, str, Sequence[str]]]:
-        """Yield each text that may hold placeholders, its place, and further names there."""
-        resuming, evaluating = ("checkpoint", "step"), ("checkpoint", "step")
-        places: list[tuple[str, list[Any], Sequence[str]]] = [
-            ("command", self.argv, ()),
-            ("checkpoints.resume", self.resume_parts, resuming),
-            ("evaluations.command", self.evaluation_parts, evaluating),
-            ("environment", [v for v in self.environment.values() if v is not None], ()),
-            ("workdir", [self.workdir], ()),
-            ("metrics.file", [self.metric_options.file], ()),
+    def _check_parts(self) -> None:
+        """Refuse values that do not fit each other."""
+        output = self.log.file == OUTPUT
+        groups = _groups(self.progress, "progress")
+        whole = [*self.success, *self.memory.exit_codes]
+        refusals = [
+            (not self.argv, "command: expected a program and its arguments, got nothing"),
+            (
+                bool(self.argv) and isinstance(self.argv[0], Mapping),
+                "command: expected a program first, got `each`",
+            ),
+            (
+                self.saved is not None and len(_groups(self.saved.step, "checkpoints.step")) != 1,
+                "checkpoints.step: expected one group, the step",
+            ),
+            (
+                bool(self.progress) and not {"done", "total"} <= set(groups),
+                "progress: expected the groups (?P<done>...) and (?P<total>...)",
+            ),
+            (
+                self.quoting not in ("none", "hydra") or (self.shell and self.quoting != "none"),
+                f"quoting: expected none, or hydra without shell, got {self.quoting!r}",
+            ),
+            (
+                output and self.log.kind != "pattern",
+                f"metrics.kind: expected pattern, as the file is the command's output, got "
+                f"{self.log.kind!r}",
+            ),
+            (
+                self.counted is not None and bool(self.counted.file) == bool(self.counted.command),
+                "evaluations: expected either a file or a command",
+            ),
+            (
+                bool(self.evaluation_parts) and self.saved is None,
+                "evaluations.command: expected checkpoints to evaluate, got none",
+            ),
+            (
+                any(isinstance(code, bool) or not isinstance(code, int) for code in whole),
+                f"success: expected whole numbers as exit codes, here and in out_of_memory, got "
+                f"{whole}",
+            ),
         ]
-        if self.evaluation_options is not None:
-            places.append(("evaluations.file", [self.evaluation_options.file], ()))
-        for where, parts, extra in places:
-            for part in parts:
-                if isinstance(part, Mapping):
-                    for text in _texts_of(part):
-                        yield text, where, (*extra, "key", "value")
-                else:
-                    yield str(part), where, extra
+        for refused, message in refusals:
+            if refused:
+                raise ConfigError(message)
 
     def _used(self) -> frozenset[str]:
         used: set[str] = set()
-        for text, where, extra in self._texts():
-            for name in names_in(text, where):
-                check_name(name, self.parameters, extra, where)
-                if name not in extra:
-                    used.add(name)
-        for part in [*self.argv, *self.resume_parts, *self.evaluation_parts]:
+        for part, where, extra in self._places():
+            names = extra
+            texts = [str(part)]
             if isinstance(part, Mapping):
                 used.add(part["each"])
+                names, texts = (*extra, "key", "value"), texts_of(part)
+            for name in (n for text in texts for n in names_in(text, where)):
+                check_name(name, self.parameters, names, where)
+                used |= {name} - set(names)
         for key in self.parameters:
-            if not {f"{PARAMETERS_KEY}.{key}", PARAMETERS_KEY} & used:
+            if not {f"parameters.{key}", "parameters"} & used:
                 raise ConfigError(
                     f"parameters.{key}: expected a placeholder {{parameters.{key}}} that uses it, "
                     f"got none; add it or remove the parameter"
                 )
         return frozenset(used)
+
+    def _places(self) -> Iterator[tuple[Any, str, Sequence[str]]]:
+        """Yield each part that may hold placeholders, its place, and further names there."""
+        of_checkpoint = ("checkpoint", "step")
+        places: list[tuple[Sequence[Any], str, Sequence[str]]] = [
+            (self.argv, "command", ()),
+            (self.resume_parts, "checkpoints.resume", of_checkpoint),
+            (self.evaluation_parts, "evaluations.command", of_checkpoint),
+            ([v for v in self.environment.values() if v is not None], "environment", ()),
+            ([self.workdir], "workdir", ()),
+            ([self.log.file], "metrics.file", ()),
+            ([self.counted.file] if self.counted else [], "evaluations.file", ()),
+        ]
+        return ((part, where, extra) for parts, where, extra in places for part in parts)
 
     def _check_fixed(self) -> None:
         for key in self.fixed:
@@ -235,58 +302,29 @@ class Template(Component):
                 raise UnknownNameError(
                     f"fixed.{key}: no such key can be stated; {nearest(str(key), FIXABLE)}"
                 )
-            if self.reaches(key) or any(u.startswith(f"{key}.") for u in self.used):
+            if self.takes(key):
                 raise ConfigError(
                     f"fixed.{key}: expected a key that the command does not take, got one that a "
                     f"placeholder uses; remove either"
                 )
         for key in NEEDED:
-            taken = any(u == key or u.startswith(f"{key}.") for u in self.used)
-            if not taken and key not in self.fixed:
+            if not self.takes(key) and key not in self.fixed:
                 word = "{estimator.name}" if key == "estimator" else f"{{{key}}}"
                 raise ConfigError(
                     f"command: expected a placeholder {word}, got none; pass it to the command, "
                     f"or say with `fixed: {{{key}: ...}}` what the command uses"
                 )
 
-    def _check_patterns(self) -> None:
-        if not self.argv:
-            raise ConfigError("command: expected a program and its arguments, got nothing")
-        if isinstance(self.argv[0], Mapping):
-            raise ConfigError("command: expected a program first, got `each`")
-        options = self.checkpoint_options
-        if options is not None and _pattern(options.step, "checkpoints.step").groups != 1:
-            raise ConfigError(
-                f"checkpoints.step: expected one group, the step, got {options.step!r}"
-            )
-        if self.progress:
-            groups = _pattern(self.progress, "progress").groupindex
-            if not {"done", "total"} <= groups.keys():
-                raise ConfigError(
-                    "progress: expected the groups (?P<done>...) and (?P<total>...), got "
-                    f"{self.progress!r}"
-                )
-        if self.quoting not in ("none", "hydra") or (self.shell and self.quoting != "none"):
-            raise ConfigError(
-                f"quoting: expected none, or hydra without shell, got {self.quoting!r}"
-            )
-        if self.metric_options.file == OUTPUT and self.metric_options.kind != "pattern":
-            raise ConfigError(
-                f"metrics.kind: expected pattern, as the file is the command's output, got "
-                f"{self.metric_options.kind!r}"
-            )
-        if self.evaluation_options is not None:
-            chosen = [bool(self.evaluation_options.file), bool(self.evaluation_options.command)]
-            if sum(chosen) != 1:
-                raise ConfigError("evaluations: expected either a file or a command")
-            if self.evaluation_options.command and self.checkpoint_options is None:
-                raise ConfigError("evaluations.command: expected checkpoints to evaluate, got none")
-        for place, codes in (
-            ("success", self.success),
-            ("out_of_memory.exit_codes", self.memory_options.exit_codes),
-        ):
-            if any(isinstance(code, bool) or not isinstance(code, int) for code in codes):
-                raise ConfigError(f"{place}: expected whole numbers, got {codes}")
+
+def _groups(text: str, where: str) -> Sequence[Any]:
+    """Return the groups of a regular expression: their names, or None without one."""
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise ConfigError(
+            f"{where}: expected a regular expression, got {text!r}: {error}"
+        ) from error
+    return [*pattern.groupindex, *[None] * (pattern.groups - len(pattern.groupindex))]
 
 
 def template_path(name: str) -> Path:
@@ -343,35 +381,3 @@ def build_template(content: Mapping[str, Any], where: str) -> Template:
         return Template.build(content)
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from error
-
-
-def _part(kind: type[Any], node: Mapping[str, Any] | None, where: str) -> Any:
-    if node is None:
-        return None
-    if kind is CheckpointFiles:
-        for key in ("glob", "step"):
-            if key not in node:
-                raise ConfigError(f"{where}: expected `{key}`, got none")
-    return kind.build(node, where=where)
-
-
-def _check_each(part: Mapping[str, Any], where: str) -> None:
-    if part.keys() != _EACH or part["each"] not in NODE_KEYS or not _texts_of(part):
-        raise ConfigError(
-            f"{where}: expected {{each: estimator, as: TEXT}} with {{key}} and {{value}} in the "
-            f"text, or a list of texts, got {dict(part)!r}"
-        )
-
-
-def _texts_of(part: Mapping[str, Any]) -> list[str]:
-    texts = part["as"] if isinstance(part["as"], list) else [part["as"]]
-    return [str(text) for text in texts]
-
-
-def _pattern(text: str, where: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise ConfigError(
-            f"{where}: expected a regular expression, got {text!r}: {error}"
-        ) from error

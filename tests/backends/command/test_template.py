@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,14 @@ from hypothesis import strategies as st
 
 from advsweep.backends.base import Run
 from advsweep.backends.command.arguments import (
+    Values,
+    as_text,
     command_line,
+    fill,
     hydra_text,
-    values_of,
+    names_in,
     variables,
 )
-from advsweep.backends.command.placeholders import Values, as_text, fill, names_in
 from advsweep.backends.command.template import (
     Template,
     build_template,
@@ -40,11 +41,10 @@ def template(**changes: Any) -> Template:
     return build_template({"command": ["train", *NEEDED], **changes}, "mine.yaml")
 
 
-def line_of(run: Run, **options: bool) -> list[str]:
+def line_of(run: Run, key: str = "command") -> list[str]:
     backend: Any = run.backend
-    values = values_of(run, backend.parameters, Path("/runs/1/output"), backend.template)
-    values = values.with_runtime(checkpoint="/c", step=4)
-    return command_line(backend.spec, values, **options)
+    values = backend._setup.values(run, Path("/runs/1/output"))
+    return command_line(backend.spec, values.with_runtime(checkpoint="/c", step=4), key)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_kinds_and_names_of_logs_are_checked_before_anything_starts(command_run:
 def test_values_fill_placeholders(command_run: MakeRun) -> None:
     run = command_run({"command": ["x", "{{a}}", "--n={steps}", *NEEDED], "parameters": None})
     assert line_of(run) == ["x", "{a}", "--n=6", "grpo", "1", "6"]
-    assert line_of(run, resume=True)[-2:] == ["--resume", "/c"]
+    assert line_of(run, "resume")[-2:] == ["--resume", "/c"]
 
 
 def test_each_passes_all_fields_of_a_component(command_run: MakeRun) -> None:
@@ -238,7 +238,7 @@ def test_variables(command_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("UNWANTED", "1")
     run = command_run({"environment": {"A": "{seed}", "UNWANTED": None}})
     backend: Any = run.backend
-    found = variables(backend.spec, values_of(run, backend.parameters, Path("/r"), ""))
+    found = variables(backend.spec, backend._setup.values(run, Path("/r")))
     assert found["A"] == "1"
     assert "UNWANTED" not in found
     assert not any("secret" in value for value in found.values())
@@ -277,11 +277,3 @@ def test_templates_are_found_by_name_or_path(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("- a\n")
     with pytest.raises(ConfigError, match="expected a mapping"):
         read_template(tmp_path / "list.yaml")
-
-
-def test_the_supervisor_needs_the_standard_library_alone() -> None:
-    """It starts without site-packages, in a fraction of what our package takes."""
-    from advsweep.backends.command import supervisor
-
-    code = f"import runpy; runpy.run_path({supervisor.__file__!r}, run_name='tried')"
-    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
