@@ -10,7 +10,7 @@ STUDIES ?= avspo a_grae aapo two_stage fade leaderboard
 DEMO_COLUMNS ?= collapse/acr@first100,pass@1,pass@8[above=guess],pass@32[above=guess],entropy/answer,entropy/right,optim/change_norm@end
 # Which benchmarks, for example make bench BENCH='store plan'
 BENCH ?= plan overhead store report export html cli estimators verifiers bandit tiny trl
-TORCH_TESTS := $(addprefix tests/,backends cli/commands/test_estimators.py diagnostics estimators evaluation \
+TORCH_TESTS := $(addprefix tests/,backends cli/test_describe.py diagnostics estimators evaluation \
   objectives rollouts)
 # vLLM's dependencies are of its own choosing, so it has an environment of its own.
 VLLM_VENV ?= .venv-vllm

@@ -40,7 +40,14 @@ COMPARED = {
 """Commands with their peer, and how often its time they may take."""
 
 OTHERS = (
-    *("keys", "methods", "experiments", "estimators", "tasks", "plan +experiment=demo"),
+    *(
+        "keys",
+        "list methods",
+        "list experiments",
+        "list estimators",
+        "list tasks",
+        "plan +experiment=demo",
+    ),
     *("run --dry-run", "run sed=1"),
 )
 """Commands without a target; the last has a typing error."""

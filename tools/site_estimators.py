@@ -8,7 +8,9 @@ from typing import Any
 
 from site_text import code, escape, link_papers, prose, table, value
 
-from advsweep.cli.commands.estimators.describe import describe, markdown_table, sizes
+from advsweep.cli.describe import draw_masses
+from advsweep.cli.estimators import build_from_options, markdown_table, mass_curves, sizes
+from advsweep.cli.estimators import describe_estimator as describe
 from advsweep.errors import AdvsweepError
 from advsweep.estimators import ESTIMATORS
 
@@ -22,8 +24,6 @@ def estimator_pages(figures: Path | None = None) -> dict[str, str]:
     Args:
         figures: the folder to draw the figures of the masses into; None draws none.
     """
-    from advsweep.cli.commands.estimators.inputs import build_from_options
-
     pages = {"estimators/index.md": _overview()}
     for name in sorted(cls.name for cls in ESTIMATORS.classes()):
         record = describe(build_from_options(name, []))
@@ -54,16 +54,16 @@ def _page(record: dict[str, Any], figure: bool) -> str:
     facts = [
         ["family", escape(record["family"])],
         ["source", escape(f"{record['paper']}, {record['equation']}")],
-        ["defaults held to", escape(record["held"])],
+        ["defaults follow", escape(record["held"])],
         ["needs", ", ".join(map(code, ["rewards", *record["needs"]]))],
         ["reads if given", ", ".join(map(code, record["uses"])) or "nothing else"],
         ["rewards", escape(record["rewards"])],
         ["group size", sizes(record)],
         ["order of the rollouts", "does not matter" if record["exchangeable"] else "matters"],
-        ["memory, before the first step", memory or "none"],
+        ["initial state", memory or "none"],
     ]
     parts = [f"# {escape(name)}\n", f"```text\n{record['formula']}\n```\n"]
-    shown = f"`advsweep estimators show {name}` prints this page. "
+    shown = f"`advsweep describe {name}` prints this page. "
     parts += [also + shown + "[All estimators](index.md)\n"]
     parts += [table(("property", "value"), facts), prose(record["description"].splitlines())]
     if record["released"]:
@@ -86,7 +86,7 @@ def _page(record: dict[str, Any], figure: bool) -> str:
     parts.append("## Masses\n")
     if figure:
         parts += [f"![Masses of {name} over the solve rate]({name}.svg)\n"]
-        parts += [f"```sh\nadvsweep estimators plot {name} -o {name}.svg\n```\n"]
+        parts += [f"```sh\nadvsweep describe {name} -o {name}.svg\n```\n"]
     masses = record["masses"]
     if masses["refused"]:
         parts.append(f"They are not defined here: {escape(masses['refused'])}\n")
@@ -119,11 +119,12 @@ def _sentence(text: str) -> str:
 
 def _draw(name: str, record: dict[str, Any], target: Path) -> bool:
     """Draws the masses; returns whether the estimator has a figure."""
-    from advsweep.cli.commands.estimators.plot import plot
-
     target.parent.mkdir(parents=True, exist_ok=True)
+    given: dict[str, float] = {}
+    size = max(_SIZE, record["masses"]["group_size"])
     try:
-        plot([name], target=target, group_size=max(_SIZE, record["masses"]["group_size"]))
+        records, _ = mass_curves({name: build_from_options(name, [])}, size, given)
+        draw_masses(records, target, given)
     except AdvsweepError:
         return False  # such as an estimator that reads no rewards
     return True

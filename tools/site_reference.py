@@ -46,27 +46,22 @@ def reference_pages() -> dict[str, str]:
 
 
 def commands() -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name of each command, such as `db upgrade`, with the command and its context."""
+    """Yield the name of each command with the command and its context."""
     from advsweep.cli.app import app
 
-    root = typer.main.get_command(app)
+    root: Any = typer.main.get_command(app)
     context = typer.Context(root, info_name="advsweep", terminal_width=_WIDTH)
-    yield from _subcommands("", root, context)
-
-
-def _subcommands(prefix: str, group: Any, parent: Any) -> Iterator[tuple[str, Any, Any]]:
-    for name, command in group.commands.items():
-        context = typer.Context(command, info_name=name, parent=parent, terminal_width=_WIDTH)
-        yield f"{prefix}{name}", command, context
-        if hasattr(command, "commands"):
-            yield from _subcommands(f"{prefix}{name} ", command, context)
+    for name in root.list_commands(context):
+        command = root.get_command(context, name)
+        own = typer.Context(command, info_name=name, parent=context, terminal_width=_WIDTH)
+        yield name, command, own
 
 
 def commands_page() -> str:
     """Return the page of all commands, each with its help."""
     found = list(commands())
     listed = [
-        [f"[`{name}`](#{name.replace(' ', '-')})", escape(command.get_short_help_str(200))]
+        [f"[`{name}`](#{name})", escape(command.help.partition("\n")[0])]
         for name, command, _ in found
     ]
     parts = [
@@ -77,8 +72,7 @@ def commands_page() -> str:
     ]
     for name, _, context in found:
         help_text = "\n".join(line.rstrip() for line in context.get_help().splitlines())
-        anchor = name.replace(" ", "-")
-        parts.append(f"## {name} {{ #{anchor} }}\n\n```text\n{help_text}\n```\n")
+        parts.append(f"## {name} {{ #{name} }}\n\n```text\n{help_text}\n```\n")
     return "\n".join(parts)
 
 
@@ -119,7 +113,8 @@ def config_pages() -> dict[str, str]:
             "## Groups\n",
             table(("group", "members"), rows),
             "`method=NAME` sets estimator, objective and rollout as a paper has them "
-            "(`advsweep methods`); `+experiment=NAME` is a sweep file (`advsweep experiments`).\n",
+            "(`advsweep list methods`); `+experiment=NAME` is a sweep file "
+            "(`advsweep list experiments`).\n",
         ]
     )
     return pages
@@ -141,7 +136,7 @@ def _group_page(key: str, title: str, registry: Registry[Any], files: ConfigGrou
     parts = [f"# {title}\n"]
     if presets := _presets(key, registry, files):
         parts += [
-            "Members that are presets: a component with values of its own.\n",
+            "Presets:\n",
             table(("name", "values"), presets),
         ]
     for cls in _classes(registry):

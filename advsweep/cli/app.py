@@ -12,15 +12,14 @@ import sys
 import traceback
 import warnings
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 import typer
 from typer.exceptions import TyperException
 
 from advsweep import __version__
-from advsweep.cli.shared.help import App
-from advsweep.cli.shared.lazy import LazyGroup, Places
-from advsweep.cli.shared.output import (
+from advsweep.cli.groups import App, Group
+from advsweep.cli.output import (
     discard_stdout,
     echo,
     echo_line,
@@ -42,59 +41,8 @@ def _plain_reason(error: typer.BadParameter) -> str:
     return f"expected {expected}, got {printable_line(repr(details[0]['input']))}"
 
 
-class _Group(LazyGroup):
-    """The commands by panel, in the order of `advsweep --help`.
-
-    A bad option value is reported as expected and actual value.
-    """
-
-    takes_plugins: ClassVar[bool] = True
-    places: ClassVar[Places] = {
-        "Train": {
-            "init": "advsweep.cli.commands.init:init",
-            "run": "advsweep.cli.commands.run:run",
-            "sweep": "advsweep.cli.commands.sweep:sweep",
-            "plan": "advsweep.cli.commands.plan:plan",
-            "worker": "advsweep.cli.commands.worker:worker",
-            "stop": "advsweep.cli.commands.stop:stop",
-            "retry": "advsweep.cli.commands.retry:retry",
-        },
-        "Watch": {
-            "ls": "advsweep.cli.commands.ls:ls",
-            "status": "advsweep.cli.commands.status:status",
-            "watch": "advsweep.cli.commands.watch:watch",
-            "logs": "advsweep.cli.commands.logs:logs",
-        },
-        "Compare": {
-            "report": "advsweep.cli.commands.report:report",
-            "plot": "advsweep.cli.commands.plot:plot",
-            "claims": "advsweep.cli.commands.claims:claims",
-            "replay": "advsweep.cli.commands.replay:replay",
-        },
-        "Inspect": {
-            "show": "advsweep.cli.commands.show:show",
-            "metrics": "advsweep.cli.commands.metrics:metrics",
-            "samples": "advsweep.cli.commands.samples:samples",
-            "eval": "advsweep.cli.commands.eval:evaluate",
-            "select": "advsweep.cli.commands.select:select",
-            "keys": "advsweep.cli.commands.keys:keys",
-            "schema": "advsweep.cli.commands.schema:schema",
-            "methods": "advsweep.cli.commands.presets:methods",
-            "experiments": "advsweep.cli.commands.presets:experiments",
-            "estimators": "advsweep.cli.commands.estimators:app",
-            "tasks": "advsweep.cli.commands.tasks:app",
-        },
-        "Manage": {
-            "doctor": "advsweep.cli.commands.doctor:doctor",
-            "import": "advsweep.cli.commands.import_:import_",
-            "merge": "advsweep.cli.commands.merge:merge",
-            "export": "advsweep.cli.commands.export:export",
-            "sync": "advsweep.cli.commands.sync:sync",
-            "rm": "advsweep.cli.commands.rm:rm",
-            "plugins": "advsweep.cli.commands.plugins:plugins",
-            "db": "advsweep.cli.commands.db:app",
-        },
-    }
+class _Group(Group):
+    """The root group; a bad option value is reported as expected and actual value."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

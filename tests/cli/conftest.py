@@ -15,12 +15,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
-from typer.core import TyperGroup
+import typer
 
 from advsweep.cli import main
+from advsweep.cli.app import app
 
 Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -99,14 +100,12 @@ def _show_warning(
     sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
-def commands(group: TyperGroup, prefix: str = "") -> Iterator[tuple[str, Callable[..., None]]]:
-    """Yields every command and its function, including groups that can be called themselves."""
-    for name, command in group.commands.items():
-        is_group = isinstance(command, TyperGroup)
-        if not is_group or command.invoke_without_command:
-            yield f"{prefix}{name}", inspect.unwrap(command.callback)
-        if is_group:
-            yield from commands(command, f"{prefix}{name} ")
+def commands() -> Iterator[tuple[str, Callable[..., None]]]:
+    """Yields every command of advsweep and its function."""
+    group: Any = typer.main.get_command(app)
+    context = typer.Context(group)
+    for name in group.list_commands(context):
+        yield name, inspect.unwrap(group.get_command(context, name).callback)
 
 
 @pytest.fixture

@@ -5,36 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 
 import pytest
 
 FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
 IN_PROCESS = [*FAKE, "executor=debug"]
-
-
-def test_help_names_every_command(finished):
-    text = finished("--help").stdout
-    for command in (
-        *("run", "sweep", "plan", "worker", "report", "ls", "show", "logs"),
-        *("status", "watch", "stop", "retry", "rm"),
-        *("metrics", "export", "estimators", "methods", "experiments", "merge", "db", "plugins"),
-        *(
-            "replay",
-            "import",
-            "init",
-            "keys",
-            "schema",
-            "doctor",
-            "eval",
-            "select",
-            "sync",
-            "tasks",
-            "samples",
-        ),
-    ):
-        assert re.search(rf"^  {command} ", text, re.MULTILINE)
-        assert finished(command, "--help").returncode == 0
 
 
 def test_ls_as_json_has_what_scripts_need(finished):

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from advsweep.cli import screen
 from advsweep.cli.app import app
-from advsweep.cli.shared import screen
 from advsweep.errors import ConfigError
 from advsweep.store import Status, Store, open_store
 from advsweep.sweep.executors.base import Job, RemoteJob
@@ -149,7 +149,7 @@ def test_the_earlier_option_names_the_new_one(task: tuple[str, ...], value: str)
     for command in (
         ["run", *FAKE, *task, text],
         ["eval", "--model", "m", "--task", "mbpp", "-o", f"verifier.enabled={value}"],
-        ["tasks", "show", "mbpp", "-o", f"verifier.enabled={value}"],
+        ["describe", "mbpp", "--set", f"verifier.enabled={value}"],
     ):
         error = call(*command).exception
         assert isinstance(error, ConfigError)

@@ -30,7 +30,7 @@ MISTAKES = {
     "no store to report from": (["report", "demo"], ["advsweep.db", "--store"]),
     "unknown option": (["report", "--nope"], ["No such option: --nope", "`advsweep report -h`"]),
     "unknown command": (["reprot"], ["reprot", "`advsweep -h`"]),
-    "missing argument": (["estimators", "show"], ["NAME", "`advsweep estimators show -h`"]),
+    "missing argument": (["describe"], ["NAME", "`advsweep describe -h`"]),
     "option of a wrong kind": (["sweep", "-j", "x\ny"], ["expected a valid integer", "x\\ny"]),
     "config folder that is not there": (["run", "--config-dir", "nowhere"], ["nowhere"]),
 }
@@ -40,13 +40,6 @@ MISTAKES = {
 def test_a_mistake_is_one_line_and_exit_code_2(mistake, refused):
     arguments, words = MISTAKES[mistake]
     refused(words, *arguments)
-
-
-def test_a_group_of_commands_alone_prints_its_help(advsweep):
-    done = advsweep("db")
-    assert done.returncode == 2
-    assert done.stderr.startswith("Usage: advsweep db")
-    assert "upgrade" in done.stderr
 
 
 @pytest.mark.parametrize("place", ["start", "end"])
@@ -103,7 +96,7 @@ def test_a_folder_that_cannot_be_written(advsweep, tmp_path):
     [
         (["ls", "--format", "foo"], "'--format': 'foo' is not one of 'table', 'csv', 'json';"),
         (["ls", "--limit", "x"], "'--limit': expected a valid integer, got 'x'"),
-        (["estimators", "apply", "grpo", "--rewards", "1", "--repeat", "0"], "got '0'"),
+        (["describe", "grpo", "--group-size", "0"], "got '0'"),
     ],
 )
 def test_an_option_that_does_not_fit_says_what_was_got(arguments, words, in_process):

@@ -55,7 +55,7 @@ def plugged(advsweep_with: Callable[..., Advsweep]) -> Advsweep:
 
 
 def test_it_is_listed_and_what_is_broken_is_warned_of(plugged: Advsweep) -> None:
-    done = plugged("estimators", "--format", "json")
+    done = plugged("list", "estimators", "--format", "json")
     assert done.returncode == 0, done.stderr
     listed = {row["name"]: row for row in json.loads(done.stdout)}
     assert listed["halved"]["formula"] == "Aᵢ = s (rᵢ - p)"
@@ -72,7 +72,7 @@ def test_it_is_listed_and_what_is_broken_is_warned_of(plugged: Advsweep) -> None
 
 @pytest.mark.slow
 def test_it_is_shown(plugged: Advsweep) -> None:
-    done = plugged("estimators", "show", "halved")
+    done = plugged("describe", "halved")
     assert done.returncode == 0, done.stderr
     assert "Aᵢ = s (rᵢ - p)" in done.stdout
     assert "a paper of ours, Eq. 1" in done.stdout

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from advsweep.cli import main
-from advsweep.cli.shared.screen import restart
+from advsweep.cli.screen import restart
 from advsweep.store import Status, open_store
 
 pytestmark = [pytest.mark.security, pytest.mark.slow]

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.cli.commands.estimators.inputs import build_from_options
+from advsweep.cli.estimators import build_from_options
 from advsweep.components import option_of
 from advsweep.errors import BatchError, CheckpointError, ConfigError, UnknownNameError
 from advsweep.estimators import ESTIMATORS, Estimator, GroupBatch, build_estimator, estimator_names

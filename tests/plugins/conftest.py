@@ -15,7 +15,7 @@ from filelock import FileLock
 from typer.testing import CliRunner, Result
 
 from advsweep.cli.app import app
-from advsweep.cli.commands.plugins import plugin_registries
+from advsweep.cli.catalogue import plugin_registries
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 
 from advsweep.backends import BACKENDS
 from advsweep.cli.app import app
-from advsweep.cli.commands.plugins import plugin_registries
+from advsweep.cli.catalogue import plugin_registries
 from advsweep.components import parameters
 from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.logs import READERS, ImportOptions
@@ -117,7 +117,7 @@ def test_the_page_names_every_group() -> None:
 
 
 def test_all_are_found_and_usable(advsweep: Command) -> None:
-    listed = json.loads(said(advsweep("plugins", "--format", "json")))
+    listed = json.loads(said(advsweep("list", "plugins", "--format", "json")))
     ours = [row for row in listed if row["name"] in KINDS.values()]
     assert {row["name"]: row["state"] for row in ours} == dict.fromkeys(KINDS.values(), "usable")
     assert {row["group"].removeprefix("advsweep.")[:-1] for row in ours} == set(KINDS)

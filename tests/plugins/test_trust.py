@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from advsweep.cli.app import app
-from advsweep.cli.commands.plugins import plugin_registries
+from advsweep.cli.catalogue import plugin_registries
 from advsweep.errors import ConfigError
 from advsweep.store import Status, Store, open_store
 from advsweep.sweep.planning.plan import make_plan

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from advsweep import kernel
-from advsweep.cli.shared.execution import set_store_patience
+from advsweep.cli.execution import set_store_patience
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status
 from advsweep.store.owners import process_started

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.completion import complete_claims
-from advsweep.cli.shared.output import echo_rendered
+from advsweep.cli import options
+from advsweep.cli.completion import complete_claims
+from advsweep.cli.output import echo_rendered
 
 
 class ClaimsFormat(Enum):
@@ -41,11 +41,9 @@ def claims(
         ClaimsFormat, typer.Option("--format", help="Choose the output format.")
     ] = ClaimsFormat.TABLE,
 ) -> None:
-    """Test claims against the runs of a store.
-
-    LIST is a YAML file of statements, or the name of an experiment that comes with one. Each claim
-    holds, is contradicted, or cannot be told from the runs. Exit code 2 if a claim is not judged,
-    as it names a sweep, row or metric that does not exist.
+    """LIST is a YAML file of statements, or the name of an experiment that comes with one. Each
+    claim holds, is contradicted, or cannot be told from the runs. Exit code 2 if a claim is not
+    judged, as it names a sweep, row or metric that does not exist.
 
     Examples:
         advsweep claims demo

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advsweep.cli.shared import evaluation_options, options
-from advsweep.cli.shared.options import RecordFormat
+from advsweep.cli import evaluation_options, options
+from advsweep.cli.options import RecordFormat
 
 if TYPE_CHECKING:
     from advsweep.config.settings import EvaluationSettings
@@ -35,9 +35,7 @@ def evaluate(
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Evaluate a model, or the weights of runs, on a task.
-
-    Samples answers to the held-out problems of the task and prints pass@k. The store keeps the
+    """Samples answers to the held-out problems of the task and prints pass@k. The store keeps the
     counts. An evaluation that exists is printed and not repeated; an interrupted one resumes. The
     task and settings of a run default to those of its training.
 
@@ -47,9 +45,9 @@ def evaluate(
         advsweep eval --model Qwen/Qwen2.5-0.5B --task gsm8k -n 8
     """
     from advsweep.backends.build import build_run
-    from advsweep.cli.shared import runs
-    from advsweep.cli.shared.output import print_json
-    from advsweep.cli.shared.runs import find_targets
+    from advsweep.cli import runs
+    from advsweep.cli.output import print_json
+    from advsweep.cli.runs import find_targets
     from advsweep.errors import ConfigError
     from advsweep.evaluation.standalone import evaluate_subject, run_subject
     from advsweep.store import open_store
@@ -58,7 +56,7 @@ def evaluate(
     if (model is None) == (not targets):
         raise ConfigError("expected either a run or a sweep, or --model PATH_OR_ID")
     if model is not None and task is None:
-        raise ConfigError("expected --task NAME with --model; `advsweep tasks` lists them")
+        raise ConfigError("expected --task NAME with --model; `advsweep list tasks` lists them")
     if model is not None and step is not None:
         raise ConfigError("--step: valid only with a run; a model has no steps")
     parse = functools.partial(

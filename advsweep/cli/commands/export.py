@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.completion import complete_export_format, complete_target
-from advsweep.cli.shared.output import echo, echo_line, progress_bar
+from advsweep.cli import options
+from advsweep.cli.completion import complete_export_format, complete_target
+from advsweep.cli.output import echo, echo_line, progress_bar
 from advsweep.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def export(
     ] = False,
     store: options.Store = None,
 ) -> None:
-    """Write weights or tables of runs for other programs.
-
-    Tables are replaced when a sweep is exported again; trackers show each run once.
+    """Tables are replaced when a sweep is exported again; trackers show each run once.
     No tracker needs an account or a network; `advsweep sync` sends runs to servers. Trackers get no
     pending and running runs. Exits with code 1 if a run cannot be exported.
 
@@ -86,7 +84,7 @@ def export(
         advsweep export demo tables --to parquet
         advsweep export demo boards --to tensorboard
     """
-    from advsweep.cli.shared.runs import find_targets
+    from advsweep.cli.runs import find_targets
     from advsweep.report.data.table_files import TABLE_FILES
     from advsweep.store import open_store
     from advsweep.sweep.registry import TRACKINGS
@@ -150,7 +148,7 @@ def _tracking(name: str, fields: Sequence[str], directory: Path) -> Tracking:
     Raises:
         ConfigError: a field does not exist, or the folder decides it.
     """
-    from advsweep.cli.shared.tracking_options import parse_fields
+    from advsweep.cli.tracking_options import parse_fields
     from advsweep.sweep.registry import TRACKINGS
 
     given: Plain = parse_fields(fields)
@@ -171,7 +169,7 @@ def _export_runs(
     store: Store, runs: Sequence[RunRecord], tracking: Tracking, directory: Path
 ) -> bool:
     """Returns whether a run could not be exported."""
-    from advsweep.cli.shared.tracking_options import print_synced, without_prompts
+    from advsweep.cli.tracking_options import print_synced, without_prompts
     from advsweep.sweep.tracking.client import sync
 
     (directory / _MARK).mkdir(parents=True, exist_ok=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.completion import complete_importer
-from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo_line, print_json, progress_bar
+from advsweep.cli import options
+from advsweep.cli.completion import complete_importer
+from advsweep.cli.options import RecordFormat
+from advsweep.cli.output import echo_line, print_json, progress_bar
 from advsweep.errors import ConfigError, counted, first_of
 
 if TYPE_CHECKING:
@@ -95,13 +95,11 @@ def import_(
     ] = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Turn logs of another trainer into runs of the store.
-
-    Reports, plots and claims work on these runs as on others. Metrics get our names by the format's
-    table; the others keep theirs. Values that are not numbers, incomplete lines and the like are
-    left out and counted. Of a step that was logged twice the last value counts. Importing again
-    adds what is new and nothing else. Imported runs are data: nothing in them is executed, and no
-    worker trains them.
+    """Reports, plots and claims work on these runs as on others. Metrics get our names by the
+    format's table; the others keep theirs. Values that are not numbers, incomplete lines and the
+    like are left out and counted. Of a step that was logged twice the last value counts. Importing
+    again adds what is new and nothing else. Imported runs are data: nothing in them is executed,
+    and no worker trains them.
 
     Examples:
         advsweep import csv log.csv --set estimator=grpo --set seed=0

@@ -31,14 +31,14 @@ sweep:
   # The first estimator again with other rollouts, and with verdicts at random:
   # controls: [aa, placebo]
   common:                # for all runs; a list is swept over
-    task: countdown      # `advsweep tasks` lists tasks; `advsweep keys task` their options
+    task: countdown      # `advsweep list tasks` lists tasks; `advsweep keys task` their options
     model: tiny          # hf for a model of Hugging Face, with backend: trl
     backend: tiny        # trains on a CPU in seconds
     # optimizer.lr: [1e-4, 3e-4]
   blocks:                # each block is a grid of its own; its runs are added to the others
-    - estimator: [grpo, rloo]      # `advsweep estimators` lists them
+    - estimator: [grpo, rloo]      # `advsweep list estimators` lists them
     - estimator: fade              # with a setting of its own:
-      estimator.h_star: 0.5        # `advsweep estimators show fade` lists its options
+      estimator.h_star: 0.5        # `advsweep describe fade` lists its options
 """
 
 MAKEFILE = f"""\
@@ -92,17 +92,15 @@ def init(
         ),
     ] = Path(),
 ) -> None:
-    """Write a sweep file, a Makefile for CI and a README.
-
-    The sweep file is complete and explains each of its keys: three estimators with three seeds on
-    a model that trains on a CPU. A JSON schema beside it lets editors complete and check it.
+    """The sweep file is complete and explains each of its keys: three estimators with three seeds
+    on a model that trains on a CPU. A JSON schema beside it lets editors complete and check it.
     Refuses to overwrite a file, and then writes nothing.
 
     Examples:
         advsweep init first
         advsweep init first && cd first && advsweep sweep sweep.yaml
     """
-    from advsweep.cli.shared.output import echo_line
+    from advsweep.cli.output import echo_line
     from advsweep.errors import ConfigError
     from advsweep.sweep.json_schema import make_schema
     from advsweep.sweep.registry import config_groups

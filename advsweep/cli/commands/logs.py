@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.output import echo
-from advsweep.cli.shared.run_log import Tail, follow_log, log_path
+from advsweep.cli import options
+from advsweep.cli.output import echo
+from advsweep.cli.run_log import Tail, follow_log, log_path
 from advsweep.errors import NotFoundError
 
 
@@ -20,11 +20,9 @@ def logs(
     ] = False,
     store: options.Store = None,
 ) -> None:
-    """Print the log of a run's process.
-
-    Examples:
-        advsweep logs last
-        advsweep logs 12 --follow
+    """Examples:
+    advsweep logs last
+    advsweep logs 12 --follow
     """
     from advsweep.store import open_store
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.options import ListFormat
-from advsweep.cli.shared.output import echo, echo_line
+from advsweep.cli import options
+from advsweep.cli.options import ListFormat
+from advsweep.cli.output import echo, echo_line
 from advsweep.errors import counted
 
 if TYPE_CHECKING:
@@ -34,16 +34,14 @@ def ls(
     store: options.Store = None,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """List runs, newest first.
-
-    The last column of the table, `what`, has the config keys in which the listed runs differ.
+    """The last column of the table, `what`, has the config keys in which the listed runs differ.
 
     Examples:
         advsweep ls
         advsweep ls demo --status failed
         advsweep ls --all --format csv
     """
-    from advsweep.cli.shared.output import print_listing
+    from advsweep.cli.output import print_listing
     from advsweep.store import open_store
     from advsweep.store.component_revisions import find_mixed_revisions
     from advsweep.store.records import parse_status

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo_line, progress_bar, warn
+from advsweep.cli import options
+from advsweep.cli.options import RecordFormat
+from advsweep.cli.output import echo_line, progress_bar, warn
 from advsweep.errors import StoreError, counted
 
 if TYPE_CHECKING:
@@ -37,14 +37,12 @@ def merge(
     ] = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Copy the contents of another store into this one.
-
-    Copies runs, evaluations and sweeps. Runs are matched by identity. If both stores have the run
-    done, this store's copy stays and the results are compared. A done run replaces an unfinished
-    one; of two unfinished ones the one with more steps stays. Running runs are skipped. Executors
-    and trackers of sweeps are not copied. A store with a value that advsweep cannot have written,
-    or with another schema, is refused as a whole. Merging again changes nothing; the other store
-    never changes.
+    """Copies runs, evaluations and sweeps. Runs are matched by identity. If both stores have the
+    run done, this store's copy stays and the results are compared. A done run replaces an
+    unfinished one; of two unfinished ones the one with more steps stays. Running runs are skipped.
+    Executors and trackers of sweeps are not copied. A store with a value that advsweep cannot have
+    written, or with another schema, is refused as a whole. Merging again changes nothing; the other
+    store never changes.
 
     The folders of copied runs, with logs and checkpoints, are copied too. With --no-folders, copied
     runs can be reported but not exported, and unfinished ones restart from step 0.
@@ -53,7 +51,7 @@ def merge(
         advsweep merge ../other/advsweep.db --dry-run
         advsweep merge ../other/advsweep.db
     """
-    from advsweep.cli.shared.output import print_json
+    from advsweep.cli.output import print_json
     from advsweep.store import open_store
     from advsweep.store.merge import merge as merge_stores
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.completion import complete_target
+from advsweep.cli import options
+from advsweep.cli.completion import complete_target
 from advsweep.errors import ConfigError, NotFoundError, nearest
 
 if TYPE_CHECKING:
@@ -51,16 +51,14 @@ def metrics(
         Path | None, typer.Option("--output", help="Write the parquet file here.")
     ] = None,
 ) -> None:
-    """Print the metric points of a run or of a sweep's runs.
-
-    The table has a row per metric, with its first, last and mean value; csv has all points,
+    """The table has a row per metric, with its first, last and mean value; csv has all points,
     unrounded.
 
     Examples:
         advsweep metrics last --name reward/mean
         advsweep metrics demo --format csv > demo.csv
     """
-    from advsweep.cli.shared.output import print_columns, print_csv, print_json
+    from advsweep.cli.output import print_columns, print_csv, print_json
     from advsweep.store import open_store
 
     if file is not None and output is not MetricsFormat.PARQUET:
@@ -122,7 +120,7 @@ def _sweep_points(store: Store, sweep: str, names: list[str] | None) -> DataFram
 
 def _print_frame(frame: DataFrame, output: MetricsFormat, file: Path | None) -> None:
     """Prints the points of a sweep's runs; a table has one row per run and metric."""
-    from advsweep.cli.shared.output import print_columns, print_csv, print_json, show_number
+    from advsweep.cli.output import print_columns, print_csv, print_json, show_number
 
     if output is MetricsFormat.PARQUET:
         _write_parquet(frame, file)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.options import ListFormat
-from advsweep.cli.shared.plan_output import LISTED
+from advsweep.cli import options
+from advsweep.cli.options import ListFormat
+from advsweep.cli.plan_output import LISTED
 
 
 def plan(
@@ -25,9 +25,7 @@ def plan(
     ] = False,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """Show the runs of a sweep and their time; start nothing.
-
-    Takes the arguments of `advsweep sweep`. Builds and checks every run and looks it up in the
+    """Takes the arguments of `advsweep sweep`. Builds and checks every run and looks it up in the
     store. Prints which runs are done, running or missing, and which are duplicates. Estimates the
     remaining time from finished runs of the same shape (backend, model, task, rollout policy, group
     size, prompts per step), or from the times that a paper reports for its sweep file; without
@@ -40,9 +38,9 @@ def plan(
         advsweep plan estimator=grpo,fade seed=0,1,2
         advsweep plan +experiment=demo --all
     """
-    from advsweep.cli.shared import execution, search_output, tuning_output
-    from advsweep.cli.shared.overrides import check_overrides
-    from advsweep.cli.shared.plan_output import print_plan
+    from advsweep.cli import execution, search_output, tuning_output
+    from advsweep.cli.overrides import check_overrides
+    from advsweep.cli.plan_output import print_plan
     from advsweep.sweep.planning.plan import make_plan
     from advsweep.sweep.search.study import plan_search, refuse_search
     from advsweep.sweep.tuning import plan_tuning

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.completion import complete_figure, complete_target
-from advsweep.cli.shared.output import echo_line
+from advsweep.cli import options
+from advsweep.cli.completion import complete_figure, complete_target
+from advsweep.cli.output import echo_line
 
 if TYPE_CHECKING:
     from advsweep.report.data.filters import Filter
@@ -153,12 +153,10 @@ def plot(
     ] = False,
     store: options.Store = None,
 ) -> None:
-    """Draw figures of runs with 95 % intervals over seeds.
-
-    Examples:
-        advsweep plot demo
-        advsweep plot demo --figure passk,acr -o figures --format svg
-        advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
+    """Examples:
+    advsweep plot demo
+    advsweep plot demo --figure passk,acr -o figures --format svg
+    advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
     """
     from advsweep.report.data.filters import parse_where
     from advsweep.report.figures.chart import Options, PointUnit
@@ -166,7 +164,7 @@ def plot(
     from advsweep.store import open_store
 
     if listing:
-        from advsweep.cli.shared.output import print_columns
+        from advsweep.cli.output import print_columns
 
         print_columns(("figure", "what it shows"), [(f.name, f.summary) for f in FIGURES.values()])
         return
@@ -254,7 +252,7 @@ def _figure_data(
     store: Store, keys: Sequence[str], where: Sequence[Filter], task: str | None
 ) -> FigureData:
     """Collects the named runs and a title for them."""
-    from advsweep.cli.shared.runs import find_targets
+    from advsweep.cli.runs import find_targets
     from advsweep.errors import NotFoundError, nearest
     from advsweep.report.figures.data import FigureData
 
@@ -317,7 +315,7 @@ def _refuse_several(charts: Sequence[Chart]) -> None:
 
 
 def _print(charts: Sequence[Chart], output: PlotFormat) -> None:
-    from advsweep.cli.shared.output import print_csv, print_json
+    from advsweep.cli.output import print_csv, print_json
 
     if output is PlotFormat.JSON:
         print_json(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advsweep.cli.commands.estimators.describe import TableFormat
-from advsweep.cli.shared import options
-from advsweep.cli.shared.completion import complete_run
-from advsweep.cli.shared.output import echo, echo_line, warn
+from advsweep.cli import options
+from advsweep.cli.completion import complete_run
+from advsweep.cli.options import MarkdownFormat
+from advsweep.cli.output import echo, echo_line, warn
 from advsweep.errors import ConfigError, counted
 
 if TYPE_CHECKING:
@@ -123,23 +123,21 @@ def replay(
         ),
     ] = None,
     output: Annotated[
-        TableFormat | None,
+        MarkdownFormat | None,
         typer.Option("--format", help="Print the numbers in this format, in addition to a figure."),
     ] = None,
     store: options.Store = None,
 ) -> None:
-    """Show what every estimator makes of recorded rollouts.
-
-    Nothing is trained: each estimator computes the advantages of the same rollouts, step by step.
-    The rollouts are files that verl or TRL dumped, JSON lines of your own, or a run of the store.
+    """Nothing is trained: each estimator computes the advantages of the same rollouts, step by
+    step. The rollouts are files that verl or TRL dumped, JSON lines of your own, or a run of the
+    store.
 
     Examples:
         advsweep replay rollouts
         advsweep replay outputs --estimators grpo,dr_grpo,maxrl --by solve_rate -o replay.svg
         advsweep replay --run last
     """
-    from advsweep.cli.commands.estimators.inputs import parse_inputs
-    from advsweep.cli.commands.estimators.plot import single_numbers
+    from advsweep.cli.estimators import parse_inputs, single_numbers
     from advsweep.logs.rollout_files import read_rollouts
     from advsweep.logs.rollouts import RolloutNotes
 
@@ -178,7 +176,7 @@ def replay(
         _draw(result, by, target, f"run {run}" if path is None else path.name or str(path))
         echo_line(f"Wrote {target}.", err=True)
     if target is None or output is not None:
-        _print(result, records, by, output or TableFormat.TABLE, notes)
+        _print(result, records, by, output or MarkdownFormat.TABLE, notes)
     else:
         echo_line(str(target))
 
@@ -198,7 +196,7 @@ def _replay(
     success_at: float | None,
     assumed: Mapping[str, float],
 ) -> Replay:
-    from advsweep.cli.shared.output import progress_bar
+    from advsweep.cli.output import progress_bar
     from advsweep.diagnostics import replay as module
 
     unread = assumed.keys() - {n for e in estimators.values() for n in e.needs | e.uses}
@@ -239,19 +237,12 @@ def _parse_rewards(texts: Iterable[str]) -> dict[str, float] | None:
 
 def _build(names: Sequence[str] | None) -> dict[str, Estimator]:
     """Returns estimators by label, with those options that were given."""
-    from advsweep.cli.commands.estimators.inputs import build_from_options
-    from advsweep.cli.commands.estimators.plot import split
+    from advsweep.cli.estimators import build_named
     from advsweep.estimators import ESTIMATORS, build_estimator
 
     if names is None:
         return {n: build_estimator(n) for n in sorted(c.name for c in ESTIMATORS.classes())}
-    built = {}
-    for spec in dict.fromkeys(part for text in names for part in split(text, ", ")):
-        name, *fields = split(spec, ":")
-        built[" ".join((name, *fields))] = build_from_options(name, fields)
-    if not built:
-        raise ConfigError("--estimators: expected at least one name, got none")
-    return built
+    return build_named(names)
 
 
 def _by_cosine(result: Replay) -> dict[str, Replayed]:
@@ -317,14 +308,14 @@ def _print(
     result: Replay,
     records: list[dict[str, Any]],
     by: Parts | None,
-    output: TableFormat,
+    output: MarkdownFormat,
     notes: RolloutNotes,
 ) -> None:
-    from advsweep.cli.shared.output import print_columns, print_csv, print_json, to_markdown
+    from advsweep.cli.output import print_columns, print_csv, print_json, to_markdown
     from advsweep.printable import markdown_text
 
     columns = ["estimator", *([by.value, "groups"] if by else []), *NAMES.values()]
-    if output is TableFormat.JSON:
+    if output is MarkdownFormat.JSON:
         groups, rollouts, reward, solve_rate, collapse = result.total()
         print_json(
             {
@@ -343,12 +334,12 @@ def _print(
             }
         )
         return
-    if output is TableFormat.CSV:
+    if output is MarkdownFormat.CSV:
         print_csv(columns, [[record[name] for name in columns] for record in records])
         return
     rows = [[_cell(record[name]) for name in columns] for record in records]
     unable = list(_unable(result).items())
-    if output is TableFormat.MARKDOWN:
+    if output is MarkdownFormat.MARKDOWN:
         echo(
             to_markdown(columns, [[markdown_text(cell) for cell in row] for row in rows]), nl=False
         )

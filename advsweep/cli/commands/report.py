@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.completion import complete_claims, complete_sweep
-from advsweep.cli.shared.output import echo, echo_line, echo_rendered
+from advsweep.cli import options
+from advsweep.cli.completion import complete_claims, complete_sweep
+from advsweep.cli.output import echo, echo_line, echo_rendered
 
 if TYPE_CHECKING:
     from advsweep.report import Filter, Report
@@ -163,9 +163,7 @@ def report(
         typer.Option("--format", help="Choose the output format; html has figures and every run."),
     ] = ReportFormat.TABLE,
 ) -> None:
-    """Compare estimators in a table with 95 % intervals.
-
-    Each row is an estimator, averaged over its seeds; each column is a metric: the share of
+    """Each row is an estimator, averaged over its seeds; each column is a metric: the share of
     zero-variance groups (ACR), pass@k of the last evaluation, entropy. Differences of the primary
     outcomes to the first row are tested seed by seed, and corrected together; those of other
     columns are descriptive. A base model before training and the chance baseline have rows of

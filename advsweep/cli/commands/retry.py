@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.completion import complete_target
-from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo, echo_line, warn
+from advsweep.cli import options
+from advsweep.cli.completion import complete_target
+from advsweep.cli.options import RecordFormat
+from advsweep.cli.output import echo, echo_line, warn
 from advsweep.errors import ConfigError, counted
 
 if TYPE_CHECKING:
-    from advsweep.cli.shared.runs import Targets
+    from advsweep.cli.runs import Targets
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.events import SweepResult
     from advsweep.sweep.planning.resume import Settings
@@ -43,9 +43,7 @@ def retry(
     trust_store: options.TrustStore = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Restart runs that failed, were stopped or never started.
-
-    Takes failed, interrupted, stopped, lost and pending runs. They resume from their last
+    """Takes failed, interrupted, stopped, lost and pending runs. They resume from their last
     checkpoint with the resources of their sweep (without a sweep: one core each) and their own rule
     for early stopping. The store supplies their config, but not their executor and tracker: give
     executor= and tracking=, or --trust-store to use those of the sweep. Done and running runs are
@@ -55,9 +53,9 @@ def retry(
         advsweep retry demo
         advsweep retry 12 14 --retries 0
     """
-    from advsweep.cli.shared import execution
-    from advsweep.cli.shared.output import print_json
-    from advsweep.cli.shared.runs import find_targets, split_overrides
+    from advsweep.cli import execution
+    from advsweep.cli.output import print_json
+    from advsweep.cli.runs import find_targets, split_overrides
     from advsweep.store import Status, open_store
     from advsweep.sweep.planning.resume import plan_again
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.output import echo, warn
+from advsweep.cli import options
+from advsweep.cli.output import echo, warn
 from advsweep.errors import ConfigError, NotFoundError, StoreError, counted
 
 if TYPE_CHECKING:
-    from advsweep.cli.shared.runs import Targets
+    from advsweep.cli.runs import Targets
     from advsweep.store import RunRecord, Store
 
 
@@ -32,16 +32,14 @@ def rm(
     ] = False,
     store: options.Store = None,
 ) -> None:
-    """Delete runs with their records, checkpoints and folders.
-
-    Deleting a sweep deletes its runs, except those that another sweep shares. Deletion cannot be
+    """Deleting a sweep deletes its runs, except those that another sweep shares. Deletion cannot be
     undone. Refuses to delete running runs.
 
     Examples:
         advsweep rm 12 --force
         advsweep rm demo --force --yes
     """
-    from advsweep.cli.shared.runs import find_targets
+    from advsweep.cli.runs import find_targets
     from advsweep.store import open_store
 
     with open_store(store, create=False) as opened:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.options import RecordFormat
+from advsweep.cli import options
+from advsweep.cli.options import RecordFormat
 
 
 def run(
@@ -29,21 +29,19 @@ def run(
     store_patience: options.StorePatience = "10m",
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Train one run and print a summary.
-
-    Evaluates the run before, during and after training and records it in the store. An interrupted
-    run resumes from its last checkpoint; a finished run is not repeated.
+    """Evaluates the run before, during and after training and records it in the store. An
+    interrupted run resumes from its last checkpoint; a finished run is not repeated.
 
     Examples:
         advsweep run
         advsweep run estimator=fade seed=3
         advsweep run method=dapo task=routes steps=50 --dry-run
     """
-    from advsweep.cli.shared import execution, runs
-    from advsweep.cli.shared.output import print_json
-    from advsweep.cli.shared.overrides import check_overrides
-    from advsweep.cli.shared.plan_output import print_absent, print_warnings
-    from advsweep.cli.shared.start_output import print_start
+    from advsweep.cli import execution, runs
+    from advsweep.cli.output import print_json
+    from advsweep.cli.overrides import check_overrides
+    from advsweep.cli.plan_output import print_absent, print_warnings
+    from advsweep.cli.start_output import print_start
     from advsweep.sweep.planning.plan import make_plan, outdated_runs
     from advsweep.sweep.search.study import refuse_search
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.completion import complete_run
-from advsweep.cli.shared.options import RecordFormat
+from advsweep.cli import options
+from advsweep.cli.completion import complete_run
+from advsweep.cli.options import RecordFormat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +43,7 @@ def samples(
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Show what a model wrote: prompts, answers and verdicts.
-
-    Each evaluation keeps the first answers to at most 8 problems, spread over the levels; a long
+    """Each evaluation keeps the first answers to at most 8 problems, spread over the levels; a long
     answer loses its middle. Evaluations of the same problems keep answers to the same ones, so
     that the answers before and after training can be compared.
 
@@ -54,7 +52,7 @@ def samples(
         advsweep samples last --step 0
         advsweep samples last --format json
     """
-    from advsweep.cli.shared.output import echo, print_json
+    from advsweep.cli.output import echo, print_json
     from advsweep.errors import ConfigError
     from advsweep.store import open_store
 
@@ -124,7 +122,7 @@ def _record(evaluation: EvaluationRecord, kept: Sequence[AnswerSample]) -> dict[
 
 
 def _print(evaluation: EvaluationRecord, kept: Sequence[AnswerSample]) -> None:
-    from advsweep.cli.shared.output import echo, echo_line
+    from advsweep.cli.output import echo, echo_line
 
     settings = evaluation.settings
     whose = f"model {settings.get('model')}"
@@ -152,7 +150,7 @@ def _print(evaluation: EvaluationRecord, kept: Sequence[AnswerSample]) -> None:
 
 def _print_text(title: str, text: str) -> None:
     """Prints a text below its title, every line with a mark that the text cannot remove."""
-    from advsweep.cli.shared.output import echo_line
+    from advsweep.cli.output import echo_line
 
     for number, line in enumerate(text.split("\n")):
         echo_line(f"  {title if number == 0 else '':<7} | {line}")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advsweep.cli.shared import evaluation_options, options
-from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo_line
+from advsweep.cli import evaluation_options, options
+from advsweep.cli.options import RecordFormat
+from advsweep.cli.output import echo_line
 from advsweep.errors import counted
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def select(
     ],
     task: Annotated[
         str,
-        typer.Option("--task", metavar="NAME", help="A task, as `advsweep tasks` lists them."),
+        typer.Option("--task", metavar="NAME", help="A task, as `advsweep list tasks` lists them."),
     ],
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="JSON lines for task.level_file=FILE.")
@@ -54,16 +54,14 @@ def select(
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Sort problems into levels by how often a model solves them.
-
-    Assigns the levels 0 to 6 of AVSPO to the problems of a task: level 0 is solved in at least 95 %
-    of the samples, level 6 in less than 1 %. The counts are an evaluation, which the store keeps
-    and resumes as for `eval`.
+    """Assigns the levels 0 to 6 of AVSPO to the problems of a task: level 0 is solved in at least
+    95 % of the samples, level 6 in less than 1 %. The counts are an evaluation, which the store
+    keeps and resumes as for `eval`.
 
     Examples:
         advsweep select --model Qwen/Qwen2.5-0.5B --task gsm8k --out levels.jsonl
     """
-    from advsweep.cli.shared.output import print_json
+    from advsweep.cli.output import print_json
     from advsweep.errors import ConfigError
     from advsweep.evaluation.standalone import evaluate_subject
     from advsweep.store import open_store

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.options import RecordFormat
+from advsweep.cli import options
+from advsweep.cli.options import RecordFormat
 
 
 def show(
     run: options.RunKey, store: options.Store = None, output: options.Record = RecordFormat.TEXT
 ) -> None:
-    """Show a run: config, environment, metrics and evaluations.
-
-    Examples:
-        advsweep show last
-        advsweep show 12 --format json
+    """Examples:
+    advsweep show last
+    advsweep show 12 --format json
     """
-    from advsweep.cli.shared import runs
-    from advsweep.cli.shared.output import print_json
+    from advsweep.cli import runs
+    from advsweep.cli.output import print_json
     from advsweep.store import open_store
 
     opened = open_store(store, create=False)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import duration, echo, echo_line, warn
+from advsweep.cli import options
+from advsweep.cli.options import RecordFormat
+from advsweep.cli.output import duration, echo, echo_line, warn
 from advsweep.errors import counted
 
 if TYPE_CHECKING:
@@ -30,17 +30,15 @@ def status(
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Show how many runs are done, running or failed, and why.
-
-    Prints the number of runs per status, the running runs with their step, and the errors of failed
-    runs. Speed and time left count training steps only, without evaluations. For runs submitted to
-    Slurm, calls squeue once to list the queued ones.
+    """Prints the number of runs per status, the running runs with their step, and the errors of
+    failed runs. Speed and time left count training steps only, without evaluations. For runs
+    submitted to Slurm, calls squeue once to list the queued ones.
 
     Examples:
         advsweep status
         advsweep status demo
     """
-    from advsweep.cli.shared.output import print_json
+    from advsweep.cli.output import print_json
     from advsweep.store import open_store
     from advsweep.sweep.status import read_status
     from advsweep.writing import plain_value
@@ -72,7 +70,7 @@ def _queued(store: Store, sweep: str | None) -> Sequence[QueuedRun] | None:
 def _print_queued(queued: Sequence[QueuedRun]) -> None:
     from collections import Counter
 
-    from advsweep.cli.shared.output import print_columns
+    from advsweep.cli.output import print_columns
 
     if not queued:
         return
@@ -92,8 +90,8 @@ def _print_queued(queued: Sequence[QueuedRun]) -> None:
 
 
 def _print(sweep: str | None, sweep_status: SweepStatus) -> None:
-    from advsweep.cli.shared.output import print_columns
-    from advsweep.cli.shared.tuning_output import print_tuning
+    from advsweep.cli.output import print_columns
+    from advsweep.cli.tuning_output import print_tuning
 
     states = [f"{count} {state.value}" for state, count in sweep_status.states.items() if count]
     what = f"sweep {sweep}" if sweep else "all sweeps"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.output import echo
+from advsweep.cli import options
+from advsweep.cli.output import echo
 from advsweep.errors import counted
 
 if TYPE_CHECKING:
@@ -22,17 +22,15 @@ def stop(
     ] = False,
     store: options.Store = None,
 ) -> None:
-    """Stop runs after each has written a checkpoint.
-
-    The runs end as interrupted. Also prevents pending, interrupted and lost runs from being started
-    by a worker or a queued job. The runs stay stopped until `advsweep retry`, or their `run` or
-    `sweep` command, starts them again.
+    """The runs end as interrupted. Also prevents pending, interrupted and lost runs from being
+    started by a worker or a queued job. The runs stay stopped until `advsweep retry`, or their
+    `run` or `sweep` command, starts them again.
 
     Examples:
         advsweep stop 12
         advsweep stop demo
     """
-    from advsweep.cli.shared.runs import find_targets
+    from advsweep.cli.runs import find_targets
     from advsweep.store import Status, open_store
 
     with open_store(store, create=False) as opened:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.options import ListFormat, RecordFormat
+from advsweep.cli import options
+from advsweep.cli.options import ListFormat, RecordFormat
 
 
 def sweep(
@@ -46,9 +46,7 @@ def sweep(
     store_patience: options.StorePatience = "10m",
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Train every combination of the given values, or resume it.
-
-    Values are given as KEY=VALUE,VALUE: estimator=grpo,fade group_size=4,8 'seed=range(5)'.
+    """Values are given as KEY=VALUE,VALUE: estimator=grpo,fade group_size=4,8 'seed=range(5)'.
     FILE.yaml or +experiment=NAME takes them from a sweep file, which `advsweep init` writes.
     Finished runs are not repeated; interrupted runs resume from their last checkpoint. A failed run
     is retried where that may help (--retries); it stops other runs only with --fail-fast or
@@ -61,11 +59,11 @@ def sweep(
         advsweep sweep sweep.yaml --jobs 2
         advsweep sweep +experiment=demo --dry-run
     """
-    from advsweep.cli.shared import execution, runs, search_output, tuning_output
-    from advsweep.cli.shared.output import echo_line, print_json
-    from advsweep.cli.shared.overrides import check_overrides
-    from advsweep.cli.shared.plan_output import print_plan, print_warnings
-    from advsweep.cli.shared.start_output import print_start
+    from advsweep.cli import execution, runs, search_output, tuning_output
+    from advsweep.cli.output import echo_line, print_json
+    from advsweep.cli.overrides import check_overrides
+    from advsweep.cli.plan_output import print_plan, print_warnings
+    from advsweep.cli.start_output import print_start
     from advsweep.errors import ConfigError
     from advsweep.sweep.planning.plan import make_plan, outdated_runs
     from advsweep.sweep.search.study import plan_search, refuse_search

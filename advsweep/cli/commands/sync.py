@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.completion import complete_tracker
-from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import progress_bar, warn
-from advsweep.cli.shared.tracking_options import parse_fields, print_synced, without_prompts
+from advsweep.cli import options
+from advsweep.cli.completion import complete_tracker
+from advsweep.cli.options import RecordFormat
+from advsweep.cli.output import progress_bar, warn
+from advsweep.cli.tracking_options import parse_fields, print_synced, without_prompts
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,17 +53,15 @@ def sync(
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Send runs that have ended to a tracker.
-
-    Sends what the tracker lacks of each, or all of it where the tracker cannot tell. Skips pending
-    and running runs. Exits with code 1 if a run cannot be sent.
+    """Sends what the tracker lacks of each, or all of it where the tracker cannot tell. Skips
+    pending and running runs. Exits with code 1 if a run cannot be sent.
 
     Examples:
         advsweep sync wandb demo -o project=mine
         advsweep sync tensorboard last
     """
-    from advsweep.cli.shared.output import print_json
-    from advsweep.cli.shared.runs import find_targets
+    from advsweep.cli.output import print_json
+    from advsweep.cli.runs import find_targets
     from advsweep.store import open_store
     from advsweep.sweep.tracking.client import sync as sync_runs
 

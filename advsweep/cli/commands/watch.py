@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from advsweep.cli.shared import options
+from advsweep.cli import options
 from advsweep.errors import ConfigError
 
 
@@ -14,10 +14,8 @@ def watch(
     run_code: options.RunCode = False,
     run_code_as_root: options.RunCodeAsRoot = False,
 ) -> None:
-    """Watch runs in a full screen; stop and restart them.
-
-    Shows progress, curves and logs. Keys: / filter, enter log, s stop, r restart, q quit. Quitting
-    stops no run.
+    """Shows progress, curves and logs. Keys: / filter, enter log, s stop, r restart, q quit.
+    Quitting stops no run.
 
     Examples:
         advsweep watch
@@ -31,6 +29,6 @@ def watch(
         raise ConfigError("expected a terminal, got none; use `advsweep status` instead")
     with open_store(store, create=False) as opened:
         opened.runs.count_by_status(sweep)  # raises for an unknown sweep
-        from advsweep.cli.shared.screen import Watch
+        from advsweep.cli.screen import Watch
 
         Watch(opened, sweep).run()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advsweep.cli.shared import options
-from advsweep.cli.shared.completion import complete_sweep
-from advsweep.cli.shared.output import echo, echo_line, warn
+from advsweep.cli import options
+from advsweep.cli.completion import complete_sweep
+from advsweep.cli.output import echo, echo_line, warn
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,11 +57,9 @@ def worker(
     store_patience: options.StorePatience = "10m",
     trust_store: options.TrustStore = False,
 ) -> None:
-    """Train open runs of a store until none is left.
-
-    Takes pending, interrupted and lost runs in the order of their sweep; skips failed runs. Start
-    any number of workers on any machine that reaches the store: no run is trained twice. On SIGTERM
-    or Ctrl-C the runs write a checkpoint, and other workers can resume them.
+    """Takes pending, interrupted and lost runs in the order of their sweep; skips failed runs.
+    Start any number of workers on any machine that reaches the store: no run is trained twice. On
+    SIGTERM or Ctrl-C the runs write a checkpoint, and other workers can resume them.
 
     Each run gets the cores and GPUs that its sweep assigns; runs execute in parallel as far as they
     fit. tracking=NAME tracks the runs; --trust-store tracks them as their sweeps did.
@@ -73,9 +71,9 @@ def worker(
         advsweep worker --store postgresql://me@db.example.org/runs --runs /shared/runs
         advsweep worker demo
     """
-    from advsweep.cli.shared.execution import set_store_patience
-    from advsweep.cli.shared.runs import split_overrides
-    from advsweep.cli.shared.tracking_options import without_prompts
+    from advsweep.cli.execution import set_store_patience
+    from advsweep.cli.runs import split_overrides
+    from advsweep.cli.tracking_options import without_prompts
     from advsweep.store import open_store
     from advsweep.sweep.executors.local import LocalExecutor
     from advsweep.sweep.planning.resume import changed_settings

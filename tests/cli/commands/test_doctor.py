@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.cli.shared import installation
-from advsweep.cli.shared.installation import (
+from advsweep.cli.doctor import (
     FEATURES,
     Check,
     State,

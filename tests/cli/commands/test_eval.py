@@ -97,7 +97,7 @@ def test_select_refuses_a_place_that_it_cannot_write_to(refused):
 
 
 def test_every_protocol_can_be_chosen(tmp_path, monkeypatch):
-    from advsweep.cli.shared.evaluation_options import parse_request
+    from advsweep.cli.evaluation_options import parse_request
 
     monkeypatch.chdir(tmp_path)
     drawn = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from advsweep.cli.shared.completion import complete_export_format
+from advsweep.cli.completion import complete_export_format
 from advsweep.sweep.registry import TRACKINGS
 
 PAGE = Path(__file__).parents[3] / "docs" / "tracking.md"

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.cli.shared.options import ListFormat
-from advsweep.cli.shared.plan_output import print_plan
-from advsweep.cli.shared.start_output import print_start
+from advsweep.cli.options import ListFormat
+from advsweep.cli.plan_output import print_plan
+from advsweep.cli.start_output import print_start
 from advsweep.errors import StoreError
 from advsweep.store import open_store
 from advsweep.sweep.planning.plan import make_plan

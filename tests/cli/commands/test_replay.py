@@ -95,7 +95,7 @@ def test_a_group_is_what_estimators_apply_computes(run: Run, called, dump: Path)
             name, *options = record["estimator"].split()
             extra = [text for option in options for text in ("-o", option)]
             code, out, _ = called(
-                *("estimators", "apply", name, "--rewards", reward, *extra, "--format", "json")
+                *("describe", name, "--rewards", reward, *extra, "--format", "json")
             )
             assert code == 0
             applied = json.loads(out)

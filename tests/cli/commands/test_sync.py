@@ -14,7 +14,7 @@ import time
 import pytest
 
 from advsweep.cli import main
-from advsweep.cli.shared.execution import track_events
+from advsweep.cli.execution import track_events
 from advsweep.store import open_store
 from advsweep.sweep.executors.slurm import SlurmExecutor
 from advsweep.sweep.planning.plan import make_plan

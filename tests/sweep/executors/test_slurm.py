@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from advsweep.cli import execution
 from advsweep.cli.app import app
-from advsweep.cli.shared import execution
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
 from advsweep.store import Failure, Owner, Status, Store, open_store, owners

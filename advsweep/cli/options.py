@@ -1,0 +1,241 @@
+"""Options that several commands share, defined once so that names and help texts agree."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from advsweep.cli.completion import (
+    complete_override,
+    complete_run,
+    complete_sweep,
+    complete_target,
+)
+
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="ADVSWEEP_STORE",
+        metavar="URL",
+        help=(
+            "The store of runs: a path, or postgresql://USER@HOST/DATABASE "
+            "(default: ./advsweep.db)."
+        ),
+        show_envvar=True,
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Config keys with their values, such as estimator=fade seed=3 optimizer.lr=1e-4, or "
+        "a sweep file (FILE.yaml); `advsweep keys` lists the keys.",
+        autocompletion=complete_override,
+        show_default=False,
+    ),
+]
+ConfigDir = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config-dir",
+        metavar="DIR",
+        help="Search this folder of config groups first; may be repeated.",
+    ),
+]
+NewSweepName = Annotated[
+    str | None,
+    typer.Option("--name", help="Name the sweep (default: the experiment's name, or a hash)."),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs", "-j", min=1, help="Run at most this many at once (default: one a core)."
+    ),
+]
+TrustStore = Annotated[
+    bool,
+    typer.Option(
+        "--trust-store",
+        help="Use the executors, trackers and training commands recorded in the store; they may "
+        "run commands on this machine and send results elsewhere.",
+    ),
+]
+RunKey = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run's id, the start of its identity, or 'last'.",
+        autocompletion=complete_run,
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="EXPR",
+        help="Select runs: 'estimator=fade,grpo group_size>=8 pass@1>0.3'. A key is a config key, "
+        "seed, status, sweep, or a column; may be repeated.",
+    ),
+]
+SweepName = Annotated[
+    str | None,
+    typer.Argument(metavar="[SWEEP]", help="Only this sweep.", autocompletion=complete_sweep),
+]
+_TARGETS = "Runs (ids, starts of identities, 'last'), or a sweep for all its runs."
+Targets = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN...|SWEEP", help=_TARGETS, autocompletion=complete_target),
+]
+OptionalTargets = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RUN...|SWEEP]",
+        help=_TARGETS,
+        autocompletion=complete_target,
+        show_default=False,
+    ),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set a field: delta=0.5 or base.name=dr_grpo; may be repeated.",
+    ),
+]
+
+Retries = Annotated[
+    int,
+    typer.Option(
+        "--retries",
+        min=0,
+        metavar="N",
+        help="Retry a failed run up to N times from its last checkpoint; the pause before each "
+        "retry doubles.",
+    ),
+]
+RetryOn = Annotated[
+    str,
+    typer.Option(
+        "--retry-on",
+        metavar="CLASS,...",
+        help="Retry only these failures: oom (out of memory), timeout (--time-limit), killed (a "
+        "signal, or a lost heartbeat), disk (full, or a file-size limit), error (an exception, "
+        "and everything else).",
+    ),
+]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="DURATION",
+        help="Limit each attempt of a run, such as 90s, 15m or 1h30m. At the limit the run writes "
+        "a checkpoint and ends; after 20 s more it is killed.",
+    ),
+]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-limit",
+        metavar="SIZE",
+        help="Kill a run whose processes together use more resident memory than this, such as "
+        "512M or 8G; shared memory counts once.",
+    ),
+]
+StorePatience = Annotated[
+    str,
+    typer.Option(
+        "--store-patience",
+        envvar="ADVSWEEP_STORE_PATIENCE",
+        metavar="DURATION",
+        help="Wait this long for a store that does not respond, is locked, or is out of "
+        "connections; runs continue until their next checkpoint.",
+        show_envvar=True,
+    ),
+]
+
+
+RunCode = Annotated[
+    bool,
+    typer.Option(
+        "--run-code",
+        help="Allow the verifier 'code' to run programs that a model wrote on this machine "
+        "(or ADVSWEEP_RUN_CODE=1).",
+    ),
+]
+RunCodeAsRoot = Annotated[
+    bool,
+    typer.Option(
+        "--run-code-as-root",
+        help="Allow these programs even as root (or ADVSWEEP_RUN_CODE_AS_ROOT=1).",
+    ),
+]
+
+
+def trust_commands(trust_store: bool) -> None:
+    """Records that the user trusts the store to name the commands of runs."""
+    if trust_store:
+        from advsweep.backends.command.consent import allow_stored_templates
+
+        allow_stored_templates()
+
+
+def give_consent(run_code: bool, as_root: bool) -> None:
+    """Records the consent given by `--run-code` for this process and its children."""
+    from advsweep.tasks.verifiers import consent
+
+    if run_code or as_root:
+        consent.give_consent(run_code=run_code, as_root=as_root)
+
+
+class ListFormat(Enum):
+    """Output format of a listing."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+class MarkdownFormat(Enum):
+    """Output format of a listing that a page has, too."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
+
+
+class SpreadOption(Enum):
+    """The spread of differences; as `report.SpreadKind`, which help texts do not import."""
+
+    POOLED = "pooled"
+    OWN = "own"
+
+
+Spread = Annotated[
+    SpreadOption,
+    typer.Option(
+        "--spread",
+        help="Test differences with the spread pooled over the rows that share seeds and "
+        "settings, or with their own.",
+    ),
+]
+
+
+class RecordFormat(Enum):
+    """Output format of a single record."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Listing = Annotated[
+    ListFormat, typer.Option("--format", help="table for people; csv or json for programs.")
+]
+Record = Annotated[
+    RecordFormat, typer.Option("--format", help="text for people; json for programs.")
+]

@@ -1,0 +1,277 @@
+"""Find the runs that arguments name, and print runs and evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from advsweep.cli.output import echo, echo_line
+from advsweep.errors import NotFoundError, counted
+
+if TYPE_CHECKING:
+    from advsweep.store import EvaluationOutline, EvaluationRecord, RunRecord, Store
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Runs and sweeps that the arguments name.
+
+    Attributes:
+        runs: each run once, in the order given; a sweep's runs in plan order.
+        named: ids of the runs that were named individually.
+        sweeps: names of the sweeps that were named.
+    """
+
+    runs: Sequence[RunRecord]
+    named: Set[int]
+    sweeps: Sequence[str]
+
+
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Splits arguments into names of runs or sweeps and KEY=VALUE overrides."""
+    names = [argument for argument in arguments if "=" not in argument]
+    return names, [argument for argument in arguments if "=" in argument]
+
+
+def find_targets(store: Store, keys: Sequence[str]) -> Targets:
+    """Finds runs by sweep name, id, start of an identity, or `last`.
+
+    Raises:
+        NotFoundError: a key matches nothing, or both a sweep and a run.
+    """
+    names = {sweep.name for sweep in store.sweeps.select()}
+    runs: dict[int, RunRecord] = {}
+    named = set()
+    sweeps = []
+    for key in keys:
+        if key in names:
+            _refuse_ambiguous(store, key)
+            sweeps.append(key)
+            found = store.runs.select(sweep=key, newest_first=False)
+        else:
+            found = [store.runs.find(key)]
+            named.add(found[0].id)
+        runs.update((run.id, run) for run in found)
+    return Targets(list(runs.values()), named, sweeps)
+
+
+def _refuse_ambiguous(store: Store, name: str) -> None:
+    try:
+        run = store.runs.find(name)
+    except NotFoundError:
+        return
+    raise NotFoundError(
+        f"'{name}' matches both a sweep and run {run.id}; name the run as {run.identity[:10]}, "
+        "or name the sweep's runs by their ids"
+    )
+
+
+SUMMARISED = (
+    ("reward/mean", "mean reward"),
+    ("collapse/acr", "collapsed groups (ACR)"),
+    ("entropy/token", "token entropy, nats"),
+)
+
+
+def full_record(store: Store, run: RunRecord) -> dict[str, Any]:
+    """Returns everything that the store holds about a run, for `--format json`."""
+    from dataclasses import fields
+
+    record = {f.name: getattr(run, f.name) for f in fields(run)}
+    names = store.metrics.names(run.id)
+    return {
+        **record,
+        "sweep": run.sweeps[0] if run.sweeps else None,
+        "environment": store.runs.environment(run.id),
+        "metrics": store.metrics.last_values([run.id], names).get(run.id, {}),
+        "summaries": store.metrics.summaries([run.id]).get(run.id, {}),
+        "evaluations": [
+            evaluation_record(e) for e in store.evaluations.select([run.id], split=None)
+        ],
+        "analyses": [
+            {"kind": a.kind, "step": a.step, "settings": a.settings, "result": a.result}
+            for a in store.analyses.select([run.id])
+        ],
+        "checkpoints": [{"step": c.step, "path": c.path} for c in store.checkpoints.select(run.id)],
+    }
+
+
+def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
+    """Returns an evaluation with its scores and the counts of each problem."""
+    e = evaluation
+    columns = {
+        "problem_id": e.problem_ids,
+        "prompt": e.prompts,
+        "level": e.levels.tolist(),
+        "n": e.n.tolist(),
+        "c": e.c.tolist(),
+        "distinct": e.distinct.tolist(),
+        "unscorable": e.unscorable.tolist(),
+        "answer_entropy": e.answer_entropy.tolist(),
+        "token_entropy": e.token_entropy.tolist(),
+        "right_entropy": e.right_entropy.tolist(),
+        "kl_base": e.kl_base.tolist(),
+        "right_rarefied": e.rarefied().tolist(),
+    }
+    return {
+        "identity": e.identity,
+        "subject": e.subject,
+        "run": e.run_id,
+        "step": e.step,
+        "task": e.task,
+        "settings": e.settings,
+        "created": e.created,
+        "scores": e.scores(),
+        "problems": [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ],
+    }
+
+
+def print_run(store: Store, run: RunRecord) -> None:
+    """Prints a run: config, environment, metrics and evaluations."""
+    from advsweep.store.records import SELECTED
+
+    chosen = store.metrics.summaries([run.id]).get(run.id, {}).get(SELECTED)
+    selected = {} if chosen is None else {"selected": f"step {chosen:g}, by validation problems"}
+    _print_pairs(
+        {
+            "run": f"{run.id} (attempt {run.attempt})",
+            "identity": run.identity,
+            "sweeps": ", ".join(run.sweeps) or "none",
+            "status": _status(run),
+            "step": f"{run.step} of {run.steps}",
+            **selected,
+            "started": _time(run.started),
+            "finished": _time(run.finished),
+            "folder": str(run.directory),
+        }
+    )
+    for sentence in describe_no_signal(store, [run.id]):
+        echo()
+        echo_line(sentence)
+    for tuning in filter(None, map(store.sweeps.tuning, run.sweeps)):
+        echo()
+        echo_line(tuning.text)
+    echo("\nconfig")
+    _print_pairs(dict(flatten(run.config)), indent="  ")
+    if environment := store.runs.environment(run.id):
+        echo("\nenvironment")
+        _print_pairs(dict(flatten(environment)), indent="  ")
+    for evaluation in store.evaluations.outlines(run.id):
+        echo()
+        print_evaluation(evaluation, f"evaluation after step {evaluation.step}: ")
+    names = store.metrics.names(run.id)
+    if last := store.metrics.last_values([run.id], names).get(run.id):
+        echo("\nmetrics, last values")
+        _print_pairs({name: f"{value:.6g}" for name, value in sorted(last.items())}, indent="  ")
+    if checkpoints := store.checkpoints.select(run.id):
+        echo("\ncheckpoints")
+        for checkpoint in checkpoints:
+            echo_line(f"  step {checkpoint.step}: {checkpoint.path}")
+    if analyses := store.analyses.select([run.id]):
+        echo("\nanalyses")
+        for analysis in analyses:
+            echo_line(f"  {analysis.kind.replace('_', ' ')} after step {analysis.step}")
+    if run.traceback:
+        echo(f"\n{run.traceback.rstrip()}")
+
+
+def print_summary(store: Store, run: RunRecord) -> None:
+    """What came out of a run, in a few lines, before and after training side by side."""
+    took = ""
+    if run.started and run.finished:
+        took = f" in {(run.finished - run.started).total_seconds():.0f} s"
+    echo_line(
+        f"run {run.id}: {run.estimator}, seed {run.seed}: {run.status.value}, "
+        f"step {run.step} of {run.steps}{took}"
+    )
+    if run.error:
+        echo_line(f"  {run.error}")
+    rows = []
+    for name, label in SUMMARISED:
+        values = store.metrics.series([run.id], name).get(run.id)
+        if values is not None and len(values[1]):
+            rows.append((label, values[1][0], values[1][-1]))
+    evaluations = store.evaluations.select([run.id])
+    if len(evaluations) > 1:
+        from advsweep.store.imported import is_imported
+
+        # Of an imported run nobody asked for other k.
+        settings = run.config.get("evaluation", {}) if not is_imported(run.config) else {}
+        ks = settings.get("k", evaluations[-1].settings["k"])
+        first, last = evaluations[0].scores(ks), evaluations[-1].scores(ks)
+        rows += [(f"held-out {k}", first[k], last[k]) for k in first if k.startswith("pass@")]
+        rows.append(("answer entropy, nats", first["entropy/answer"], last["entropy/answer"]))
+    if rows:
+        echo_line(f"  {'':<24} {'first':>8} {'last':>8}")
+    for label, before, after in rows:
+        echo_line(f"  {label:<24} {before:8.3f} {after:8.3f}")
+    for sentence in describe_no_signal(store, [run.id]):
+        echo_line(sentence)
+    echo(f"\nadvsweep show {run.id} has the rest.", err=True)
+
+
+def describe_no_signal(store: Store, run_ids: Sequence[int]) -> list[str]:
+    """Returns a sentence for the runs that learned nothing, or hardly anything, for each cause."""
+    from advsweep.store.component_revisions import run_list
+    from advsweep.store.no_signal import find_no_signal
+
+    by_text: dict[str, list[int]] = {}
+    for run_id, found in find_no_signal(store, run_ids).items():
+        by_text.setdefault(found.text, []).append(run_id)
+    return [
+        f"{run_list(ids)}: {text}; `advsweep samples {ids[0]}` shows what the model wrote"
+        for text, ids in by_text.items()
+    ]
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Yields dotted keys and values as text; the value of a node with a name is the name."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            inner = dict(value)
+            if "name" in inner:
+                yield f"{prefix}{key}", str(inner.pop("name"))
+            yield from flatten(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "null" if value is None else str(value)
+
+
+def print_evaluation(e: EvaluationOutline, head: str, ks: Sequence[int] | None = None) -> None:
+    """Prints an evaluation: its settings, scores and solve rates by level.
+
+    Args:
+        head: prefix of the first line.
+        ks: the k of pass@k (default: those of the evaluation's settings).
+    """
+    s = e.settings
+    cut = f", top-p {s['top_p']:g}" if s.get("top_p", 1.0) < 1 else ""
+    by = f", sampled by {s['sampler']}" if "sampler" in s else ""
+    how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {counted(len(e.n), 'problem')}{by}"
+    echo_line(f"{head}{e.task}, {how}")
+    _print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
+    if unjudged := e.n.count(0):
+        echo(f"  no pass@k of {counted(unjudged, 'problem')}: no sample could be scored")
+    counts: dict[int, list[int]] = {}
+    for level, c, n in zip(e.levels, e.c, e.n, strict=True):
+        counts[level] = [a + b for a, b in zip(counts.get(level, (0, 0)), (c, n), strict=True)]
+    by_level = [(level, *counts[level]) for level in sorted(counts)]
+    rates = "  ".join(f"{level}: {c / n:.3f}" if n else f"{level}: –" for level, c, n in by_level)
+    echo_line(f"  pass@1 by level  {rates}")
+
+
+def _print_pairs(pairs: Mapping[str, str], indent: str = "") -> None:
+    width = max((len(key) for key in pairs), default=0)
+    for key, value in pairs.items():
+        echo_line(f"{indent}{key.ljust(width)}  {value}")
+
+
+def _status(run: RunRecord) -> str:
+    failure = f" ({run.failure.value})" if run.failure else ""
+    return f"{run.status.value}{failure}" + (f": {run.error}" if run.error else "")
+
+
+def _time(value: Any) -> str:
+    return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else "not yet"

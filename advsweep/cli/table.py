@@ -1,0 +1,97 @@
+"""The commands by panel, where each is defined, and the successors of those that are gone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """A command: its function as `module:function`, and its summary in one line."""
+
+    place: str
+    summary: str
+
+
+COMMANDS: dict[str, dict[str, Entry]] = {
+    "Train": {
+        "init": Entry("commands.init:init", "Write a sweep file, a Makefile for CI and a README."),
+        "run": Entry("commands.run:run", "Train one run and print a summary."),
+        "sweep": Entry("commands.sweep:sweep", "Train every combination of values, or resume it."),
+        "plan": Entry("commands.plan:plan", "Show the runs of a sweep and their time."),
+        "eval": Entry(
+            "commands.eval:evaluate", "Evaluate a model, or the weights of runs, on a task."
+        ),
+    },
+    "Watch": {
+        "ls": Entry("commands.ls:ls", "List runs, newest first."),
+        "status": Entry(
+            "commands.status:status", "Show how many runs are done, running or failed, and why."
+        ),
+        "watch": Entry("commands.watch:watch", "Watch runs in a full screen."),
+        "show": Entry(
+            "commands.show:show", "Show a run: config, environment, metrics and evaluations."
+        ),
+        "logs": Entry("commands.logs:logs", "Print the log of a run's process."),
+        "stop": Entry("commands.stop:stop", "Stop runs after each has written a checkpoint."),
+        "retry": Entry(
+            "commands.retry:retry", "Restart runs that failed, were stopped or never started."
+        ),
+    },
+    "Compare": {
+        "report": Entry(
+            "commands.report:report", "Compare estimators in a table with 95 % intervals."
+        ),
+        "plot": Entry("commands.plot:plot", "Draw figures of runs with 95 % intervals over seeds."),
+        "claims": Entry("commands.claims:claims", "Test claims against the runs of a store."),
+        "replay": Entry(
+            "commands.replay:replay", "Show what every estimator makes of recorded rollouts."
+        ),
+        "samples": Entry(
+            "commands.samples:samples", "Show what a model wrote: prompts, answers and verdicts."
+        ),
+    },
+    "Data": {
+        "import": Entry(
+            "commands.import_:import_", "Turn logs of another trainer into runs of the store."
+        ),
+        "export": Entry(
+            "commands.export:export", "Write weights or tables of runs for other programs."
+        ),
+        "metrics": Entry(
+            "commands.metrics:metrics", "Print the metric points of a run or of a sweep's runs."
+        ),
+        "sync": Entry("commands.sync:sync", "Send runs that have ended to a tracker, each once."),
+        "merge": Entry("commands.merge:merge", "Copy the contents of another store into this one."),
+        "rm": Entry("commands.rm:rm", "Delete runs with their records, checkpoints and folders."),
+        "select": Entry(
+            "commands.select:select", "Sort problems into levels by how often a model solves them."
+        ),
+    },
+    "Inspect": {
+        "list": Entry(
+            "catalogue:list_", "List estimators, tasks, methods, experiments, plug-ins, ..."
+        ),
+        "describe": Entry(
+            "describe:describe", "Describe an estimator, a task or another component."
+        ),
+        "keys": Entry("catalogue:keys", "List or search the config keys: default, range, meaning."),
+        "doctor": Entry(
+            "doctor:doctor", "Show what is installed, what is missing and how to get it."
+        ),
+    },
+    "Advanced": {
+        "worker": Entry("commands.worker:worker", "Train open runs of a store until none is left."),
+        "db": Entry("data:db", "Upgrade the store's schema or print its version."),
+        "schema": Entry("catalogue:schema", "Print a JSON schema of sweep files, for editors."),
+    },
+}
+"""Every command, in the order of `advsweep --help`; places are relative to `advsweep.cli`."""
+
+GONE: dict[str, str] = {
+    "estimators": "list estimators' or 'describe NAME",
+    "experiments": "list experiments",
+    "methods": "list methods",
+    "plugins": "list plugins",
+    "tasks": "list tasks' or 'describe NAME",
+}
+"""Commands and options (`--option`) of the last release, with their successors."""

@@ -1,0 +1,225 @@
+"""`advsweep list`, `keys` and `schema`: what there is, ours and the user's own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.cli.estimators import markdown_table
+from advsweep.components import parameters
+from advsweep.config.groups import conf_directory
+from advsweep.estimators import ESTIMATORS, estimator_names
+from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.registry import GROUPS
+from advsweep.tasks import TASKS
+from advsweep.tasks.verifiers import VERIFIERS
+from advsweep.yaml_files import read_yaml
+
+Listed = Callable[..., Any]
+SPECIFIED = """
+reinforce grpo dr_grpo rloo gpg min_baseline relu skew_r power_norm power_alpha easy_power
+asym_power_alpha asym_grpo maxrl binary_contrastive t2t passk_loo passk_analytic passk_mix
+asym_re quantile mc_grpo softmax log_mean_exp ha_dw psr nsr w_reinforce positive_dominant
+negative_dominant hard_focused easy_focused a_grae aapo grpo_n gspo gspo_n avspo filter_drop
+dapo fade dcpo grpo_lead intuitor rent mean_grpo asym_rl lme median pass_at_k_tang
+pass_at_k_chen asym_norm
+"""
+
+
+@pytest.fixture
+def listed(in_process: Callable[..., tuple[int, str, str]]) -> Listed:
+    def called(*arguments: str, form: str = "json") -> Any:
+        code, out, err = in_process(*arguments, "--format", form)
+        assert code == 0, err
+        return json.loads(out) if form == "json" else out
+
+    return called
+
+
+def test_every_estimator_is_listed(listed: Listed) -> None:
+    found = listed("list", "estimators")
+    names = [name for e in found for name in (e["name"], *e["aliases"])]
+    assert sorted(names) == sorted({*estimator_names(), *ESTIMATORS.aliases()})
+    assert set(names) >= set(SPECIFIED.split())
+    assert [e["family"] for e in found] == sorted(e["family"] for e in found)
+    by_name = {e["name"]: e for e in found}
+    assert by_name["w_reinforce"]["held"] == "released code"
+    assert by_name["avspo"]["released"] == ["preset=released"]
+    for form in ("table", "csv", "markdown"):
+        text = listed("list", "estimators", form=form)
+        assert all(name in text for name in SPECIFIED.split()), form
+
+
+def test_names_without_a_definition_stand_below_the_table(
+    in_process: Callable[..., tuple[int, str, str]],
+) -> None:
+    _, out, err = in_process("list", "estimators")
+    assert all(name in err for name in ESTIMATORS.unavailable())
+    assert "ngrpo" not in out
+
+
+def test_bars_are_escaped_in_markdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ESTIMATORS.get("relu"), "formula", "Aᵢ = |x|")
+    [row] = [line for line in markdown_table().splitlines() if "`relu`" in line]
+    assert "| Aᵢ = \\|x\\| |" in row
+
+
+METHOD = """# @package _global_
+# Mine: a wider clip.
+# Of no paper.
+defaults:
+  - override /estimator: rloo
+  - override /objective: clipped
+  - override /rollout: plain
+
+objective:
+  clip_high: 0.5
+"""
+
+
+@pytest.mark.slow
+def test_methods_are_listed_with_what_they_set(listed: Listed, tmp_path: Path) -> None:
+    found = {row["name"]: row for row in listed("list", "methods")}
+    assert set(found) == {path.stem for path in (conf_directory() / "method").glob("*.yaml")}
+    assert found["a_grae_on_dr_grpo"]["estimator"] == {"name": "a_grae", "base": "dr_grpo"}
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "gspo.yaml").write_text(METHOD, encoding="utf-8")
+    # A folder of one's own comes first, and a table shows axes as they are typed.
+    text = listed("list", "methods", "--config-dir", str(tmp_path), form="csv")
+    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(text))}
+    assert rows["gspo"]["objective"] == "clipped clip_high=0.5"
+    assert rows["gspo"]["description"] == "Mine: a wider clip."
+
+
+@pytest.mark.slow
+def test_experiments_are_listed_with_their_folder(listed: Listed, tmp_path: Path) -> None:
+    folder = tmp_path / "experiment" / "study"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(
+        "# @package _global_\n# Mine: two seeds.\ndefaults:\n  - study/_shared\n\n"
+        "sweep: {seeds: 2}\n",
+        encoding="utf-8",
+    )
+    (folder / "_shared.yaml").write_text("# @package _global_\nsteps: 7\n", encoding="utf-8")
+    found = listed("list", "experiments", "--config-dir", str(tmp_path))
+    rows = {row.pop("name"): row for row in found}
+    assert rows["study/mine"] == {
+        "task": "countdown",
+        "model": "tiny",
+        "description": "Mine: two seeds.",
+    }
+    assert rows["demo"]["description"].startswith("Four estimators")
+    assert not any(name.rpartition("/")[2].startswith("_") for name in rows)
+
+
+@pytest.mark.slow
+def test_tasks_are_listed_with_their_verifiers(listed: Listed) -> None:
+    rows = {row["name"]: row for row in listed("list", "tasks")}
+    assert set(rows) >= {"aime24", "countdown", "gsm8k", "math", "mbpp", "mmlu_pro"}
+    assert all(row["description"] for row in rows.values())
+    assert rows["countdown"]["verifier"] == ""
+    assert rows["gsm8k"]["verifier"] == "boxed_math"
+
+
+def test_every_task_preset_fits_its_fields() -> None:
+    for path in sorted((conf_directory() / "task").glob("*.yaml")):
+        assert TASKS.build(read_yaml(path)).name
+
+
+def test_other_groups_and_figures_can_be_listed(listed: Listed) -> None:
+    assert {row["name"] for row in listed("list", "optimizers")} == {"adamw", "sgd"}
+    assert {row["name"] for row in listed("list", "figure")} >= {"acr", "passk", "curves"}
+
+
+def test_unknown_lists_are_answered_with_the_nearest(refused: Callable[..., None]) -> None:
+    refused(["did you mean 'estimators'?"], "list", "estimatrs")
+    refused(["expected estimators"], "list", "tasks", "--format", "markdown")
+
+
+# keys
+
+
+def test_defaults_are_those_of_a_run(listed: Listed) -> None:
+    rows = {row["key"]: row["default"] for row in listed("keys")}
+    config = make_plan([], single=True).runs[0].config
+    assert set(GROUPS) <= set(rows)
+    for group, node in config.items():
+        if not isinstance(node, dict):
+            assert rows[group] == node
+            continue
+        assert rows[group] == node["name"]
+        for key, value in node.items():
+            if key != "name":
+                value = value["name"] if isinstance(value, dict) else value
+                # A component may replace null by what its other options mean.
+                assert rows[f"{group}.{key}"] in (value, "null"), key
+
+
+def test_component_has_its_fields_with_range_and_meaning(listed: Listed) -> None:
+    rows = listed("keys", "optimizer=adamw")
+    fields = parameters(GROUPS["optimizer"].get("adamw"))
+    assert [row["key"] for row in rows] == [f"optimizer.{field['name']}" for field in fields]
+    [rate] = [row for row in rows if row["key"] == "optimizer.lr"]
+    assert rate == {
+        "key": "optimizer.lr",
+        "of": "adamw",
+        "default": 0.0003,
+        "type": "a number",
+        "range": "> 0",
+        "meaning": "learning rate after the warm-up",
+    }
+    assert {row["of"] for row in listed("keys", "optimizer")} == {"adamw", "sgd"}
+    # Values of a preset's own file.
+    [n] = [row for row in listed("keys", "evaluation=greedy") if row["key"] == "evaluation.n"]
+    assert n["default"] == 1
+
+
+def test_verifiers_have_keys_too(listed: Listed) -> None:
+    rows = listed("keys", "task.verifier=code")
+    fields = parameters(VERIFIERS.get("code"))
+    assert [row["key"] for row in rows] == [f"task.verifier.{field['name']}" for field in fields]
+    assert {row["of"] for row in listed("keys", "task.verifier")} >= {"code", "numeric", "regex"}
+
+
+def test_words_search_keys_and_meanings(listed: Listed) -> None:
+    assert {row["key"] for row in listed("keys", "learning", "rate")} >= {"optimizer.lr"}
+    assert listed("keys", "h_star")[0]["key"] == "estimator.h_star"
+    assert {row["key"] for row in listed("keys", "group_size")} >= {"group_size"}
+
+
+def test_unknown_keys_are_answered_with_the_nearest(refused: Callable[..., None]) -> None:
+    refused(["optimiser", "did you mean 'optimizer'?"], "keys", "optimiser")
+    refused(["no optimizer is called 'adam'", "adamw"], "keys", "optimizer=adam")
+
+
+# schema
+
+
+def test_schema_has_every_key_with_default_and_meaning(
+    listed: Listed, in_process: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    definitions = json.loads(in_process("schema")[1])["$defs"]
+    block = definitions["block"]["properties"]
+    # Those of all other components are in tests/sweep/test_json_schema.py.
+    for row in [*listed("keys"), *listed("keys", "optimizer")]:
+        assert row["key"] in block
+        if row["key"] in GROUPS:
+            assert row["of"] in definitions[f"swept-{row['key']}"]["anyOf"][0]["enum"]
+            continue
+        known = definitions[row["key"]]
+        assert row["meaning"] in known["description"]
+        assert row["default"] in (known.get("default", row["default"]), "null")
+    (tmp_path / "estimator").mkdir()
+    (tmp_path / "estimator" / "mine.yaml").write_text("name: fade\nh_star: 0.25\n")
+    own = json.loads(in_process("schema", "--config-dir", str(tmp_path))[1])["$defs"]
+    assert "mine" in own["swept-estimator"]["anyOf"][0]["enum"]
+
+
+def test_unknown_schemas_are_answered_with_the_nearest(refused: Callable[..., None]) -> None:
+    refused(["no kind of file", "did you mean 'estimator'?"], "schema", "estimators")

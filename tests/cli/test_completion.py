@@ -1,0 +1,147 @@
+"""What shells are offered after TAB."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from advsweep.cli.app import app
+from advsweep.config.groups import conf_directory
+from advsweep.store import open_store
+
+
+@pytest.fixture
+def _two_sweeps(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for url in ("advsweep.db", "second.db"):
+        with open_store(url) as store:
+            store.sweeps.add("first" if url == "advsweep.db" else "second", {})
+
+
+def offered(words: str) -> str:
+    environment = {
+        "_ADVSWEEP_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"advsweep {words}",
+        "COMP_CWORD": str(len(words.split(" "))),
+    }
+    return CliRunner().invoke(app, [], prog_name="advsweep", env=environment).stdout.strip()
+
+
+def test_commands_and_options_of_all_commands_are_completed():
+    assert set(offered("re").split()) == {"retry", "report", "replay"}
+    assert offered("--deb") == "--debug"
+    assert offered("--debug stat") == "status"
+    assert offered("--debug report --asse") == "--assert"
+    assert offered("estimators app") == "apply"
+    assert offered("report --asse") == "--assert"
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("estimators show power_a", "power_alpha"),
+        ("claims dem", "demo"),
+        ("claims two", "two_stage"),
+        ("sync ", "mlflow tensorboard trackio wandb"),
+        ("export 1 --to ", "hf parquet csv mlflow tensorboard trackio wandb"),
+        ("import tr", "trl"),
+    ],
+)
+def test_names_of_the_package_are_completed(words, names):
+    assert offered(words).split() == names.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        # As bash hands them over, for which `=` is a word of its own.
+        ("run +experiment = two_stage/table1", "two_stage/table1"),
+        ("run seed = 1 method =", "METHODS"),
+        ("sweep seed = 1 estimator = grpo,power_a", "grpo,power_alpha"),
+        # As other shells do.
+        ("plan +experiment=two_stage/table1", "+experiment=two_stage/table1"),
+        ("plan estimator=grpo,power_a", "estimator=grpo,power_alpha"),
+        ("run optimizer.lr = 1", ""),
+        ("run --config-dir /none estimator = power_a", ""),
+        ("run est", ""),
+        ("run task.reward=acc", "task.reward=accuracy"),
+        ("run task.verifier=num", "task.verifier=numeric"),
+    ],
+)
+def test_members_of_groups_are_completed(words, values):
+    methods = "\n".join(sorted(p.stem for p in (conf_directory() / "method").glob("*.yaml")))
+    assert offered(words) == values.replace("METHODS", methods)
+
+
+def test_figures_are_completed_after_a_comma_too():
+    assert offered("plot --figure pas") == "passk"
+    assert offered("plot --figure acr,pas") == "acr,passk"
+
+
+@pytest.mark.usefixtures("_two_sweeps")
+def test_sweeps_are_those_of_the_store_that_is_named():
+    for command in ("status", "ls", "report", "plot", "rm", "stop", "retry"):
+        assert offered(f"{command} ") == "first"
+    assert offered("status --store second.db ") == "second"
+    assert offered("status x") == ""
+
+
+def test_runs_are_the_newest_ones_whose_id_begins_so(finished, monkeypatch):
+    def ids(words):
+        environment = {"_ADVSWEEP_COMPLETE": "complete_bash", "COMP_WORDS": f"advsweep {words}"}
+        return finished(**environment, COMP_CWORD=str(len(words.split(" ")))).stdout.split()
+
+    assert ids("show ") == ["6", "5", "4", "3", "2", "1"]
+    assert ids("show 4") == ids("metrics 4") == ["4"]
+    assert ids("metrics t") == ["two"]
+    monkeypatch.setattr("advsweep.cli.completion.OFFERED", 2)  # the fork takes it over
+    assert ids("show ") == ["6", "5"]
+    assert ids("metrics ") == ["two", "6", "5"]
+
+
+def test_without_a_store_nothing_is_offered(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert offered("status ") == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", ["status --store notes.txt ", "show ", "run --config-dir none task="]
+)
+def test_errors_are_no_part_of_the_line_that_is_typed(advsweep, tmp_path, words):
+    (tmp_path / "notes.txt").write_text("no store\n" * 200)
+    environment = {"_ADVSWEEP_COMPLETE": "complete_bash", "COMP_WORDS": f"advsweep {words}"}
+    done = advsweep(**environment, COMP_CWORD=str(len(words.split(" "))))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_scripts_for_shells(shell):
+    environment = {"_ADVSWEEP_COMPLETE": f"source_{shell}"}
+    script = CliRunner().invoke(app, [], prog_name="advsweep", env=environment).stdout
+    assert "_ADVSWEEP_COMPLETE=complete_" + shell in script
+
+
+def test_sweep_files_are_completed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("sweep.yaml", "other.yml", "notes.txt", "x;reboot.yaml", "sub/deep.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("steps: 1")
+    assert offered("sweep swe") == "sweep.yaml"
+    assert offered("plan sub/") == "sub/deep.yaml"
+    assert offered("sweep ") == "other.yml\nsweep.yaml"
+    assert offered("sweep x") == ""  # the shell would run it
+    assert offered("sweep estimator = grpo,power_a") == "grpo,power_alpha"
+    assert offered("sweep sub/none/") == ""
+    assert offered("sweep sweep.yaml oth") == ""  # a second file is refused
+    assert offered("sweep seed = 1 swe") == "sweep.yaml"
+    (tmp_path / ".hidden.yaml").write_text("steps: 1")
+    assert ".hidden.yaml" not in offered("sweep ")
+
+
+def test_commands_are_completed_with_whole_names():
+    assert offered("doc") == "doctor"
+    assert offered("in") == "init"
+    assert offered("keys opt") == "optimizer"
+    assert offered("schema opt") == "optimizer"
+    assert offered("schema s") == "sweep\nsearch\nstopping"

@@ -1,0 +1,356 @@
+"""`advsweep describe`: estimators, applied and drawn; tasks; presets; other components."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from advsweep.cli import main
+from advsweep.cli.estimators import split
+from advsweep.estimators import GroupBatch, estimator_names
+from advsweep.registry import Registry
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "own_estimator.md"
+JSON = ("--format", "json")
+CSV = ("--format", "csv")
+Run = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """`advsweep describe ARGUMENTS` in an empty folder: stdout and stderr of a success."""
+
+    def called(*arguments: str) -> tuple[str, str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", ["advsweep", "describe", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        printed = capsys.readouterr()
+        assert not exit_.value.code, printed.err
+        return printed.out, printed.err
+
+    return called
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+# One estimator
+
+
+@pytest.mark.parametrize("name", estimator_names())
+def test_every_estimator_can_be_described(name: str, run: Run) -> None:
+    shown = json.loads(run(name, *JSON)[0])
+    assert shown["name"] == name
+    assert shown["description"]
+    assert shown["departures"]
+    assert "Departures" not in shown["description"]
+    assert set(shown["inputs"]) == set(shown["needs"])
+    for row in shown["degenerate"]:
+        assert (row["advantages"] is None) != (row["refused"] is None)
+    assert shown["masses"]["refused"] is None
+
+
+def degenerate(run: Run, *arguments: str) -> dict[str, list[float] | str]:
+    shown = json.loads(run(*arguments, *JSON)[0])
+    return {
+        row["group"]: row["refused"] if row["advantages"] is None else row["advantages"]
+        for row in shown["degenerate"]
+    }
+
+
+def test_degenerate_groups_are_computed(run: Run) -> None:
+    # δ = 0.01 below the mean, whatever it is; with another δ another number.
+    for delta, options in ((0.01, ()), (0.5, ("--set", "delta=0.5"))):
+        found = degenerate(run, "asym_re", *options)
+        assert found["all wrong"] == found["all correct"] == [-delta] * 4
+        assert found["one rollout, correct"] == [-delta]
+    found = degenerate(run, "binary_contrastive")
+    assert found["all correct"] == [1] * 4
+    assert "0 and 1 only, got 0.9" in found["all 0.9"]
+    # Alone in a batch ACR = 1, so K = 4.
+    assert degenerate(run, "avspo")["all wrong"] == pytest.approx([-0.8451542547] * 4, rel=1e-6)
+    assert degenerate(run, "passk_loo", "--set", "k=3")["all wrong"] == [0] * 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        (["relu"], ["departures from the source: none.\n", "rewards: "]),
+        (
+            ["passk_loo", "--set", "k=3"],
+            ["group size: at least 3, a multiple of 3", "the order of"],
+        ),
+        (["grpo"], ["rewards: any finite numbers\n"]),
+        (["a_grae"], ["rewards: means of a group in [0, 1]\n"]),
+        (["psr"], ["rewards: 0 and 1 only\n"]),
+        (["rent"], ["rewards: not read\n"]),
+        (["filter_drop"], ["left out of the update"]),
+        (["avspo"], ["initial state: ", "previous_mean null", "defaults follow: paper, ours\n"]),
+        (["avspo"], ["the authors' released code (--set preset=released): another algorithm."]),
+        (["fade"], ["token_entropy 0.3", "estimator"]),
+        (["mean_grpo"], ["dr_grpo (also mean_grpo): "]),
+        (["estimator=dr_grpo"], ["dr_grpo (also mean_grpo): "]),
+    ],
+)
+def test_the_page_of_an_estimator(run: Run, arguments: list[str], texts: list[str]) -> None:
+    out, _ = run(*arguments)
+    for text in texts[:1]:
+        assert text in out
+    assert "Released code" not in out
+
+
+# Applied to rewards
+
+
+def test_rewards_give_advantages_and_masses(run: Run) -> None:
+    # δ = 0.5: 1/2 and -1/2 / 0.5; m_S = 1/4, m_F = 1/2. Then 3/4 and -1/4 / 0.5.
+    given = ("asym_grpo", "--rewards", "1,0,0,1;0,0,0,1", "--set", "delta=0.5")
+    found = json.loads(run(*given, *JSON)[0])
+    assert found["estimator"] == {"name": "asym_grpo", "delta": 0.5, "scale": "mean"}
+    assert found["advantages"] == [[0.5, -1, -1, 0.5], [-0.5, -0.5, -0.5, 0.75]]
+    assert found["masses"] == [
+        {"success": 0.25, "failure": 0.5},
+        {"success": 0.1875, "failure": 0.375},
+    ]
+    table = rows(run(*given, *CSV)[0])
+    assert [float(row["advantage"]) for row in table] == [
+        value for row in found["advantages"] for value in row
+    ]
+    text = run(*given)[0]
+    assert "0.1875" in text
+    assert "keep" not in text
+
+
+def test_missing_rollouts_are_left_out(run: Run) -> None:
+    found = json.loads(run("grpo", "--rewards", "1,-,0", *JSON)[0])
+    assert found["rewards"] == [[1, None, 0]]
+    assert found["advantages"] == [[1, 0, -1]]
+    assert found["keep"] == [[True, False, True]]
+    table = rows(run("grpo", "--rewards", "1,-,0", *CSV)[0])
+    assert [row["reward"] for row in table] == ["1.0", "", "0.0"]
+    assert "keep" not in run("grpo", "--rewards", "1,-,0")[0]
+    assert "keep" in run("filter_drop", "--rewards", "1,0;0,0")[0]
+
+
+def test_numbers_are_rounded_to_what_all_processors_agree_on(run: Run) -> None:
+    # Vector units round the last digit of a division differently: 0.9999999999999998 is 1.
+    text = run("reinforce", "--rewards", "0.9999999999999998,0.33333333333333333", *JSON)[0]
+    assert json.loads(text)["advantages"] == [[1, pytest.approx(1 / 3, rel=1e-11)]]
+
+
+APPLIED = {
+    # p = 0.5 of graded rewards: the successes are those above the mean.
+    "graded": (["dr_grpo", "0.9,0.4,0.2"], [[0.4, -0.1, -0.3]]),
+    # R = 0.1 L of a wrong group: the longest gains.
+    "lengths": (["t2t", "0,0;0,0", "lengths=3,9;4,4"], [[-1, 1], [0, 0]]),
+    # 0 and the margin: clip(0 - 1, -0.2) and clip(1 - 0, 0.28) with one number for all.
+    "one for all": (["aapo", "0,0", "ref_rewards=1"], [[-0.2, -0.2]]),
+    "references": (["aapo", "1,1", "ref_rewards=0,1"], [[0.28, 0]]),
+    # Two visits of one prompt, as in the worked values of `dcpo`.
+    "one prompt": (
+        ["dcpo", "1,0,0,0;1,1,0,0", "prompt_ids=1;1"],
+        [[1.5, -0.5, -0.5, -0.5], [0.9967472229] * 2 + [-0.7712534145] * 2],
+    ),
+    # (1-p)^(1.917-1) (r-p), over 0.802 for the failure.
+    "counters": (
+        ["fade:mode=log_schedule", "1,0", "step=10", "total_steps=10"],
+        [[0.5**1.917, -(0.5**1.917) / 0.802]],
+    ),
+    # Three rewards of -0.3 and, without an answer, -7: 1.5 and -0.5 of the sample σ.
+    "answers": (
+        ["rent:preset=released", "1,0,0,1", "token_entropy_exact=0.3", "answered=1,0,1,1"],
+        [[0.5, -1.5, 0.5, 0.5]],
+    ),
+    # dr_grpo: 1/2 and -1/2; the bonus of every token is .4 x .5 and .4 x .1.
+    "tokens": (
+        ["entropy_shaped:base=dr_grpo", "1,0", "lengths=3,5", "token_entropies=0.5,0.1"],
+        [[0.7, -0.46]],
+    ),
+    # d = 1/2 and -1/2, the first ten times as much; then σ of the sample, √½.
+    "a base": (["positive_dominant:base.name=dr_grpo", "1,0"], [[5, -0.5]]),
+    "an option of a base": (
+        ["positive_dominant:base.std=sample:beta=2", "1,0"],
+        [[2**0.5, -(0.5**0.5)]],
+    ),
+    "a base in braces": (
+        ["positive_dominant:base={name:grpo,std:sample}:beta=2", "1,0"],
+        [[2**0.5, -(0.5**0.5)]],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", APPLIED)
+def test_other_inputs_and_options(run: Run, case: str) -> None:
+    (name, rewards, *inputs), expected = APPLIED[case]
+    given = [word for text in inputs for word in ("--input", text)]
+    found = json.loads(run(name, "--rewards", rewards, *given, *JSON)[0])
+    assert found["advantages"] == [pytest.approx(row, abs=1e-5) for row in expected]
+
+
+# Masses
+
+
+def test_masses_are_those_of_closed_forms(run: Run) -> None:
+    # Expected masses of the mean-centred forms have 1 - 1/G.
+    out, err = run("dr_grpo,asym_grpo:delta=0.3", *CSV)
+    assert err == ""
+    table = rows(out)
+    assert [row["estimator"] for row in table] == ["dr_grpo"] * 99 + ["asym_grpo delta=0.3"] * 99
+    for row in table:
+        p, delta = float(row["p"]), 0.3 if "0.3" in row["estimator"] else 1.0
+        form = p * (1 - p) * (1 - 1 / 8)
+        assert float(row["m_S"]) == pytest.approx(form)
+        assert float(row["m_F"]) == pytest.approx(form / delta)
+        assert float(row["ratio"]) == pytest.approx(delta)
+    whole = json.loads(run("reinforce", "grpo", "--group-size", "4", *JSON)[0])
+    assert whole[29] == {
+        "estimator": "reinforce",
+        "group_size": 4,
+        "p": 0.3,
+        "m_S": pytest.approx(0.3),
+        "m_F": 0,
+        "sum": pytest.approx(0.3),
+        "ratio": None,
+    }
+
+
+def test_inputs_of_masses_are_given_or_assumed(run: Run) -> None:
+    out, err = run("fade,t2t", *CSV)
+    assert err.splitlines() == [
+        "Assuming lengths = 1; set it with --input lengths=...",
+        "Assuming token_entropy = 0.3; set it with --input token_entropy=...",
+    ]
+    same, err = run("fade,t2t", *CSV, "--input", "lengths=1", "--input", "token_entropy=0.3")
+    assert (same, err) == (out, "")
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_masses_are_drawn(suffix: str, run: Run, tmp_path: Path) -> None:
+    out, err = run("grpo,dr_grpo", "-o", f"masses.{suffix}")
+    assert (out, err) == ("", f"Wrote masses.{suffix}.\n")
+    start = {"png": b"\x89PNG", "svg": b"<?xml"}[suffix]
+    assert (tmp_path / f"masses.{suffix}").read_bytes().startswith(start)
+
+
+def test_names_are_split_outside_of_brackets() -> None:
+    assert split(" a,b:k=[1,2],  c:base={name:x,y:z}", ", ") == [
+        *("a", "b:k=[1,2]", "c:base={name:x,y:z}")
+    ]
+
+
+# Tasks and others
+
+
+@pytest.fixture
+def sums(tmp_path: Path) -> str:
+    path = tmp_path / "sums.jsonl"
+    lines = [{"question": f"{i} + {i}?", "answer": f"#### {2 * i}"} for i in range(6)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def test_a_task_has_its_problems(run: Run, sums: str, tmp_path: Path) -> None:
+    data = ("--set", f"data={sums}", "--set", "held_out=2")
+    text, _ = run("gsm8k", *data, "--examples", "1")
+    assert text.startswith("train: 4 problems\nheld-out: 2 problems\n")
+    assert text.count("--- gold: ") == 2
+    record = json.loads(run("file", *data, *JSON)[0])
+    assert record["settings"]["name"] == "dataset"
+    assert record["splits"]["train"]["levels"] == {"0": 4}
+    assert set(record["splits"]["train"]["examples"][0]["gold"]) == {"answer"}
+    (tmp_path / "conf" / "task").mkdir(parents=True)
+    (tmp_path / "conf" / "task" / "mine.yaml").write_text(
+        f"name: file\ndata: {sums}\nheld_out: 2\nverifier: numeric\nprompt: 'Q: {{question}}'\n"
+    )
+    assert "Q: " in run("mine", "--config-dir", "conf")[0]
+
+
+def test_a_task_has_its_floors(run: Run) -> None:
+    text, _ = run("countdown", "--set", "levels=[0]", "--examples", "0")
+    assert "\nfloor guess, uniform expressions over the given digits: pass@1 0." in text
+    # 16 of 64 behaviours are correct: 1 - .75^8 = .8999.
+    record = json.loads(run("task=bandit", "--set", "correct=16", *JSON)[0])
+    assert record["floors"]["guess"] == {
+        "pass@1": pytest.approx(0.25),
+        "pass@8": pytest.approx(0.8999, abs=1e-4),
+        "pass@64": pytest.approx(1, abs=1e-6),
+    }
+
+
+def test_presets_and_components(run: Run) -> None:
+    assert "clipped aggregation=token_mean" in run("method=dapo", *CSV)[0]
+    assert json.loads(run("demo", *JSON)[0])[0]["task"] == "countdown"
+    out, _ = run("clipped")
+    assert out.startswith("objective=clipped\n")
+    assert "objective.clip_high" in out
+    assert run("dapo")[1] == "See also: advsweep describe method=dapo\n"
+
+
+APPLY = ["grpo", "--rewards"]
+RENT = ["rent:preset=released", "--rewards", "1,0", "--input", "token_entropy_exact=0.3"]
+MISTAKES = {
+    "unknown name": (["grop"], ["grop", "grpo"]),
+    "unknown group": (["estimatr=grpo"], ["did you mean 'estimator'"]),
+    "unknown member": (["task=contdown"], ["did you mean 'countdown'"]),
+    "several tasks": (["countdown", "gsm8k"], ["one name"]),
+    "rewards of a task": (["countdown", "--rewards", "1"], ["--rewards", "an estimator"]),
+    "options of a method": (["method=dapo", "--set", "a=1"], ["--set", "an estimator or a task"]),
+    "name without a definition": (["ngrpo"], ["ngrpo", "formula and constants"]),
+    "unreadable data": (["gsm8k", "--set", "data=/none"], ["there is no '/none'"]),
+    "unknown option": ([*APPLY, "1,0", "--set", "epz=1"], ["epz", "eps"]),
+    "option out of range": (["asym_grpo:delta=0"], ["delta", "> 0", "0"]),
+    "option without a value": ([*APPLY, "1,0", "--set", "eps"], ["eps", "FIELD=VALUE"]),
+    "option with two values": ([*APPLY, "1,0", "--set", "eps=0,1"], ["eps=0,1", "one value"]),
+    "ragged rewards": ([*APPLY, "1,0;1"], ["same length", "2, 1"]),
+    "no rewards": ([*APPLY, ""], ["--rewards", "got nothing"]),
+    "text in rewards": ([*APPLY, "1,x"], ["--rewards", "'x'"]),
+    "rewards of several": (["grpo,rloo", "--rewards", "1,0"], ["one estimator"]),
+    "group too small": (["rloo", "--rewards", "1"], ["rloo", "at least 2"]),
+    "missing input": (["fade", "--rewards", "1,0"], ["fade", "--input token_entropy="]),
+    "unknown input": ([*APPLY, "1,0", "--input", "lenght=1"], ["lenght", "lengths"]),
+    "input without a value": ([*APPLY, "1,0", "--input", "lengths"], ["NAME=VALUES"]),
+    "input that is not read": ([*APPLY, "1,0", "--input", "lengths=1"], ["lengths", "grpo"]),
+    "input without use": (["fade", "--input", "token_entropy=1"], ["--rewards or --output"]),
+    "several prompts of a group": (
+        ["dcpo", "--rewards", "1,0", "--input", "prompt_ids=1,2"],
+        ["prompt_ids", "one number per group"],
+    ),
+    "answers that are neither": ([*RENT, "--input", "answered=0.5"], ["answered", "1 or 0", "0.5"]),
+    "a step before the first": (
+        ["fade", "--rewards", "1,0", "--input", "step=0"],
+        ["step", ">= 1", "'0'"],
+    ),
+    "several numbers for one": (
+        ["fade", *CSV, "--input", "token_entropy=0.2,0.3"],
+        ["token_entropy", "one number", "2"],
+    ),
+    "suffix": (["grpo", "-o", "masses.gif"], [".gif", ".png, .svg, .pdf"]),
+    "group that does not divide": (["passk_loo:k=3", *CSV], ["passk_loo", "multiple of 3"]),
+    "no use of rewards": (["rent", *CSV], ["rent", "does not read rewards"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(mistake: str, refused: Callable[..., None]) -> None:
+    arguments, words = MISTAKES[mistake]
+    refused(words, "describe", *arguments)
+
+
+def test_the_estimator_of_the_tutorial_works_in_a_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (tmp_path / "halved_of_tutorial.py").write_text(
+        text.split('```python title="halved.py"\n')[1].split("```")[0], encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    estimator = Registry("estimator", {"halved": "halved_of_tutorial"}).build("halved", scale=0.25)
+    assert estimator(GroupBatch(rewards=torch.tensor([[1.0, 0.0]]))).tolist() == [[0.125, -0.125]]

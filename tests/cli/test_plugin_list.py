@@ -1,0 +1,174 @@
+"""`advsweep list plugins`: what other packages add, and what of it cannot be used."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import advsweep
+from advsweep.cli.catalogue import plugin_registries
+from advsweep.components import Component
+from advsweep.registry import Registry
+from advsweep.sweep.registry import GROUPS
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+CLOSED = {"control", "evaluation", "resources", "search"}
+
+GOOD = """
+from dataclasses import dataclass
+from typing import ClassVar
+from advsweep.sweep.early_stopping.base import Stopping
+
+@dataclass(kw_only=True)
+class Good(Stopping):
+    name: ClassVar[str] = "good"
+    def is_due(self, step): return False
+    def judge(self, own, others, step): return None
+"""
+
+
+def test_every_kind_has_a_group_of_its_name() -> None:
+    registries = plugin_registries()
+    assert {
+        "advsweep.backends",
+        "advsweep.estimators",
+        "advsweep.executors",
+        "advsweep.generations",
+        "advsweep.importers",
+        "advsweep.models",
+        "advsweep.objectives",
+        "advsweep.optimizers",
+        "advsweep.rewards",
+        "advsweep.rollouts",
+        "advsweep.stoppings",
+        "advsweep.tasks",
+        "advsweep.trackings",
+        "advsweep.verifiers",
+    } == set(registries)
+    assert {key for key, registry in GROUPS.items() if registry.group is None} == CLOSED
+    for key, registry in GROUPS.items():
+        assert registry.group in (None, f"advsweep.{key}s")
+
+
+def test_the_base_of_a_kind_is_that_of_our_components() -> None:
+    for registry in plugin_registries().values():
+        base = registry.base()
+        assert issubclass(base, Component)
+        assert (base is Component) == (registry.kind == "model")
+        ours = [registry.get(name) for name in registry.names()[:3] if registry.kind != "importer"]
+        assert all(issubclass(cls, base) for cls in ours)
+
+
+def test_no_registry_is_forgotten() -> None:
+    """Every registry of advsweep is open through `plugin_registries`, or closed."""
+    source = Path(advsweep.__file__).parent
+    groups = {
+        group
+        for path in source.rglob("*.py")
+        for group in re.findall(r'group="(advsweep\.\w+)"', path.read_text("utf-8"))
+    }
+    assert groups == set(plugin_registries())
+
+
+@pytest.fixture
+def without_fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out the package of the tests with the backend `fake`."""
+    monkeypatch.delenv("PYTHONPATH")
+
+
+@pytest.mark.usefixtures("without_fake")
+def test_without_plugins_it_says_how_to_write_one(advsweep_with: Callable[..., Command]) -> None:
+    done = advsweep_with({"console_scripts": {"x": "m:X"}})("list", "plugins", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+    assert "docs/plugins.md" in done.stderr
+
+
+@pytest.mark.usefixtures("without_fake")
+def test_all_states_are_listed(advsweep_with: Callable[..., Command]) -> None:
+    points = {
+        "advsweep.stoppings": {"good": "good:Good", "acr": "good:Good"},
+        "advsweep.stopings": {"good": "good:Good"},
+        "advsweep.verifiers": {"bad": "bad:Bad"},
+    }
+    command = advsweep_with(points, good=GOOD, bad="raise RuntimeError('one\\n\\x1b[2Jtwo')")
+    done = command("list", "plugins", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(done.stdout)
+    assert [(row["kind"], row["name"], row["state"], row["reason"]) for row in listed] == [
+        ("stopping", "acr", "shadowed", "advsweep has one of that name"),
+        ("stopping", "good", "usable", ""),
+        ("verifier", "bad", "broken", "bad:Bad raised RuntimeError: one\n\x1b[2Jtwo"),
+        (
+            "",
+            "good",
+            "unknown kind",
+            "advsweep has no group 'advsweep.stopings'; did you mean 'stoppings'?",
+        ),
+    ]
+    assert {(row["package"], row["version"]) for row in listed} == {("package-of-others", "1.0")}
+    assert listed[1]["group"] == "advsweep.stoppings"
+    assert listed[1]["target"] == "good:Good"
+    table = command("list", "plugins")
+    assert "\x1b" not in table.stdout
+    assert len(table.stdout.splitlines()) == 1 + len(listed)
+    assert r"one\n\x1b[2Jtwo" in table.stdout
+    # The listing says it; a warning beside it would say it twice.
+    assert table.stderr == done.stderr == ""
+
+
+BREAKING = {
+    "advsweep.backends": {"bad_backend": "bad:Bad"},
+    "advsweep.executors": {"bad_executor": "bad:Bad"},
+    "advsweep.rollouts": {"bad_rollout": "bad:Bad"},
+    "advsweep.tasks": {"bad_task": "bad:Bad"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["list", "tasks"], ""),
+        (["status"], "no store"),
+        (["list", "methods"], ""),
+        # These messages name the components that would help.
+        (["run", "--dry-run", "estimator=aapo"], "rollout=reference does"),
+        (["run", "--dry-run", "backend=fake", "optimizer.match=step"], "backend="),
+    ],
+)
+def test_a_broken_plugin_breaks_no_command(
+    advsweep_with: Callable[..., Command], arguments: list[str], message: str
+) -> None:
+    command = advsweep_with(BREAKING, bad="raise RuntimeError('never imported in peace')")
+    done = command(*arguments)
+    assert "Traceback" not in done.stderr
+    assert message in done.stderr
+    if message:
+        # The last line is the error of the command, not of the plug-in.
+        assert "never imported" not in done.stderr.splitlines()[-1]
+    else:
+        assert done.returncode == 0, done.stderr
+
+
+def test_jobs_of_an_executor_that_cannot_be_loaded_are_passed_over(
+    tmp_path: Path, install: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from advsweep.store import open_store
+    from advsweep.sweep.scheduler import queue
+
+    monkeypatch.syspath_prepend(install("others", {"advsweep.executors": {"far": "nowhere_:Far"}}))
+    importlib.invalidate_caches()
+    executors: Registry[Component] = Registry("executor", {}, group="advsweep.executors")
+    monkeypatch.setattr(queue, "EXECUTORS", executors)
+    with open_store(str(tmp_path / "store.db")) as store:
+        (store.runs_directory / "far").mkdir(parents=True)
+        (store.runs_directory / "far" / "jobs.json").write_text('{"1": "7"}')
+        with pytest.warns(UserWarning, match="'far' of package 'others' cannot be loaded"):
+            assert queue.queued_runs(store) == []

@@ -1,0 +1,103 @@
+"""Searches and early stopping as a user starts them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advsweep.cli.options import ListFormat
+from advsweep.cli.search_output import print_search
+from advsweep.store import open_store
+from advsweep.sweep.search.study import plan_search
+
+Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
+
+QUICK = [
+    *("executor=debug", "backend=fake", "steps=6", "prompts_per_step=4"),
+    *("evaluation.n=4", "evaluation.k=[1,4]", "evaluation.every=0"),
+]
+SEARCH = [
+    *("sweep", "--name=s", *QUICK, "search=optuna", "search.trials=2", "seed=0,1"),
+    *("backend.learning_rate=tag(log,interval(0.01,8))", "group_size=choice(4,8)"),
+]
+
+
+@pytest.mark.slow
+def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
+    planned = advsweep("plan", *SEARCH[1:])
+    assert planned.returncode == 0, planned.stderr
+    assert planned.stdout.splitlines() == [
+        "searched over          kind     from       scale",
+        "backend.learning_rate  numbers  0.01 to 8  log",
+        "group_size             choice   4, 8",
+        "",
+        "sweep s: search=optuna for pass@1 (higher), 2 trials of 2 runs each: 2 to come",
+        "24 steps left; the time is known when the first run has finished",
+    ]
+    assert advsweep(*SEARCH, "--dry-run").stdout == planned.stdout
+    planned = advsweep(*SEARCH, "--format=json")
+    assert planned.returncode == 0, planned.stderr
+    found = json.loads(planned.stdout)
+    assert (found["done"], found["skipped"]) == (4, 0)
+    best = found["best"][0]
+    assert best["params"].keys() == {"backend.learning_rate", "group_size"}
+    assert best["values"].keys() == {"pass@1"}
+    again = advsweep(*SEARCH)
+    assert "best of 2 trials, means over seeds:" in again.stderr
+    assert f"trial {best['trial']}: " in again.stderr
+    more = json.loads(advsweep("plan", *SEARCH[1:], "search.trials=3", "--format=json").stdout)
+    assert more["best"] == found["best"]
+    assert [(t["trial"], t["state"]) for t in more["trials"]] == [(0, "done"), (1, "done")]
+    assert (more["states"], more["to_come"], more["seeds"]) == ({"done": 2}, 1, [0, 1])
+    assert more["dimensions"] == {
+        "backend.learning_rate": {"kind": "numbers", "low": 0.01, "high": 8.0, "log": True},
+        "group_size": {"kind": "choice", "values": [4, 8]},
+    }
+    assert (more["steps_left"], more["sources"], more["untold"]) == (12, 4, 0)
+    shown = advsweep("plan", *SEARCH[1:]).stdout.splitlines()
+    assert shown[4].split()[:4] == ["trial", "state", "pass@1", "point"]
+    assert shown[5].split()[:2] == ["0", "done"]
+    assert shown[-4].endswith("2 trials of 2 runs each: 2 done")
+    assert shown[-3] == "best of 2 trials, means over seeds:"
+    assert shown[-1] == "Everything is done already; no steps left."
+    refused = advsweep(*SEARCH, "--force")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--force: a search always resumes" in refused.stderr
+
+
+def test_a_trial_without_results_has_none_in_any_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = "search.metrics={pass@1:higher,entropy/answer:higher}"
+    study = plan_search([*QUICK, *SEARCH[2 + len(QUICK) :], two], name="s")
+    assert study is not None
+    params = {"backend.learning_rate": 0.5, "group_size": 4}
+    with open_store(str(tmp_path / "a.db")) as store:
+        store.sweeps.add("s", {})
+        store.trials.add("s", 0, params, study.plan(params).runs[0].run.config_hash)
+    printed = {}
+    for how in ListFormat:
+        print_search(study, str(tmp_path / "a.db"), 2, how)
+        printed[how] = capsys.readouterr().out
+    table = printed[ListFormat.TABLE].splitlines()
+    assert table[4].split() == ["trial", "state", "pass@1", "entropy/answer", "point"]
+    assert table[5].split() == ["0", "open", "backend.learning_rate=0.5", "group_size=4"]
+    assert table[-2].endswith(": 1 open, 1 to come")
+    assert printed[ListFormat.CSV] == (
+        "trial,state,pass@1,entropy/answer,backend.learning_rate,group_size\n0,open,,,0.5,4\n"
+    )
+    [trial] = json.loads(printed[ListFormat.JSON])["trials"]
+    assert trial == {"trial": 0, "params": params, "values": {}, "state": "open"}
+
+
+def test_lists_pruned_runs(advsweep: Advsweep) -> None:
+    rule = ("stopping=acr", "stopping.first=3", "stopping.threshold=1e-9", "stopping.runs=0")
+    swept = advsweep("sweep", "--name=p", *QUICK, *rule)
+    assert swept.returncode == 0, swept.stderr
+    assert "sweep p: 0 done, 1 pruned of 1 runs\n  run 1 pruned: ACR over the" in swept.stderr
+    listed = advsweep("ls", "--status=pruned", "--format=json")
+    assert [run["step"] for run in json.loads(listed.stdout)] == [3]

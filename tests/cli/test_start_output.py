@@ -1,0 +1,247 @@
+"""The first lines of `run` and `sweep`, and the commands that they name at the end."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from advsweep.cli.execution import print_outcome
+from advsweep.cli.overrides import check_overrides
+from advsweep.cli.plan_output import describe_remaining
+from advsweep.cli.start_output import (
+    describe_plan,
+    describe_tokens,
+    print_start,
+)
+from advsweep.errors import ConfigError
+from advsweep.store import open_store
+from advsweep.sweep.events import SweepResult
+from advsweep.sweep.planning.eta import estimate, guess_seconds
+from advsweep.sweep.planning.plan import make_plan
+from advsweep.tasks.base import Problem
+from tests.cli.conftest import FAKE
+
+SMALL = [*FAKE, "executor=debug"]
+
+
+def test_run_says_what_is_trained_and_on_what():
+    plan = make_plan(["estimator=fade", "steps=40"], single=True)
+    assert describe_plan(plan) == (
+        "Training fade on countdown with model tiny (backend tiny): 40 steps of 64 prompts x 8 "
+        "rollouts of at most 10 tokens"
+    )
+
+
+def test_one_is_no_plural():
+    plan = make_plan([*FAKE, "steps=1", "prompts_per_step=1"], name="one")
+    text = describe_plan(plan)
+    assert text.startswith("sweep one: 1 run of grpo on ")
+    assert text.endswith(": 1 step of 1 prompt x 8 rollouts of at most 10 tokens")
+    left = estimate(plan, None, 1)
+    assert describe_remaining(left, 1).startswith("1 step left; ")
+
+
+def test_sweep_lists_what_differs():
+    plan = make_plan(["estimator=grpo,rloo", "seed=0,1", "group_size=4,8", *FAKE], name="two")
+    assert describe_plan(plan) == (
+        "sweep two: 8 runs of grpo, rloo on countdown with model tiny (backend fake): 12 steps of "
+        "64 prompts x 4, 8 rollouts of at most 10 tokens"
+    )
+
+
+def test_many_estimators_are_counted():
+    names = "grpo,rloo,dr_grpo,fade,maxrl,gpg,psr"
+    assert "7 runs of 7 estimators on" in describe_plan(make_plan([f"estimator={names}", *FAKE]))
+    fewer = names.rpartition(",")[0]
+    listed = describe_plan(make_plan([f"estimator={fewer}", *FAKE]))
+    assert f"6 runs of {fewer.replace(',', ', ')} on" in listed
+
+
+def test_a_command_chooses_its_own_task_and_model():
+    plan = make_plan(["backend=command", "backend.template=trl_script"], single=True)
+    assert describe_plan(plan).startswith("Training grpo (backend command): 200 steps of 64 ")
+
+
+@pytest.mark.parametrize(("jobs", "slots"), [(1, 1), (8, 2)])
+def test_workers_are_no_more_than_runs(capsys, tmp_path, jobs, slots):
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        print_start(make_plan(["seed=0,1"]), store, jobs)
+    assert f" with {slots} side by side " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["backend=command", "backend.template=trl_script"],  # a program of its own
+        ["backend=bandit", "model=table", "task=bandit", "optimizer=sgd"],  # always one token
+    ],
+)
+def test_nothing_is_said_of_tokens_where_they_mean_nothing(given):
+    plan = make_plan(given, single=True)
+    assert "tokens" not in describe_plan(plan)
+    assert describe_tokens(plan, estimate(plan, None, 1)) is None
+
+
+def test_first_guess_grows_with_the_work_and_shrinks_with_slots(tmp_path):
+    def guess(*overrides: str, slots: int = 1) -> str:
+        plan = make_plan(list(overrides))
+        return describe_remaining(estimate(plan, None, slots), slots)
+
+    # 200 steps x 64 prompts x 8 rollouts x 0.25 ms = 25.6 s.
+    assert "200 steps left, roughly 26 s with 1 side by side (a first guess" in guess("seed=0")
+    assert "roughly 51 s" in guess("seed=0,1")
+    assert "roughly 26 s with 2" in guess("seed=0,1", slots=2)
+    assert "roughly 51 s" in guess("backend.minibatches=4")
+    assert "known when the first run has finished" in guess(*FAKE)
+    plan = make_plan(["seed=0"])
+    assert guess_seconds(plan.runs[0], 50) == pytest.approx(6.4)
+
+
+def after(steps, plan):
+    """What is left of a plan of one run after some steps, in a store without finished runs."""
+    left = estimate(plan, None, 1)
+    [run] = left.runs
+    return replace(left, runs=[replace(run, steps_left=run.steps_left - steps)])
+
+
+def test_tokens_are_counted_where_no_time_is_known(tmp_path):
+    """2 runs of 12 steps of 64 x 8 answers of 10 tokens; 3 evaluations of 140 problems x 16."""
+    plan = make_plan(["estimator=grpo,fade", *FAKE], name="two")
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        left = estimate(plan, store, 2)
+    assert describe_tokens(plan, left) == (
+        "At most 257,280 tokens are generated: 122,880 in training, 134,400 in evaluations; a "
+        "smaller evaluation.n makes them shorter"
+    )
+    assert describe_tokens(plan, replace(left, seconds=3.0)) is None
+    assert describe_tokens(plan, replace(left, guess=3.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "done", "answers"),
+    [
+        ([], 0, 2 * 128 * 140 + 3 * 128 * 140),
+        (["evaluation.every=0"], 0, 2 * 128 * 140),
+        (["evaluation.n_between=8"], 0, 2 * 128 * 140 + 3 * 8 * 140),
+        (["evaluation.at=[0,2,4,50,500]"], 0, 2 * 128 * 140 + 5 * 128 * 140),
+        (["evaluation.train_problems=10"], 0, 5 * 128 * 150),
+        # The base and step 50 are evaluated already.
+        ([], 50, 2 * 128 * 140 + 128 * 140),
+        ([], 200, 0),
+    ],
+)
+def test_tokens_of_evaluations(settings, done, answers):
+    plan = make_plan(["backend=fake", "steps=200", *settings], single=True)
+    trained = (200 - done) * 64 * 8 * 10
+    total = (trained + answers * 10) / 10**6
+    line = describe_tokens(plan, after(done, plan)) or ""
+    assert line.startswith(f"At most {total:.3g} million" if total else "At most 0 tokens")
+    assert ("a smaller evaluation.n" in line) is (answers * 10 > trained)
+
+
+def test_many_tokens_are_written_in_words():
+    plan = make_plan(["backend=fake", "steps=200000", "evaluation.every=0"], single=True)
+    line = describe_tokens(plan, estimate(plan, None, 1)) or ""
+    assert ": 1.02 billion in training, 358,400 in evaluations" in line
+
+
+def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
+    first = advsweep("run", *SMALL)
+    assert first.returncode == 0
+    assert first.stderr.startswith("Training grpo on countdown with model tiny (backend fake)")
+    second = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
+    assert second[0].startswith("Training grpo")
+    assert "(from 1 earlier run)" in second[1]
+    again = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
+    assert again[1] == "Everything is done already; no steps left."
+    assert not [line for line in again if "tokens" in line][1:]
+    forced = advsweep("run", "seed=1", "--force", *SMALL).stderr.splitlines()
+    assert forced[1].startswith("12 steps left, about ")
+
+
+def test_json_on_stdout_stays_json(advsweep):
+    done = advsweep("sweep", "seed=0,1", "--format", "json", *SMALL)
+    assert json.loads(done.stdout)["done"] == 2
+    assert done.stderr.startswith("sweep sweep-")
+
+
+def test_hostile_title_is_one_printable_line(capsys, tmp_path):
+    task = SimpleNamespace(
+        title="x\x1b[2J\nFORGED",
+        name="dataset",
+        problems=lambda split: [Problem("0", "a problem", 0)],
+    )
+    plan = make_plan(["seed=0", *FAKE], single=True)
+    object.__setattr__(plan.runs[0].run, "task", task)
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        plan.runs[0].run.backend.completion_tokens = lambda run: 1
+        print_start(plan, store, 1)
+    text = capsys.readouterr().err
+    assert "\x1b" not in text
+    assert "\nFORGED" not in text
+
+
+@pytest.mark.parametrize(
+    ("store", "ending"),
+    [
+        (None, "`advsweep report my.sweep` prints the table."),
+        ("a b.db", "`advsweep report my.sweep --store 'a b.db'` prints the table."),
+        (
+            "postgresql://me:hunter2@host/runs",
+            "`advsweep report my.sweep --store 'postgresql://me:***@host/runs'` prints the table.",
+        ),
+    ],
+)
+def test_next_commands_name_the_store(capsys, monkeypatch, store, ending):
+    monkeypatch.delenv("ADVSWEEP_STORE", raising=False)
+    outcome = SweepResult(run_ids=[1], done=1, skipped=0, failed={}, unfinished=0, stopped=False)
+    print_outcome(SimpleNamespace(name="my.sweep"), outcome, store)
+    assert capsys.readouterr().err.splitlines()[-1] == ending
+
+
+def test_store_of_the_environment_is_not_repeated(capsys, monkeypatch):
+    monkeypatch.setenv("ADVSWEEP_STORE", "other.db")
+    outcome = SweepResult(
+        run_ids=[1], done=0, skipped=0, failed={1: "why"}, unfinished=0, stopped=False
+    )
+    print_outcome(SimpleNamespace(name="x"), outcome, "other.db")
+    assert "--store" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        (["estimator=grpo", "estimator=fade"], "estimator=grpo,fade"),
+        (["steps=2", "+seed=0", "seed=1"], "seed=0,1"),
+        (["a.yaml", "b.yaml"], "+experiment=a.yaml,b.yaml"),
+    ],
+)
+def test_key_given_twice_in_a_row_is_refused(given, remedy):
+    with pytest.raises(ConfigError) as error:
+        check_overrides(given)
+    assert f"sweep over both with {remedy} " in str(error.value)
+
+
+def test_key_given_twice_elsewhere_is_a_warning(capsys):
+    given = ["steps=2", "seed=0", "steps=3"]
+    assert check_overrides(given) == given
+    assert "steps is given twice, steps=2 and steps=3; the last one counts" in (
+        capsys.readouterr().err
+    )
+
+
+def test_same_word_twice_and_other_keys_are_fine(capsys):
+    given = ["seed=0", "seed=0", "optimizer.lr=1", "estimator=grpo", "~evaluation.k", "mine.yaml"]
+    assert check_overrides(given) == given
+    assert check_overrides(None) == []
+    assert capsys.readouterr().err == ""
+
+
+def test_braces_of_a_shell_are_what_is_refused():
+    given = shlex.split("estimator=grpo estimator=fade")  # bash makes this of estimator={grpo,fade}
+    with pytest.raises(ConfigError, match="takes braces apart"):
+        check_overrides(given)
