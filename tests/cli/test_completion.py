@@ -32,14 +32,14 @@ def test_commands_and_options_of_all_commands_are_completed():
     assert offered("--deb") == "--debug"
     assert offered("--debug stat") == "status"
     assert offered("--debug report --asse") == "--assert"
-    assert offered("estimators app") == "apply"
+    assert offered("list estim") == "estimators"
     assert offered("report --asse") == "--assert"
 
 
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        ("estimators show power_a", "power_alpha"),
+        ("describe power_a", "power_alpha"),
         ("claims dem", "demo"),
         ("claims two", "two_stage"),
         ("sync ", "mlflow tensorboard trackio wandb"),

@@ -139,7 +139,7 @@ def test_all_are_described() -> None:
         ("sweep executor = ni", "nice"),
         ("run task.verifier = unor", "unordered"),
         ("run task.reward = rep", "repetition"),
-        ("estimators show capped_g", "capped_grpo"),
+        ("describe capped_g", "capped_grpo"),
         ("sync json_l", "json_lines"),
     ],
 )

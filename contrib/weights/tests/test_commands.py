@@ -29,7 +29,7 @@ def rows(printed: str) -> list[dict[str, str]]:
 def test_advsweep_lists_the_commands_and_what_the_package_adds(call):
     assert "  weights " in call("--help")[1]
     assert "--run-code " in call("hidden-states", "--help")[1]
-    listed = json.loads(call("plugins", "--format", "json")[1])
+    listed = json.loads(call("list", "plugins", "--format", "json")[1])
     assert {(each["kind"], each["name"], each["state"]) for each in listed} >= {
         ("command", "weights", "usable"),
         ("command", "hidden_states", "usable"),

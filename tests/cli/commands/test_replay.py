@@ -181,7 +181,7 @@ def test_figures_are_drawn_the_same_each_time(run: Run, dump: Path, by: tuple[st
         (("rollouts.jsonl", "--steps", "a:b"), ("expected A:B", "'a:b'")),
         (("rollouts.jsonl", "--steps", ":"), ("expected A:B", "':'")),
         (("rollouts.jsonl", "-e", "grop"), ("did you mean 'grpo'",)),
-        (("rollouts.jsonl", "-e", ","), ("expected at least one name",)),
+        (("rollouts.jsonl", "-e", ","), ("expected at least one estimator",)),
         (("rollouts.jsonl", "--reward", "x=y"), ("expected NAME or NAME=WEIGHT", "'x=y'")),
         (("rollouts.jsonl", "--reward", "acc"), ("got none", "lines without a reward")),
         (("rollouts.jsonl", "-e", "grpo", "--input", "lengths=3"), ("--input lengths",)),
