@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+
+from advsweep.backends.base import Run
+from advsweep.backends.build import build_run
 from advsweep.cli import options
 from advsweep.cli.options import ListFormat
 from advsweep.cli.output import echo_line, print_listing, progress_bar, warn
 from advsweep.cli.runs import find_targets
-
-from advsweep.backends.base import Run
-from advsweep.backends.build import build_run
 from advsweep.errors import BatchError, CheckpointError, ConfigError
 from advsweep.store import RunRecord, Store, open_store
 from advsweep_weights.analyses import (
