@@ -26,10 +26,10 @@ _PLAIN_WORD = re.compile(r"[\w.@%+,/][\w.@%+,:/=-]*")
 
 def complete_list() -> list[str]:
     """Complete what `advsweep list` lists."""
-    from advsweep.cli.catalogue import LISTS
     from advsweep.sweep.registry import GROUPS
 
-    return list(dict.fromkeys(["plugins", *LISTS, *(f"{group}s" for group in GROUPS)]))
+    groups = (f"{group}s" for group in (*GROUPS, "method", "experiment"))
+    return ["plugins", "figures", *groups]
 
 
 def complete_component() -> list[str]:
