@@ -7,13 +7,13 @@ import hashlib
 import json
 import shutil
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
+from enum import Flag, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from advsweep.backends.stack_types import StackKey as StackKey
-from advsweep.backends.stack_types import StackMember as StackMember
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
 from advsweep.tasks.controls import CONTROL, Control
@@ -147,7 +147,7 @@ class Run:
         if self.control.name != Control.name:
             config[CONTROL] = self.control.plain()
         config |= {key: getattr(self, key) for key in PARAMETERS}
-        return self.backend.reached(config)
+        return self._reached(config)
 
     @functools.cached_property
     def config_hash(self) -> str:
@@ -177,7 +177,11 @@ class Run:
         if self.control.name != Control.name:
             nodes[CONTROL] = self.control.identity()
         nodes |= {key: getattr(self, key) for key in PARAMETERS if key != "seed"}
-        return self.backend.reached(nodes)
+        return self._reached(nodes)
+
+    def _reached(self, config: Plain) -> Plain:
+        backend = self.backend
+        return backend.reached(config) if isinstance(backend, ExternalBackend) else config
 
     def _hash(self, material: Plain) -> str:
         digest = hash_json(material)
@@ -247,12 +251,61 @@ class Reporter(Protocol):
         """Report the progress of a stage that is not a training step, such as pretraining."""
 
 
+@dataclass(frozen=True)
+class StackMember:
+    """A run that is trained together with others.
+
+    Attributes:
+        directory: the run's directory.
+        guard: makes a context that records and swallows errors, which end this run alone.
+    """
+
+    run: Run
+    directory: Path
+    reporter: Reporter
+    guard: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+class StackKey(NamedTuple):
+    """Tells which runs can be trained together.
+
+    Attributes:
+        shape: runs with the same shape can be trained together.
+        kind: runs that also have the same kind are fastest together.
+    """
+
+    shape: Hashable
+    kind: Hashable
+
+
+class Can(Flag):
+    """What a backend may support; `build` refuses runs that need what theirs does not."""
+
+    NOTHING = 0
+    REFERENCES = auto()
+    """Draw rollouts of a reference model, and renew that model."""
+    SYSTEM_MESSAGES = auto()
+    """Give models `Problem.messages` or `Problem.text`, not the prompt alone."""
+    SHAPED_REWARDS = auto()
+    """Train on `Task.rewards`, not on the verdicts of `Task.score` alone."""
+    RETRIES = auto()
+    """Train on more groups than a step asks for, of the same prompts too."""
+    TRUNCATED_SAMPLING = auto()
+    """Evaluate with a top-p below 1 and with the temperature 0."""
+    STEP_MATCHING = auto()
+    """Compute `change_norms`, which optimizer.match=step needs."""
+    CONTROLS = auto()
+    """Obey `Run.rollout_seed`, and train on the verdicts of `Run.control`."""
+    RESETS = auto()
+    """Obey `Optimizer.resets` and `Objective.renews_reference`."""
+
+
 @dataclass(kw_only=True)
 class Backend(Component):
     """Trains runs, and resumes them from its own checkpoints.
 
-    A subclass implements `check`, `train`, `sampler`, `base_key` and `export`, and sets those of
-    the class attributes below that it supports: a plan refuses runs that need another. For a
+    A subclass implements `check`, `train`, `sampler`, `base_key` and `export`, and says by the
+    class attributes below what it supports: a plan refuses runs that need more. For a
     backend that makes single steps `training_loop.train` does everything around a step, and
     `diagnostics.rollout_metrics` the metrics that reports expect. The smallest complete backend
     is `tests/installed/advsweep_fake.py`. The contract suite `tests/backends/test_contract.py`
@@ -266,31 +319,14 @@ class Backend(Component):
     retired: ClassVar[frozenset[str]] = frozenset({"weight_analysis"})
     provides: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of `GroupBatch` that this backend gives to estimators."""
-    keeps_reference: ClassVar[bool] = False
-    """Whether it can draw rollouts of a reference model, and renew that model."""
-    late_imports: ClassVar[frozenset[str]] = frozenset()
-    """Modules that only a training imports; a forkserver imports them before it forks."""
-    supports_system_messages: ClassVar[bool] = False
-    """Whether models get `Problem.messages` or `Problem.text`, not the prompt alone."""
-    shapes_rewards: ClassVar[bool] = False
-    """Whether it trains on `Task.rewards`, not on the verdicts of `Task.score` alone."""
+    supports: ClassVar[Can] = Can.NOTHING
+    """What it supports beyond the plain training of a task's verdicts."""
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw"})
     """Names of the optimizers that it supports."""
-    supports_retries: ClassVar[bool] = False
-    """Whether a step may train on more groups than it asks for, of the same prompts too."""
-    supports_truncated_sampling: ClassVar[bool] = False
-    """Whether its evaluations support a top-p below 1 and the temperature 0."""
-    measures_changes: ClassVar[bool] = False
-    """Whether `change_norms` works, which optimizer.match=step needs."""
-    supports_controls: ClassVar[bool] = False
-    """Whether it obeys `Run.rollout_seed` and trains on the verdicts of `Run.control`."""
-    resets: ClassVar[bool] = False
-    """Whether it obeys `Optimizer.resets` and `Objective.renews_reference`."""
+    late_imports: ClassVar[frozenset[str]] = frozenset()
+    """Modules that only a training imports; a forkserver imports them before it forks."""
     external: ClassVar[bool] = False
-    """Whether a program apart from advsweep trains, which gets some keys of a config alone.
-
-    Such a backend cannot sample, and what else advsweep checks of a run is the program's to check.
-    """
+    """Whether a program apart from advsweep trains; see `ExternalBackend`."""
 
     checkpoint_every: int = option(
         50, ge=0, identity=False, help="steps between checkpoints; 0: only after the last step"
@@ -309,40 +345,14 @@ class Backend(Component):
         """
 
     def cautions(self, run: Run) -> list[str]:
-        """Return warnings of settings that are allowed and seldom meant."""
+        """Return warnings about settings that are valid but usually unintended."""
         return []
-
-    @classmethod
-    def load_node(cls, node: Mapping[str, Any]) -> Plain:
-        """Complete a config node of the command line with the files that it names.
-
-        Nodes from a store are never completed: they hold what was read when they were planned.
-
-        Raises:
-            ConfigError: a file is missing, or does not fit.
-        """
-        return dict(node)
 
     def check_consent(self) -> None:
         """Refuse to start what only a store names, without the user's consent.
 
         Raises:
             ConfigError: the message names what gives consent.
-        """
-
-    def reached(self, config: Mapping[str, Any]) -> Plain:
-        """Return the part of a config that reaches the training; by default all of it."""
-        return dict(config)
-
-    def completed(self, config: Mapping[str, Any]) -> Plain:
-        """Return a config with a value for every key, from what `reached` left of it."""
-        return dict(config)
-
-    def check_given(self, keys: Iterable[str]) -> None:
-        """Refuse keys that were set for a run and do not reach its training.
-
-        Raises:
-            ConfigError: names the key, and those that do.
         """
 
     def cpu_threads(self) -> int:
@@ -402,9 +412,12 @@ class Backend(Component):
         """Train runs whose `stack_key` has the same shape, each as `train` does.
 
         Each run gets the same numbers as alone. It ends by itself: after its last step, when
-        its reporter asks to stop, or with an error, which is raised within its guard.
+        its reporter asks to stop, or with an error, which is raised within its guard. By default
+        one is trained after another.
         """
-        raise NotImplementedError
+        for member in members:
+            with member.guard():
+                self.train(member.run, member.directory, member.reporter)
 
     def change_norms(
         self, runs: Sequence[Run], reporter: Reporter, after_step: Callable[[int], None]
@@ -482,4 +495,42 @@ class Backend(Component):
         Raises:
             CheckpointError: the directory holds no sound checkpoint of that step.
             ConfigError: the backend does not train a language model.
+        """
+
+
+@dataclass(kw_only=True)
+class ExternalBackend(Backend):
+    """A backend whose trainings a program apart from advsweep makes.
+
+    The program gets some keys of a config alone: a run's config and identity hold these. It
+    cannot be asked for samples, and what else advsweep checks of a run is the program's to check.
+    """
+
+    external: ClassVar[bool] = True
+
+    @classmethod
+    @abstractmethod
+    def load_node(cls, node: Mapping[str, Any]) -> Plain:
+        """Complete a config node of the command line with the files that it names.
+
+        Nodes from a store are never completed: they hold what was read when they were planned.
+
+        Raises:
+            ConfigError: a file is missing, or does not fit.
+        """
+
+    @abstractmethod
+    def reached(self, config: Mapping[str, Any]) -> Plain:
+        """Return the part of a config that reaches the training."""
+
+    @abstractmethod
+    def completed(self, config: Mapping[str, Any]) -> Plain:
+        """Return a config with a value for every key, from what `reached` left of it."""
+
+    @abstractmethod
+    def check_given(self, keys: Iterable[str]) -> None:
+        """Refuse keys that were set for a run and do not reach its training.
+
+        Raises:
+            ConfigError: names the key, and those that do.
         """

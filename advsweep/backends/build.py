@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
-from advsweep.backends.base import PARAMETERS, Run, RunParameters
+from advsweep.backends.base import PARAMETERS, Can, ExternalBackend, Run, RunParameters
 from advsweep.components import Component
 from advsweep.config.settings import Match
 from advsweep.config.validation import check_validation
@@ -23,7 +23,6 @@ from advsweep.tasks.controls import CONTROL, CONTROLS, Control
 if TYPE_CHECKING:
     from advsweep.backends.base import Backend
     from advsweep.config.settings import EvaluationSettings
-    from advsweep.estimators.base import Estimator
     from advsweep.tasks.base import Task
 
 NODES: Mapping[str, Registry[Any]] = {
@@ -84,7 +83,8 @@ def build_run(
             raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), known)}")
     control = CONTROLS.build(config.get(CONTROL) or Control.name, where=CONTROL)
     if "backend" in config and BACKENDS.get(name_of(config["backend"]), where="backend").external:
-        config = _build("backend", config["backend"], cache).completed(config)
+        external: ExternalBackend = _build("backend", config["backend"], cache)
+        config = external.completed(config)
     for key in required:
         if key not in config:
             expected = f"one of {', '.join(NODES[key])}" if key in NODES else "an integer"
@@ -93,7 +93,9 @@ def build_run(
     numbers = {key: getattr(parameters, key) for key in PARAMETERS}
     nodes = {key: _build(key, config[key], cache) for key in NODES}
     shared_task = nodes["task"]
-    nodes["task"] = _task_for_seed(shared_task, parameters.seed, cache)
+    # Planned runs of one seed share their task, as they share its problems.
+    seed, place = parameters.seed, ("task for seed", f"{id(shared_task)} {parameters.seed}")
+    nodes["task"] = _kept(cache, place, lambda: shared_task.for_seed(seed))
     follows_seed = nodes["task"] is not shared_task
     if nodes["backend"].external:
         if follows_seed:
@@ -105,8 +107,14 @@ def build_run(
         _check_control(run)
         run.backend.check(run)
         return run
-    if isinstance(nodes["model"], TaskModel):
-        nodes["model"] = _model_for_task(nodes["model"], nodes["task"], cache)
+    model, task = nodes["model"], nodes["task"]
+    if isinstance(model, TaskModel):
+        # Planned runs share a model where they share its node and their task.
+        place = ("model for task", f"{id(model)} {id(task)}")
+        try:
+            nodes["model"] = _kept(cache, place, lambda: model.for_task(task))
+        except ConfigError as error:
+            raise type(error)(f"model.{error}") from error
     run = Run(
         **nodes,
         **numbers,
@@ -134,20 +142,6 @@ def name_of(node: Any) -> str:
 
 def _build(key: str, node: Any, cache: ComponentCache | None) -> Any:
     return _kept(cache, (key, repr(node)), lambda: NODES[key].build(node, where=key))
-
-
-def _task_for_seed(task: Task, seed: int, cache: ComponentCache | None) -> Component:
-    # Planned runs of one seed share their task, as they share its problems.
-    return _kept(cache, ("task for seed", f"{id(task)} {seed}"), lambda: task.for_seed(seed))
-
-
-def _model_for_task(model: TaskModel, task: Task, cache: ComponentCache | None) -> Component:
-    # Planned runs share a model where they share its node and their task.
-    key = ("model for task", f"{id(model)} {id(task)}")
-    try:
-        return _kept(cache, key, lambda: model.for_task(task))
-    except ConfigError as error:
-        raise type(error)(f"model.{error}") from error
 
 
 def _kept(
@@ -180,16 +174,17 @@ def _check(run: Run) -> None:
             f"group_size: expected a multiple of {estimator.group_multiple}, which estimator "
             f"'{estimator.name}' needs, got {run.group_size}"
         )
-    _check_rewards(estimator, run.task)
-    if run.task.is_shaped and not backend.shapes_rewards:
+    low, high = run.task.reward_range
+    if estimator.binary_only and not run.task.is_binary:
         raise ConfigError(
-            f"task.reward: backend '{backend.name}' trains on correct and wrong alone; expected "
-            f"reward=accuracy, or another backend"
+            f"estimator: '{estimator.name}' is defined for rewards of 0 and 1 only, and task "
+            f"'{run.task.label}' gives others, from {low:g} to {high:g}; reward accuracy alone"
         )
-    if run.task.has_system_messages and not backend.supports_system_messages:
+    if estimator.rates and not (low >= 0 and high <= 1):
         raise ConfigError(
-            f"task.prompt: backend '{backend.name}' gives models the prompt alone; expected one "
-            f"without a system message, or another backend"
+            f"estimator: '{estimator.name}' reads a prompt's mean reward as its solve rate and "
+            f"needs rewards in [0, 1], and those of task '{run.task.label}' go from {low:g} to "
+            f"{high:g}; change their weights"
         )
     provided = backend.provides | run.rollout.provides
     if missing := estimator.needs - provided:
@@ -199,34 +194,70 @@ def _check(run: Run) -> None:
             f"estimator: '{estimator.name}' needs {', '.join(sorted(missing))}, which backend "
             f"'{backend.name}' with rollout policy '{run.rollout.name}' does not give{remedy}"
         )
-    if run.rollout.draws_references and not backend.keeps_reference:
-        raise ConfigError(
-            f"rollout: '{run.rollout.name}' draws rollouts of a reference model, which backend "
-            f"'{backend.name}' does not keep; choose another backend or rollout policy"
-        )
-    if run.rollout.draws_again and not backend.supports_retries:
-        raise ConfigError(
-            f"rollout: '{run.rollout.name}' trains on more groups than prompts_per_step, which "
-            f"backend '{backend.name}' cannot; choose another backend or rollout policy"
-        )
     if run.optimizer.name not in backend.optimizers:
         raise ConfigError(
             f"optimizer: backend '{backend.name}' trains with "
             f"{' or '.join(sorted(backend.optimizers))}, got '{run.optimizer.name}'"
         )
-    resets = {
-        "optimizer.reset_every": run.optimizer.reset_every,
-        "objective.renew_every": run.objective.plain().get("renew_every", 0),
-    }
-    for key, every in resets.items():
-        if every and not backend.resets:
-            raise ConfigError(
-                f"{key}: backend '{backend.name}' never resets them; expected 0, got {every}"
-            )
-    check_sampling(backend, run.evaluation)
+    _check_support(run)
     if not run.absent:
         check_validation(run.task, run.evaluation)
     _check_control(run)
+
+
+def _check_support(run: Run) -> None:
+    """Refuse a run that needs more than its backend supports: the table of `Can`."""
+    rollout, task, backend = run.rollout.name, run.task, run.backend
+    reset = run.optimizer.reset_every
+    renewed = run.objective.plain().get("renew_every", 0)
+    needs: list[tuple[Can, bool, str]] = [
+        (
+            Can.SHAPED_REWARDS,
+            task.is_shaped,
+            "task.reward: expected reward=accuracy, as the backend trains on verdicts alone",
+        ),
+        (
+            Can.SYSTEM_MESSAGES,
+            task.has_system_messages,
+            "task.prompt: expected one without a system message, as models get the prompt alone",
+        ),
+        (
+            Can.REFERENCES,
+            run.rollout.draws_references,
+            f"rollout: '{rollout}' draws rollouts of a reference model, which it does not keep",
+        ),
+        (
+            Can.RETRIES,
+            run.rollout.draws_again,
+            f"rollout: '{rollout}' trains on more groups than prompts_per_step, which it cannot",
+        ),
+        (Can.RESETS, bool(reset), f"optimizer.reset_every: expected 0, got {reset}"),
+        (Can.RESETS, bool(renewed), f"objective.renew_every: expected 0, got {renewed}"),
+    ]
+    for capability, is_needed, message in needs:
+        if is_needed and capability not in backend.supports:
+            raise ConfigError(f"{message}, with backend '{backend.name}'{_able(capability)}")
+    check_sampling(backend, run.evaluation)
+
+
+def _able(capability: Can) -> str:
+    """Name the backends that support it, as the end of a refusal."""
+    able = [cls.name for cls in BACKENDS.classes() if capability in cls.supports]
+    return f"; backends that can: {', '.join(able)}"
+
+
+def check_sampling(backend: Backend, evaluation: EvaluationSettings) -> None:
+    """Refuse an evaluation that a backend cannot sample for.
+
+    Raises:
+        ConfigError: it truncates sampling, which the backend does not support.
+    """
+    if evaluation.is_truncated and Can.TRUNCATED_SAMPLING not in backend.supports:
+        raise ConfigError(
+            f"evaluation: backend '{backend.name}' samples from the whole distribution; expected "
+            f"temperature > 0 and top_p=1, got temperature={evaluation.temperature:g} and "
+            f"top_p={evaluation.top_p:g}"
+        )
 
 
 def _check_control(run: Run) -> None:
@@ -234,11 +265,10 @@ def _check_control(run: Run) -> None:
     control, backend = run.control, run.backend
     if control.name == Control.name:
         return
-    if not backend.supports_controls:
-        able = [cls.name for cls in BACKENDS.classes() if cls.supports_controls]
+    if Can.CONTROLS not in backend.supports:
         raise ConfigError(
             f"control: backend '{backend.name}' cannot train '{control.name}'; expected "
-            f"control=none, or backend={' or '.join(able)}"
+            f"control=none{_able(Can.CONTROLS)}"
         )
     if control.changes_verdicts and not run.task.rewards_verdicts:
         raise ConfigError(
@@ -299,11 +329,10 @@ def _check_calibration(run: Run) -> None:
         ConfigError: the backend cannot do it, or the reference does not fit the run.
     """
     backend, optimizer = run.backend, run.optimizer
-    if not backend.measures_changes:
-        able = [cls.name for cls in BACKENDS.classes() if cls.measures_changes]
+    if Can.STEP_MATCHING not in backend.supports:
         raise ConfigError(
             f"optimizer.match: backend '{backend.name}' cannot calibrate learning rates by steps; "
-            f"expected match=none, or backend={' or '.join(able)}"
+            f"expected match=none{_able(Can.STEP_MATCHING)}"
         )
     if optimizer.calibrates and optimizer.calibrates < run.steps:
         raise ConfigError(
@@ -314,32 +343,3 @@ def _check_calibration(run: Run) -> None:
         _check(reference_run(run))
     except ConfigError as error:
         raise ConfigError(f"optimizer.match_reference: {error}") from error
-
-
-def check_sampling(backend: Backend, evaluation: EvaluationSettings) -> None:
-    """Refuse an evaluation that a backend cannot sample for.
-
-    Raises:
-        ConfigError: it truncates sampling, which the backend does not support.
-    """
-    if evaluation.is_truncated and not backend.supports_truncated_sampling:
-        raise ConfigError(
-            f"evaluation: backend '{backend.name}' samples from the whole distribution; expected "
-            f"temperature > 0 and top_p=1, got temperature={evaluation.temperature:g} and "
-            f"top_p={evaluation.top_p:g}"
-        )
-
-
-def _check_rewards(estimator: Estimator, task: Task) -> None:
-    low, high = task.reward_range
-    if estimator.binary_only and not task.is_binary:
-        raise ConfigError(
-            f"estimator: '{estimator.name}' is defined for rewards of 0 and 1 only, and task "
-            f"'{task.label}' gives others, from {low:g} to {high:g}; reward accuracy alone"
-        )
-    if estimator.rates and not (low >= 0 and high <= 1):
-        raise ConfigError(
-            f"estimator: '{estimator.name}' reads a prompt's mean reward as its solve rate and "
-            f"needs rewards in [0, 1], and those of task '{task.label}' go from {low:g} to "
-            f"{high:g}; change their weights"
-        )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from advsweep.backends.base import StackMember
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.config.settings import Match
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
     from torch import Tensor
 
-    from advsweep.backends.base import Reporter, Run, StackMember
+    from advsweep.backends.base import Reporter, Run
     from advsweep.estimators.base import Estimator
     from advsweep.rollouts.base import Collected
     from advsweep.tasks.base import Problem, Sampler
@@ -83,23 +84,13 @@ class TrainingStack(Protocol):
 
 
 def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> None:
-    """Train to the last step, or until the reporter asks to stop.
+    """Train to the last step, or until the reporter asks to stop: a stack of one.
 
     Args:
         trainer: a trainer in the state of the base model.
         directory: the run's directory; training resumes from its newest sound checkpoint.
     """
-
-    def save(checkpoints: Checkpoints, step: int) -> Path:
-        return checkpoints.save(step, trainer.state())
-
-    loop = Loop(run, directory, reporter, trainer.sampler, save)
-    if loop.newest:
-        trainer.restore(loop.newest.files)
-    loop.begin()
-    for step in range(loop.start + 1, run.steps + 1):
-        if loop.end_step(step, trainer.step(step)):
-            return
+    train_together([StackMember(run, directory, reporter)], lambda runs: RoundRobin([trainer]))
 
 
 def train_together(
@@ -275,7 +266,13 @@ class RoundRobin:
         self._trainers = list(trainers)
 
     def step(self, step: int) -> Sequence[Mapping[str, float] | BaseException]:
-        return [_try_step(trainer, step) for trainer in self._trainers]
+        outcomes: list[Mapping[str, float] | BaseException] = []
+        for trainer in self._trainers:
+            try:
+                outcomes.append(trainer.step(step))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - it ends this run alone
+                outcomes.append(error)
+        return outcomes
 
     def sampler(self, index: int) -> Sampler:
         return self._trainers[index].sampler()
@@ -288,13 +285,6 @@ class RoundRobin:
 
     def keep(self, indexes: Sequence[int]) -> None:
         self._trainers = [self._trainers[index] for index in indexes]
-
-
-def _try_step(trainer: Trainer, step: int) -> Mapping[str, float] | BaseException:
-    try:
-        return trainer.step(step)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it ends this run alone
-        return error
 
 
 def base_solve_rate(run: Run, sampler: Sampler) -> float:

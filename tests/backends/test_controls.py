@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from advsweep.backends import BACKENDS
-from advsweep.backends.base import Run, StackMember
+from advsweep.backends.base import Can, Run, StackMember
 from advsweep.backends.build import build_run
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import Task
@@ -25,7 +25,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 def test_backends_say_whether_they_have_controls() -> None:
-    able = {name for name in BACKENDS.names() if BACKENDS.get(name).supports_controls}
+    able = {name for name in BACKENDS.names() if Can.CONTROLS in BACKENDS.get(name).supports}
     assert able == {"tiny", "bandit", "trl"}
 
 
@@ -167,7 +167,7 @@ def test_a_verifier_that_always_errs_turns_the_rewards_over(
         (
             "fake",
             {"control": "aa"},
-            "control: backend 'fake' cannot train 'aa'; expected control=none, or backend=",
+            "control: backend 'fake' cannot train 'aa'; expected control=none; backends that can: ",
         ),
         (
             "bandit",

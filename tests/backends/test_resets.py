@@ -147,11 +147,11 @@ def test_without_resets_a_run_is_what_it_was(small_run: MakeRun) -> None:
         ({"objective": {"name": "clipped", "renew_every": 5}}, "objective.renew_every: expected 0"),
         (
             {"objective": RENEWED, "backend": "fake"},
-            "objective.renew_every: backend 'fake' never resets them",
+            "objective.renew_every: expected 0, got ",
         ),
         (
             {"optimizer": {"name": "adamw", "reset_every": 5}, "backend": "fake"},
-            "optimizer.reset_every: backend 'fake' never resets them",
+            "optimizer.reset_every: expected 0, got ",
         ),
         (
             {"optimizer": {"name": "sgd", "reset_every": 5}},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from advsweep.backends import BACKENDS
-from advsweep.backends.base import Run
+from advsweep.backends.base import Can, Run
 from advsweep.backends.build import build_run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import ConfigError, TrainingError
@@ -47,9 +47,9 @@ def unmixed(backend: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 def refused(backend: str, rollout: str, small_config: Any) -> bool:
     """Whether a backend does not support a policy; it says so then."""
-    if BACKENDS.get(backend).supports_retries or not ROLLOUTS.get(rollout).draws_again:
+    if Can.RETRIES in BACKENDS.get(backend).supports or not ROLLOUTS.get(rollout).draws_again:
         return False
-    expected = f"rollout: '{rollout}' trains on more groups .* backend '{backend}' cannot"
+    expected = f"rollout: '{rollout}' trains on more groups .* cannot, with backend '{backend}'"
     with pytest.raises(ConfigError, match=expected):
         build_run(small_config(backend, rollout={"name": rollout}))
     return True
@@ -249,7 +249,7 @@ def test_a_backend_without_a_reference_is_refused(
     backend: str, small_config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small_config(backend, rollout={"name": "reference"})
-    monkeypatch.setattr(BACKENDS.get(backend), "keeps_reference", False)
+    monkeypatch.setattr(BACKENDS.get(backend), "supports", Can.NOTHING)
     with pytest.raises(ConfigError, match=f"rollout: 'reference' draws .* backend '{backend}'"):
         build_run(config)
 

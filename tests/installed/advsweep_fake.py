@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import json
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -20,11 +21,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from advsweep.backends import training_loop, verdict_policy
+from advsweep.backends import training_loop
 from advsweep.backends.base import (
     BATCH_FIELDS,
     Backend,
+    Can,
     Reporter,
     StackKey,
     StackMember,
@@ -60,10 +63,8 @@ class Fake(Backend):
 
     name: ClassVar[str] = "fake"
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS - {"solve_rates"}
+    supports: ClassVar[Can] = Can.REFERENCES | Can.SYSTEM_MESSAGES | Can.SHAPED_REWARDS
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
-    keeps_reference: ClassVar[bool] = True
-    supports_system_messages: ClassVar[bool] = True
-    shapes_rewards: ClassVar[bool] = True
 
     learning_rate: float = option(0.5, gt=0, help="step along the gradient of the log-odds")
     step_seconds: float = option(0.0, ge=0, help="seconds to sleep in every step")
@@ -148,7 +149,7 @@ class _Trainer:
             solved, rows = source.outcomes[groups] == 1, source.rows[groups]
             losses |= self._update(step, rows, solved, advantages)
             kept, temperature = advantages.keep.sum(dim=1), run.generation.temperature
-            kl = verdict_policy.divergences(before / temperature, self._log_odds / temperature)
+            kl = _divergences(before / temperature, self._log_odds / temperature)
             losses[KL_STEP] = ((kl[rows] * kept).sum() / kept.sum()).item()
         updated = time.perf_counter()
         if run.rollout.renews_reference(step):
@@ -189,10 +190,10 @@ class _Trainer:
             used = used & advantages.nonzero
 
         def log_probs(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, "used 1"]:
-            return verdict_policy.log_probs(log_odds[rows] / temperature, solved)[used][:, None]
+            return _log_probs(log_odds[rows] / temperature, solved)[used][:, None]
 
         log_odds = self._log_odds.clone().requires_grad_()
-        entropies = verdict_policy.entropies(log_odds / temperature)[rows, None].expand_as(solved)
+        entropies = _entropies(log_odds / temperature)[rows, None].expand_as(solved)
         old = log_probs(self._log_odds)
         kept = int(advantages.keep.sum())
         output = objective.loss(
@@ -334,10 +335,10 @@ class _Source:
         return GroupBatch(
             rewards=rewards,
             lengths=torch.ones_like(rewards),
-            token_entropy=-verdict_policy.log_probs(log_odds, self.outcomes == 1).float(),
-            token_entropy_exact=spread(verdict_policy.entropies(log_odds)),
-            token_entropies=spread(verdict_policy.entropies(log_odds))[..., None],
-            self_certainty=spread(verdict_policy.certainties(log_odds)),
+            token_entropy=-_log_probs(log_odds, self.outcomes == 1).float(),
+            token_entropy_exact=spread(_entropies(log_odds)),
+            token_entropies=spread(_entropies(log_odds))[..., None],
+            self_certainty=spread(_certainties(log_odds)),
             solve_rates=self.outcomes.mean(dim=1) if shaped else None,
             # A wrong rollout has an empty text, without an answer.
             answered=self.outcomes == 1,
@@ -386,11 +387,39 @@ class _TableSampler:
             [_write(problem, right) for right in verdicts]
             for problem, verdicts in zip(problems, solved, strict=True)
         ]
-        return Completions(
-            texts=texts, token_entropy=verdict_policy.entropies(log_odds)[rows].numpy()
-        )
+        return Completions(texts=texts, token_entropy=_entropies(log_odds)[rows].numpy())
 
 
 def _write(problem: Problem, right: float) -> str:
     """Return the text of a rollout: the known solution, or nothing."""
     return str(problem.reference["solution"]) if right else ""
+
+
+# Policies of one token, "solved" or not, given by the log-odds of "solved".
+
+
+def _log_probs(
+    log_odds: Float[Tensor, " prompts"], solved: Bool[Tensor, "prompts rollouts"]
+) -> Float[Tensor, "prompts rollouts"]:
+    """Return log π of each rollout's single token."""
+    return logsigmoid(torch.where(solved, log_odds[:, None], -log_odds[:, None]))
+
+
+def _entropies(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, " levels"]:
+    """Return the exact entropies, in nats."""
+    rates = torch.sigmoid(log_odds)
+    return -rates * logsigmoid(log_odds) - (1 - rates) * logsigmoid(-log_odds)
+
+
+def _certainties(log_odds: Float[Tensor, " groups"]) -> Float[Tensor, " groups"]:
+    """Return KL(uniform ‖ π), in nats."""
+    return -(logsigmoid(log_odds) + logsigmoid(-log_odds)) / 2 - math.log(2)
+
+
+def _divergences(
+    old: Float[Tensor, " levels"], new: Float[Tensor, " levels"]
+) -> Float[Tensor, " levels"]:
+    """Return KL(old ‖ new), in nats."""
+    of_solved = torch.sigmoid(old) * (logsigmoid(old) - logsigmoid(new))
+    of_failed = torch.sigmoid(-old) * (logsigmoid(-old) - logsigmoid(-new))
+    return (of_solved + of_failed).clamp(min=0)

@@ -12,6 +12,7 @@ from advsweep.backends.bandit.stack import BanditStack, stack_kind
 from advsweep.backends.base import (
     BATCH_FIELDS,
     Backend,
+    Can,
     Reporter,
     StackKey,
     StackMember,
@@ -53,14 +54,16 @@ class BanditBackend(Backend):
 
     name: ClassVar[str] = "bandit"
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
+    supports: ClassVar[Can] = (
+        Can.REFERENCES
+        | Can.RETRIES
+        | Can.SYSTEM_MESSAGES
+        | Can.SHAPED_REWARDS
+        | Can.STEP_MATCHING
+        | Can.RESETS
+        | Can.CONTROLS
+    )
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
-    keeps_reference: ClassVar[bool] = True
-    supports_retries: ClassVar[bool] = True
-    supports_system_messages: ClassVar[bool] = True
-    shapes_rewards: ClassVar[bool] = True
-    measures_changes: ClassVar[bool] = True
-    resets: ClassVar[bool] = True
-    supports_controls: ClassVar[bool] = True
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups are not split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")

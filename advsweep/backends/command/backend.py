@@ -13,7 +13,7 @@ from advsweep.backends.base import (
     BATCH_FIELDS,
     NODE_KEYS,
     PARAMETERS,
-    Backend,
+    ExternalBackend,
     Reporter,
     hash_json,
 )
@@ -50,7 +50,7 @@ _UNUSED: Mapping[str, Any] = {
 
 
 @dataclass(kw_only=True)
-class Command(Backend):
+class Command(ExternalBackend):
     """Trains each run with a command, by a template; see docs/command.md.
 
     A run consists of the config keys that reach the command: the others are neither stored nor
@@ -59,7 +59,6 @@ class Command(Backend):
     """
 
     name: ClassVar[str] = "command"
-    external: ClassVar[bool] = True
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
 

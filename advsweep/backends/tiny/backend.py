@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from advsweep.backends import training_loop
-from advsweep.backends.base import BATCH_FIELDS, Backend, Reporter
+from advsweep.backends.base import BATCH_FIELDS, Backend, Can, Reporter
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny import pretraining
@@ -42,13 +42,15 @@ class TinyBackend(Backend):
     """
 
     name: ClassVar[str] = "tiny"
-    supports_controls: ClassVar[bool] = True
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
-    keeps_reference: ClassVar[bool] = True
-    supports_retries: ClassVar[bool] = True
-    measures_changes: ClassVar[bool] = True
-    supports_truncated_sampling: ClassVar[bool] = True
-    resets: ClassVar[bool] = True
+    supports: ClassVar[Can] = (
+        Can.CONTROLS
+        | Can.REFERENCES
+        | Can.RETRIES
+        | Can.STEP_MATCHING
+        | Can.TRUNCATED_SAMPLING
+        | Can.RESETS
+    )
     # torch's optimizers import it, which takes longer than a short training.
     late_imports: ClassVar[frozenset[str]] = frozenset({"torch._dynamo"})
 

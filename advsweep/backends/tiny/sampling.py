@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from advsweep.backends.base_divergence import at_answers, mean_by_problem, measured_answers
 from advsweep.backends.randomness import Stream, torch_generator
+from advsweep.backends.step_changes import at_answers, mean_by_problem, measured_answers
 from advsweep.backends.tiny.network import Continuations, extend, fuse, rotations
 from advsweep.backends.tiny.tokens import MASKED, Encoded, decode, encode, lay_out, pack
 from advsweep.tasks.base import Completions

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from advsweep.backends.base import BATCH_FIELDS, Backend, Reporter, hash_json
+from advsweep.backends.base import BATCH_FIELDS, Backend, Can, Reporter, hash_json
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl.config import HfModel, TransformersGeneration, VllmGeneration
 from advsweep.backends.trl.lost_characters import describe_lost_characters, warn_of_lost_characters
@@ -49,11 +49,13 @@ class TrlBackend(Backend):
 
     name: ClassVar[str] = "trl"
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
-    keeps_reference: ClassVar[bool] = True
-    shapes_rewards: ClassVar[bool] = True
-    supports_system_messages: ClassVar[bool] = True
-    supports_truncated_sampling: ClassVar[bool] = True
-    supports_controls: ClassVar[bool] = True
+    supports: ClassVar[Can] = (
+        Can.REFERENCES
+        | Can.SHAPED_REWARDS
+        | Can.SYSTEM_MESSAGES
+        | Can.TRUNCATED_SAMPLING
+        | Can.CONTROLS
+    )
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups may be split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")

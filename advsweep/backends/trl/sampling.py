@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from advsweep.backends.base_divergence import at_answers, mean_by_problem, measured_answers
 from advsweep.backends.randomness import Stream, torch_seed
+from advsweep.backends.step_changes import at_answers, mean_by_problem, measured_answers
 from advsweep.backends.trl.config import Prompt
 from advsweep.backends.trl.options import EVALUATION_REMEDIES, advise_if_out_of_memory
 from advsweep.tasks.base import Completions

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advsweep.backends import BACKENDS, EVALUATIONS
+from advsweep.backends.base import ExternalBackend
 from advsweep.backends.build import ComponentCache, build_run, name_of
 from advsweep.components import Component, Plain
 from advsweep.config.compose import MessageCounts, PointComposer
@@ -223,8 +224,9 @@ def _build_runs(
                 warnings.add(*changes)
             config["backend"] = _loaded(config.get("backend"), loaded)
             run = build_run(config, fetch=fetch, cache=cache)
-            run.backend.check_given(point.assignment)
-            if not run.backend.external:
+            if isinstance(run.backend, ExternalBackend):
+                run.backend.check_given(point.assignment)
+            else:
                 warnings.add(*effects.check(run, values), *run.backend.cautions(run))
             built.append(run)
         except ConfigError as error:
@@ -241,7 +243,8 @@ def _loaded(node: Any, loaded: dict[str, Plain]) -> Any:
         return node  # `build_run` says so.
     if (text := repr(node)) not in loaded:
         plain = dict(node) if isinstance(node, Mapping) else {"name": name}
-        loaded[text] = BACKENDS.get(name).load_node(plain)
+        cls = BACKENDS.get(name)
+        loaded[text] = cls.load_node(plain) if issubclass(cls, ExternalBackend) else plain
     return loaded[text]
 
 

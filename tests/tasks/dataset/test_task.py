@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from advsweep.backends import BACKENDS
+from advsweep.backends.base import Can
 from advsweep.backends.build import build_run
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks import TASKS
@@ -231,13 +232,11 @@ def test_runs_are_refused_before_anything_starts(
     assert run.task.label == "sums"
     with pytest.raises(ConfigError, match="'nsr' is defined for rewards of 0 and 1 only"):
         build_run({**RUN, "task": {**task, "reward": "cosine"}, "estimator": "nsr"})
-    monkeypatch.setattr(BACKENDS.get("fake"), "supports_system_messages", False)
-    with pytest.raises(
-        ConfigError, match=r"task\.prompt: backend 'fake' gives models the prompt a"
-    ):
+    monkeypatch.setattr(BACKENDS.get("fake"), "supports", Can.SHAPED_REWARDS)
+    with pytest.raises(ConfigError, match=r"task\.prompt: .* prompt alone, with backend 'fake'"):
         build_run({**RUN, "task": {**task, "prompt": "two_stage"}})
-    monkeypatch.setattr(BACKENDS.get("fake"), "shapes_rewards", False)
-    with pytest.raises(ConfigError, match=r"task\.reward: backend 'fake' trains on correct"):
+    monkeypatch.setattr(BACKENDS.get("fake"), "supports", Can.SYSTEM_MESSAGES)
+    with pytest.raises(ConfigError, match=r"task\.reward: .* verdicts alone, with backend 'fake'"):
         build_run({**RUN, "task": {**task, "reward": "cosine"}})
     only = write("only.jsonl", [{"question": "1 + 1?", "answer": "2"}])
     with pytest.raises(ConfigError, match="task: 'only' has no training problems"):
