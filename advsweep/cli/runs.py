@@ -10,7 +10,7 @@ from advsweep.cli.output import echo, echo_line
 from advsweep.errors import NotFoundError, counted
 
 if TYPE_CHECKING:
-    from advsweep.store import EvaluationOutline, EvaluationRecord, RunRecord, Store
+    from advsweep.store import EvaluationRecord, RunRecord, Store
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def print_run(store: Store, run: RunRecord) -> None:
     if environment := store.runs.environment(run.id):
         echo("\nenvironment")
         _print_pairs(dict(flatten(environment)), indent="  ")
-    for evaluation in store.evaluations.outlines(run.id):
+    for evaluation in store.evaluations.select([run.id]):
         echo()
         print_evaluation(evaluation, f"evaluation after step {evaluation.step}: ")
     names = store.metrics.names(run.id)
@@ -239,7 +239,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
             yield f"{prefix}{key}", "null" if value is None else str(value)
 
 
-def print_evaluation(e: EvaluationOutline, head: str, ks: Sequence[int] | None = None) -> None:
+def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = None) -> None:
     """Prints an evaluation: its settings, scores and solve rates by level.
 
     Args:
@@ -252,10 +252,10 @@ def print_evaluation(e: EvaluationOutline, head: str, ks: Sequence[int] | None =
     how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {counted(len(e.n), 'problem')}{by}"
     echo_line(f"{head}{e.task}, {how}")
     _print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
-    if unjudged := e.n.count(0):
+    if unjudged := len(e.unjudged):
         echo(f"  no pass@k of {counted(unjudged, 'problem')}: no sample could be scored")
     counts: dict[int, list[int]] = {}
-    for level, c, n in zip(e.levels, e.c, e.n, strict=True):
+    for level, c, n in zip(e.levels.tolist(), e.c.tolist(), e.n.tolist(), strict=True):
         counts[level] = [a + b for a, b in zip(counts.get(level, (0, 0)), (c, n), strict=True)]
     by_level = [(level, *counts[level]) for level in sorted(counts)]
     rates = "  ".join(f"{level}: {c / n:.3f}" if n else f"{level}: –" for level, c, n in by_level)

@@ -28,7 +28,7 @@ from advsweep.sweep.progress import METRICS
 from advsweep.sweep.status import LOST_REASON, seconds_per_step
 
 if TYPE_CHECKING:
-    from advsweep.store import RunLine, Store
+    from advsweep.store import RunOutline, Store
 
 REFRESH_SECONDS = 1.0
 LOG_SECONDS = 0.5
@@ -76,7 +76,7 @@ class Snapshot:
     """
 
     states: Mapping[Status, int]
-    runs: Sequence[RunLine]
+    runs: Sequence[RunOutline]
     matching: int
     slots: Mapping[str, int]
     curves: Mapping[int, Mapping[str, str]]
@@ -93,7 +93,7 @@ class SnapshotReader:
 
     def read(self, words: str) -> Snapshot:
         """Returns the runs whose row contains all of these words."""
-        lines = self._store.runs.lines(self._sweep)
+        lines = sorted(self._store.runs.outlines(self._sweep), key=lambda run: run.id, reverse=True)
         found = [line for line in lines if _matches(line, words)]
         shown = sorted(found, key=lambda line: _ORDER.index(line.status))[:SHOWN_RUNS]
         running = [line for line in lines if line.status is Status.RUNNING]
@@ -107,7 +107,7 @@ class SnapshotReader:
             step_seconds=seconds_per_step(self._store, running),
         )
 
-    def _read_curves(self, lines: Sequence[RunLine]) -> dict[int, dict[str, str]]:
+    def _read_curves(self, lines: Sequence[RunOutline]) -> dict[int, dict[str, str]]:
         # A finished run may have written more points since its last step was seen: the status is
         # part of the cache key.
         states = {line.id: (line.step, line.status) for line in lines}
@@ -144,7 +144,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
-def _matches(line: RunLine, words: str) -> bool:
+def _matches(line: RunOutline, words: str) -> bool:
     seed, identity = f"seed={line.seed}", line.identity
     text = f"{line.id} {line.estimator} {seed} {line.status.value} {line.host} {line.error or ''}"
     return all(word in text.lower() or identity.startswith(word) for word in words.lower().split())
@@ -249,7 +249,7 @@ class Watch(App[None]):
         self._reader = SnapshotReader(store, sweep)
         self._words = ""
         self._reading = False
-        self._shown: dict[int, RunLine] = {}
+        self._shown: dict[int, RunOutline] = {}
         self._rows: dict[int, list[str]] = {}
         self._restarts: list[subprocess.Popen[str]] = []
 
@@ -327,7 +327,7 @@ class Watch(App[None]):
         self._rows = rows
         self._shown = {line.id: line for line in snapshot.runs}
 
-    def _cells(self, line: RunLine, snapshot: Snapshot) -> list[str]:
+    def _cells(self, line: RunOutline, snapshot: Snapshot) -> list[str]:
         step_seconds = snapshot.step_seconds.get(line.id)
         left = None if step_seconds is None else (line.steps - line.step) * step_seconds
         running = line.status is Status.RUNNING

@@ -21,7 +21,7 @@ from advsweep.components import Plain
 from advsweep.config.validation import reported_problems
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.statistics import answer_entropy
-from advsweep.store.samples import shorten
+from advsweep.store.evaluation_records import shorten
 from advsweep.tasks.base import Problem, Split
 
 if TYPE_CHECKING:

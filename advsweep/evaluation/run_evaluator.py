@@ -23,8 +23,8 @@ from advsweep.evaluation.evaluate import (
 )
 from advsweep.local_files import FILE_MODE, make_private_folder
 from advsweep.store import AnswerSample, NewEvaluation, ProblemCounts
+from advsweep.store.evaluation_records import MAX_SAMPLES
 from advsweep.store.evaluations import HELD_OUT
-from advsweep.store.samples import MAX_SAMPLES
 from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:

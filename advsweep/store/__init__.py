@@ -11,7 +11,7 @@ mappings. It never imports torch.
 """
 
 from advsweep.store.evaluation_records import (
-    EvaluationOutline,
+    AnswerSample,
     EvaluationRecord,
     NewEvaluation,
     ProblemCounts,
@@ -23,21 +23,18 @@ from advsweep.store.records import (
     Failure,
     NewAnalysis,
     NewRun,
-    RunLine,
     RunOutline,
     RunRecord,
     Status,
     SweepRecord,
     parse_status,
 )
-from advsweep.store.samples import AnswerSample
 from advsweep.store.store import Store, explain_by_damage, open_store
 
 __all__ = [
     "AnalysisRecord",
     "AnswerSample",
     "CheckpointRecord",
-    "EvaluationOutline",
     "EvaluationRecord",
     "Failure",
     "NewAnalysis",
@@ -45,7 +42,6 @@ __all__ = [
     "NewRun",
     "Owner",
     "ProblemCounts",
-    "RunLine",
     "RunOutline",
     "RunRecord",
     "Status",

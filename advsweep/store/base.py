@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,32 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import CompoundSelect, Connection, select, union
 
-from advsweep.errors import NotFoundError, StoreUnavailableError, nearest
+from advsweep.errors import NotFoundError, nearest
 from advsweep.store.connections import Database
 from advsweep.store.owners import LeaseGuard
 from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS
 
 if TYPE_CHECKING:
-    from sqlalchemy import Insert, Table
+    from sqlalchemy import Table
+    from sqlalchemy.dialects.postgresql import Insert
 
 CHUNK = 10_000
 """Values in one IN (...), below the limits of SQLite and PostgreSQL."""
 
 
 def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a method that is repeated as a whole while the store is unavailable."""
-
-    # The same as `Patience.call`. Inlined, because one more call costs much of a small commit.
     @functools.wraps(method)
     def call(self: StorePart, *args: Any, **kwargs: Any) -> Any:
-        began = time.monotonic()
-        try:
-            result = method(self, *args, **kwargs)
-        except StoreUnavailableError as error:
-            return self._patience.repeat(lambda: method(self, *args, **kwargs), error, began)
-        if self._patience.is_away:
-            self._patience.succeeded()
-        return result
+        return self._patience.call(lambda: method(self, *args, **kwargs))
 
     return call
 
@@ -82,7 +72,7 @@ class StorePart:
         self._guard = shared.guard
 
     def _require_sweep(self, connection: Connection, name: str) -> int:
-        """Returns the id of a sweep."""
+        """Return the id of a sweep."""
         query = select(SWEEPS.c.id).where(SWEEPS.c.name == name)
         found: int | None = connection.execute(query).scalar()
         if found is None:
@@ -99,46 +89,36 @@ class StorePart:
         return NotFoundError(f"no run {run_id} in {self._database.location.name}")
 
 
-def _dialect(name: str) -> Any:
-    """Returns SQLAlchemy's package of a dialect; that of the other takes long to import."""
-    return import_module(f"sqlalchemy.dialects.{name}")
-
-
-# Building one of these statements takes several times as long as running it.
+# Building such a statement takes longer than a small commit.
 @functools.cache
-def _insert_or_ignore(dialect: str, table: Table, keys: tuple[str, ...]) -> Insert:
-    insert = _dialect(dialect).insert(table)
-    statement: Insert = insert.on_conflict_do_nothing(index_elements=keys)
-    return statement
-
-
-@functools.cache
-def _insert_or_update(dialect: str, table: Table, keys: tuple[str, ...], update: str) -> Insert:
-    insert = _dialect(dialect).insert(table)
-    changes = {update: getattr(insert.excluded, update)}
-    statement: Insert = insert.on_conflict_do_update(index_elements=keys, set_=changes)
-    return statement
+def _insert(dialect: str, table: Table, keys: tuple[str, ...], update: str | None) -> Insert:
+    # SQLite's INSERT has the same methods; importing both dialects would take long.
+    insert: Insert = import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
+    if update is None:
+        return insert.on_conflict_do_nothing(index_elements=keys)
+    changes = {update: insert.excluded[update]}
+    return insert.on_conflict_do_update(index_elements=keys, set_=changes)
 
 
 def insert_or_ignore(connection: Connection, table: Table, *keys: str) -> Insert:
-    """Returns an INSERT that skips rows whose keys exist already."""
-    return _insert_or_ignore(connection.dialect.name, table, keys)
+    """Return an INSERT that skips rows whose keys exist already."""
+    return _insert(connection.dialect.name, table, keys, None)
 
 
 def insert_or_update(connection: Connection, table: Table, *keys: str, update: str) -> Insert:
-    """Returns an INSERT that updates one column of rows whose keys exist already."""
-    return _insert_or_update(connection.dialect.name, table, keys, update)
+    """Return an INSERT that updates one column of rows whose keys exist already."""
+    return _insert(connection.dialect.name, table, keys, update)
 
 
 def chunks(values: Iterable[Any]) -> Iterator[Sequence[Any]]:
-    """Yields the values in portions that fit one statement."""
+    """Yield the values in portions that fit one statement."""
     listed = list(values)
     for start in range(0, len(listed), CHUNK):
         yield listed[start : start + CHUNK]
 
 
 def peer_ids(run_id: int) -> CompoundSelect[int]:
-    """Selects the ids of a run and of all runs that share a sweep with it."""
+    """Select the ids of a run and of all runs that share a sweep with it."""
     own = select(SWEEP_RUNS.c.sweep_id).where(SWEEP_RUNS.c.run_id == run_id)
     return union(
         select(SWEEP_RUNS.c.run_id).where(SWEEP_RUNS.c.sweep_id.in_(own)),

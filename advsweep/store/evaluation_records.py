@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from math import comb
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +16,12 @@ if TYPE_CHECKING:
 COUNTS = ("n", "c", "distinct", "unscorable")
 IN_NATS = ("answer_entropy", "token_entropy", "right_entropy", "kl_base")
 """The numbers of a problem: fields of the records below and columns of the table."""
+
+MAX_SAMPLES = 8
+"""Maximum number of answers that an evaluation keeps."""
+
+MAX_CHARACTERS = 2000
+"""Maximum length of a text of a kept answer; a longer one loses its middle."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,46 +80,31 @@ class NewEvaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationOutline:
-    """What is shown of an evaluation, in plain numbers, so that reading it needs no numpy.
+class AnswerSample:
+    """One sampled answer.
 
-    Attributes as in `EvaluationRecord`.
+    Attributes:
+        problem_id, prompt, level: the problem.
+        answer: what the model wrote, at most `MAX_CHARACTERS` characters of it.
+        length: characters of the whole answer.
+        read: the answer that the verifier read in it; None if it read none.
+        reward: 1 for a correct answer; None if the verifier failed.
     """
 
-    step: int
-    task: str
-    settings: Mapping[str, Any]
-    levels: Sequence[int]
-    n: Sequence[int]
-    c: Sequence[int]
-    unscorable: Sequence[int]
-    answer_entropy: Sequence[float]
-    token_entropy: Sequence[float]
-    kl_base: Sequence[float]
+    problem_id: str
+    prompt: str
+    level: int
+    answer: str
+    length: int
+    read: str | None
+    reward: float | None
 
-    def scores(self, ks: Sequence[int] | None = None) -> dict[str, float]:
-        """Returns what `EvaluationRecord.scores` does."""
-        counts = list(zip(self.n, self.c, strict=True))
-        scores = {}
-        for k in self.settings["k"] if ks is None else ks:
-            # 1 - C(n-c, k) / C(n, k), rounded once.
-            rates = [
-                (comb(n, k) - comb(n - c, k)) / comb(n, k) for n, c in counts if n >= max(k, 1)
-            ]
-            scores[f"pass@{k}"] = _mean(rates)
-        scores["entropy/answer"] = _mean(self.answer_entropy)
-        scores["entropy/token"] = _mean(self.token_entropy)
-        if known := [kl for kl in self.kl_base if not math.isnan(kl)]:
-            scores["kl/base"] = _mean(known)
-        if drawn := sum(self.n):
-            failed = sum(u for u, n in zip(self.unscorable, self.n, strict=True) if n)
-            scores |= {"evaluation/unscorable": failed / drawn} if failed else {}
-        return scores
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Returns the mean; NaN without values."""
-    return math.fsum(values) / len(values) if values else math.nan
+    @property
+    def verdict(self) -> str:
+        """`correct`, `wrong` or `unscorable`."""
+        if self.reward is None:
+            return "unscorable"
+        return "correct" if self.reward == 1.0 else "wrong"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,21 +165,6 @@ class EvaluationRecord:
             return np.full(len(self.c), np.nan)
         return rarefied_entropy(self.right_counts, self.c, m or RAREFIED)
 
-    def outline(self) -> EvaluationOutline:
-        """Returns what is shown of the evaluation."""
-        return EvaluationOutline(
-            step=self.step,
-            task=self.task,
-            settings=self.settings,
-            levels=self.levels.tolist(),
-            n=self.n.tolist(),
-            c=self.c.tolist(),
-            unscorable=self.unscorable.tolist(),
-            answer_entropy=self.answer_entropy.tolist(),
-            token_entropy=self.token_entropy.tolist(),
-            kl_base=self.kl_base.tolist(),
-        )
-
     @property
     def unjudged(self) -> tuple[str, ...]:
         """The ids of problems without scored samples."""
@@ -224,3 +199,18 @@ def unscorable_share(evaluations: Sequence[EvaluationRecord]) -> float:
     drawn = sum(int(e.n.sum()) for e in evaluations)
     failed = sum(int(e.unscorable[e.n > 0].sum()) for e in evaluations)
     return failed / drawn if drawn else 0.0
+
+
+def shorten(text: str) -> str:
+    """Returns a text of at most `MAX_CHARACTERS` that every database stores.
+
+    A long text loses its middle: its end has the answer.
+    """
+    # PostgreSQL stores no NUL.
+    text = text.replace("\0", "\ufffd")
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    mark = f"\n[... {len(text) - MAX_CHARACTERS} characters left out ...]\n"
+    kept = MAX_CHARACTERS - len(mark)
+    head = kept // 2
+    return text[:head] + mark + text[len(text) - (kept - head) :]

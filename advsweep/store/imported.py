@@ -1,4 +1,4 @@
-"""Runs of other trainers: how their configs differ from ours.
+"""What stored configs say of their runs: whether they were imported, or are calibrations.
 
 The config of an imported run is whatever its trainer logged, with the nodes `backend` and
 `estimator` and the key `seed` of ours:
@@ -10,8 +10,6 @@ Nothing in it is built or executed. It names folders, machines and times, which 
 two seeds of one setting: `setting_leaves` leaves these out, and `rows` names the keys that alone
 tell settings apart.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
@@ -35,6 +33,13 @@ def is_imported(config: Mapping[str, Any]) -> bool:
     """Returns whether a config is that of an imported run."""
     backend = config.get("backend")
     return isinstance(backend, Mapping) and backend.get("name") == IMPORTED
+
+
+def is_calibration(config: Mapping[str, Any]) -> bool:
+    """Return whether a run only finds the learning rate of others (optimizer.calibrates)."""
+    optimizer = config.get("optimizer")
+    calibrates = isinstance(optimizer, Mapping) and bool(optimizer.get("calibrates"))
+    return calibrates and not is_imported(config)
 
 
 def row_keys(config: Mapping[str, Any]) -> list[str] | None:

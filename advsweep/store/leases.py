@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, false, func, select, u
 
 from advsweep.store import owners
 from advsweep.store.base import Shared, StorePart, chunks
-from advsweep.store.owners import LEASE_COLUMNS, Owner, names_of_this_host
+from advsweep.store.owners import LEASE_COLUMNS, Owner, names_of_this_host, owned_by
 from advsweep.store.records import Failure, Status
 from advsweep.store.tables import RUNS, SWEEP_RUNS
 
@@ -113,7 +113,7 @@ class Leases(StorePart):
         if not self._patience.repeats:
             return None
         query = select(RUNS.c.id).where(
-            RUNS.c.status == Status.RUNNING, *_owned_by(owner), RUNS.c.id.not_in(self.held)
+            RUNS.c.status == Status.RUNNING, *owned_by(owner), RUNS.c.id.not_in(self.held)
         )
         return connection.execute(query.limit(1)).one_or_none()
 
@@ -198,7 +198,7 @@ class Leases(StorePart):
     def _has_ended(self, connection: Connection, run_id: int, status: Status) -> bool:
         """Returns whether the first try of a repeated call has recorded this end."""
         query = select(RUNS.c.id).where(RUNS.c.id == run_id, RUNS.c.status == status)
-        own = query.where(*_owned_by(self.held[run_id]))
+        own = query.where(*owned_by(self.held[run_id]))
         return connection.execute(own).scalar() is not None
 
     def request_stop(self, run_id: int) -> None:
@@ -250,12 +250,4 @@ def _take(connection: Connection, run_id: int, owner: Owner, now: datetime) -> N
             error=None,
             traceback=None,
         )
-    )
-
-
-def _owned_by(owner: Owner) -> tuple[ColumnElement[bool], ...]:
-    return (
-        RUNS.c.host == owner.host,
-        RUNS.c.pid == owner.pid,
-        RUNS.c.process_started.is_not_distinct_from(owner.started),
     )

@@ -23,14 +23,13 @@ from sqlalchemy import Connection, delete, func, insert, null, select, update
 from advsweep.errors import StoreError
 from advsweep.local_files import make_private_folder
 from advsweep.store.base import chunks, insert_or_ignore
+from advsweep.store.checks import check_store
 from advsweep.store.evaluations import MODEL_SUBJECT, insert_evaluation, link_evaluation
-from advsweep.store.foreign import check_store
 from advsweep.store.metrics import metric_ids, write_points, write_summaries
 from advsweep.store.owners import Owner
 from advsweep.store.records import RunRecord, Status
 from advsweep.store.run_folders import copy_folder, owners, size_of
 from advsweep.store.runs import without_secrets
-from advsweep.store.samples import insert_samples
 from advsweep.store.store import Store
 from advsweep.store.sweeps import append_runs
 from advsweep.store.tables import (
@@ -305,7 +304,7 @@ class _Merger:
                 new = [(ids[names[point.metric_id]], point.step, point.value) for point in some]
                 write_points(connection, run_id, new)
             if summaries:
-                numbers = [(ids[names[own.metric_id]], own.value) for own in summaries]
+                numbers = {ids[names[own.metric_id]]: own.value for own in summaries}
                 write_summaries(connection, run_id, numbers)
             if checkpoints and (decision.copies_folder or self._same_folder):
                 rows = [{**own._mapping, "run_id": run_id} for own in checkpoints]
@@ -354,8 +353,7 @@ class _Merger:
             digest, problems, answers = (row.pop(k) for k in ("digest", "problems", "answers"))
             with self._target.database.write_alone() as connection:
                 row.pop("id")
-                evaluation_id = insert_evaluation(connection, row, digest, problems)
-                insert_samples(connection, evaluation_id, answers or [])
+                evaluation_id = insert_evaluation(connection, row, digest, problems, answers)
                 for run_id, step in links[found.id]:
                     link_evaluation(connection, run_id, evaluation_id, step)
 

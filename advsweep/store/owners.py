@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import ColumnElement, Connection, select, update
 
 from advsweep.errors import LeaseLostError
 from advsweep.store import patience
@@ -207,7 +207,8 @@ class LeaseGuard:
         owner = self.held.get(run_id)
         if owner is None:
             return
-        if connection.execute(_SELECT_HELD, _held_by(run_id, owner)).scalar() is None:
+        held = select(RUNS.c.id).where(*_held_by(run_id, owner)).with_for_update()
+        if connection.execute(held).scalar() is None:
             raise _lease_lost(run_id)
 
     def update(self, connection: Connection, run_id: int, values: dict[str, Any]) -> None:
@@ -225,7 +226,8 @@ class LeaseGuard:
         self, connection: Connection, run_id: int, owner: Owner, values: dict[str, Any]
     ) -> bool:
         """Changes the row of a run that an owner holds; returns False if it holds it no more."""
-        return connection.execute(_UPDATE_HELD, values | _held_by(run_id, owner)).rowcount > 0
+        change = update(RUNS).where(*_held_by(run_id, owner)).values(values)
+        return connection.execute(change).rowcount > 0
 
     def renew(
         self,
@@ -235,39 +237,28 @@ class LeaseGuard:
         step: int | None = None,
         stage: str | None = None,
     ) -> None:
-        """Renews the lease of a run that was claimed through this store object.
+        """Renew the lease of a run that was claimed through this store object.
 
         Raises:
             LeaseLostError: another process has taken the run over.
         """
-        values: dict[str, Any] = {"heartbeat": self._now()}
-        if step is not None:
-            values["step"] = step
-        if stage is not None:
-            values["stage"] = stage
-        self.update(connection, run_id, values)
+        progress = {"step": step, "stage": stage}
+        values = {key: value for key, value in progress.items() if value is not None}
+        self.update(connection, run_id, {"heartbeat": self._now(), **values})
 
 
-# Built once: building one of these statements takes several times as long as running it.
-_HELD = (
-    RUNS.c.id == bindparam("held_run"),
-    RUNS.c.status == Status.RUNNING,
-    RUNS.c.host == bindparam("held_host"),
-    RUNS.c.pid == bindparam("held_pid"),
-    # NULL where the system does not say when a process started.
-    RUNS.c.process_started.is_not_distinct_from(bindparam("held_since")),
-)
-_SELECT_HELD = select(RUNS.c.id).where(*_HELD).with_for_update()
-_UPDATE_HELD = update(RUNS).where(*_HELD)
+def owned_by(owner: Owner) -> tuple[ColumnElement[bool], ...]:
+    """Return conditions for the runs whose lease a process holds, or last held."""
+    return (
+        RUNS.c.host == owner.host,
+        RUNS.c.pid == owner.pid,
+        # NULL where the system does not say when a process started.
+        RUNS.c.process_started.is_not_distinct_from(owner.started),
+    )
 
 
-def _held_by(run_id: int, owner: Owner) -> dict[str, Any]:
-    return {
-        "held_run": run_id,
-        "held_host": owner.host,
-        "held_pid": owner.pid,
-        "held_since": owner.started,
-    }
+def _held_by(run_id: int, owner: Owner) -> tuple[ColumnElement[bool], ...]:
+    return (RUNS.c.id == run_id, RUNS.c.status == Status.RUNNING, *owned_by(owner))
 
 
 def _lease_lost(run_id: int) -> LeaseLostError:

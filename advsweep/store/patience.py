@@ -56,7 +56,7 @@ class Patience:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Returns a context in which this thread tries every call once."""
+        """Return a context in which this thread tries every call once."""
         self._thread.suspended = True
         try:
             yield
@@ -64,63 +64,56 @@ class Patience:
             self._thread.suspended = False
 
     def stop(self) -> None:
-        """Ends the retries of all threads, now and later; safe in a signal handler."""
+        """End the retries of all threads, now and later; safe in a signal handler."""
         self._stopped = True
 
     def call(self, function: Callable[[], T]) -> T:
-        """Calls a function, and repeats it while the store is unavailable.
+        """Call a function, and repeat it while the store is unavailable.
 
         Raises:
             StoreUnavailableError: the store is unavailable for longer than `seconds`.
         """
         began = time.monotonic()
+        nested, pause = self.repeats, FIRST_PAUSE
         try:
-            result = function()
-        except StoreUnavailableError as error:
-            return self.repeat(function, error, began)
-        self.succeeded()
-        return result
+            while True:
+                try:
+                    result = function()
+                except StoreUnavailableError as error:
+                    if not self.is_away:
+                        self.is_away, self._failed = True, began
+                    # The outer call that is being repeated repeats this one too.
+                    if nested or not self._may_repeat(error, began):
+                        raise
+                else:
+                    self._note_success()
+                    return result
+                self._thread.repeats = True
+                # Random pauses, so that processes do not return to the server all at once.
+                self._sleep(
+                    min(time.monotonic() + pause * random.uniform(0.5, 1), began + self.seconds)
+                )
+                pause = min(2 * pause, LONGEST_PAUSE)
+        finally:
+            self._thread.repeats = nested
 
-    def repeat(self, function: Callable[[], T], error: StoreUnavailableError, began: float) -> T:
-        """Repeats a call that failed.
-
-        Args:
-            began: when the first call began, in seconds of the monotonic clock.
+    def _may_repeat(self, error: StoreUnavailableError, began: float) -> bool:
+        """Return whether a failed call is tried again.
 
         Raises:
-            StoreUnavailableError: the store is unavailable for longer than `seconds`.
+            StoreUnavailableError: it was repeated for `seconds`.
         """
-        if not self.is_away:
-            self.is_away, self._failed = True, began
-        # The outer call that is being repeated repeats this one too.
-        if self.repeats:
-            raise error
         suspended = getattr(self._thread, "suspended", False)
-        deadline = began + self.seconds
-        if not suspended and (time.monotonic() >= deadline or self._stopped):
-            raise error
+        if not suspended and (self._stopped or time.monotonic() >= began + self.seconds):
+            if self.repeats:
+                raise StoreUnavailableError(f"{error} (tried for {self.seconds:.0f} s)") from error
+            return False
         if not self._reported:
             self._reported = True
             _log.warning("%s; trying again for up to %.0f s", error, self.seconds)
-        if suspended:
-            raise error
-        self._thread.repeats = True
-        try:
-            result = self._retry(deadline, function, error)
-        finally:
-            self._thread.repeats = False
-        self.succeeded()
-        return result
+        return not suspended
 
-    def delayed(self) -> None:
-        """Notes that a transaction waited long before it began.
-
-        Other processes may have waited too, unable to renew their leases.
-        """
-        self.returned = time.monotonic()
-
-    def succeeded(self) -> None:
-        """Notes that a call succeeded."""
+    def _note_success(self) -> None:
         if not self.is_away:
             return
         self.is_away, self.returned = False, time.monotonic()
@@ -128,18 +121,12 @@ class Patience:
             self._reported = False
             _log.warning("the store can be used again after %.0f s", self.returned - self._failed)
 
-    def _retry(self, deadline: float, function: Callable[[], T], error: StoreUnavailableError) -> T:
-        pause = FIRST_PAUSE
-        while True:
-            # Random pauses, so that processes do not return to the server all at once.
-            self._sleep(min(time.monotonic() + pause * random.uniform(0.5, 1.0), deadline))
-            pause = min(2 * pause, LONGEST_PAUSE)
-            try:
-                return function()
-            except StoreUnavailableError as another:
-                error = another
-            if time.monotonic() >= deadline or self._stopped:
-                raise StoreUnavailableError(f"{error} (tried for {self.seconds:.0f} s)") from error
+    def delayed(self) -> None:
+        """Note that a transaction waited long before it began.
+
+        Other processes may have waited too, unable to renew their leases.
+        """
+        self.returned = time.monotonic()
 
     def _sleep(self, until: float) -> None:
         while not self._stopped and (left := until - time.monotonic()) > 0:

@@ -1,33 +1,35 @@
-"""PostgreSQL: its drivers, connection settings, clock and errors."""
+"""PostgreSQL: URLs, connections by pg8000, the clock of the server, and what its errors mean."""
 
 from __future__ import annotations
 
-import functools
+import getpass
 import importlib.util
 import logging
 import math
 import os
 import socket
 import ssl
+import struct
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
-from advsweep.errors import StoreError
+from advsweep.errors import StoreError, nearest
 from advsweep.packages import extra_command
-from advsweep.store.postgres_url import PORT, driver_arguments
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect, ExceptionContext
-    from sqlalchemy.pool import ConnectionPoolEntry
 
-DRIVERS = ("pg8000", "psycopg")
-"""The supported drivers; the first that is installed is used."""
+PORT = 5432
+
+CONNECT_SECONDS = 10
+"""Default of `connect_timeout`."""
 
 STATEMENT_SECONDS = 120.0
 """Time after which the server cancels a statement."""
@@ -43,12 +45,26 @@ It frees the locks of a process that was suspended or disconnected."""
 # Either side notices within half a minute that the other machine or the network is gone.
 _KEEPALIVE = {"idle": 15, "interval": 5, "count": 3}
 _USER_TIMEOUT_MS = 30_000
-_SOCKET_OPTIONS = (
-    ("TCP_KEEPIDLE", _KEEPALIVE["idle"]),
-    ("TCP_KEEPINTVL", _KEEPALIVE["interval"]),
-    ("TCP_KEEPCNT", _KEEPALIVE["count"]),
-    ("TCP_USER_TIMEOUT", _USER_TIMEOUT_MS),
+_SOCKET_OPTIONS = {
+    "TCP_KEEPIDLE": _KEEPALIVE["idle"],
+    "TCP_KEEPINTVL": _KEEPALIVE["interval"],
+    "TCP_KEEPCNT": _KEEPALIVE["count"],
+    "TCP_USER_TIMEOUT": _USER_TIMEOUT_MS,
+}
+
+_TLS_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
+_TLS_FILES = ("sslrootcert", "sslcert", "sslkey")
+_PARAMETERS = (
+    *("application_name", "connect_timeout", "host", "options", "password", "port", "user"),
+    *("sslmode", *_TLS_FILES),
 )
+"""The parameters of a URL, a part of those of libpq:
+https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS"""
+
+_TLS_REQUEST = struct.pack("!ii", 8, 80877103)
+
+_ROOT = Path("~/.postgresql/root.crt")
+"""Where libpq looks for the certificate of the authority."""
 
 _CLOCK_SECONDS = 1.0
 """Maximum age of a reading of the server's clock."""
@@ -57,43 +73,15 @@ _CLOCK_STEP = timedelta(seconds=5)
 
 _CLOCK = select(func.clock_timestamp(), func.pg_postmaster_start_time())
 
-# Skips settings that this version of the server does not know.
-_SET = """
-SELECT set_config(name, value, false)
-FROM (VALUES {values}) AS settings (name, value)
-WHERE current_setting(name, true) IS NOT NULL
-"""
-
-# Of the sessions that hold locks on the store: one that blocks others, else the oldest.
-_LOCK_HOLDER = text(
-    """
-    SELECT pid, application_name, state, xact_start AT TIME ZONE 'UTC'
-    FROM pg_stat_activity AS session
-    WHERE datname = current_database() AND pid <> pg_backend_pid() AND EXISTS (
-        SELECT FROM pg_locks
-        WHERE pg_locks.pid = session.pid AND granted AND mode <> 'AccessShareLock'
-        AND (locktype = 'advisory' OR relation IN (
-            SELECT oid FROM pg_class WHERE relnamespace = current_schema()::regnamespace
-        ))
-    )
-    ORDER BY pid IN (
-        SELECT unnest(pg_blocking_pids(pid)) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
-    ) DESC, xact_start
-    LIMIT 1
-    """
-)
-
 _LOCK = 0x61647673
 """The advisory lock of `Database.write_alone`."""
 
 _MEANINGS = {
     "3D000": "there is no such database; make it with `createdb`, then start again",
     "28000": "the server refuses this user",
-    "28P01": ("the server refuses this user or password; the URL has it, or else $PGPASSWORD does"),
+    "28P01": "the server refuses this user or password; the URL has it, or else $PGPASSWORD does",
     "42501": "this user lacks a permission in this database; grant it",
-    "53100": (
-        "the disk is full; make room on the server and start again (metrics so far are kept)"
-    ),
+    "53100": "the disk is full; make room on the server and start again (metrics so far are kept)",
     "53200": "the server has run out of memory",
     "53300": "the server takes no more connections; raise its max_connections",
     "57014": "the server cancelled a statement, which exceeded its time limit or was "
@@ -103,37 +91,31 @@ _MEANINGS = {
     "57P03": "the server is starting up or shutting down; try again",
 }
 
-
 # SQL states of errors that pass: lost connections (08), lack of resources (53), interventions of
 # an operator (57), rollbacks by the server, locks, idle transactions and I/O errors.
 _PASSING = ("08", "53", "57", "40001", "40P01", "55P03", "25P03", "58030")
 _DROPPED = "57P04"  # the database is gone
 
-# Exceptions of the drivers for network failures, which have no SQL state.
-_NETWORK = ("InterfaceError", "OperationalError")
-
 
 def with_driver(url: URL, name: str) -> URL:
-    """Returns the URL with an installed driver.
+    """Return the URL with the driver pg8000.
 
     Raises:
-        StoreError: no driver is installed, or the URL names an unsupported one.
+        StoreError: it is not installed, or the URL names another one.
     """
     named = url.drivername.partition("+")[2]
-    if named and named not in DRIVERS:
-        expected = ", ".join(f"postgresql+{driver}://" for driver in DRIVERS)
-        raise StoreError(f"{name}: expected postgresql:// or one of {expected}")
-    for driver in [named] if named else DRIVERS:
-        if importlib.util.find_spec(driver) is not None:
-            return url.set(drivername=f"postgresql+{driver}")
-    raise StoreError(
-        f"{name}: PostgreSQL needs the driver {named or DRIVERS[0]}, which is not installed; "
-        + (extra_command("psycopg" if named == "psycopg" else "postgres", "psycopg"))
-    )
+    if named not in ("", "pg8000"):
+        raise StoreError(f"{name}: expected postgresql:// or postgresql+pg8000://")
+    if importlib.util.find_spec("pg8000") is None:
+        raise StoreError(
+            f"{name}: PostgreSQL needs the driver pg8000, which is not installed; "
+            + extra_command("postgres")
+        )
+    return url.set(drivername="postgresql+pg8000")
 
 
 def server_engines(url: URL, name: str, seconds: float) -> tuple[Engine, Engine]:
-    """Creates an engine for writers and one for readers.
+    """Create an engine for writers and one for readers.
 
     Args:
         name: how messages call the store.
@@ -142,21 +124,18 @@ def server_engines(url: URL, name: str, seconds: float) -> tuple[Engine, Engine]
     Raises:
         StoreError: the URL has an unknown or invalid parameter.
     """
-    url, arguments = driver_arguments(url, name)
-    connect = _Connector(name, seconds)
-    logging.getLogger("sqlalchemy.pool.impl.QueuePool").addFilter(_shorten)
+    connector = _Connector(url, name, seconds)
+    # The pool logs the traceback of each broken connection; our own errors say what it means.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     engines = []
     # A writer that waited for a lock has to see what others committed meanwhile; a reader has to
     # see one state of the store throughout.
     for level in ("READ COMMITTED", "REPEATABLE READ"):
-        engine = create_engine(
-            url, connect_args=arguments, isolation_level=level, pool_pre_ping=True
-        )
+        engine = create_engine(url.set(query={}), isolation_level=level)
         # Many rows as one statement: otherwise each row is a round trip to the server.
         engine.dialect.use_insertmanyvalues_wo_returning = True
-        event.listen(engine, "connect", connect.configure)
-        event.listen(engine, "do_connect", connect)
-        event.listen(engine, "handle_error", _notice_shutdown)
+        event.listen(engine, "do_connect", connector.connect)
+        event.listen(engine, "handle_error", _notice_disconnection)
         engines.append(engine)
     writer, reader = engines
     return writer, reader
@@ -165,26 +144,116 @@ def server_engines(url: URL, name: str, seconds: float) -> tuple[Engine, Engine]
 class _Connector:
     """Opens connections with time limits, so that no server can block a process for ever."""
 
-    def __init__(self, name: str, seconds: float) -> None:
+    def __init__(self, url: URL, name: str, lock_seconds: float) -> None:
         self._name = name
+        given = self._checked(url.query)
+        self._host = given.pop("host", "") or url.host or "localhost"
+        self._port = self._number("port", given.pop("port", url.port or PORT))
+        self._timeout = self._number(
+            "connect_timeout", given.pop("connect_timeout", CONNECT_SECONDS)
+        )
+        self._tls = self._tls_context(given)
+        self._tls_optional = given.get("sslmode", "prefer") == "prefer"
+        self._arguments: dict[str, Any] = {
+            "user": given.get("user") or url.username or getpass.getuser(),
+            "password": given.get("password") or url.password or os.environ.get("PGPASSWORD"),
+            "database": url.database,
+            "startup_params": {"options": given["options"]} if "options" in given else None,
+        }
+        self._program = given.get("application_name")
         self._settings = {
             # As on SQLite, a power cut may take the last commits but damages nothing.
             "synchronous_commit": "off",
             "TimeZone": "UTC",
-            "lock_timeout": _milliseconds(seconds),
-            "statement_timeout": _milliseconds(STATEMENT_SECONDS),
-            "idle_in_transaction_session_timeout": _milliseconds(IDLE_SECONDS),
-            "tcp_user_timeout": str(_USER_TIMEOUT_MS),
-            **{f"tcp_keepalives_{name}": str(value) for name, value in _KEEPALIVE.items()},
+            "lock_timeout": math.ceil(1000 * lock_seconds),
+            "statement_timeout": math.ceil(1000 * STATEMENT_SECONDS),
+            "idle_in_transaction_session_timeout": math.ceil(1000 * IDLE_SECONDS),
+            "tcp_user_timeout": _USER_TIMEOUT_MS,
+            **{f"tcp_keepalives_{key}": value for key, value in _KEEPALIVE.items()},
         }
 
-    def __call__(
-        self, dialect: Dialect, record: ConnectionPoolEntry, arguments: Any, options: Any
-    ) -> Any:
-        # Set here, because the process may be a fork of the one that created the engines.
-        named = {"application_name": _application_name()} | options
+    def _checked(self, query: Mapping[str, str | tuple[str, ...]]) -> dict[str, str]:
+        given = {}
+        for key, value in query.items():
+            if key not in _PARAMETERS:
+                raise StoreError(
+                    f"{self._name}: unknown parameter '{key}' of the URL; "
+                    f"{nearest(key, _PARAMETERS)}"
+                )
+            if not isinstance(value, str):
+                raise StoreError(
+                    f"{self._name}: expected {key} once in the URL, got it {len(value)} times"
+                )
+            given[key] = value
+        return given
+
+    def _number(self, key: str, value: str | int) -> int:
+        if not str(value).isdecimal() or int(value) == 0:
+            raise StoreError(f"{self._name}: {key}: expected a whole number above 0, got {value!r}")
+        return int(value)
+
+    def _tls_context(self, given: Mapping[str, str]) -> ssl.SSLContext | None:
+        """Return what the TLS parameters of the URL mean, as in libpq; None for no TLS."""
+        mode = given.get("sslmode", "prefer")
+        files = {key: given[key] for key in _TLS_FILES if key in given}
+        if mode not in _TLS_MODES:
+            expected = f"expected one of {', '.join(_TLS_MODES)}, got {mode!r}"
+            raise StoreError(f"{self._name}: sslmode: {expected}")
+        if mode in ("disable", "prefer") and files:
+            raise StoreError(
+                f"{self._name}: {min(files)} has no effect with sslmode={mode}; expected "
+                "sslmode=verify-full, verify-ca or require with it"
+            )
+        if mode == "disable" or self._host.startswith("/"):
+            return None  # a Unix socket has no TLS
+        root = files.get("sslrootcert")
+        if root is None and mode != "prefer" and _ROOT.expanduser().exists():
+            root = str(_ROOT)
+        if mode == "require" and root is not None:
+            mode = "verify-ca"  # as libpq does
+        if mode == "verify-ca" and root in (None, "system"):
+            raise StoreError(
+                f"{self._name}: sslmode=verify-ca needs sslrootcert, the file of the authority's "
+                "certificate, because public authorities sign certificates for anyone; give it, "
+                "or use sslmode=verify-full"
+            )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = mode == "verify-full"
         try:
-            connection = dialect.connect(*arguments, **named)
+            if mode in ("prefer", "require"):
+                context.verify_mode = ssl.CERT_NONE
+            elif root is None or root == "system":
+                context.load_default_certs()
+            else:
+                context.load_verify_locations(Path(root).expanduser())
+            if certificate := files.get("sslcert"):
+                key = files.get("sslkey", certificate)
+                context.load_cert_chain(Path(certificate).expanduser(), Path(key).expanduser())
+        except (OSError, ssl.SSLError) as error:
+            got = ", ".join(f"{key}={file}" for key, file in files.items())
+            raise StoreError(
+                f"{self._name}: a certificate or key cannot be read ({error}); expected PEM "
+                f"files, got {got}"
+            ) from error
+        return context
+
+    def connect(self, dialect: Dialect, _record: Any, _arguments: Any, _options: Any) -> Any:
+        """Open a connection; the handler of SQLAlchemy's event `do_connect`."""
+        # Named here, because the process may be a fork of the one that created the engines. The
+        # server truncates the name to 63 bytes.
+        program = self._program or f"advsweep {socket.gethostname()[:40]}:{os.getpid()}"
+        try:
+            sock = self._open_socket()
+            # Its function `connect` takes no socket.
+            connection = dialect.loaded_dbapi.Connection(
+                sock=sock, ssl_context=False, application_name=program, **self._arguments
+            )
+            # pg8000 has a timeout for connecting only.
+            sock.settimeout(STATEMENT_SECONDS + ANSWER_SECONDS)
+            cursor = connection.cursor()
+            for name, value in self._settings.items():
+                cursor.execute(f"SET {name} = '{value}'")
+            connection.commit()
         except ssl.SSLCertVerificationError as error:
             raise StoreError(
                 f"{self._name}: the server's certificate is refused ({error.verify_message}); "
@@ -192,94 +261,42 @@ class _Connector:
                 "names the host of the URL"
             ) from error
         except OSError as error:
-            # pg8000 does not translate all network errors.
             raise dialect.loaded_dbapi.OperationalError(str(error)) from error
-        if dialect.driver == "pg8000":
-            _limit(connection._usock)
-            connection._sock = _Wire(connection._sock, dialect.loaded_dbapi.InterfaceError)
         return connection
 
-    def configure(self, connection: Any, _record: ConnectionPoolEntry) -> None:
-        values = ", ".join(f"('{name}', '{value}')" for name, value in self._settings.items())
-        cursor = connection.cursor()
-        cursor.execute(_SET.format(values=values))
-        cursor.close()
-        connection.commit()
-        if hasattr(connection, "execute_simple"):
-            # pg8000 commits in three messages; one is enough.
-            connection.commit = functools.partial(connection.execute_simple, "commit")
+    def _open_socket(self) -> socket.socket:
+        if self._host.startswith("/"):
+            local = socket.socket(socket.AF_UNIX)
+            local.settimeout(self._timeout)
+            local.connect(f"{self._host}/.s.PGSQL.{self._port}")
+            return local
+        sock = socket.create_connection((self._host, self._port), self._timeout)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _SOCKET_OPTIONS.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        if self._tls is not None:
+            sock.sendall(_TLS_REQUEST)
+            if sock.recv(1) == b"S":
+                return self._tls.wrap_socket(sock, server_hostname=self._host)
+            if not self._tls_optional:
+                raise OSError("the server refuses SSL")
+        return sock
 
 
-class _Wire:
-    """The socket file that pg8000 reads, with pg8000's own exceptions.
-
-    pg8000 translates the errors of some reads only. SQLAlchemy does not recognise an `OSError` as
-    a broken connection.
-    """
-
-    def __init__(self, file: BinaryIO, error: type[Exception]) -> None:
-        self._file = file
-        self._error = error
-        self.write, self.flush, self.close = file.write, file.flush, file.close
-
-    def read(self, size: int) -> bytes:
-        try:
-            return self._file.read(size)
-        except OSError as error:
-            raise self._error(f"network error: {error}") from error
-
-
-def _limit(sock: socket.socket) -> None:
-    """Sets timeouts on an open connection; pg8000 has one for connecting only."""
-    sock.settimeout(STATEMENT_SECONDS + ANSWER_SECONDS)
-    if sock.family == socket.AF_UNIX:
-        return
-    for name, value in _SOCKET_OPTIONS:
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _milliseconds(seconds: float) -> str:
-    return str(math.ceil(1000 * seconds))
-
-
-def _application_name() -> str:
-    # The server truncates it to 63 bytes.
-    return f"advsweep {socket.gethostname()[:40]}:{os.getpid()}"
-
-
-def _notice_shutdown(context: ExceptionContext) -> None:
-    """Makes the pool replace connections that the server closed."""
-    if (_sql_state(context.original_exception) or "").startswith(("57P", "25P03", "08")):
+def _notice_disconnection(context: ExceptionContext) -> None:
+    """Make the pool replace connections that broke or that the server closed."""
+    error = context.original_exception
+    if isinstance(error, OSError):
+        # pg8000 translates some network errors only, and SQLAlchemy knows its errors alone.
+        context.is_disconnect = True
+        raise DBAPIError(None, None, error)
+    if (_sql_state(error) or "").startswith(("57P", "25P03", "08")):
         context.is_disconnect = True
 
 
-def _shorten(record: logging.LogRecord) -> bool:
-    """Shortens the pool's message about a broken connection, with its traceback, to one line."""
-    if record.exc_info and record.exc_info[1] is not None:
-        record.msg = "a broken connection to the server is closed: %s"
-        record.args = (_text(record.exc_info[1]),)
-        record.exc_info = None
-    return True
-
-
-def lock_holder(engine: Engine) -> str:
-    """Describes the session that locks the store; empty if this user cannot see it."""
-    try:
-        with engine.begin() as connection:
-            row = connection.execute(_LOCK_HOLDER).one_or_none()
-    except (DBAPIError, StoreError):
-        return ""
-    if row is None:
-        return ""
-    pid, program, state, since = row
-    known = [part for part in (program, state) if part]
-    known += [f"in a transaction since {since:%Y-%m-%d %H:%M:%S} UTC"] if since else []
-    return f": session {pid} ({', '.join(known)})" if known else f": session {pid}"
-
-
 def lock_alone(connection: Connection) -> None:
-    """Takes a lock that one transaction holds at a time, until its end."""
+    """Take a lock that one transaction holds at a time, until its end."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 
 
@@ -308,7 +325,7 @@ class ServerClock:
         return then + timedelta(seconds=time.monotonic() - read)
 
     def refresh(self, connection: Connection) -> None:
-        """Reads the clock if the last reading is too old; needs a transaction."""
+        """Read the clock if the last reading is too old; needs a transaction."""
         if self._read is not None and time.monotonic() - self._read[1] < _CLOCK_SECONDS:
             return
         now, started = connection.execute(_CLOCK).one()
@@ -322,48 +339,45 @@ class ServerClock:
         self._read, self._started = (now, read), started
 
 
+def _fields(error: BaseException) -> dict[str, str]:
+    """Return the fields of a server's message, by the letters of the protocol."""
+    fields = error.args[0] if error.args else None
+    return fields if isinstance(fields, dict) else {}
+
+
 def _sql_state(error: BaseException | None) -> str | None:
-    """Returns PostgreSQL's code of an error (SQLSTATE); None for a network error."""
+    """Return PostgreSQL's code of an error (SQLSTATE); None for a network error."""
     # pg8000 fails on the closed connection while it reports why the server closed it.
     while error is not None:
-        state: str | None = getattr(error, "sqlstate", None) or _fields(error).get("C")
-        if state is not None:
+        if (state := _fields(error).get("C")) is not None:
             return state
         error = error.__context__
     return None
 
 
-def _fields(error: BaseException) -> dict[str, str]:
-    """Returns the fields of a server's message from pg8000, by the letters of the protocol."""
-    fields = error.args[0] if error.args else None
-    return fields if isinstance(fields, dict) else {}
-
-
 def may_recover(error: BaseException) -> bool:
-    """Returns whether a call that failed with this error may succeed later."""
+    """Return whether a call that failed with this error may succeed later."""
     state = _sql_state(error)
     if state is None:
-        return type(error).__name__ in _NETWORK
+        is_network = type(error).__name__ in ("InterfaceError", "OperationalError")
+        return is_network or isinstance(error, OSError)
     return state.startswith(_PASSING) and state != _DROPPED
 
 
-def meaning(url: URL, error: BaseException, seconds: float, lock_holder: Callable[[], str]) -> str:
-    """Explains a server's error to a user."""
+def meaning(url: URL, error: BaseException, seconds: float) -> str:
+    """Explain a server's error to a user.
+
+    Args:
+        seconds: how long a transaction waits for a lock.
+    """
     state = _sql_state(error)
+    said = _fields(error).get("M") or " ".join(str(error).split())
     if state is None:
-        folder = url.query.get("host")
-        where = folder or f"{url.host or 'localhost'}:{url.port or PORT}"
-        return f"no connection to the server at {where} ({_text(error)}); see that it is running"
+        where = url.query.get("host") or f"{url.host or 'localhost'}:{url.port or PORT}"
+        return f"no connection to the server at {where} ({said}); see that it is running"
     if state == "55P03":
-        return _locked(seconds, lock_holder())
-    return _MEANINGS.get(state) or _text(error)
-
-
-def _locked(seconds: float, holder: str) -> str:
-    return (
-        f"another process has kept it locked for {seconds:g} s{holder}; find and end that process"
-    )
-
-
-def _text(error: BaseException) -> str:
-    return _fields(error).get("M") or " ".join(str(error).split())
+        return (
+            f"another process has kept it locked for {seconds:g} s; find it in pg_stat_activity "
+            "and end it"
+        )
+    return _MEANINGS.get(state) or said

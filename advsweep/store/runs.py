@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Select, Text, cast, func, insert, null, select, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    Text,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    null,
+    select,
+    update,
+)
 
-from advsweep.errors import StoreError
+from advsweep.errors import NotFoundError, StoreError, nearest
 from advsweep.redaction import redacted_command
-from advsweep.store import run_queries
 from advsweep.store.base import StorePart, chunks, insert_or_ignore, peer_ids
+from advsweep.store.evaluations import remove_unused_problems
+from advsweep.store.imported import is_calibration, is_imported
 from advsweep.store.owners import LEASE_COLUMNS, host_name
-from advsweep.store.records import NewRun, Peer, RunLine, RunOutline, RunRecord, Status
+from advsweep.store.records import NewRun, Peer, RunOutline, RunRecord, Status
 from advsweep.store.run_folders import folder_name
-from advsweep.store.run_queries import all_columns, in_sweep, to_records
 from advsweep.store.sweeps import append_runs
-from advsweep.store.tables import RUNS, SWEEP_RUNS
+from advsweep.store.tables import EVALUATIONS, METADATA, RUN_EVALUATIONS, RUNS, SWEEP_RUNS, SWEEPS
+from advsweep.tasks.controls import titled
 
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
 
 REVISIONS = "revisions"
 """The key of an environment that holds the revisions above 1 of a run's components."""
+
+_DERIVED = ("sweeps", "estimator", "status", "host", "directory")
+_COPIED = tuple(field.name for field in fields(RunRecord) if field.name not in _DERIVED)
+
+_HEX = re.compile(r"[0-9a-f]{4,64}")
+_ID_DIGITS = 18  # SQLite refuses larger numbers
+_SHOWN = 10  # characters of an identity in a message
+_LISTED = 12  # ids among which a message suggests the nearest
 
 
 class Runs(StorePart):
@@ -37,7 +59,7 @@ class Runs(StorePart):
     """
 
     def add(self, runs: Sequence[NewRun], sweep: str | None = None) -> list[int]:
-        """Adds runs; returns the id of each, in the same order.
+        """Add runs; return the id of each, in the same order.
 
         A run whose identity exists keeps its record. The id is then that of its latest attempt.
         Unless it is done or running, it takes the given config, which can differ only in what
@@ -58,7 +80,7 @@ class Runs(StorePart):
         new = [self._values(run, attempt=1) for run in runs]
         # Alone: on a server, two processes that add the same runs in other orders would deadlock.
         with self._database.write_alone() as connection:
-            sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
+            sweep_id = self._sweep_id(connection, sweep)
             # Runs up to this id existed before; only their configs may need an update.
             before = connection.execute(select(func.max(RUNS.c.id))).scalar() or 0
             connection.execute(insert_or_ignore(connection, RUNS, "identity", "attempt"), new)
@@ -75,6 +97,9 @@ class Runs(StorePart):
             if sweep_id is not None:
                 append_runs(connection, sweep_id, ids)
         return ids
+
+    def _sweep_id(self, connection: Connection, sweep: str | None) -> int | None:
+        return None if sweep is None else self._require_sweep(connection, sweep)
 
     def _update_configs(
         self, connection: Connection, ids: Sequence[int], configs: Mapping[str, Mapping[str, Any]]
@@ -100,16 +125,27 @@ class Runs(StorePart):
         }
 
     def new_attempt(self, run_id: int) -> int:
-        """Adds another attempt of a run, which replaces it in its sweeps; returns its id.
+        """Add another attempt of a run, which replaces it in its sweeps; return its id.
 
         The old record stays as it is.
         """
         # Alone, because the number of the attempt follows from those that exist.
         with self._database.write_alone() as connection:
             old = self._row(connection, run_id)
+            if self._patience.repeats:
+                # The first try may have added it before its connection broke.
+                query = select(RUNS.c.id).where(
+                    RUNS.c.identity == old.identity,
+                    RUNS.c.attempt > old.attempt,
+                    RUNS.c.status == Status.PENDING,
+                    RUNS.c.started.is_(None),
+                )
+                made: int | None = connection.execute(
+                    query.order_by(RUNS.c.attempt.desc()).limit(1)
+                ).scalar()
+                if made is not None:
+                    return made
             attempts = select(func.max(RUNS.c.attempt)).where(RUNS.c.identity == old.identity)
-            if self._patience.repeats and (made := _later_attempt(connection, old)):
-                return made
             planned = NewRun(**{f.name: getattr(old, f.name) for f in fields(NewRun)})
             values = self._values(planned, connection.execute(attempts).scalar_one() + 1)
             adding = insert(RUNS).values(values).returning(RUNS.c.id)
@@ -120,7 +156,7 @@ class Runs(StorePart):
         return new
 
     def set_stopping(self, run_ids: Sequence[int], rule: Mapping[str, Any] | None) -> None:
-        """Sets the early-stopping rule of runs; None for no rule.
+        """Set the early-stopping rule of runs; None for no rule.
 
         A run that another rule has pruned becomes interrupted, so that it can be resumed. A run
         that this rule has pruned stays pruned.
@@ -137,7 +173,7 @@ class Runs(StorePart):
                 connection.execute(pruned.values(status=Status.INTERRUPTED))
 
     def remove(self, run_ids: Sequence[int]) -> None:
-        """Removes runs with their metrics, checkpoint records and evaluations.
+        """Remove runs with their metrics, checkpoint records and evaluations.
 
         Evaluations that other runs share stay, and so do files.
 
@@ -147,7 +183,7 @@ class Runs(StorePart):
         with self._database.write() as connection:
             for ids in chunks(run_ids):
                 self._refuse_running(connection, ids)
-                run_queries.remove_runs(connection, ids)
+                _remove_rows(connection, ids)
 
     def _refuse_running(self, connection: Connection, run_ids: Sequence[int]) -> None:
         query = select(RUNS.c.id, RUNS.c.status, *LEASE_COLUMNS).where(RUNS.c.id.in_(run_ids))
@@ -171,7 +207,7 @@ class Runs(StorePart):
         limit: int | None = None,
         newest_first: bool = True,
     ) -> list[RunRecord]:
-        """Returns runs, newest first or in the order of the sweep's plan.
+        """Return runs, newest first or in the order of the sweep's plan.
 
         Args:
             sweep: only runs of this sweep.
@@ -180,9 +216,12 @@ class Runs(StorePart):
             limit: at most this many runs.
         """
         with self._database.read() as connection:
-            query, order = all_columns(status), RUNS.c.id
+            query, order = _all_columns(), RUNS.c.id
+            if status is not None:
+                recorded = Status.RUNNING if status is Status.LOST else status
+                query = query.where(RUNS.c.status == recorded)
             if sweep is not None:
-                query = in_sweep(query, self._require_sweep(connection, sweep))
+                query = _in_sweep(query, self._require_sweep(connection, sweep))
                 order = RUNS.c.id if newest_first else SWEEP_RUNS.c.position
             query = query.order_by(order.desc() if newest_first else order)
             # No query can check leases, on which the difference of running and lost depends.
@@ -193,9 +232,8 @@ class Runs(StorePart):
                 if ids is None
                 else self._in_order(connection, query, ids)
             )
-            records = to_records(self._shared, connection, rows)
-        matching = [run for run in records if status is None or run.status is status]
-        return matching[:limit]
+            records = self._records(connection, rows)
+        return [run for run in records if status is None or run.status is status][:limit]
 
     def _in_order(
         self, connection: Connection, query: Select[Any], ids: Sequence[int]
@@ -207,67 +245,68 @@ class Runs(StorePart):
             )
             # A run that is absent has another status or sweep, or does not exist.
             absent = set(some).difference(rows)
-            if not absent:
-                continue
             known = connection.execute(select(RUNS.c.id).where(RUNS.c.id.in_(absent))).scalars()
             if missing := sorted(absent.difference(known)):
                 raise self._no_run(missing[0])
         return [rows[i] for i in ids if i in rows]
 
     def count(self, *, sweep: str | None = None, status: Status | None = None) -> int:
-        """Returns the number of runs of a sweep, a status, both or neither."""
+        """Return the number of runs of a sweep, a status, both or neither."""
         counts = self.count_by_status(sweep)
         return sum(counts.values()) if status is None else counts[status]
 
     def count_by_status(self, sweep: str | None = None) -> Mapping[Status, int]:
-        """Returns the number of runs in every status, of a sweep or of the store."""
-        counts: Counter[Status] = Counter()
+        """Return the number of runs in every status, of a sweep or of the store."""
         with self._database.read() as connection:
-            sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
-            running = in_sweep(select(RUNS.c.status, *LEASE_COLUMNS), sweep_id)
-            for row in connection.execute(running.where(RUNS.c.status == Status.RUNNING)):
-                counts[self._guard.status(row)] += 1
-            others = in_sweep(select(RUNS.c.status, func.count()), sweep_id)
-            others = others.where(RUNS.c.status != Status.RUNNING).group_by(RUNS.c.status)
-            for status, count in connection.execute(others):
-                counts[status] += count
+            query = _in_sweep(
+                select(RUNS.c.status, *LEASE_COLUMNS), self._sweep_id(connection, sweep)
+            )
+            counts = Counter(map(self._guard.status, connection.execute(query)))
         return {status: counts[status] for status in Status}
 
-    def lines(self, sweep: str | None = None) -> list[RunLine]:
-        """Returns every run without its config, newest first."""
-        with self._database.read() as connection:
-            sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
-            return run_queries.select_lines(connection, self._guard, sweep_id)
-
     def outlines(self, sweep: str | None = None) -> list[RunOutline]:
-        """Returns every run in short form, by id or in the order of the sweep's plan."""
+        """Return every run in short form, by id or in the order of the sweep's plan."""
+        stored = [RUNS.c[name] for name in RunOutline._fields[:-3]]
+        query = select(*stored, RUNS.c.host, RUNS.c.status, RUNS.c.process_started)
+        # Only running runs need a heartbeat; converting it takes as long as the rest of a row.
+        beat = case((RUNS.c.status == Status.RUNNING, RUNS.c.heartbeat))
+        query = query.add_columns(beat.label("heartbeat"))
         with self._database.read() as connection:
-            sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
-            return run_queries.select_outlines(connection, self._guard, sweep_id)
+            sweep_id = self._sweep_id(connection, sweep)
+            query = _in_sweep(query.order_by(RUNS.c.id), sweep_id)
+            sweeps = _sweep_names(connection)
+            # One row at a time: the texts of all configs would take most of the memory.
+            outlines = [
+                RunOutline._make(
+                    (*row[: len(stored)], host_name(row.host), self._guard.status(row))
+                    + (sweeps.get(row.id, ()),)
+                )
+                for row in connection.execute(query)
+            ]
+            planned = select(SWEEP_RUNS.c.run_id, SWEEP_RUNS.c.position)
+            planned = planned.where(SWEEP_RUNS.c.sweep_id == sweep_id)
+            positions = {row.run_id: row.position for row in connection.execute(planned)}
+        # Sorted here, because SQLite would sort whole rows, configs included.
+        return sorted(outlines, key=lambda run: positions.get(run.id, 0))
 
     def last_finished(self, status: Status, sweep: str | None = None, *, limit: int) -> list[int]:
-        """Returns the ids of the runs that ended last with this status, newest first."""
+        """Return the ids of the runs that ended last with this status, newest first."""
         with self._database.read() as connection:
-            sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
-            query = in_sweep(select(RUNS.c.id), sweep_id).where(RUNS.c.status == status)
+            query = _in_sweep(select(RUNS.c.id), self._sweep_id(connection, sweep))
+            query = query.where(RUNS.c.status == status)
             query = query.order_by(RUNS.c.finished.desc(), RUNS.c.id.desc()).limit(limit)
             return list(connection.execute(query).scalars())
 
     def peers(self, run_id: int) -> list[Peer]:
-        """Returns a run and all runs that share a sweep with it, by id."""
-        columns = (
-            RUNS.c.id,
-            RUNS.c.config_hash,
-            RUNS.c.step,
-            RUNS.c.steps,
-            RUNS.c.status == Status.DONE,
-        )
-        query = select(*columns).where(RUNS.c.id.in_(peer_ids(run_id))).order_by(RUNS.c.id)
+        """Return a run and all runs that share a sweep with it, by id."""
+        columns = (RUNS.c.id, RUNS.c.config_hash, RUNS.c.step, RUNS.c.steps)
+        query = select(*columns, RUNS.c.status == Status.DONE)
+        query = query.where(RUNS.c.id.in_(peer_ids(run_id))).order_by(RUNS.c.id)
         with self._database.read() as connection:
             return [Peer(*row) for row in connection.execute(query).all()]
 
     def find(self, key: str) -> RunRecord:
-        """Returns the run that a user names by an id, the start of an identity, or `last`.
+        """Return the run that a user names by an id, the start of an identity, or `last`.
 
         `last` is the run that was started last, or else added last. Of several attempts of one
         identity it is the latest.
@@ -276,20 +315,20 @@ class Runs(StorePart):
             NotFoundError: no identity, or more than one, starts with the key.
         """
         with self._database.read() as connection:
-            run_id = run_queries.find_id(connection, key.lower())
+            run_id = _find_id(connection, key.lower())
             if run_id is None:
-                raise run_queries.not_found(connection, key, self._database.location.name)
-            return to_records(self._shared, connection, [self._row(connection, run_id)])[0]
+                raise _not_found(connection, key, self._database.location.name)
+            return self._records(connection, [self._row(connection, run_id)])[0]
 
     def find_attempt(self, identity: str, attempt: int) -> RunRecord | None:
-        """Returns one attempt of an identity; None if it does not exist."""
-        query = all_columns().where(RUNS.c.identity == identity, RUNS.c.attempt == attempt)
+        """Return one attempt of an identity; None if it does not exist."""
+        query = _all_columns().where(RUNS.c.identity == identity, RUNS.c.attempt == attempt)
         with self._database.read() as connection:
-            records = to_records(self._shared, connection, connection.execute(query).all())
+            records = self._records(connection, connection.execute(query).all())
         return records[0] if records else None
 
     def set_environment(self, run_id: int, environment: Mapping[str, Any]) -> None:
-        """Stores how a run was made: commit, versions, hardware and command."""
+        """Store how a run was made: commit, versions, hardware and command."""
         with self._database.write() as connection:
             self._require_run(connection, run_id)
             self._guard.require(connection, run_id)
@@ -298,11 +337,11 @@ class Runs(StorePart):
             )
 
     def environment(self, run_id: int) -> dict[str, Any]:
-        """Returns how a run was made; empty for a run that never started."""
+        """Return how a run was made; empty for a run that never started."""
         return self.environments([run_id]).get(run_id, {})
 
     def environments(self, run_ids: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """Returns how each run was made; runs that never started are left out.
+        """Return how each run was made; runs that never started are left out.
 
         Secrets in commands are masked, because older versions stored them.
         """
@@ -315,7 +354,7 @@ class Runs(StorePart):
         return found
 
     def distinct_environments(self, run_ids: Sequence[int]) -> list[dict[str, Any]]:
-        """Returns the different environments of some runs, in a fixed order."""
+        """Return the different environments of some runs, in a fixed order."""
         found: set[str] = set()
         with self._database.read() as connection:
             for ids in chunks(run_ids):
@@ -327,7 +366,7 @@ class Runs(StorePart):
         return [without_secrets(json.loads(text)) for text in sorted(found)]
 
     def revisions(self, run_ids: Sequence[int]) -> dict[int, dict[str, int]]:
-        """Returns the revisions above 1 of each run's components, by config key.
+        """Return the revisions above 1 of each run's components, by config key.
 
         Runs that recorded no revisions are left out.
         """
@@ -339,34 +378,146 @@ class Runs(StorePart):
         return found
 
     def _row(self, connection: Connection, run_id: int) -> AnyRow:
-        row = connection.execute(all_columns().where(RUNS.c.id == run_id)).one_or_none()
+        row = connection.execute(_all_columns().where(RUNS.c.id == run_id)).one_or_none()
         if row is None:
             raise self._no_run(run_id)
         return row
 
-    def to_record(self, row: AnyRow) -> RunRecord:
-        """Converts a row of the table `runs`, as a run without sweeps.
+    def _records(self, connection: Connection, rows: Iterable[AnyRow]) -> list[RunRecord]:
+        listed = list(rows)
+        sweeps = _sweep_names(connection, [row.id for row in listed])
+        return [self.to_record(row, sweeps.get(row.id, ())) for row in listed]
+
+    def to_record(self, row: AnyRow, sweeps: tuple[str, ...] = ()) -> RunRecord:
+        """Convert a row of the table `runs`.
 
         Raises:
-            StoreError: the row has a value that advsweep does not write.
+            StoreError: the row has a value that cannot be part of the name of a folder.
         """
-        return run_queries.to_record(self._shared, row)
-
-
-def _later_attempt(connection: Connection, old: AnyRow) -> int | None:
-    """Returns the newest attempt after this one that has not started."""
-    query = select(RUNS.c.id).where(
-        RUNS.c.identity == old.identity,
-        RUNS.c.attempt > old.attempt,
-        RUNS.c.status == Status.PENDING,
-        RUNS.c.started.is_(None),
-    )
-    return connection.execute(query.order_by(RUNS.c.attempt.desc()).limit(1)).scalar()
+        try:
+            folder = folder_name(
+                identity=row.identity, attempt=row.attempt, estimator=row.estimator, seed=row.seed
+            )
+        except StoreError as error:
+            raise StoreError(
+                f"{self._database.location.name}: run {row.id}: {error}; advsweep did not write "
+                "this; restore the store from a copy"
+            ) from error
+        is_ours = not is_imported(row.config)
+        return RunRecord(
+            **{name: getattr(row, name) for name in _COPIED},
+            sweeps=sweeps,
+            estimator=titled(row.estimator, row.config) if is_ours else row.estimator,
+            status=self._guard.status(row),
+            host=host_name(row.host),
+            directory=self._shared.runs_directory / folder,
+        )
 
 
 def without_secrets(environment: dict[str, Any]) -> dict[str, Any]:
-    """Returns an environment with the secrets in its command masked."""
+    """Return an environment with the secrets in its command masked."""
     command = environment.get("command")
     if not isinstance(command, str):
         return environment
     return {**environment, "command": redacted_command(command)}
+
+
+def _all_columns() -> Select[Any]:
+    # Without environments, which are large and rarely needed.
+    return select(*(c for c in RUNS.c if c is not RUNS.c.environment))
+
+
+def _in_sweep(query: Select[*tuple[Any, ...]], sweep_id: int | None) -> Select[*tuple[Any, ...]]:
+    """Restrict a query to the runs of a sweep; None for all runs."""
+    if sweep_id is None:
+        return query
+    return query.join(SWEEP_RUNS, SWEEP_RUNS.c.run_id == RUNS.c.id).where(
+        SWEEP_RUNS.c.sweep_id == sweep_id
+    )
+
+
+def _sweep_names(
+    connection: Connection, run_ids: Sequence[int] | None = None
+) -> dict[int, tuple[str, ...]]:
+    """Return the sorted names of the sweeps of each run, of some runs or of all."""
+    query = select(SWEEP_RUNS.c.run_id, SWEEPS.c.name).order_by(SWEEPS.c.name)
+    query = query.join(SWEEPS, SWEEPS.c.id == SWEEP_RUNS.c.sweep_id)
+    queries = [query]
+    if run_ids is not None:
+        queries = [query.where(SWEEP_RUNS.c.run_id.in_(ids)) for ids in chunks(run_ids)]
+    found: dict[int, tuple[str, ...]] = {}
+    for some in queries:
+        for run_id, name in connection.execute(some):
+            found[run_id] = (*found.get(run_id, ()), name)
+    return found
+
+
+def _find_id(connection: Connection, key: str) -> int | None:
+    """Return the id of the run that a key names (see `Runs.find`); None without one.
+
+    Raises:
+        NotFoundError: the identities of several runs start with the key.
+    """
+    if key == "last":
+        newest = func.coalesce(RUNS.c.started, RUNS.c.created).desc(), RUNS.c.id.desc()
+        # Calibrations, which runs start on their own account, count only without other runs.
+        first: int | None = None
+        for run_id, config in connection.execute(
+            select(RUNS.c.id, RUNS.c.config).order_by(*newest)
+        ):
+            if not is_calibration(config):
+                return int(run_id)
+            first = first or int(run_id)
+        return first
+    if key.isascii() and key.isdigit() and len(key) <= _ID_DIGITS:
+        query = select(RUNS.c.id).where(RUNS.c.id == int(key))
+        by_id: int | None = connection.execute(query).scalar()
+        if by_id is not None:
+            return by_id
+    if not _HEX.fullmatch(key):
+        return None
+    latest = select(RUNS.c.identity, func.max(RUNS.c.id)).where(RUNS.c.identity.startswith(key))
+    found = connection.execute(latest.group_by(RUNS.c.identity).limit(6)).all()
+    if len(found) > 1:
+        some = ", ".join(identity[: max(_SHOWN, len(key) + 2)] for identity, _ in found[:5])
+        more = ", ..." if len(found) > 5 else ""
+        raise NotFoundError(
+            f"'{key}' starts the identities of several runs ({some}{more}); give more of it"
+        )
+    return found[0][1] if found else None
+
+
+def _not_found(connection: Connection, key: str, store: str) -> NotFoundError:
+    """Return the error for a key that names no run, with a suggestion."""
+    if key == "last":
+        return NotFoundError(f"there are no runs in {store} yet")
+    query = select(RUNS.c.id).order_by(RUNS.c.id.desc()).limit(_LISTED + 1)
+    newest = connection.execute(query).scalars().all()
+    if key in connection.execute(select(SWEEPS.c.name)).scalars().all():
+        hint = f"'{key}' is a sweep: `advsweep ls {key}` lists its runs"
+    elif len(newest) <= _LISTED:
+        hint = nearest(key, map(str, newest))
+    else:
+        hint = f"the newest is run {newest[0]}; `advsweep ls` lists them"
+    return NotFoundError(
+        f"no run '{key}' in {store}: expected an id, the first 4 or more characters of an "
+        f"identity, or 'last'; {hint}"
+    )
+
+
+def _remove_rows(connection: Connection, run_ids: Sequence[int]) -> None:
+    """Remove runs and all rows about them; evaluations that other runs share stay."""
+    linked = select(RUN_EVALUATIONS.c.evaluation_id).where(RUN_EVALUATIONS.c.run_id.in_(run_ids))
+    evaluations = set(connection.execute(linked).scalars())
+    # Children first, because of the foreign keys.
+    for table in reversed(METADATA.sorted_tables):
+        for column in table.columns:
+            if column.references(RUNS.c.id):
+                connection.execute(delete(table).where(column.in_(run_ids)))
+    for ids in chunks(evaluations):
+        shared = select(RUN_EVALUATIONS.c.evaluation_id)
+        unshared = (EVALUATIONS.c.id.in_(ids), EVALUATIONS.c.id.not_in(shared))
+        connection.execute(delete(EVALUATIONS).where(*unshared))
+    if evaluations:
+        remove_unused_problems(connection)
+    connection.execute(delete(RUNS).where(RUNS.c.id.in_(run_ids)))

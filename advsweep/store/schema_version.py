@@ -1,7 +1,7 @@
 """The schema version of a store: how stores are created, checked and migrated.
 
-Alembic is imported only to create or upgrade a store. Opening a current store compares two
-texts.
+A new store is created from `tables.METADATA` as it is now; migrations are for older stores.
+Alembic is imported only to run them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,15 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 MODE_PAUSE = 0.05
 """Seconds between two attempts to change the journal mode of a new file."""
 
+_CREATE_VERSION = """
+CREATE TABLE alembic_version (
+    version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+)
+"""
+
 
 def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
-    """Creates or upgrades a store if necessary and allowed.
+    """Create or upgrade a store if necessary and allowed.
 
     Returns:
         One line for each migration of a store that existed before.
@@ -60,12 +66,16 @@ def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
     with database.write_alone() as connection:
         # Another process may have done it in the meantime.
         before = read_version(location, connection)
-        changes = _migrate(connection, before)
-    return [] if before is None else changes
+        if before is not None:
+            return _migrate(connection, before)
+        METADATA.create_all(connection)
+        connection.execute(text(_CREATE_VERSION))
+        connection.execute(text(f"INSERT INTO alembic_version VALUES ('{HEAD}')"))
+        return []
 
 
 def read_version(location: Location, connection: Connection) -> str | None:
-    """Returns the schema version of a store; None for an empty database.
+    """Return the schema version of a store; None for an empty database.
 
     Raises:
         StoreError: it is another program's database, newer than this advsweep, or has a view in
@@ -156,15 +166,17 @@ def _use_write_ahead_log(database: Database) -> None:
         time.sleep(MODE_PAUSE)
 
 
-def _migrate(connection: Connection, version: str | None) -> list[str]:
+def _migrate(connection: Connection, version: str) -> list[str]:
+    """Run the migrations after a version; return one line for each."""
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
+    if version == HEAD:
+        return []
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    scripts = ScriptDirectory.from_config(config)
-    newer = [] if version == HEAD else [*scripts.iterate_revisions(HEAD, version or "base")]
+    newer = [*ScriptDirectory.from_config(config).iterate_revisions(HEAD, version)]
     command.upgrade(config, HEAD)
     return [f"{script.revision}: {script.doc}" for script in reversed(newer)]

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Self
 from weakref import WeakSet
 
 from advsweep.errors import StoreError
 from advsweep.store.base import Shared
-from advsweep.store.checkpoints import Analyses, Checkpoints
-from advsweep.store.connections import DEFAULT_FILE, Database, Location, connect, locate
-from advsweep.store.damage import find_damage
-from advsweep.store.evaluations import Evaluations
+from advsweep.store.checks import find_damage
+from advsweep.store.connections import Database, Location, connect, locate
+from advsweep.store.evaluations import Analyses, Evaluations, Samples
 from advsweep.store.leases import Leases
-from advsweep.store.metrics import Metrics
+from advsweep.store.metrics import Checkpoints, Metrics
 from advsweep.store.owners import LeaseGuard
 from advsweep.store.runs import Runs
-from advsweep.store.samples import Samples
 from advsweep.store.schema_version import HEAD, prepare
 from advsweep.store.sweeps import Sweeps, Trials
-from advsweep.store.tables import METADATA
 
 
 def open_store(
@@ -168,17 +164,6 @@ class Store:
     def schema_version(self) -> str:
         """Returns the version of the schema, always the newest that this advsweep knows."""
         return HEAD
-
-    @contextmanager
-    def scratch(self) -> Iterator[Store]:
-        """Yields an empty store in a temporary file, on the engines of this SQLite store.
-
-        Statements that run there are compiled for this store too, and for processes that are
-        forked from this one. Do not use this store meanwhile.
-        """
-        with TemporaryDirectory() as folder, self.database.elsewhere(Path(folder) / DEFAULT_FILE):
-            METADATA.create_all(self.database.writer)
-            yield Store(self.database, self._shared.now, [])
 
     def without_retries(self) -> AbstractContextManager[None]:
         """Returns a context in which this thread does not repeat calls to an unavailable store."""

@@ -44,27 +44,16 @@ class Sweeps(StorePart):
     def select(self) -> list[SweepRecord]:
         """Returns every sweep, oldest first, with the number of its runs in each status."""
         # The status of a running run depends on its lease, which no query can check.
-        running = select(SWEEP_RUNS.c.sweep_id, RUNS.c.status, *LEASE_COLUMNS).where(
-            SWEEP_RUNS.c.run_id == RUNS.c.id, RUNS.c.status == Status.RUNNING
-        )
-        others = (
-            select(SWEEP_RUNS.c.sweep_id, RUNS.c.status, func.count())
-            .where(SWEEP_RUNS.c.run_id == RUNS.c.id, RUNS.c.status != Status.RUNNING)
-            .group_by(SWEEP_RUNS.c.sweep_id, RUNS.c.status)
-        )
+        members = select(SWEEP_RUNS.c.sweep_id, RUNS.c.status, *LEASE_COLUMNS)
+        members = members.where(SWEEP_RUNS.c.run_id == RUNS.c.id)
         with self._database.read() as connection:
             sweeps = connection.execute(select(SWEEPS).order_by(SWEEPS.c.id)).all()
             counts: dict[int, Counter[Status]] = {sweep.id: Counter() for sweep in sweeps}
-            for row in connection.execute(running):
+            for row in connection.execute(members):
                 counts[row.sweep_id][self._guard.status(row)] += 1
-            for sweep_id, status, count in connection.execute(others):
-                counts[sweep_id][status] += count
         return [
             SweepRecord(
-                id=sweep.id,
-                name=sweep.name,
-                spec=sweep.spec,
-                created=sweep.created,
+                **sweep._mapping,
                 runs={status: n for status in Status if (n := counts[sweep.id][status])},
             )
             for sweep in sweeps

@@ -1,14 +1,11 @@
 """Tables: their columns, and how times, arrays and JSON documents are stored.
 
-Tables of SQLAlchemy's Core: nothing here needs objects of its ORM, which takes as long to import
-as all other modules of the store. `info["about"]` of a table says what a row is.
+Tables of SQLAlchemy's Core. `info["about"]` of a table says what a row is.
 """
 
 from __future__ import annotations
 
 import functools
-import json
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +33,6 @@ from advsweep.store.records import Failure, Status
 
 if TYPE_CHECKING:
     import numpy as np
-
-_SEED = re.compile(r', "seed": ([0-9]+)\}\Z')
-_CONFIGS = 1024  # parsed configs that are cached
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -75,18 +69,18 @@ class Packed(TypeDecorator["np.ndarray[Any, Any]"]):
     ) -> bytes | None:
         if value is None:
             return None
-        from advsweep.store.arrays import pack
+        import numpy as np  # takes as long to import as all else that `ls` needs
 
-        return pack(value, self.dtype)
+        return np.asarray(value, dtype=self.dtype).tobytes()
 
     def process_result_value(
         self, value: bytes | None, dialect: Dialect
     ) -> np.ndarray[Any, Any] | None:
         if value is None:
             return None
-        from advsweep.store.arrays import unpack
+        import numpy as np
 
-        return unpack(value, self.dtype)
+        return np.frombuffer(value, dtype=self.dtype)
 
 
 def _by_value(members: type[Status] | type[Failure]) -> Enum:
@@ -96,25 +90,6 @@ def _by_value(members: type[Status] | type[Failure]) -> Enum:
         length=16,
         values_callable=lambda listed: [member.value for member in listed],
     )
-
-
-def parse_document(text: str) -> Any:
-    """Returns the value of a JSON document.
-
-    The configs of replicates differ only by their seed, which comes last. They are parsed once:
-    each gets a mapping of its own, and they share the nodes in it. No code changes a node in
-    place.
-    """
-    seed = _SEED.search(text, max(0, len(text) - 40))
-    if seed is None:
-        return json.loads(text)
-    return _parse_without_seed(text[: seed.start()]) | {"seed": int(seed.group(1))}
-
-
-@functools.lru_cache(maxsize=_CONFIGS)
-def _parse_without_seed(text: str) -> dict[str, Any]:
-    parsed: dict[str, Any] = json.loads(text + "}")
-    return parsed
 
 
 METADATA = MetaData(

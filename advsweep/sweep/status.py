@@ -13,7 +13,7 @@ from advsweep.store.records import COLLAPSED
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
-    from advsweep.store.records import RunLine
+    from advsweep.store.records import RunOutline
     from advsweep.store.tuning import TuningRecord
 
 STEP_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
@@ -115,7 +115,7 @@ def _collapsed(store: Store, sweep: str | None, done: int) -> list[int]:
 
 
 def seconds_per_step(
-    store: Store, running: Sequence[RunRecord] | Sequence[RunLine]
+    store: Store, running: Sequence[RunRecord] | Sequence[RunOutline]
 ) -> dict[int, float]:
     """Returns the time of a training step of each run; runs without steps are left out.
 

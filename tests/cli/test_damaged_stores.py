@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advsweep.store import open_store
-from advsweep.store.damage import find_damage
+from advsweep.store.checks import find_damage
 
 # Each has a value of a wrong kind, a document of a wrong kind, or a reference to nothing.
 DAMAGED = {

@@ -17,7 +17,7 @@ from advsweep.logs.base import ImportedRun, ProblemResult
 from advsweep.logs.lines import NOT_WHOLE
 from advsweep.logs.names import LoggedStep, NamePattern
 from advsweep.store import Status
-from advsweep.store.foreign import check_store
+from advsweep.store.checks import check_store
 
 PATTERN = NamePattern("{estimator}-s{seed}")
 

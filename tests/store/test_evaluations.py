@@ -81,9 +81,7 @@ def test_an_evaluation_is_read_with_its_counts(store, clock, ids):
     assert found.right_counts.tolist() == [1, 1]
     # Two right answers of two kinds, of which two are drawn; the other problem has none.
     np.testing.assert_allclose(found.rarefied(2), [math.log(2), np.nan])
-    assert found.scores()["kl/base"] == found.outline().scores()["kl/base"] == 0.25
-    [outline] = store.evaluations.outlines(ids[0])
-    assert outline.scores()["kl/base"] == 0.25
+    assert found.scores()["kl/base"] == 0.25
 
 
 def test_older_evaluations_lack_numbers_that_were_added_later(store, ids):
@@ -95,8 +93,7 @@ def test_older_evaluations_lack_numbers_that_were_added_later(store, ids):
     for numbers in (found.right_entropy, found.kl_base, found.rarefied()):
         assert np.isnan(numbers).tolist() == [True, True]
     assert found.right_counts is None
-    [outline] = store.evaluations.outlines(ids[0])
-    assert "kl/base" not in outline.scores()
+    assert "kl/base" not in found.scores()
 
 
 def test_right_answers_are_counted_for_all_problems_or_none(store, ids):
@@ -148,40 +145,15 @@ def test_select_only_the_first_and_last_evaluations(store, ids):
     assert [e.step for e in store.evaluations.select(ids, ends_only=True)] == [0, 100]
 
 
-def test_outlines_have_the_numbers_of_the_records(store, ids):
+def test_scores_by_hand(store, ids):
+    evaluation = _evaluation("whole", ids[0], 100)
     problems = [
-        ProblemCounts(
-            problem_id=f"p{i}",
-            prompt="prompt",
-            level=level,
-            n=n,
-            c=c,
-            distinct=2,
-            unscorable=unscorable,
-            answer_entropy=entropy,
-            token_entropy=0.25,
-        )
-        for i, (level, n, c, unscorable, entropy) in enumerate(
-            [(0, 8, 3, 0, 0.5), (0, 6, 0, 2, 1.5), (1, 0, 0, 8, 0.0), (2, 8, 8, 0, 0.25)]
-        )
+        replace(evaluation.problems[1], problem_id=str(i), n=n, c=c, unscorable=unscorable)
+        for i, (n, c, unscorable) in enumerate([(8, 3, 0), (6, 0, 2), (0, 0, 8), (8, 8, 0)])
     ]
-    evaluation = replace(_evaluation("whole", ids[0], 100), problems=problems)
-    store.evaluations.add(evaluation)
-    store.evaluations.add(_evaluation("base", ids[0], 0))
-    store.evaluations.add(
-        replace(_evaluation("other", ids[0], 50), settings={"k": [1], "split": "train"})
-    )
-    records, outlines = store.evaluations.select([ids[0]]), store.evaluations.outlines(ids[0])
-    assert [outline.step for outline in outlines] == [0, 100]
-    for record, outline in zip(records, outlines, strict=True):
-        for name in ("levels", "n", "c", "unscorable", "answer_entropy", "token_entropy"):
-            whole = pytest.approx(getattr(record, name).tolist(), abs=0, rel=0, nan_ok=True)
-            assert list(getattr(outline, name)) == whole
-            assert list(getattr(record.outline(), name)) == whole
-        scores = outline.scores([1, 4, 8, 9])
-        assert list(scores) == list(record.scores([1, 4, 8, 9]))
-        assert scores == pytest.approx(record.scores([1, 4, 8, 9]), rel=1e-12, nan_ok=True)
-        assert outline.scores() == pytest.approx(record.scores(), nan_ok=True)
-    # By hand: the judged problems are solved at 3/8, 0/8 and 8/8; 2 of 24 samples failed.
-    assert outlines[1].scores([1])["pass@1"] == pytest.approx((3 / 8 + 0 + 1) / 3)
-    assert outlines[1].scores([1])["evaluation/unscorable"] == pytest.approx(2 / 24)
+    store.evaluations.add(replace(evaluation, problems=problems))
+    [found] = store.evaluations.select(ids)
+    assert found.unjudged == ("2",)
+    # The judged problems are solved at 3/8, 0/8 and 8/8; 2 of 24 samples failed.
+    assert found.scores([1])["pass@1"] == pytest.approx((3 / 8 + 0 + 1) / 3)
+    assert found.scores([1])["evaluation/unscorable"] == pytest.approx(2 / 24)

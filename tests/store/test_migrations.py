@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -14,47 +15,61 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from advsweep.errors import StoreError
-from advsweep.store import Owner, Status, open_store
+from advsweep.store import NewRun, Owner, Status, open_store
 from advsweep.store.schema_version import HEAD, MIGRATIONS, REVISIONS
 from advsweep.store.tables import METADATA
 
+LATER = {
+    "0002": ["ALTER TABLE runs DROP COLUMN stage", "DROP INDEX ix_runs_config_hash"],
+    "0003": ["ALTER TABLE runs DROP COLUMN failure"],
+    "0004": ["ALTER TABLE runs DROP COLUMN stopping", "DROP TABLE trials"],
+    "0005": ["DROP TABLE analyses"],
+    "0006": ["ALTER TABLE evaluations DROP COLUMN right_entropy"],
+    "0007": ["DROP TABLE evaluation_samples"],
+    "0008": [
+        "ALTER TABLE evaluations DROP COLUMN kl_base",
+        "ALTER TABLE evaluations DROP COLUMN right_counts",
+    ],
+}
+"""What turns the schema of a migration into that before it."""
 
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    return config
+
+def make_older(path: Path, revision: str) -> None:
+    """Take a store back to an older schema, as earlier versions made it."""
+    with sqlite3.connect(path) as connection:
+        for later in reversed(REVISIONS[REVISIONS.index(revision) + 1 :]):
+            for statement in LATER[later]:
+                connection.execute(statement)
+        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+    connection.close()
 
 
 @pytest.fixture
-def oldest(tmp_path: Path) -> Path:
-    """A store as the first migration made it, with a sweep of one finished run."""
+def oldest(tmp_path: Path, new_run: Callable[..., NewRun]) -> Path:
+    """A store of the first schema, with a sweep of one finished run."""
     path = tmp_path / "old.db"
-    config = _config()
-    with create_engine(f"sqlite:///{path}").begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-    with sqlite3.connect(path) as connection:
-        connection.execute("INSERT INTO sweeps VALUES (1, 'demo', '{}', '2026-03-01 12:00:00')")
-        connection.execute(
-            "INSERT INTO runs (id, identity, attempt, config_hash, seed, estimator, backend, steps,"
-            " config, status, step, created, stop_requested) VALUES (1, ?, 1, ?, 7, 'grpo',"
-            " 'tiny', 50, '{\"seed\": 7}', 'done', 50, '2026-03-01 12:00:00', 0)",
-            ("ab" * 32, "cd" * 32),
-        )
-        connection.execute("INSERT INTO sweep_runs VALUES (1, 1, 0)")
-        connection.execute("INSERT INTO metrics VALUES (1, 'reward/mean')")
-        connection.execute("INSERT INTO points VALUES (1, 1, 50, 0.75)")
+    with open_store(str(path)) as store:
+        store.sweeps.add("demo", {})
+        [run_id] = store.runs.add([new_run(seed=7)], "demo")
+        store.leases.claim(run_id, Owner.current())
+        store.metrics.record(run_id, [("reward/mean", 50, 0.75)])
+        store.leases.finish(run_id, Status.DONE)
+    make_older(path, "0001")
     return path
 
 
 def test_the_list_of_revisions_matches_the_files():
-    scripts = ScriptDirectory.from_config(_config()).walk_revisions()
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    scripts = ScriptDirectory.from_config(config).walk_revisions()
     assert tuple(script.revision for script in scripts) == REVISIONS[::-1]
 
 
-def test_migrations_make_the_tables_of_the_models(tmp_path):
-    open_store(str(tmp_path / "a.db")).close()
-    with create_engine(f"sqlite:///{tmp_path / 'a.db'}").connect() as connection:
+@pytest.mark.parametrize("upgraded", [False, True])
+def test_new_and_upgraded_stores_have_the_tables_of_the_models(oldest, tmp_path, upgraded):
+    path = oldest if upgraded else tmp_path / "a.db"
+    open_store(str(path), upgrade=True).close()
+    with create_engine(f"sqlite:///{path}").connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
 
@@ -100,21 +115,8 @@ def test_an_upgrade_from_any_schema_keeps_all_rows(tmp_path, new_run, revision):
             store.metrics.set_summaries(run_id, {"total/seconds": 2.5})
         store.leases.finish(ids[0], Status.DONE)
         store.leases.finish(ids[1], Status.FAILED, error="it failed")
-    config, old = _config(), tmp_path / "old.db"
-    with create_engine(f"sqlite:///{old}").begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-    with sqlite3.connect(old) as connection:
-        connection.execute(f"ATTACH '{url}' AS new")
-        tables = [
-            r[0]
-            for r in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")
-        ]
-        for table in set(tables) - {"alembic_version"}:
-            columns = [row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")]
-            listed = ", ".join(f'"{column}"' for column in columns)
-            connection.execute(f"INSERT INTO {table} ({listed}) SELECT {listed} FROM new.{table}")
-        connection.commit()
+    old = Path(shutil.copy(url, tmp_path / "old.db"))
+    make_older(old, revision)
     open_store(str(old), create=False, upgrade=True).close()
     with open_store(url) as new, open_store(str(old)) as upgraded:
         expected, got = new.runs.select(), upgraded.runs.select()

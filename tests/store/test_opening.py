@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import sqlite3
@@ -209,39 +208,24 @@ def test_a_reader_of_a_read_only_folder_sees_new_commits(archive, new_run):
         assert len(reader.runs.select()) == 2
 
 
-@pytest.mark.parametrize("index", [True, False])
-def test_a_write_ahead_log_in_a_read_only_folder_is_read(archive, new_run, index, monkeypatch):
+def test_a_write_ahead_log_in_a_read_only_folder_is_read(archive, new_run):
     """What a machine leaves behind that went down in the middle of a sweep."""
-    room = Path(tempfile.mkdtemp(dir=archive.parent.parent))
-    monkeypatch.setattr(tempfile, "tempdir", str(room))
     archive.parent.chmod(0o700)
+    crashed = archive.parent / "crashed"
+    crashed.mkdir()
     with open_store(str(archive)) as writer:
         writer.runs.add([new_run(seed=2)])
-        crashed = archive.parent / "crashed"
-        crashed.mkdir()
-        for ending in ("", "-wal", *(["-shm"] if index else [])):
-            copy = shutil.copy(f"{archive}{ending}", crashed)
-            os.chmod(copy, 0o400)
+        for ending in ("", "-wal", "-shm"):
+            os.chmod(shutil.copy(f"{archive}{ending}", crashed), 0o400)
     crashed.chmod(0o500)
     before = {path.name: path.read_bytes() for path in crashed.iterdir()}
     assert _seeds(crashed / "archive.db") == [1, 2]
-    store = open_store(str(crashed / "archive.db"), create=False)
-    assert len(store.runs.select()) == len(store.runs.select()) == 2
     assert {path.name: path.read_bytes() for path in crashed.iterdir()} == before
-    if index:
-        assert list(room.iterdir()) == []
-    else:
-        gc.collect()  # the copy that `_seeds` read
-        [folder] = room.iterdir()
-        assert folder.stat().st_mode & 0o77 == 0
-        room.chmod(0o500)
-        with pytest.raises(StoreError, match="only be read in a copy, which could not be made"):
-            open_store(str(crashed / "archive.db"), create=False)
-        room.chmod(0o700)
-    del store
-    gc.collect()
-    assert list(room.iterdir()) == []
-    room.rmdir()
+    crashed.chmod(0o700)
+    (crashed / "archive.db-shm").unlink()
+    crashed.chmod(0o500)
+    with pytest.raises(StoreError, match="work on a copy elsewhere"):
+        open_store(str(crashed / "archive.db"), create=False)
     crashed.chmod(0o700)
 
 

@@ -46,7 +46,7 @@ def test_leases_count_from_the_start_of_the_server(postgres_url, ask, new_run, m
 def test_no_lease_ends_while_the_network_is_away(
     postgres_proxy, postgres_url, new_run, ask, monkeypatch
 ):
-    monkeypatch.setattr("advsweep.store.postgres_url.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("advsweep.store.postgres.CONNECT_SECONDS", 1)
     monkeypatch.setattr("advsweep.store.postgres.ANSWER_SECONDS", 0.3)
     monkeypatch.setattr("advsweep.store.postgres.STATEMENT_SECONDS", 0.3)
     # The pool may replace the connection without an error.

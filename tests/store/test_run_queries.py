@@ -46,14 +46,6 @@ def test_count_by_status_has_every_status(store, ids):
         store.runs.count_by_status("fife")
 
 
-def test_lines_match_the_records(store, ids):
-    for sweep in ("five", None):
-        lines, records = store.runs.lines(sweep), store.runs.select(sweep=sweep)
-        assert len(lines) == (5 if sweep else 6)
-        for line, record in zip(lines, records, strict=True):
-            assert vars(line) == {name: getattr(record, name) for name in vars(line)}
-
-
 def test_outlines_match_the_records(store, ids, new_run):
     store.sweeps.add("other", {})
     store.runs.add([new_run(4), new_run(1)], "other")

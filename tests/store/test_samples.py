@@ -12,8 +12,8 @@ import pytest
 
 from advsweep.errors import StoreError
 from advsweep.store import AnswerSample, NewEvaluation, ProblemCounts, Store, open_store
+from advsweep.store.evaluation_records import MAX_CHARACTERS, shorten
 from advsweep.store.merge import merge
-from advsweep.store.samples import MAX_CHARACTERS, shorten
 
 IDENTITY = "ab" * 32
 

@@ -131,7 +131,7 @@ def test_parameters_of_the_url_are_used(tls_server):
     [
         ("sslmod=require", "unknown parameter 'sslmod' of the URL; .*sslmode"),
         ("sslmode=require&sslmode=disable", "expected sslmode once in the URL, got it 2 times"),
-        ("sslmode=allow", "sslmode: expected one of .* got 'allow'; use prefer"),
+        ("sslmode=allow", "sslmode: expected one of .* got 'allow'"),
         ("sslmode=on", "sslmode: expected one of disable, prefer, require"),
         ("sslrootcert=ca.crt", "sslrootcert has no effect with sslmode=prefer"),
         ("sslmode=verify-ca", "sslmode=verify-ca needs sslrootcert"),
@@ -146,15 +146,3 @@ def test_invalid_parameters_are_refused(query, message):
     with pytest.raises(StoreError, match=message) as error:
         open_store(f"postgresql://me:secret@localhost:1/db?{query}")
     assert "secret" not in str(error.value)
-
-
-def test_psycopg_has_its_own_parameters():
-    pytest.importorskip("psycopg")
-    from advsweep.store.connections import locate
-    from advsweep.store.postgres_url import driver_arguments
-
-    location = locate("postgresql+psycopg://me@host/db?sslmode=require&connect_timeout=3")
-    url, arguments = driver_arguments(location.url, location.name)
-    assert url.query == {"sslmode": "require", "connect_timeout": "3"}
-    assert arguments["tcp_user_timeout"] == 30_000
-    assert "connect_timeout" not in arguments

@@ -96,6 +96,6 @@ def evaluate(
                 )
             done.append(evaluation)
             if output is RecordFormat.TEXT:
-                runs.print_evaluation(evaluation.outline(), f"{title}: ", settings.k)
+                runs.print_evaluation(evaluation, f"{title}: ", settings.k)
     if output is RecordFormat.JSON:
         print_json([runs.evaluation_record(evaluation) for evaluation in done])

@@ -23,8 +23,8 @@ from advsweep.report.data.floors import find_floors
 from advsweep.report.data.grouping import is_key, known_keys, value_of
 from advsweep.report.data.measure import Values, measure
 from advsweep.store import RunOutline, RunRecord, Status, Store
+from advsweep.store.imported import is_calibration
 from advsweep.store.records import COLLAPSED
-from advsweep.store.run_queries import is_calibration
 
 _STATUS = "status"
 

@@ -183,18 +183,16 @@ def main() -> None:
 
 
 def _open_store() -> Store | None:
-    """Opens the workers' store and compiles their statements, without keeping connections.
+    """Opens the workers' store, without keeping connections.
 
     Returns None if it cannot be opened now: each worker then waits for it and logs why.
     """
     from advsweep.errors import StoreError
     from advsweep.store import open_store
     from advsweep.sweep.retry_policy import store_patience
-    from advsweep.sweep.worker.warm_up import warm_up
 
     try:
         store = open_store(create=False, patience=store_patience())
-        warm_up(store)
     except StoreError:
         return None
     store.close()

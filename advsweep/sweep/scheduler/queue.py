@@ -145,7 +145,7 @@ def queued_runs(store: Store, sweep: str | None = None) -> list[QueuedRun]:
     if not submitted:
         return []
     ended = (Status.DONE, Status.PRUNED)
-    lines = {line.id: line for line in store.runs.lines(sweep) if line.status not in ended}
+    lines = {line.id: line for line in store.runs.outlines(sweep) if line.status not in ended}
     found = []
     for executor, names in submitted:
         open_ = {run_id: name for run_id, name in names.items() if run_id in lines}

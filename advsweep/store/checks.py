@@ -1,7 +1,9 @@
-"""Checks of another store before a merge copies it.
+"""Checks of stored values: of those that a failing command met, and of a store to be merged.
 
-The author of the other store chose its values and, in SQLite, their types and its tables too. A
-store that passes could have been written by advsweep, and every database accepts its values.
+Reading does not check every value, and SQLite keeps any value in any column. `find_damage` finds
+those that do not fit. The author of another store chose its values and, in SQLite, their types
+and its tables too: a store that passes `check_store` could have been written by advsweep, and
+every database accepts its values.
 """
 
 from __future__ import annotations
@@ -14,19 +16,32 @@ from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import JSON, Connection, select
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Enum,
+    Integer,
+    LargeBinary,
+    String,
+    select,
+)
+from sqlalchemy.types import TypeDecorator
 
 from advsweep.errors import StoreError
-from advsweep.store.damage import LISTS, find_damage
-from advsweep.store.evaluation_records import COUNTS, IN_NATS
+from advsweep.printable import printable_line
+from advsweep.store.evaluation_records import COUNTS, IN_NATS, MAX_CHARACTERS, MAX_SAMPLES
 from advsweep.store.records import NewAnalysis, Status
 from advsweep.store.run_folders import folder_name, is_hash, is_name, shown
-from advsweep.store.samples import MAX_CHARACTERS, MAX_SAMPLES
 from advsweep.store.tables import (
     ANALYSES,
     CHECKPOINTS,
     EVALUATION_SAMPLES,
     EVALUATIONS,
+    METADATA,
     METRICS,
     POINTS,
     PROBLEM_SETS,
@@ -34,6 +49,7 @@ from advsweep.store.tables import (
     RUNS,
     SWEEPS,
     TRIALS,
+    UtcDateTime,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +62,55 @@ MAX_NAME = 200
 
 _WHOLE = 2**31
 """Upper bound of steps and levels."""
+
+
+LISTS = {"problem_sets.problems", "evaluation_samples.answers"}
+"""The columns of JSON that hold lists; the others hold mappings."""
+
+
+def find_damage(connection: Connection) -> str | None:
+    """Return the first value that does not fit its column, with its place; None if all fit."""
+    for table in METADATA.sorted_tables:
+        for column in table.columns:
+            wrong = f"NOT COALESCE({_fits(column)}, 0)"
+            if column.nullable:
+                wrong = f'"{column.name}" IS NOT NULL AND {wrong}'
+            query = f'SELECT "{column.name}" FROM {table.name} WHERE {wrong} LIMIT 1'
+            row = connection.exec_driver_sql(query).first()
+            if row is not None:
+                value = printable_line(repr(row[0])[:40])
+                return f"a row of {table.name} has {value} in the column {column.name}"
+        broken = connection.exec_driver_sql(f"PRAGMA foreign_key_check({table.name})").first()
+        if broken is not None:
+            return f"a row of {table.name} refers to one of {broken[2]} that does not exist"
+    return None
+
+
+def _fits(column: Column[object]) -> str:
+    """Return an SQL condition that is true of the values which fit the column."""
+    name, kind = f'"{column.name}"', column.type
+    if isinstance(kind, UtcDateTime):
+        return f"typeof({name}) = 'text' AND datetime({name}) IS NOT NULL"
+    if isinstance(kind, TypeDecorator):
+        kind = kind.impl_instance
+    if isinstance(kind, JSON):
+        expected = "array" if f"{column.table.name}.{column.name}" in LISTS else "object"
+        # A nullable document is written as JSON's null.
+        known = f"json_type({name}) IN ('{expected}', 'null')"
+        return f"CASE WHEN json_valid({name}) THEN {known} END"
+    if isinstance(kind, Enum):
+        return f"{name} IN ({str(list(kind.enums))[1:-1]})"
+    if isinstance(kind, Boolean | BigInteger):
+        return f"typeof({name}) = 'integer'"
+    if isinstance(kind, Integer):
+        return f"typeof({name}) = 'integer' AND {name} BETWEEN -{2**31} AND {2**31 - 1}"
+    if isinstance(kind, Double):
+        return f"typeof({name}) IN ('real', 'integer')"
+    if isinstance(kind, LargeBinary):
+        return f"typeof({name}) = 'blob'"
+    assert isinstance(kind, String), kind
+    fits = f"typeof({name}) = 'text' AND instr({name}, char(0)) = 0"
+    return f"{fits} AND length({name}) <= {kind.length}" if kind.length else fits
 
 
 def check_store(store: Store, connection: Connection) -> None:
