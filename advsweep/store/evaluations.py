@@ -32,7 +32,7 @@ from advsweep.store.tables import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 MODEL_SUBJECT = "model:"
 """The prefix of the subject of an evaluation without a run."""

@@ -278,8 +278,12 @@ class Runs(StorePart):
             # One row at a time: the texts of all configs would take most of the memory.
             outlines = [
                 RunOutline._make(
-                    (*row[: len(stored)], host_name(row.host), self._guard.status(row))
-                    + (sweeps.get(row.id, ()),)
+                    [
+                        *row[: len(stored)],
+                        host_name(row.host),
+                        self._guard.status(row),
+                        sweeps.get(row.id, ()),
+                    ]
                 )
                 for row in connection.execute(query)
             ]

@@ -1,7 +1,7 @@
 """The schema version of a store: how stores are created, checked and migrated.
 
-A new store is created from `tables.METADATA` as it is now; migrations are for older stores.
-Alembic is imported only to run them.
+A new store is created from `tables.METADATA`; migrations are for older stores. The version
+stands in a table `alembic_version`, since earlier releases migrated with Alembic.
 """
 
 from __future__ import annotations
@@ -9,22 +9,52 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Column, Connection, Index, Table, inspect, text
 
 from advsweep.errors import NoStoreError, StoreError, StoreUnavailableError
 from advsweep.local_files import FILE_MODE
 from advsweep.printable import printable_line
 from advsweep.store.connections import BUSY_SECONDS, Database, Location, translated
-from advsweep.store.tables import METADATA
+from advsweep.store.tables import (
+    ANALYSES,
+    EVALUATION_SAMPLES,
+    EVALUATIONS,
+    METADATA,
+    RUNS,
+    TRIALS,
+)
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
-"""The names of the migrations, oldest first; a test compares them with the files."""
+_Added = Sequence[Column[object] | Table | Index]
 
-HEAD = REVISIONS[-1]
+MIGRATIONS: Mapping[str, tuple[str, _Added]] = {
+    "0001": ("the first schema: runs, sweeps, metrics, checkpoints and evaluations", []),
+    "0002": (
+        "what a run is at (runs.stage), and an index by which replicates are found",
+        [RUNS.c.stage, *(i for i in RUNS.indexes if i.name == "ix_runs_config_hash")],
+    ),
+    "0003": ("the class of what a run failed of (runs.failure)", [RUNS.c.failure]),
+    "0004": (
+        "the rule that may stop a run early (runs.stopping), and the trials of searches",
+        [RUNS.c.stopping, TRIALS],
+    ),
+    "0005": ("analyses of runs' weights and hidden states (analyses)", [ANALYSES]),
+    "0006": (
+        "the entropy of right answers of each problem (evaluations.right_entropy)",
+        [EVALUATIONS.c.right_entropy],
+    ),
+    "0007": ("some answers of each evaluation (evaluation_samples)", [EVALUATION_SAMPLES]),
+    "0008": (
+        "how often each right answer came, and the KL to the base (evaluations.right_counts, "
+        "kl_base)",
+        [EVALUATIONS.c.kl_base, EVALUATIONS.c.right_counts],
+    ),
+}
+"""What each version of the schema added: nullable columns, tables and indexes."""
 
-MIGRATIONS = Path(__file__).parent / "migrations"
+HEAD = max(MIGRATIONS)
 
 MODE_PAUSE = 0.05
 """Seconds between two attempts to change the journal mode of a new file."""
@@ -99,7 +129,7 @@ def read_version(location: Location, connection: Connection) -> str | None:
             "table"
         )
     version: str = versions[0]
-    if version not in REVISIONS:
+    if version not in MIGRATIONS:
         raise StoreError(
             f"{location.name}: its schema ({version}) is newer than this advsweep's ({HEAD}); "
             "install a newer advsweep"
@@ -167,16 +197,19 @@ def _use_write_ahead_log(database: Database) -> None:
 
 
 def _migrate(connection: Connection, version: str) -> list[str]:
-    """Run the migrations after a version; return one line for each."""
-    from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    if version == HEAD:
-        return []
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    newer = [*ScriptDirectory.from_config(config).iterate_revisions(HEAD, version)]
-    command.upgrade(config, HEAD)
-    return [f"{script.revision}: {script.doc}" for script in reversed(newer)]
+    """Add what versions after the given one added; return one line for each."""
+    changes = []
+    dialect = connection.dialect
+    for later in sorted(name for name in MIGRATIONS if name > version):
+        about, added = MIGRATIONS[later]
+        for item in added:
+            if isinstance(item, Column):
+                kind = item.type.compile(dialect)
+                connection.execute(
+                    text(f'ALTER TABLE {item.table.name} ADD COLUMN "{item.name}" {kind}')
+                )
+            else:
+                item.create(connection)
+        changes.append(f"{later}: {about}")
+    connection.execute(text(f"UPDATE alembic_version SET version_num = '{HEAD}'"))
+    return changes

@@ -20,7 +20,7 @@ LIGHT = {
     "ls": (*OTHER_COMMANDS, *TABLES),
     "ls two --format csv": TABLES,
     "status two": (*OTHER_COMMANDS, *TABLES),
-    "show last": (*OTHER_COMMANDS, *TABLES),
+    "show last": ("pandas", "rich", *OTHER_COMMANDS, *HEAVY),
     "logs last": (*OTHER_COMMANDS, *TABLES),
     "metrics last": ("pandas", *HEAVY),
     "report two": ("pandas", *HEAVY),

@@ -13,7 +13,7 @@ from advsweep.errors import ConfigError
 from advsweep.importing.write import config_hash, plain, seed_of, stored_config
 from advsweep.logs.names import NamePattern, estimator_node, merged, parse_settings
 from advsweep.printable import printable_line
-from advsweep.store import foreign
+from advsweep.store import checks
 
 
 def test_assignments_are_nested_and_typed():
@@ -120,7 +120,7 @@ values = st.recursive(
 )
 def test_any_config_becomes_one_that_every_store_accepts(theirs):
     config = stored_config(theirs, form="csv", rows=None, seed=seed_of(theirs))
-    assert foreign._is_json(config)
+    assert checks._is_json(config)
     assert json.loads(json.dumps(config)) == config
     assert all(printable_line(key) == key for key in config)
     assert len(config_hash(config)) == 64
