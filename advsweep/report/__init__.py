@@ -26,23 +26,25 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from advsweep.report.claims.evaluate import ClaimResult, ClaimResults, evaluate_claims
-from advsweep.report.claims.expressions import (
+from advsweep.report.claims.assertions import (
     Assertion,
-    AssertionResult,
     ClaimVerdict,
+    Finding,
     evaluate_assertion,
     parse_assertion,
 )
 from advsweep.report.claims.lists import (
     Claim,
     ClaimList,
+    ClaimResult,
+    ClaimResults,
     claim_lists,
+    evaluate_claims,
     parse_claim_list,
     read_claim_list,
 )
 from advsweep.report.claims.render import render_claims
-from advsweep.report.claims.short_report import describe_findings, lay_out_short, shorten_report
+from advsweep.report.claims.sentences import describe_findings, lay_out_short, shorten_report
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
@@ -57,7 +59,6 @@ from advsweep.writing import FORMATS, Document, Mark, Table
 __all__ = [
     "FORMATS",
     "Assertion",
-    "AssertionResult",
     "Cell",
     "Claim",
     "ClaimList",
@@ -69,6 +70,7 @@ __all__ = [
     "Difference",
     "Document",
     "Filter",
+    "Finding",
     "Mark",
     "MetricDirection",
     "Provenance",

@@ -1,272 +1,811 @@
-"""The kinds of claims: what is compared, and with what it must agree."""
+"""The kinds of claims: how each is written, what it says as text, and how runs judge it.
+
+docs/claims.md says how each kind is judged, with sources.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
+import json
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from advsweep.report.claims.expressions import Assertion
-from advsweep.report.data.filters import Filter
-from advsweep.report.figures.chart import PointUnit
+import numpy as np
+from scipy.special import ndtri
 
+from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
+from advsweep.report.claims.assertions import (
+    Assertion,
+    ClaimVerdict,
+    Finding,
+    Term,
+    compare_sides,
+    find_row,
+    judge_assertion,
+    parse_assertion,
+)
+from advsweep.report.data.filters import Filter, parse_where, split_list
+from advsweep.report.tables.comparison import (
+    LEVEL,
+    MOST_SEEDS,
+    BaselineRows,
+    count_seeds,
+    name_group,
+    parse_baseline,
+)
+from advsweep.report.tables.layout import show
+from advsweep.report.tables.types import Report, Row
+from advsweep.statistics import (
+    CommonSlope,
+    Comparison,
+    Regression,
+    compare_paired,
+    correlation_interval,
+    correlation_p_value,
+    difference_of_shares,
+    fisher_p_value,
+    holm,
+    rank_correlation,
+    ratio_of_means,
+    ratio_of_spreads,
+    regress,
+    regress_within,
+)
 
-class Slope(Enum):
-    """The direction of a trend or a rank correlation."""
+if TYPE_CHECKING:
+    from advsweep.report.claims.lists import Claim
+    from advsweep.report.claims.reports import ClaimReports
 
-    RISES = "rises"
-    FALLS = "falls"
+WORST_FIRST = (
+    *(ClaimVerdict.CONTRADICTED, ClaimVerdict.EQUAL, ClaimVerdict.STEP_NOT_MATCHED),
+    *(ClaimVerdict.AT_CHANCE, ClaimVerdict.CANNOT_TELL, ClaimVerdict.NOT_SETTLED),
+    ClaimVerdict.HOLDS,
+)
+"""The first verdict among those on the parts of a claim is the claim's."""
 
-    @property
-    def sign(self) -> int:
-        return 1 if self is Slope.RISES else -1
-
-
-class Side(Enum):
-    """Which of two rows has more."""
-
-    HIGHER = "higher"
-    LOWER = "lower"
-
-    @property
-    def sign(self) -> int:
-        return 1 if self is Side.HIGHER else -1
-
-
-class Extremum(Enum):
-    """What a shape has between its ends."""
-
-    MAXIMUM = "maximum inside"
-    MINIMUM = "minimum inside"
-
-    @property
-    def sign(self) -> int:
-        return 1 if self is Extremum.MAXIMUM else -1
+_TOST_LEVEL = 0.90  # two one-sided tests at 5 %
+_POWER = 0.8
+_SIDES = {"higher": 1, "lower": -1}
+_SLOPES = {"rises": 1, "falls": -1}
+_EXTREMA = {"maximum inside": 1, "minimum inside": -1}
+_POINTS = {"runs": True, "rows": False}
+# The comparison, and the sign of a margin that makes it stricter or more lenient.
+_DIRECTIONS = {
+    "higher": (">", +1),
+    "lower": ("<", -1),
+    "not lower": (">=", -1),
+    "not higher": ("<=", +1),
+}
+_PERCENT = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)\s*%")
 
 
 @dataclass(frozen=True)
-class Statements:
-    """Assertions that must all hold."""
-
-    assertions: tuple[Assertion, ...]
-
-    @property
-    def text(self) -> str:
-        return " and ".join(assertion.text for assertion in self.assertions)
-
-    @property
-    def columns(self) -> list[str]:
-        return _columns(self.assertions)
-
-    @property
-    def rows(self) -> list[str]:
-        return _rows(self.assertions)
-
-
-@dataclass(frozen=True)
-class RelativeChange:
-    """A row's metric is higher or lower than another's by a share of it.
+class Kind(ABC):
+    """What a claim claims.
 
     Attributes:
-        assertion: of - (1 ± by) than, whose t-test is Fieller's of the ratio of the means.
-    """
-
-    metric: str
-    of: str
-    than: str
-    by: float
-    assertion: Assertion
-
-    @property
-    def text(self) -> str:
-        return self.assertion.text
-
-    @property
-    def columns(self) -> list[str]:
-        return self.assertion.columns
-
-    @property
-    def rows(self) -> list[str]:
-        return [self.of, self.than]
-
-
-@dataclass(frozen=True)
-class Equivalence:
-    """Two rows differ by less than a margin, in either direction.
-
-    Attributes:
-        lower, upper: the assertions that the difference is above -margin, and below +margin.
-        difference: the assertion that it is above 0, which has the difference itself.
+        text: the claim as text.
+        columns: the columns that it needs.
+        rows: the names of the rows that it is about; empty for all.
     """
 
     text: str
-    difference: Assertion
-    lower: Assertion
-    upper: Assertion
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
 
-    @property
-    def columns(self) -> list[str]:
-        return _columns([self.lower])
+    @abstractmethod
+    def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
+        """Return what the runs of a claim say about it.
 
-    @property
-    def rows(self) -> list[str]:
-        return _rows([self.lower])
+        Raises:
+            NotFoundError: it names what does not exist.
+            ReportError, StoreError, FitError: the runs lack what it needs.
+        """
+
+
+def withhold(finding: Finding, verdict: ClaimVerdict, reason: str = "") -> Finding:
+    """Return a finding whose numbers are no test of the claim, and why."""
+    text = f"{reason}; {finding.reason}" if reason else finding.reason
+    return replace(
+        finding,
+        verdict=verdict,
+        reason=text,
+        p_value=math.nan,
+        p_adjusted=math.nan,
+        family="",
+        needed=None,
+    )
+
+
+def _above_chance(
+    finding: Finding, reports: ClaimReports, claim: Claim, baselines: Mapping[str, Sequence[str]]
+) -> Finding:
+    """Withhold the verdict where base or baselines (rows by column) are at chance."""
+    reason = reports.describe_chance(claim, baselines)
+    return withhold(finding, ClaimVerdict.AT_CHANCE, reason) if reason else finding
+
+
+def _baselines(terms: Sequence[Term]) -> dict[str, list[str]]:
+    """Return the rows that terms subtract, by column."""
+    baselines: dict[str, list[str]] = {term.column: [] for term in terms}
+    for term in terms:
+        baselines[term.column] += [term.row] if term.factor < 0 else []
+    return baselines
+
+
+def _by_interval(low: float, high: float, sign: int) -> ClaimVerdict:
+    """Return the verdict on the claim that a number is above 0, or below 0 for the sign -1."""
+    low, high = (low, high) if sign > 0 else (-high, -low)
+    if low > 0:
+        return ClaimVerdict.HOLDS
+    return ClaimVerdict.CONTRADICTED if high < 0 else ClaimVerdict.CANNOT_TELL
+
+
+def _by_p_value(value: float, p_value: float, sign: int) -> ClaimVerdict:
+    """Return the verdict on the sign of a number whose test has this two-sided p."""
+    if not p_value <= LEVEL or not value:
+        return ClaimVerdict.CANNOT_TELL
+    return ClaimVerdict.HOLDS if value * sign > 0 else ClaimVerdict.CONTRADICTED
+
+
+def _interval(low: float, high: float, level: str = "95") -> str:
+    return f"{level} % interval [{low:+.4g}, {high:+.4g}]"
 
 
 @dataclass(frozen=True)
-class Gain:
-    """How much a row is above another in the same setting, in place of a row's own values."""
+class Statements(Kind):
+    """Assertions that must all hold: the one with the worst verdict decides.
 
-    of: str
-    than: str
-
-
-@dataclass(frozen=True)
-class Trend:
-    """A column rises or falls with another column or a config key.
+    They hold together if each does, with the largest p. They are contradicted if one is, after the
+    correction of Holm for their number.
 
     Attributes:
-        points: whether each run is a point, or the mean of each row.
+        change: metric, row and other row of an only assertion that is a relative change: it is of
+            of - (1 ± by) than, whose t-test is Fieller's of the ratio of the means.
+    """
+
+    assertions: tuple[Assertion, ...]
+    change: tuple[str, str, str] | None = None
+
+    @classmethod
+    def of(cls, *assertions: Assertion, change: tuple[str, str, str] | None = None) -> Statements:
+        terms = [term for own in assertions for term in own.terms]
+        return cls(
+            " and ".join(own.text for own in assertions),
+            tuple(dict.fromkeys(term.column for term in terms)),
+            change[1:] if change else tuple(dict.fromkeys(term.row for term in terms)),
+            assertions,
+            change,
+        )
+
+    @classmethod
+    def parse(cls, given: Any, name: str) -> Statements:
+        texts = given if isinstance(given, list) else [given]
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise ConfigError(f"{name}: statement: expected a text or several, got {given!r}")
+        return cls.of(*(parse_assertion(text, name) for text in texts))
+
+    def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
+        report = reports.of(claim)
+        found = []
+        for assertion in self.assertions:
+            finding = judge_assertion(report, assertion)
+            if self.change is not None:
+                finding = self._with_ratio(finding, report, claim)
+            found.append(_above_chance(finding, reports, claim, _baselines(assertion.terms)))
+        tested = [place for place, own in enumerate(found) if not math.isnan(own.p_value)]
+        for place, p_value in zip(tested, holm([found[i].p_value for i in tested]), strict=True):
+            own = found[place]
+            if own.verdict is ClaimVerdict.CONTRADICTED and len(tested) > 1:
+                reason = f"{own.reason}; p = {p_value:.3g} among {len(tested)} parts (Holm)"
+                own = replace(own, reason=reason, p_value=p_value)
+                if p_value > LEVEL:
+                    reason += ", alone it would be contradicted"
+                    own = replace(own, verdict=ClaimVerdict.NOT_SETTLED, reason=reason)
+                found[place] = own
+        return min(found, key=lambda own: (WORST_FIRST.index(own.verdict), _clearness(own)))
+
+    def _with_ratio(self, finding: Finding, report: Report, claim: Claim) -> Finding:
+        assert self.change is not None
+        metric = self.change[0]
+        of, than = (find_row(report, name, f"claim {claim.id}") for name in self.rows)
+        if not all(value > 0 for value in than.cells[metric].values if math.isfinite(value)):
+            raise ReportError(
+                f"{self.text}: a relative change needs values of [{self.rows[1]}] above 0, got "
+                f"{show(min(than.cells[metric].values))}"
+            )
+        ratio = ratio_of_means(_seeds(of, metric), _seeds(than, metric))
+        change, low, high = (value - 1 for value in ratio)
+        reason = f"{finding.reason}; relative change {change:+.1%}"
+        if math.isfinite(low):
+            reason += f", 95 % interval (Fieller) [{low:+.1%}, {high:+.1%}]"
+        return replace(finding, reason=reason, difference=change, low=low, high=high)
+
+
+def _clearness(finding: Finding) -> float:
+    """Sort the clearest of contradicted parts first, and the least clear of others."""
+    p_value = finding.p_value
+    if math.isnan(p_value):
+        # Without a test a number is certain, or there is none.
+        p_value = 1.0 if finding.verdict is ClaimVerdict.CANNOT_TELL else 0.0
+    return p_value if finding.verdict is ClaimVerdict.CONTRADICTED else -p_value
+
+
+def _seeds(row: Row, column: str) -> dict[int, float]:
+    if not row.seeds:
+        raise ReportError(f"a base model of one evaluation has no seeds: '{row.group}'")
+    return row.by_seed(column)
+
+
+@dataclass(frozen=True)
+class Equivalence(Kind):
+    """Two rows differ by less than a margin, in either direction.
+
+    Judged by two one-sided tests at 5 % (Schuirmann, 1987): it holds if the 90 % interval of the
+    difference is inside the margin, and is contradicted if the whole 95 % interval is outside.
+
+    Attributes:
+        difference: the assertion that the difference is above 0.
+        sides: those that it is above -margin, and below +margin.
+    """
+
+    difference: Assertion
+    sides: tuple[Assertion, Assertion]
+
+    def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
+        finding = self._judge(reports.of(claim))
+        return _above_chance(finding, reports, claim, _baselines(self.difference.terms))
+
+    def _judge(self, report: Report) -> Finding:
+        shown = compare_sides(report, self.difference)
+        close = compare_sides(report, self.difference, _TOST_LEVEL)
+        if shown is None or close is None:
+            return replace(judge_assertion(report, self.difference), needed=None)
+        found = [compare_sides(report, side) for side in self.sides]
+        narrow = [compare_sides(report, side, _TOST_LEVEL) for side in self.sides]
+        # Distances to the two ends of the margin, above 0 inside.
+        wide = [_turned(own, sign) for own, sign in zip(found, (1, -1), strict=True)]
+        inside = all(_turned(own, sign)[1] > 0 for own, sign in zip(narrow, (1, -1), strict=True))
+        outside = [p for _, _, high, p in wide if high < 0]
+        verdict = ClaimVerdict.CONTRADICTED if outside else ClaimVerdict.CANNOT_TELL
+        p_value = max(p / 2 if distance > 0 else 1 - p / 2 for distance, _, _, p in wide)
+        if inside:
+            verdict = ClaimVerdict.HOLDS
+        elif outside:
+            p_value = outside[0]
+        needed = None
+        if all(distance > 0 for distance, *_ in wide):
+            nearest_end = min(filter(None, found), key=lambda own: abs(own.difference))
+            needed = count_seeds(nearest_end, nearest_end.difference)
+        over = "seeds" if shown.paired else "seeds of each, unpaired"
+        return Finding(
+            verdict,
+            f"{self.text}: difference {shown.difference:+.4g}, "
+            f"{_interval(shown.low, shown.high)}, {_interval(close.low, close.high, '90')} over "
+            f"{shown.n} {over}",
+            shown.difference,
+            shown.low,
+            shown.high,
+            shown.n,
+            p_value if shown.sd > 0 else math.nan,
+            needed=needed,
+        )
+
+
+def _turned(found: Comparison | None, sign: int) -> tuple[float, float, float, float]:
+    """Return a difference, the ends of its interval, times a sign, and its p."""
+    if found is None:
+        return math.nan, math.nan, math.nan, 1.0
+    low, high = (found.low, found.high) if sign > 0 else (-found.high, -found.low)
+    p_value = 1.0 if math.isnan(found.p_value) else found.p_value
+    return sign * found.difference, low, high, p_value
+
+
+def parse_compared(entry: Mapping[str, Any], name: str) -> Statements | Equivalence:
+    """Parse a comparison of a metric between two rows, in words."""
+    for key in ("of", "than", "direction"):
+        if key not in entry:
+            raise ConfigError(f"{name}: a metric needs of, than and direction; '{key}' is missing")
+    metric, of, than, direction = (entry[key] for key in ("metric", "of", "than", "direction"))
+    if direction not in (*_DIRECTIONS, "within"):
+        expected = ", ".join((*_DIRECTIONS, "within"))
+        raise ConfigError(f"{name}: direction: expected one of {expected}, got {direction!r}")
+    margin = entry.get("margin", 0)
+    if not isinstance(margin, (int, float)) or isinstance(margin, bool) or margin < 0:
+        raise ConfigError(f"{name}: margin: expected a number >= 0, got {margin!r}")
+    is_number = isinstance(than, (int, float))
+    left, right = f"{metric}[{of}]", f"{than:g}" if is_number else f"{metric}[{than}]"
+    by = _parse_share(entry["by"], f"{name}: by") if "by" in entry else None
+    if by is not None and (margin or is_number):
+        raise ConfigError(f"{name}: by: expected a row under 'than', and no margin")
+
+    def side(compare: str, sign: int) -> Assertion:
+        if by is not None:
+            return parse_assertion(f"{left} {compare} {1 + sign * by:.12g}*{right}", name)
+        shift = f" {'+' if sign > 0 else '-'} {margin:g}" if margin else ""
+        return parse_assertion(f"{left} {compare} {right}{shift}", name)
+
+    if direction != "within":
+        change = None if by is None else (str(metric), str(of), str(than))
+        return Statements.of(side(*_DIRECTIONS[direction]), change=change)
+    if not margin and by is None:
+        raise ConfigError(f"{name}: within: expected a margin above 0, or by: a share")
+    text = f"{left} within {f'{margin:g}' if by is None else f'{by:.4g} of it'} of {right}"
+    difference = parse_assertion(f"{left} >= {right}", name)
+    plain = Statements.of(difference)
+    sides = side(">=", -1), side("<=", 1)
+    return Equivalence(text, plain.columns, plain.rows, difference, sides)
+
+
+def _parse_share(given: Any, where: str) -> float:
+    """Parse a share: `30%` or 0.3."""
+    match = _PERCENT.fullmatch(given.strip()) if isinstance(given, str) else None
+    if match is not None:
+        given = float(match["number"]) / 100
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 10:
+        raise ConfigError(f"{where}: expected a share such as 30%, got {given!r}")
+    return float(given)
+
+
+@dataclass(frozen=True)
+class Trend(Kind):
+    """A column rises or falls with another column or a config key, along a line or by rank.
+
+    Attributes:
+        of, over: the column, and the column or key.
+        sign: 1 if it is to rise, -1 if it is to fall.
+        by_rank: Spearman's rank correlation decides, by its permutation test; otherwise the slope.
+        of_runs: each run is a point; otherwise the mean of each row.
         within: config keys; the slope is that among rows with the same values of these keys.
         r2: the least share of the variance that the line must explain; None for the slope alone.
-        gain: of which rows the points are differences; None for the values of all rows.
+        gain: two rows; points are how much the first is above the second in the same setting,
+            paired by seed, over the place of the second. Empty for the values of all rows.
     """
 
     of: str
     over: str
-    direction: Slope
-    points: PointUnit = PointUnit.ROWS
+    sign: int
+    by_rank: bool
+    of_runs: bool
     within: tuple[str, ...] = ()
     r2: float | None = None
-    gain: Gain | None = None
+    gain: tuple[str, ...] = ()
 
-    @property
-    def text(self) -> str:
-        text = f"{_gained(self.of, self.gain)} {self.direction.value} with {self.over}"
-        text += f" within {', '.join(self.within)}" if self.within else ""
-        return text if self.r2 is None else f"{text} with R² >= {self.r2:g}"
+    @classmethod
+    def parse(cls, given: Any, name: str) -> Trend:
+        return cls._parse(given, f"{name}: trend", by_rank=False)
 
-    @property
-    def columns(self) -> list[str]:
-        # It may be over a config key, which is no column.
-        return [self.of]
+    @classmethod
+    def parse_rank(cls, given: Any, name: str) -> Trend:
+        return cls._parse(given, f"{name}: rank", by_rank=True)
 
-    @property
-    def rows(self) -> list[str]:
-        return []
+    @classmethod
+    def _parse(cls, given: Any, name: str, *, by_rank: bool) -> Trend:
+        options = ("points", "gain") if by_rank else ("points", "gain", "within", "r2")
+        _check(given, ("of", "over", "direction"), options, name)
+        within = given.get("within", [])
+        within = split_list(within) if isinstance(within, str) else within
+        if not isinstance(within, list) or not all(isinstance(key, str) for key in within):
+            raise ConfigError(f"{name}.within: expected a list of keys, got {within!r}")
+        r2 = given.get("r2")
+        if r2 is not None and (not isinstance(r2, (int, float)) or not 0 < r2 < 1):
+            raise ConfigError(f"{name}.r2: expected a number in (0, 1), got {r2!r}")
+        gain: tuple[str, ...] = ()
+        if "gain" in given:
+            _check(given["gain"], ("of", "than"), (), f"{name}.gain")
+            gain = str(given["gain"]["of"]), str(given["gain"]["than"])
+        of, over = str(given["of"]), str(given["over"])
+        text = f"gain of [{gain[0]}] over [{gain[1]}] in {of}" if gain else of
+        text += f" {given['direction']} with {over}"
+        text += " by rank" if by_rank else ""
+        text += f" within {', '.join(within)}" if within else ""
+        text += f" with R² >= {r2:g}" if r2 is not None else ""
+        return cls(
+            text,
+            (of,),  # it may be over a config key, which is no column
+            (),
+            of,
+            over,
+            _choose(_SLOPES, given["direction"], f"{name}.direction"),
+            by_rank,
+            _choose(_POINTS, given.get("points", "rows"), f"{name}.points"),
+            tuple(within),
+            None if r2 is None else float(r2),
+            gain,
+        )
+
+    def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
+        xs, ys, groups = self._points(_report_over(reports, claim, self.of, self.over))
+        unit = "runs" if self.of_runs else "rows"
+        finding = self._judge_rank(xs, ys) if self.by_rank else self._judge_line(xs, ys, groups)
+        finding = replace(finding, reason=f"{finding.reason} over {finding.n} {unit}", unit=unit)
+        return _above_chance(finding, reports, claim, {self.of: []})
+
+    def _judge_rank(self, xs: Sequence[float], ys: Sequence[float]) -> Finding:
+        found = rank_correlation(xs, ys)
+        shown = "" if math.isnan(found.low) else f", {_interval(found.low, found.high)}"
+        return Finding(
+            _by_p_value(found.value, found.p_value, self.sign),
+            f"{self.text}: ρ = {found.value:+.3f}{shown}, p = {found.p_value:.3g} (permutations)",
+            found.value,
+            found.low,
+            found.high,
+            found.n,
+            found.p_value,
+        )
+
+    def _judge_line(
+        self, xs: Sequence[float], ys: Sequence[float], groups: Sequence[str]
+    ) -> Finding:
+        line: Regression | CommonSlope
+        line = regress_within(xs, ys, groups) if self.within else regress(xs, ys)
+        slope = line.slope
+        verdict = _by_interval(slope.low, slope.high, self.sign)
+        p_value, bounds = line.p_value, ""
+        if self.r2 is not None:
+            verdict, p_value, bounds = self._judge_r2(line, self.r2)
+        half, needed = (slope.high - slope.low) / 2, None
+        if math.isfinite(half) and half > 0 and slope.value:
+            # Points for a power of 80 %, by the normal approximation.
+            quantiles = float(ndtri(1 - LEVEL / 2)), float(ndtri(_POWER))
+            ratio = sum(quantiles) / quantiles[0] * half / abs(slope.value)
+            needed = min(math.ceil(line.n * ratio**2), MOST_SEEDS + 1)
+        return Finding(
+            verdict,
+            f"{self.text}: slope {slope.value:+.4g}, {_interval(slope.low, slope.high)}, "
+            f"R² = {show(line.r_squared.value)}{bounds}",
+            slope.value,
+            slope.low,
+            slope.high,
+            line.n,
+            p_value,
+            needed=needed,
+        )
+
+    def _judge_r2(
+        self, line: Regression | CommonSlope, least: float
+    ) -> tuple[ClaimVerdict, float, str]:
+        """Judge R² of at least a value by Fisher's interval of the correlation.
+
+        The correlation has the sign of the slope in the claimed direction, so that a line in the
+        other direction explains nothing of what is claimed. Each group's intercept takes a point.
+        """
+        n = line.n - (line.groups - 1 if isinstance(line, CommonSlope) else 0)
+        share = line.r_squared.value
+        size = 0.0 if math.isnan(share) else math.sqrt(share)
+        r = math.copysign(size, line.slope.value * self.sign)
+        low, high = correlation_interval(r, n)
+        bound = math.sqrt(least)
+        verdict = ClaimVerdict.CANNOT_TELL
+        if low >= bound:
+            verdict = ClaimVerdict.HOLDS
+        elif high < bound:
+            verdict = ClaimVerdict.CONTRADICTED
+        ends = [show(max(end, 0.0) ** 2) for end in (low, high)]
+        shown = "" if math.isnan(low) else f", 95 % interval [{ends[0]}, {ends[1]}]"
+        return verdict, correlation_p_value(r, n, bound), shown
+
+    def _points(self, report: Report) -> tuple[list[float], list[float], list[str]]:
+        """Return the points' x, y and the values of the keys that the trend is within, as JSON."""
+        for key in self.within:
+            if not any(key in row.group for row in report.rows):
+                raise ReportError(
+                    f"'{key}', which the trend is within, tells no rows apart; expected some of "
+                    f"{', '.join(report.keys)}"
+                )
+        trained = [row for row in report.rows if not row.is_base]
+        pairs = self._pairs(report, trained) if self.gain else [(row, row) for row in trained]
+        points: list[tuple[float, float, str]] = []
+        for row, other in pairs:
+            places, ys = _places(other, self.over), row.by_seed(self.of)
+            if self.gain:
+                others = other.by_seed(self.of)
+                ys = {seed: y - others[seed] for seed, y in ys.items() if seed in others}
+            found = [
+                (places[seed], y)
+                for seed, y in ys.items()
+                if seed in places and math.isfinite(places[seed] + y)
+            ]
+            if not self.of_runs and found:
+                x, y = (math.fsum(values) / len(found) for values in zip(*found, strict=True))
+                found = [(x, y)]
+            group = json.dumps([row.group.get(key) for key in self.within])
+            points += [(x, y, group) for x, y in found]
+        return [x for x, _, _ in points], [y for _, y, _ in points], [g for _, _, g in points]
+
+    def _pairs(self, report: Report, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+        """Return each row of the gain's first name with that of the second in its setting."""
+
+        def chosen(name: str) -> BaselineRows:
+            try:
+                return parse_baseline(name, rows, report.keys[0])
+            except NotFoundError as error:
+                raise NotFoundError(str(error).replace("--baseline", "gain")) from None
+
+        own, baseline = map(chosen, self.gain)
+        pairs = []
+        for row in rows:
+            if all(row.group.get(key, own) == value for key, value in own.values.items()):
+                index = baseline.of(row, rows)
+                pairs += [] if index is None else [(row, rows[index])]
+        return pairs
+
+
+def _places(row: Row, over: str) -> dict[int, float]:
+    """Return where each seed of a row lies: its value of a key, or of a column."""
+    value = row.group.get(over)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return dict.fromkeys(row.seeds, float(value))
+    return row.by_seed(over) if over in row.cells else {}
+
+
+def _report_over(reports: ClaimReports, claim: Claim, of: str, over: str) -> Report:
+    """Return a report with the column `over`, unless that is a config key of its rows."""
+    report = reports.of(claim)
+    return report if over in report.keys else reports.build(claim, (of, over))
 
 
 @dataclass(frozen=True)
-class Rank:
-    """A column and another one, or a config key, put the points in the same or the other order."""
-
-    of: str
-    over: str
-    direction: Slope
-    points: PointUnit = PointUnit.ROWS
-    gain: Gain | None = None
-
-    @property
-    def text(self) -> str:
-        return f"{_gained(self.of, self.gain)} {self.direction.value} with {self.over} by rank"
-
-    @property
-    def columns(self) -> list[str]:
-        return [self.of]
-
-    @property
-    def rows(self) -> list[str]:
-        return []
-
-
-@dataclass(frozen=True)
-class Shape:
+class Shape(Kind):
     """A column has its best value between the ends of another column or a config key.
 
+    Seeds are the unit. It holds if (1) the quadratic of least squares through each seed's rows
+    rises at the lower end and falls at the upper one, each slope by its t-test over seeds (Lind and
+    Mehlum, 2010), and (2) the best inner row is beyond both end rows, paired by seed, with p
+    multiplied by the number of inner rows that it was chosen from. An end whose slope has the other
+    sign, and whose row is beyond every inner one, contradicts it.
+
     Attributes:
+        sign: 1 for a maximum, -1 for a minimum.
         log: whether the quadratic is of the logarithm of `over`.
     """
 
     of: str
     over: str
-    has: Extremum
-    log: bool = False
+    sign: int
+    log: bool
 
-    @property
-    def text(self) -> str:
-        over = f"log {self.over}" if self.log else self.over
-        return f"{self.of} over {over} has a {self.has.value}"
+    @classmethod
+    def parse(cls, given: Any, name: str) -> Shape:
+        name = f"{name}: shape"
+        _check(given, ("of", "over", "has"), ("log",), name)
+        of, over, log = str(given["of"]), str(given["over"]), given.get("log", False)
+        if not isinstance(log, bool):
+            raise ConfigError(f"{name}.log: expected true or false, got {log!r}")
+        sign = _choose(_EXTREMA, given["has"], f"{name}.has")
+        text = f"{of} over {'log ' if log else ''}{over} has a {given['has']}"
+        return cls(text, (of,), (), of, over, sign, log)
 
-    @property
-    def columns(self) -> list[str]:
-        return [self.of]
+    def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
+        places, table = self._by_seed(_report_over(reports, claim, self.of, self.over))
+        xs = np.log(places) if self.log else places
+        scaled = (xs - xs[0]) / (xs[-1] - xs[0])
+        design = np.stack([np.ones_like(scaled), scaled, scaled**2], axis=1)
+        _, linear, square = np.linalg.lstsq(design, self.sign * table.T, rcond=None)[0]
+        ends = [_over_seeds(linear), _over_seeds(-(linear + 2 * square))]
+        inner = 1 + int(np.argmax(self.sign * table[:, 1:-1].mean(axis=0)))
+        beyond = [_over_seeds(self.sign * (table[:, inner] - table[:, end])) for end in (0, -1)]
+        if all(c.difference > 0 for c in (*ends, *beyond)):
+            tried = len(xs) - 2
+            p_value = max(
+                *(c.p_value for c in ends), *(min(1.0, tried * c.p_value) for c in beyond)
+            )
+            verdict = ClaimVerdict.HOLDS
+        else:
+            wrong = [
+                min(1.0, 2 * slope.p_value)
+                for slope, rows in zip(ends, beyond, strict=True)
+                if slope.difference < 0 and rows.difference <= 0
+            ]
+            p_value = min(wrong, default=1.0)
+            verdict = ClaimVerdict.CONTRADICTED
+        slopes = []
+        for x, c, side in zip((places[0], places[-1]), ends, (self.sign, -self.sign), strict=True):
+            low, high = sorted((side * c.low, side * c.high))
+            slopes.append(f"at {x:g} {side * c.difference:+.4g} [{low:+.4g}, {high:+.4g}]")
+        worst = min(beyond, key=lambda c: c.difference)
+        finding = Finding(
+            verdict if p_value <= LEVEL else ClaimVerdict.CANNOT_TELL,
+            f"{self.text}: the best inner row is at {places[inner]:g}, by {worst.difference:+.4g} "
+            f"{_interval(worst.low, worst.high)} beyond the better end; slopes of the quadratic "
+            f"over the whole range {', '.join(slopes)}; over {len(table)} seeds of {len(xs)} rows",
+            worst.difference,
+            worst.low,
+            worst.high,
+            len(table),
+            p_value,
+        )
+        return _above_chance(finding, reports, claim, {self.of: []})
 
-    @property
-    def rows(self) -> list[str]:
-        return []
+    def _by_seed(self, report: Report) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of rows, rising, and the values [seeds, rows] of seeds that all have.
+
+        Raises:
+            ReportError: fewer than three rows, several rows at one place, or fewer than two seeds.
+        """
+        places: dict[float, Row] = {}
+        for row in report.rows:
+            own = [x for x in _places(row, self.over).values() if math.isfinite(x)]
+            if row.is_base or not own:
+                continue
+            x = own[0] if self.over in row.group else row.cells[self.over].mean
+            if x in places:
+                some = " and ".join(name_group(r.group) for r in (places[x], row))
+                raise ReportError(
+                    f"{self.text}: expected one row at each value of {self.over}, got {some} at "
+                    f"{show(x)}; choose rows with `where`"
+                )
+            places[x] = row
+        if len(places) < 3:
+            raise ReportError(f"{self.text}: expected rows at 3 places or more, got {len(places)}")
+        xs = np.array(sorted(places))
+        if self.log and xs[0] <= 0:
+            raise ReportError(f"{self.text}: a logarithm needs values above 0, got {xs[0]:g}")
+        values = [places[x].by_seed(self.of) for x in xs]
+        finite = [{s for s, v in own.items() if math.isfinite(v)} for own in values]
+        seeds = sorted(set.intersection(*finite))
+        if len(seeds) < 2:
+            missing = "that takes two seeds or more that all of its rows have"
+            raise ReportError(f"{self.text}: {missing}")
+        return xs, np.array([[own[seed] for own in values] for seed in seeds])
+
+
+def _over_seeds(values: np.ndarray) -> Comparison:
+    """Compare numbers of seeds with 0; p of equal numbers is 0, or 1 if they are 0."""
+    return compare_paired(values, np.zeros(len(values)))
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A row's metric has a larger or smaller standard deviation over seeds than another's."""
+class Spread(Kind):
+    """A row's metric has a larger or smaller standard deviation over seeds than another's.
 
-    metric: str
-    of: str
-    than: str
-    direction: Side
+    Judged by the test of Pitman and Morgan, or by F. `sign` is 1 if it is to be larger.
+    """
 
-    @property
-    def text(self) -> str:
-        return f"spread of {self.metric}[{self.of}] {self.direction.value} than [{self.than}]"
+    sign: int
 
-    @property
-    def columns(self) -> list[str]:
-        return [self.metric]
+    @classmethod
+    def parse(cls, given: Any, name: str) -> Spread:
+        name = f"{name}: spread"
+        _check(given, ("metric", "of", "than", "direction"), (), name)
+        metric, of, than = (str(given[key]) for key in ("metric", "of", "than"))
+        sign = _choose(_SIDES, given["direction"], f"{name}.direction")
+        text = f"spread of {metric}[{of}] {given['direction']} than [{than}]"
+        return cls(text, (metric,), (of, than), sign)
 
-    @property
-    def rows(self) -> list[str]:
-        return [self.of, self.than]
+    def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
+        report, [metric] = reports.of(claim), self.columns
+        of, than = (find_row(report, name, f"claim {claim.id}") for name in self.rows)
+        ratio = ratio_of_spreads(_seeds(of, metric), _seeds(than, metric))
+        test = "Pitman and Morgan, paired" if ratio.paired else "F test, unpaired"
+        if math.isnan(ratio.value):
+            reason = f"{self.text}: that takes two seeds or more of each that differ"
+            finding = Finding(ClaimVerdict.CANNOT_TELL, reason, n=ratio.n)
+        else:
+            low, high = ratio.low - 1, ratio.high - 1
+            finding = Finding(
+                _by_interval(low, high, self.sign),
+                f"{self.text}: ratio of the standard deviations {ratio.value:.4g}, 95 % interval "
+                f"[{ratio.low:.4g}, {ratio.high:.4g}] over {ratio.n} seeds ({test})",
+                ratio.value - 1,
+                low,
+                high,
+                ratio.n,
+                ratio.p_value,
+            )
+        return _above_chance(finding, reports, claim, {metric: [self.rows[1]]})
 
 
 @dataclass(frozen=True)
-class Failures:
+class Failures(Kind):
     """More or fewer runs of a row fail than of another row, or than a number.
 
+    Judged by Fisher's exact test; against a number by the count alone.
+
     Attributes:
+        than: a row or a number.
+        sign: 1 if more are to fail, -1 if fewer.
         when: filters on columns; a finished run that matches all of them counts as failed, too.
     """
 
     of: str
     than: str | int
-    direction: Side
-    when: tuple[Filter, ...] = ()
+    sign: int
+    when: tuple[Filter, ...]
 
-    @property
-    def text(self) -> str:
-        what = f"{self.than}" if isinstance(self.than, int) else f"[{self.than}]"
-        text = f"failed runs of [{self.of}] {self.direction.value} than {what}"
-        conditions = " ".join(filter.text for filter in self.when)
-        return f"{text}, also where {conditions}" if conditions else text
+    @classmethod
+    def parse(cls, given: Any, name: str) -> Failures:
+        name = f"{name}: failures"
+        _check(given, ("of", "than", "direction"), ("when",), name)
+        of, than, when = str(given["of"]), given["than"], given.get("when", "")
+        if isinstance(than, bool) or not isinstance(than, (str, int)):
+            raise ConfigError(f"{name}.than: expected a row or a number of runs, got {than!r}")
+        if not isinstance(when, str):
+            raise ConfigError(f"{name}.when: expected conditions such as pass@1<0.1, got {when!r}")
+        sign = _choose(_SIDES, given["direction"], f"{name}.direction")
+        filters = tuple(parse_where(when, f"{name}.when")) if when else ()
+        text = f"failed runs of [{of}] {given['direction']} than "
+        text += f"{than}" if isinstance(than, int) else f"[{than}]"
+        text += f", also where {' '.join(own.text for own in filters)}" if filters else ""
+        columns = tuple(dict.fromkeys(own.key for own in filters))
+        rows = (of, than) if isinstance(than, str) else (of,)
+        return cls(text, columns, rows, of, than, sign, filters)
 
-    @property
-    def columns(self) -> list[str]:
-        return list(dict.fromkeys(filter.key for filter in self.when))
+    def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
+        failed, runs = reports.count_failures(claim, self.of, self.when)
+        if isinstance(self.than, int):
+            more = (failed - self.than) * self.sign > 0
+            verdict = ClaimVerdict.HOLDS if more else ClaimVerdict.CONTRADICTED
+            return Finding(
+                verdict if runs else ClaimVerdict.CANNOT_TELL,
+                f"{self.text}: {failed} of {runs} runs of [{self.of}] failed, a count without a "
+                "test",
+                n=runs,
+                unit="runs",
+            )
+        others, all_others = reports.count_failures(claim, self.than, self.when)
+        share = difference_of_shares(failed, runs, others, all_others)
+        p_value = fisher_p_value(failed, runs, others, all_others)
+        return Finding(
+            _by_p_value(share.value, p_value, self.sign),
+            f"{self.text}: {failed} of {runs} runs of [{self.of}] and {others} of {all_others} of "
+            f"[{self.than}] failed, p = {p_value:.3g} (Fisher's exact test)",
+            *share,
+            n=min(runs, all_others),
+            p_value=p_value,
+            unit="runs",
+        )
 
-    @property
-    def rows(self) -> list[str]:
-        return [self.of, *([self.than] if isinstance(self.than, str) else [])]
+
+KINDS: Mapping[str, Callable[[Any, str], Kind]] = {
+    "statement": Statements.parse,
+    "metric": parse_compared,
+    "trend": Trend.parse,
+    "rank": Trend.parse_rank,
+    "shape": Shape.parse,
+    "spread": Spread.parse,
+    "failures": Failures.parse,
+}
+"""The keys that say what a claim claims; `metric` needs the claim's other keys, too."""
 
 
-Kind = Statements | RelativeChange | Equivalence | Trend | Rank | Shape | Spread | Failures
+def parse_kind(entry: Mapping[str, Any], name: str) -> Kind:
+    """Parse what an entry of a list claims.
+
+    Args:
+        name: the claim, for messages.
+
+    Raises:
+        ConfigError: it has none of the kinds, several, or one that is not complete.
+    """
+    kinds = [kind for kind in KINDS if kind in entry]
+    if len(kinds) != 1:
+        got = " and ".join(kinds) or "none of them"
+        raise ConfigError(f"{name}: expected one of {', '.join(KINDS)}, got {got}")
+    return KINDS[kinds[0]](entry if kinds[0] == "metric" else entry[kinds[0]], name)
 
 
-def _gained(column: str, gain: Gain | None) -> str:
-    return column if gain is None else f"gain of [{gain.of}] over [{gain.than}] in {column}"
+def check_keys(given: Mapping[str, Any], known: Sequence[str], name: str) -> None:
+    """Refuse keys that are not known.
+
+    Raises:
+        ConfigError: a key is not known; the message suggests the nearest.
+    """
+    for key in given:
+        if key not in known:
+            raise ConfigError(f"{name}: no key is called '{key}'; {nearest(str(key), known)}")
 
 
-def _columns(assertions: Sequence[Assertion]) -> list[str]:
-    return list(dict.fromkeys(column for own in assertions for column in own.columns))
+def _check(given: Any, needed: Sequence[str], optional: Sequence[str], name: str) -> None:
+    if not isinstance(given, Mapping) or not set(given) >= set(needed):
+        raise ConfigError(f"{name}: expected a mapping of {', '.join(needed)}, got {given!r}")
+    check_keys(given, (*needed, *optional), name)
 
 
-def _rows(assertions: Sequence[Assertion]) -> list[str]:
-    return list(dict.fromkeys(term.row for own in assertions for term in own.terms))
+def _choose(choices: Mapping[str, Any], given: Any, where: str) -> Any:
+    if given not in list(choices):
+        raise ConfigError(f"{where}: expected {' or '.join(choices)}, got {given!r}")
+    return choices[given]

@@ -1,4 +1,4 @@
-"""Lists of claims: sourced statements about runs, read from YAML.
+"""Lists of claims: sourced statements about runs, read from YAML and evaluated on a store.
 
     title: What the demo is to show
     common: {sweep: demo, seeds: 3}
@@ -13,56 +13,55 @@
         of: fade
         than: grpo
         direction: lower
-      - id: early-acr
-        says: Runs that collapse early end lower
-        trend: {of: pass@1, over: collapse/acr@first100, direction: falls}
 
-      - id: alpha
-        says: A middle alpha is best
-        shape: {of: pass@1, over: estimator.alpha, has: maximum inside}
-
-A claim is one of these (docs/claims.md says how each is judged):
-
-    statement   an assertion (`claims.expressions`) or several, which must all hold
-    metric      of a row is higher, lower, not higher, not lower than another row or a number, by a
-                `margin`, or `by` a share (30%); or `within` the margin of it
-    trend       of a column over a column or a config key: the slope of a line through the means of
-                rows (`points: runs`: through all runs), of parallel lines `within` values of keys,
-                with R² of at least `r2`
-    rank        of a column over another: Spearman's rank correlation
-    shape       of a column over another: a maximum or a minimum inside
-    spread      of a metric over seeds: larger or smaller in a row than in another
-    failures    more or fewer failed runs in a row than in another, or than a number
-
-Every claim may have `sweep`, `where`, `at`, `rows`, `setting` (for readers), `seeds` (the least
-number of seeds for a verdict, 3 by default) and `confounded: step not matched` (its rows differ in
-the length of their steps as well, so that it has no verdict); `common` has defaults for all claims.
-`outcomes` of the list declares its primary outcomes, such as [pass@1], in place of those of its
-sweeps.
+docs/claims.md has all keys. `common` has defaults for all claims; `outcomes` of the list declares
+its primary outcomes in place of those of its sweeps.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from advsweep.config.groups import conf_directory
-from advsweep.errors import ConfigError
-from advsweep.report.claims.kinds import Kind
-from advsweep.report.claims.parse_kinds import COMPARED, KINDS, check_keys, parse_kind
-from advsweep.report.data.columns import Column
+from advsweep.errors import (
+    ConfigError,
+    FitError,
+    NotFoundError,
+    ReportError,
+    StoreError,
+    counted,
+    first_of,
+)
+from advsweep.report.claims.assertions import DECIDED, ClaimVerdict, Finding, correct, find_row
+from advsweep.report.claims.kinds import (
+    KINDS,
+    Failures,
+    Kind,
+    check_keys,
+    parse_kind,
+    withhold,
+)
+from advsweep.report.claims.reports import ClaimReports, columns_of
+from advsweep.report.data.columns import REACHED, Column
 from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
-from advsweep.report.data.outcomes import KEY, parse_outcomes
-from advsweep.report.tables.comparison import SEEDS_FOR_A_MARK
+from advsweep.report.data.outcomes import KEY, find_outcome, parse_outcomes
+from advsweep.report.tables.comparison import SEEDS_FOR_A_MARK, name_group
+from advsweep.report.tables.types import SpreadKind
+from advsweep.statistics import benjamini_hochberg
+from advsweep.store import Store
 from advsweep.yaml_files import read_yaml
 
 _TEXTS = ("id", "says", "source", "setting", "sweep", "where", "at", "rows")
-_KEYS = (*_TEXTS, "seeds", "confounded", *KINDS, *COMPARED)
+_COMPARED = ("of", "than", "direction", "margin", "by")
+_KEYS = (*_TEXTS, "seeds", "confounded", *KINDS, *_COMPARED)
 _COMMON = ("source", "setting", "sweep", "where", "at", "rows", "seeds", "confounded")
 _CONFOUNDED = "step not matched"
+_NAMED = 6  # rows in a sentence
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,6 @@ class Claim:
     at: Cutoff | None
     rows: tuple[str, ...] | None
 
-    @property
-    def text(self) -> str:
-        """What it claims, as text."""
-        return self.kind.text
-
 
 @dataclass(frozen=True)
 class ClaimList:
@@ -109,6 +103,38 @@ class ClaimList:
     outcomes: tuple[Column, ...] = ()
 
 
+@dataclass(frozen=True)
+class ClaimResult(Finding):
+    """What the data say about one claim of a list; `reason` begins with the verdict.
+
+    Attributes:
+        p_adjusted: p after Benjamini and Hochberg. A claim about the difference of two rows in a
+            primary outcome has that of the report of its runs with one of them as the baseline;
+            others are corrected among themselves.
+        more: the number of further seeds (points of a trend) that would decide with a power of
+            80 % if the difference is as found; None where it is unknown or 0.
+    """
+
+    claim: Claim = field(kw_only=True)
+    more: int | None = None
+
+
+@dataclass(frozen=True)
+class ClaimResults:
+    """The results of a list of claims, in its order.
+
+    Attributes:
+        provenance: sentences about the source of the numbers.
+    """
+
+    title: str
+    results: tuple[ClaimResult, ...]
+    provenance: tuple[str, ...]
+
+    def count(self, verdict: ClaimVerdict) -> int:
+        return sum(result.verdict is verdict for result in self.results)
+
+
 def claim_lists() -> dict[str, Path]:
     """Return the lists of experiments by name: the demo's, and in a checkout those of studies."""
     studies = conf_directory().parent.glob("experiments/*/claims.yaml")
@@ -117,7 +143,7 @@ def claim_lists() -> dict[str, Path]:
 
 
 def read_claim_list(path: Path) -> ClaimList:
-    """Reads a list of claims.
+    """Read a list of claims.
 
     Raises:
         ConfigError: the file cannot be read, or is no list of claims; the message names the claim
@@ -131,7 +157,7 @@ def read_claim_list(path: Path) -> ClaimList:
 
 
 def parse_claim_list(document: Any, name: str = "claims") -> ClaimList:
-    """Parses a list of claims from plain types.
+    """Parse a list of claims from plain types.
 
     Args:
         name: the title of a list without one.
@@ -194,3 +220,87 @@ def _text(entry: Mapping[str, Any], key: str, name: str) -> str:
     if isinstance(value, (Mapping, list)) or value is None:
         raise ConfigError(f"{name}: {key}: expected a text, got {value!r}")
     return str(value)
+
+
+def evaluate_claims(
+    store: Store, claims: ClaimList, spread: SpreadKind = SpreadKind.POOLED
+) -> ClaimResults:
+    """Evaluate every claim of a list on the finished runs of a store.
+
+    A claim cannot be told if its runs are not finished; it is not judged if it names a sweep, a
+    row, a column or a metric that does not exist.
+
+    Args:
+        spread: the spread that intervals of differences rest on.
+
+    Raises:
+        ConfigError: a claim is ambiguous; the message names it.
+    """
+    reports = ClaimReports(store, claims.claims, claims.outcomes, spread)
+    results = [_judge(claim, reports) for claim in claims.claims]
+    alone = [math.nan if result.family else result.p_value for result in results]
+    size = sum(not math.isnan(p) for p in alone)
+    settled = []
+    for result, p_value in zip(results, benjamini_hochberg(alone), strict=True):
+        if not result.family and not math.isnan(p_value):
+            tests = counted(size, "test")
+            family = f"{tests} of this list: {_why_apart(result.claim, reports)}"
+            result = replace(result, p_adjusted=float(p_value), family=family)
+        corrected = correct(result)
+        settled.append(replace(corrected, reason=corrected.text))
+    return ClaimResults(claims.title, tuple(settled), tuple(reports.provenance))
+
+
+def _why_apart(claim: Claim, reports: ClaimReports) -> str:
+    """Say why a claim is not about a primary difference of the report of its runs."""
+    if isinstance(claim.kind, Failures):
+        return "numbers of failed runs are no primary outcome"
+    report = reports.of(claim)
+    columns = [column for column in report.columns if column.name in claim.kind.columns]
+    others = [c.name for c in columns if find_outcome(c, report.outcomes) is None]
+    if others:
+        return f"{first_of(others, _NAMED)} is no primary outcome"
+    return "it is no plain difference of two rows"
+
+
+def _judge(claim: Claim, reports: ClaimReports) -> ClaimResult:
+    """Return the finding on a claim by itself, before the other claims of its list count."""
+    try:
+        finding = claim.kind.judge(reports, claim)
+        survivors = _describe_survivors(claim, reports)
+    except NotFoundError as error:
+        return ClaimResult(ClaimVerdict.NOT_JUDGED, str(error), claim=claim)
+    except (ReportError, StoreError, FitError) as error:
+        return ClaimResult(ClaimVerdict.CANNOT_TELL, str(error), claim=claim)
+    if claim.confounded:
+        finding = withhold(finding, ClaimVerdict.STEP_NOT_MATCHED)
+    if finding.n < claim.seeds and finding.verdict in DECIDED:
+        asks = f"; the claim asks for {claim.seeds} {finding.unit}, and there are {finding.n}"
+        finding = replace(finding, verdict=ClaimVerdict.CANNOT_TELL, reason=finding.reason + asks)
+    missing = 0
+    if finding.verdict is ClaimVerdict.CANNOT_TELL:
+        missing = max(finding.needed or 0, claim.seeds) - finding.n
+    finding = replace(finding, reason=finding.reason + survivors)
+    return ClaimResult(**vars(finding), claim=claim, more=missing if missing > 0 else None)
+
+
+def _describe_survivors(claim: Claim, reports: ClaimReports) -> str:
+    """Say how many runs reach the cutoffs of a claim, by row."""
+    if isinstance(claim.kind, Failures):
+        return ""
+    report = reports.of(claim)
+    cutoffs = [name for name in columns_of(claim) if name.startswith(f"{REACHED}@")]
+    cutoffs += [REACHED] if claim.at is not None and not claim.at.is_cost else []
+    rows = [find_row(report, name, f"claim {claim.id}") for name in claim.kind.rows]
+    text = ""
+    for name in cutoffs:
+        shown = []
+        for row in rows or report.rows:
+            if name in row.cells and not row.is_base:
+                reached = sum(value > 0 for value in row.cells[name].values)
+                shown.append(f"{reached} of {row.n} runs of {name_group(row.group)}")
+        if shown:
+            more = [counted(len(shown) - _NAMED, "more row")] if len(shown) > _NAMED else []
+            where = name.partition("@")[2] or "it"
+            text += f"; {', '.join([*shown[:_NAMED], *more])} reach {where}"
+    return text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report.claims.judge_differences import judge_difference
+from advsweep.report.claims.sentences import judge_difference
 from advsweep.report.data.columns import Column
 from advsweep.report.data.filters import show_key
 from advsweep.report.figures.chart import Options

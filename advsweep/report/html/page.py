@@ -15,9 +15,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from advsweep.printable import printable
-from advsweep.report.claims.evaluate import ClaimResults
-from advsweep.report.claims.judge_differences import find_differences
+from advsweep.report.claims.lists import ClaimResults
 from advsweep.report.claims.render import lay_out_claims
+from advsweep.report.claims.sentences import find_differences
 from advsweep.report.data.filters import Filter
 from advsweep.report.figures.data import FigureData
 from advsweep.report.html.figure_data import collect_differences, collect_figures, label_row

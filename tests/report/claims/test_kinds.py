@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
@@ -11,7 +10,7 @@ from typer.testing import CliRunner
 
 from advsweep.cli.app import app
 from advsweep.errors import ConfigError
-from advsweep.report import ClaimVerdict, evaluate_claims, parse_claim_list, render_claims
+from advsweep.report import ClaimVerdict, evaluate_claims, parse_claim_list
 from advsweep.statistics import compare_paired, ratio_of_spreads, regress
 from advsweep.store import Status
 
@@ -337,42 +336,6 @@ def test_survivors_are_counted(lab):
     assert at.reason.endswith("; 3 of 3 runs of a reach it")
     assert column.verdict is CANNOT_TELL
     assert "; 3 of 3 runs of a, 1 of 3 runs of b reach pass@1=0.5" in column.reason
-
-
-@pytest.fixture
-def treated(lab, constant):
-    for seed in range(3):
-        raw, noise = 0.4 + 0.05 * seed, 0.01 * (seed - 1)
-        points = constant(collapse__acr=raw, collapse__acr_after=raw)
-        lab.run("grpo", seed, points=points, sweep="main")
-        points = constant(collapse__acr=raw + noise, collapse__acr_after=0.1 + noise)
-        lab.run("avspo", seed, points=points, sweep="main")
-    return lab
-
-
-def test_a_treated_rate_stands_beside_the_raw_one(treated):
-    claim = {"metric": "collapse/acr_after@first10", "of": "avspo", "than": "grpo"}
-    lower, higher = _evaluate(
-        treated, {**claim, "direction": "lower"}, {**claim, "direction": "higher"}
-    )
-    assert lower.verdict is HOLDS
-    assert lower.by_construction
-    assert (
-        "; before the estimators' own treatment, collapse/acr@first10: avspo 0.450, grpo 0.450; "
-        "the same claim on it: cannot tell, so that it holds by construction"
-    ) in lower.reason
-    assert not higher.by_construction
-    results = evaluate_claims(
-        treated.store,
-        parse_claim_list(
-            {
-                "common": {"sweep": "main"},
-                "claims": [{"id": "x", "says": "so", **claim, "direction": "lower"}],
-            }
-        ),
-    )
-    assert "0 contradicted; by construction: x" in render_claims(results, "markdown")
-    assert json.loads(render_claims(results, "json"))["claims"][0]["by_construction"] is True
 
 
 def test_exit_codes(rewards, tmp_path):

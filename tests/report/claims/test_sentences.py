@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from advsweep.report import build_report
-from advsweep.report.claims.judge_differences import find_differences, judge_difference
+from advsweep.report import build_report, describe_findings, lay_out_short, shorten_report
+from advsweep.report.claims.sentences import find_differences, judge_difference
 from advsweep.report.data.outcomes import parse_outcomes
 from advsweep.report.tables.comparison import name_group
+from advsweep.writing import write_table
 
 SEEDS = range(5)
 NOISE = [0.0, 0.01, 0.02, 0.01, 0.0]
@@ -109,3 +110,62 @@ def test_findings_with_a_significant_difference_come_first_and_may_be_mixed(lab,
     )
     assert findings[0].text.startswith("better ACR (")
     assert "; worse collapse/all_wrong (" in findings[0].text
+
+
+@pytest.fixture
+def whole(demo):
+    return build_report(demo.store, "demo")
+
+
+def test_every_compared_row_has_a_sentence(whole):
+    *sentences, family = describe_findings(whole)
+    compared = {d.row for d in whole.differences}
+    assert len(sentences) == len(compared) > 0
+    for sentence in sentences:
+        assert f" against {whole.baseline}: " in sentence
+        assert sentence.endswith(".")
+    assert family == (
+        "p adj is adjusted over 2 differences: 2 primary outcomes x 1 arm (p@1, H right), by "
+        "Benjamini-Hochberg."
+    )
+
+
+def test_a_report_without_differences_says_why(demo):
+    report = build_report(demo.store, "demo", baseline="none", columns=["pass@1"])
+    assert report.differences == ()
+    for sentence in describe_findings(report):
+        assert sentence[0].isupper()
+
+
+def test_few_columns_keep_their_numbers(whole):
+    short = shorten_report(whole)
+    names = [column.name for column in short.columns]
+    assert names[0] == "collapse/acr@end"
+    assert set(names[1:]) == {"pass@1", "pass@2"}
+    assert short.rows == whole.rows
+    assert short.differences == whole.differences
+
+
+def test_a_report_without_pass_at_k_keeps_its_first_columns(demo):
+    names = [
+        f"{metric}{part}" for part in ("", "@end") for metric in ("entropy/token", "collapse/acr")
+    ]
+    names.append("cost/rollouts")
+    short = shorten_report(build_report(demo.store, "demo", columns=names))
+    assert [column.name for column in short.columns] == names[:4]
+
+
+def test_the_sentence_of_a_row_is_about_the_primary_outcomes(demo):
+    report = build_report(demo.store, "demo", columns=["pass@2", "collapse/acr"])
+    [sentence, _] = describe_findings(report)
+    assert "p@1 (" in sentence
+    assert "H right (" in sentence
+    assert "p@2" not in sentence
+    assert "ACR" not in sentence
+
+
+def test_it_fits_a_terminal_of_80_characters(whole):
+    text = write_table(lay_out_short(shorten_report(whole)), width=80, styled=False, wrapped=True)
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) <= 12
+    assert "mean ± half the 95 % Student t interval over seeds" in text

@@ -1,0 +1,216 @@
+"""The reports that claims are judged on, the runs that failed, and whether rows are at chance."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from advsweep.errors import NotFoundError, ReportError, StoreError
+from advsweep.report.claims.assertions import find_row
+from advsweep.report.data.columns import REACHED, Column, needs_curves, parse_column
+from advsweep.report.data.evaluations import select_evaluations
+from advsweep.report.data.filters import Filter, parse_where, show_key
+from advsweep.report.data.grouping import is_key, value_of
+from advsweep.report.data.measure import measure
+from advsweep.report.data.selection import read_runs
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.chance import chance_column, describe_chance, guess
+from advsweep.report.tables.comparison import name_group
+from advsweep.report.tables.footnotes import provenance
+from advsweep.report.tables.types import Report, RowKind, SpreadKind, count_states
+from advsweep.store import Failure, RunOutline, RunRecord, Status, Store
+
+if TYPE_CHECKING:
+    from advsweep.report.claims.lists import Claim
+
+# The machine ended these: no estimator is to blame.
+_MACHINE = (Failure.OOM, Failure.TIMEOUT, Failure.KILLED, Failure.DISK)
+
+
+class ClaimReports:
+    """Reports of the runs that claims are about; claims about the same runs share one."""
+
+    def __init__(
+        self,
+        store: Store,
+        claims: Sequence[Claim],
+        outcomes: Sequence[Column] = (),
+        spread: SpreadKind = SpreadKind.POOLED,
+    ) -> None:
+        self._store = store
+        self._outcomes = outcomes
+        self._spread = spread
+        self._columns: dict[object, dict[str, None]] = {}
+        # The tests against chance have numbers after training.
+        for claim in (own for c in claims for own in (c, replace(c, at=None))):
+            known = self._columns.setdefault(_runs_of(claim), {})
+            known |= dict.fromkeys(columns_of(claim))
+        self._built: dict[object, Report | None] = {}
+        self._used: dict[int, Report] = {}
+
+    @property
+    def provenance(self) -> list[str]:
+        """Sentences about the source of the numbers; each run counts once."""
+        lines: dict[str, None] = {}
+        used = list(self._used.values())
+        for report in used:
+            alike = [r for r in used if r.provenance.sweep == report.provenance.sweep]
+            own = [r.provenance for r in alike]
+            together = replace(
+                report.provenance,
+                runs=len(frozenset().union(*(r.run_ids for r in alike))),
+                first=min((p.first for p in own if p.first), default=None),
+                last=max((p.last for p in own if p.last), default=None),
+            )
+            lines |= dict.fromkeys(provenance(replace(report, provenance=together)))
+        return list(lines)
+
+    def of(self, claim: Claim) -> Report:
+        """Return a report with a claim's columns and rows.
+
+        Raises:
+            NotFoundError: the claim names what does not exist.
+            ReportError: its runs are not finished, or lack what it needs.
+        """
+        shared = _runs_of(claim), None
+        if shared not in self._built:
+            try:
+                self._built[shared] = self.build(claim, [*self._columns[shared[0]]])
+            except (ReportError, StoreError):
+                # Another claim's metric may be missing, so each claim gets a report of its own.
+                self._built[shared] = None
+        report = self._built[shared] or self.build(claim, columns_of(claim))
+        for name in claim.kind.rows:
+            try:
+                find_row(report, name, f"claim {claim.id}")
+            except NotFoundError:
+                runs = self._runs(claim, name, report.keys[0])
+                if not runs:
+                    raise
+                states = count_states(Counter(run.status for run in runs))
+                raise ReportError(f"no run of [{name}] is finished ({states})") from None
+        self._used[id(report)] = report
+        return report
+
+    def build(self, claim: Claim, columns: Sequence[str]) -> Report:
+        """Return a report of a claim's runs with some columns."""
+        key = _runs_of(claim), tuple(columns)
+        report = self._built.get(key)
+        if report is None:
+            report = self._built[key] = build_report(
+                self._store,
+                claim.sweep,
+                columns=columns,
+                rows=claim.rows,
+                where=claim.where,
+                at=claim.at,
+                spread=self._spread,
+                outcomes=self._outcomes,
+                described=False,
+            )
+        return report
+
+    def describe_chance(self, claim: Claim, baselines: Mapping[str, Sequence[str]]) -> str:
+        """Say which rows of a claim are at chance; empty if none is.
+
+        The base and the baselines of a column (the rows that others are compared with) are compared
+        with guessing at the same k. A claim about points has the mean of all bases. Problems that
+        are chosen by solve rates, and tasks that cannot compute the chance of a guess, are not
+        tested.
+        """
+        texts = []
+        for column, names in baselines.items():
+            plain = chance_column(column)
+            if plain is None:
+                continue
+            # Bases have no numbers within a training.
+            report = self.of(replace(claim, at=None))
+            guessed = guess(report.rows, plain)
+            if math.isnan(guessed):
+                continue
+            origin = f"claim {claim.id}"
+            named = [find_row(report, name, origin) for name in claim.kind.rows]
+            bases = [row for row in report.rows if row.kind is RowKind.BASE]
+            # Those that the named rows start from, as far as their names tell.
+            own = [
+                base
+                for base in bases
+                for settings in [list(base.group.items())[1:]]
+                if any(all(row.group.get(k, v) == v for k, v in settings) for row in named)
+            ]
+            rows = [*own, *(find_row(report, name, origin) for name in names)]
+            values = {name_group(row.group): row.cells[plain].mean for row in rows}
+            if bases and not named:
+                means = [row.cells[plain].mean for row in bases]
+                values = {"bases": math.fsum(means) / len(means)}
+            texts.append(describe_chance(plain, guessed, values))
+        return "; ".join(filter(None, texts))
+
+    def count_failures(self, claim: Claim, name: str, when: Sequence[Filter]) -> tuple[int, int]:
+        """Count the failed runs of a row, and its runs that are finished or failed.
+
+        Runs that the machine ended (memory, time, disk, a kill) do not count, and neither do
+        those that a stopping rule ended.
+
+        Args:
+            when: filters on columns; finished runs that match all of them have failed, too.
+
+        Raises:
+            NotFoundError: no run has the name, finished or not.
+        """
+        runs = self._runs(claim, name, claim.rows[0] if claim.rows else "estimator")
+        if not runs:
+            raise NotFoundError(f"claim {claim.id}: no run is called '{name}'")
+        records = self._store.runs.select(ids=[run.id for run in runs])
+        failed = [r for r in records if r.status is Status.FAILED and r.failure not in _MACHINE]
+        done = [run for run in records if run.status is Status.DONE]
+        hits = self._count_matching(done, when) if when and done else 0
+        return len(failed) + hits, len(failed) + len(done)
+
+    def _count_matching(self, done: Sequence[RunRecord], when: Sequence[Filter]) -> int:
+        columns = []
+        for filter in when:
+            column = parse_column(filter.key)
+            if column is None:
+                raise NotFoundError(f"no column is called '{filter.key}'")
+            columns.append(column)
+        along = needs_curves(filter.key for filter in when)
+        evaluated = select_evaluations(self._store, done, along=along)
+        values = measure(self._store, done, evaluated, columns)
+        for column in columns:
+            if not values[column.name]:
+                raise NotFoundError(f"no run has a number '{column.name}'")
+        return sum(all(f.holds(values[f.key].get(run.id, math.nan)) for f in when) for run in done)
+
+    def _runs(self, claim: Claim, name: str, key: str) -> list[RunRecord | RunOutline]:
+        """Return a claim's runs that a row's name fits, whatever their status."""
+        filters = parse_where(name, f"claim {claim.id}") if "=" in name else []
+        runs = read_runs(self._store, claim.sweep, None, ())
+        own = [f for f in claim.where if f.key != "status" and is_key(runs, f.key)]
+        return [
+            run
+            for run in runs
+            if all(f.holds(value_of(run, f.key)) for f in (*filters, *own))
+            and (filters or show_key(value_of(run, key)) == name)
+        ]
+
+
+def columns_of(claim: Claim) -> list[str]:
+    """Return the columns that a claim needs, and those that its line shows.
+
+    These are the share of runs that reach its cutoffs, and pass@k after training for the test
+    against chance.
+    """
+    names = list(claim.kind.columns)
+    parsed = [parse_column(name) for name in names]
+    extra = [f"{REACHED}@{c.at.text}" for c in parsed if c is not None and c.at is not None]
+    extra += filter(None, map(chance_column, names))
+    return list(dict.fromkeys([*names, *extra]))
+
+
+def _runs_of(claim: Claim) -> object:
+    where = tuple(filter.text for filter in claim.where)
+    return claim.sweep, where, claim.at, claim.rows
