@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -37,28 +36,28 @@ def _form(decimal: str, grouping: str) -> re.Pattern[str]:
 _FORMS = {".": _form(r"\.", ","), ",": _form(",", r"\.")}
 """Numbers by their decimal sign; the other sign may separate groups of three digits."""
 
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
+
 
 @dataclass(kw_only=True)
 class CsvFile(TextLog):
     """A table of text with a header: `step,reward,...`, or `step,name,value`.
 
-    The decimal sign is one for all cells of a file. Lines wait until a cell shows it: `1,234` is
-    a thousand or about one, `0,5` and `1,234.5` can be read in one way only.
+    Numbers have a decimal point, unless `decimal` says otherwise. A cell that may also be a number
+    with a decimal comma, or with groups of digits, is refused until `decimal` is given.
     """
 
     name: ClassVar[str] = "csv"
     table: ClassVar[str] = "csv"
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
 
-    decimal: str = option("", help="decimal sign, . or ,; empty: as the cells show it")
+    decimal: str = option("", help="decimal sign, . or ,; the other separates groups of digits")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.decimal and self.decimal not in _FORMS:
             raise ConfigError(f"decimal: expected '.' or ',', got {self.decimal!r}")
         self._step_names = (*self.step_keys, *(key.capitalize() for key in self.step_keys))
-        self._shown = self._unclear = ""
-        """Cells: one that shows the decimal sign, and one that can be read in two ways."""
         self._delimiter = ","
         self._step_column = 0
         self._name_column: int | None = None
@@ -66,47 +65,6 @@ class CsvFile(TextLog):
     def _restart(self) -> None:
         super()._restart()
         self._header: list[str] = []
-        self._waiting: list[tuple[str, bool]] = []
-        self._sign = self.decimal
-
-    def poll(self) -> Iterator[LoggedStep]:
-        for line, ended in self._lines():
-            self._waiting.append((line, ended))
-            if not self._must_wait(line, ended=ended):
-                yield from self._parse_waiting()
-        if self._finished and self._waiting:
-            if self._unclear:
-                raise ConfigError(
-                    f"{self.path}: expected a cell that shows the decimal sign, got such as "
-                    f"{self._unclear!r} alone; say it with --decimal . or --decimal ,"
-                )
-            self._sign = "."
-            yield from self._parse_waiting()
-
-    def _must_wait(self, line: str, *, ended: bool) -> bool:
-        """Whether a line has numbers that can be read in two ways, or follows such lines."""
-        if self._sign:
-            return False
-        is_unclear = len(self._waiting) > 1
-        # The last cell of a line without its end may be cut.
-        for cell in self._cells(line)[: None if ended else -1]:
-            text = cell.strip()
-            fitting = [sign for sign, form in _FORMS.items() if form.fullmatch(text)]
-            if len(fitting) == 1:
-                self._sign, self._shown = fitting[0], text[:40]
-                return False
-            if fitting and ("," in text or "." in text):
-                is_unclear = True
-                # A table separated by semicolons is often of a country with decimal commas.
-                if "," in text or self._delimiter == ";":
-                    self._unclear = self._unclear or text[:40]
-        return is_unclear
-
-    def _parse_waiting(self) -> Iterator[LoggedStep]:
-        waiting, self._waiting = self._waiting, []
-        for line, ended in waiting:
-            if (step := self._parse(line, ended=ended)) is not None:
-                yield step
 
     def _parse(self, line: str, *, ended: bool) -> LoggedStep | None:
         if not self._header:
@@ -175,13 +133,16 @@ class CsvFile(TextLog):
         text = value.strip() if isinstance(value, str) else ""
         if "," not in text and "." not in text:
             return super()._number(value)
-        decimal = self._sign or "."
-        other = "," if decimal == "." else "."
-        if _FORMS[decimal].fullmatch(text):
-            return super()._number(text.replace(other, "").replace(decimal, "."))
-        if not self.decimal and _FORMS[other].fullmatch(text):
+        if self.decimal:
+            if not _FORMS[self.decimal].fullmatch(text):
+                return None
+            other = "," if self.decimal == "." else "."
+            return super()._number(text.replace(other, "").replace(self.decimal, "."))
+        # A table separated by semicolons is often of a country with decimal commas.
+        is_unclear = "," in text or (self._delimiter == ";" and _GROUPED.fullmatch(text))
+        if is_unclear and any(form.fullmatch(text) for form in _FORMS.values()):
             raise ConfigError(
-                f"{self.path}: expected one decimal sign in all cells, got {self._shown!r} and "
-                f"{text[:40]!r}; say which it is with --decimal . or --decimal ,"
+                f"{self.path}: expected numbers with a decimal point and no other sign, got "
+                f"{text[:40]!r}; say how to read it with --decimal . or --decimal ,"
             )
-        return None
+        return super()._number(value)

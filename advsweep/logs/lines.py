@@ -6,8 +6,6 @@ JSON lines, one object per line, as many loops and verl's file logger write:
     {"step": 1, "data": {"critic/rewards/mean": 0.25}}      with data_key="data"
     {"config": {"estimator": "grpo", "seed": 0}}            settings, on a line without a step
 
-A file that begins with `[` is one array of such objects, which is read when it is complete.
-
 The named groups of a regular expression say what it finds:
 
     step (?P<step>\\d+).*reward[=:] (?P<reward__mean>\\S+)     a metric per group; __ stands for /
@@ -58,7 +56,6 @@ MAX_RUNS = 10_000
 _BLOCK = 2**20
 _LARGEST = 2**30
 _DEPTH = 16
-_ARRAY = re.compile(r"\s*\[\s*(?:\{|\]|$)")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 _LONGEST = 2**16
@@ -73,6 +70,8 @@ _OTHER_FORMS = {
     b"PAR1": "a parquet table: save it as CSV",
     b"\xff\xfe": "UTF-16: save it as UTF-8",
     b"\xfe\xff": "UTF-16: save it as UTF-8",
+    b"[{": "a JSON array: write an object per line (jq -c '.[]')",
+    b"[\n": "a JSON array: write an object per line (jq -c '.[]')",
 }
 """What a file is that begins with these bytes, and what makes it text."""
 
@@ -337,30 +336,7 @@ class JsonLines(TextLog):
 
     data_key: str = option("", help="key of the mapping with the values; empty: the line itself")
 
-    def _restart(self) -> None:
-        super()._restart()
-        self._is_array: bool | None = None
-
-    def poll(self) -> Iterator[LoggedStep]:
-        yield from super().poll()
-        if not self._finished or not self._is_array:
-            return
-        self._is_array = False
-        text = read_whole(self.path) or ""
-        entries, end = entries_of(text, text.find("[") + 1)
-        for entry in entries:
-            if (step := self._step(entry)) is not None:
-                yield step
-        if text[end : end + 1] != "]":
-            self.left_out[f"what follows entry {len(entries):,} of an array that is cut"] += 1
-        elif text[end + 1 :].strip():
-            self.left_out["what follows the end of an array"] += 1
-
     def _parse(self, line: str, *, ended: bool) -> LoggedStep | None:
-        if self._is_array is None:
-            self._is_array = _ARRAY.match(line) is not None
-        if self._is_array:
-            return None
         try:
             return self._step(json.loads(line))
         except (ValueError, RecursionError):

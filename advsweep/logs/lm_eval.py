@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +39,6 @@ _CHECKPOINT = re.compile(
     r"(?P<run>.*?)[/_]*(?:checkpoint|global_step|global-step|step)[-_]?(?P<step>\d{1,10})"
     r"(?:/(?:actor|huggingface|hf|policy|model))*/?"
 )
-_PASS = re.compile(r"pass(?:@|_at_)(?P<k>\d{1,6})")
 _VOTE = re.compile(r"maj|vote|consensus", re.IGNORECASE)
 _USUAL = ("exact_match", "acc", "math_verify", "prompt_level_strict_acc")
 """Metrics that say whether an answer is right, before others whose values are 0 and 1."""
@@ -49,21 +48,14 @@ _MOST_RESPONSES = 10**6
 _KEPT = ("model", "model_args", "gen_kwargs", "num_fewshot", "limit", "system_instruction")
 
 
-@dataclass
-class _File:
-    task: str
+class _File(NamedTuple):
     date: str
+    task: str
     path: Path
 
 
-class _Value(NamedTuple):
-    """What a line says of one metric of a problem."""
-
-    value: Any
-    responses: int
-
-
-_Values = defaultdict[str, defaultdict[str, dict[str, _Value]]]
+_Values = dict[str, dict[str, dict[str, tuple[Any, int]]]]
+"""By filter, metric and problem: the value, and the number of responses."""
 
 
 class _Count(NamedTuple):
@@ -126,13 +118,10 @@ def _folders(source: Path) -> dict[Path, list[_File]]:
     paths = [source] if source.is_file() else sorted(source.rglob("samples_*.jsonl"))
     newest: dict[tuple[Path, str], _File] = {}
     for path in paths:
-        match = _SAMPLES.fullmatch(path.name)
-        if match is None:
-            continue
-        file = _File(match["task"], match["date"], path)
-        known = newest.get((path.parent, file.task))
-        if known is None or known.date < file.date:
-            newest[path.parent, file.task] = file
+        if match := _SAMPLES.fullmatch(path.name):
+            file = _File(match["date"], match["task"], path)
+            known = newest.get((path.parent, file.task), file)
+            newest[path.parent, file.task] = max(known, file)
     if not newest:
         raise ConfigError(
             f"{shown}: expected files samples_TASK_DATE.jsonl, got none; run lm_eval with "
@@ -194,17 +183,18 @@ def _imported(
     evaluations: list[ProblemResult] = []
     given = options.settings_of(path)
     for folder in folders:
-        configs, sizes = (_mapping(folder.results, key) for key in ("configs", "n-samples"))
+        sizes = folder.results.get("n-samples")
+        sizes = sizes if isinstance(sizes, dict) else {}
         for file in folder.files:
-            samples = _read(file.path, left_out)
             task = printable_line(file.task)[:200]
-            chosen = _choose(samples, task, _mapping(configs, file.task), given)
+            chosen = _choose(_read(file.path, left_out), task, given)
             if chosen is None:
                 left_out["tasks without a metric that says what is correct"] += 1
                 continue
             counts, note = chosen
             notes.append(f"{task}: {note}")
-            size = _mapping(sizes, file.task).get("effective")
+            size = sizes.get(file.task)
+            size = size.get("effective") if isinstance(size, dict) else None
             if isinstance(size, int) and len(counts) < size:
                 of = f"{task} at step {folder.step}" if folder.step else task
                 notes.append(f"{of}: {len(counts):,} of {size:,} problems are in the samples")
@@ -224,14 +214,9 @@ def _imported(
     )
 
 
-def _mapping(node: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = node.get(key)
-    return value if isinstance(value, dict) else {}
-
-
 def _read(path: Path, left_out: Counter[str]) -> _Values:
-    """Return the values of one task, by filter, metric and problem."""
-    values: _Values = defaultdict(lambda: defaultdict(dict))
+    """Return the values of one task."""
+    values: _Values = {}
     for row in json_objects(path, left_out):
         if "doc_id" not in row:
             left_out["lines without a problem (doc_id)"] += 1
@@ -240,95 +225,83 @@ def _read(path: Path, left_out: Counter[str]) -> _Values:
         problem = str(row["doc_id"])[:100]
         problem += f"-{digest[:8]}" if isinstance(digest, str) else ""
         responses = row.get("resps")
-        first = responses[0] if isinstance(responses, list) and responses else None
-        number = len(first) if isinstance(first, list) and len(responses or ()) == 1 else 1
-        by_metric = values[str(row.get("filter", "none"))]
+        first = responses[0] if isinstance(responses, list) and len(responses) == 1 else None
+        number = len(first) if isinstance(first, list) else 1
+        by_metric = values.setdefault(str(row.get("filter", "none")), {})
         metrics = row.get("metrics")
         for name in metrics if isinstance(metrics, list) else []:
             if not isinstance(name, str) or name not in row:
                 continue
             value = row[name]
-            is_number = isinstance(value, (int, float)) and math.isfinite(value)
-            if isinstance(value, list) or is_number:
-                by_metric[name][printable_line(problem)] = _Value(value, number)
+            if isinstance(value, list) or (
+                isinstance(value, (int, float)) and math.isfinite(value)
+            ):
+                by_metric.setdefault(name, {})[printable_line(problem)] = value, number
             else:
                 left_out[f"values of {printable_line(name)} that are not numbers"] += 1
     return values
 
 
 def _choose(
-    samples: _Values, task: str, config: Mapping[str, Any], given: Mapping[str, Any]
+    samples: _Values, task: str, given: Mapping[str, Any]
 ) -> tuple[dict[str, _Count], str] | None:
-    """Return the counts of one filter and metric of a task, and what they are."""
-    wanted = given.get("filter"), given.get("metric")
-    votes = _votes(config)
-    best: tuple[tuple[int, int, int], str, str, dict[str, _Count], str] | None = None
-    for place, (filter_name, metrics) in enumerate(samples.items()):
-        for metric, values in metrics.items():
-            if wanted[0] not in (None, filter_name) or wanted[1] not in (None, metric):
-                continue
-            found = _counts(metric, values)
-            if found is None:
-                continue
-            counts, how = found
-            most = max(count.n for count in counts.values())
-            vote = int(filter_name in votes or _VOTE.search(filter_name) is not None)
-            usual = _USUAL.index(metric) if metric in _USUAL else len(_USUAL)
-            rank = (-vote, most, -usual * 1000 - place)
-            if best is None or rank > best[0]:
-                best = rank, filter_name, metric, counts, how
-    if best is None:
-        for name, what, known in (
-            (wanted[0], "filter", list(samples)),
-            (wanted[1], "metric", sorted({m for by in samples.values() for m in by})),
-        ):
-            if name is not None and name not in known:
-                raise NotFoundError(
-                    f"{what}: {task} has none called {str(name)[:100]!r}; "
-                    f"{nearest(str(name), known)}"
-                )
+    """Return the counts of one filter and metric of a task, and what they are.
+
+    Of several: the one with most responses, then that of a usual metric, then the first; a
+    majority vote last.
+    """
+    metrics = sorted({metric for by_metric in samples.values() for metric in by_metric})
+    for what, known in (("filter", list(samples)), ("metric", metrics)):
+        if what in given and given[what] not in known:
+            name = str(given[what])[:100]
+            raise NotFoundError(f"{what}: {task} has none called {name!r}; {nearest(name, known)}")
+    found = [
+        (filter_name, metric, counts, how)
+        for filter_name, by_metric in samples.items()
+        for metric, values in by_metric.items()
+        if given.get("filter", filter_name) == filter_name
+        and given.get("metric", metric) == metric
+        and (counted := _counts(metric, values)) is not None
+        for counts, how in [counted]
+    ]
+    if not found:
         return None
-    (vote, _, _), filter_name, metric, counts, how = best
+
+    def rank(each: tuple[str, str, dict[str, _Count], str]) -> tuple[bool, int, int]:
+        filter_name, metric, counts, _ = each
+        usual = _USUAL.index(metric) if metric in _USUAL else len(_USUAL)
+        most = max(count.n for count in counts.values())
+        return _VOTE.search(filter_name) is None, most, -usual
+
+    filter_name, metric, counts, how = max(found, key=rank)
     note = f"{printable_line(metric)} of filter {printable_line(filter_name)}, {how}"
-    note += ", a majority vote" if vote else ""
+    note += ", a majority vote" if _VOTE.search(filter_name) else ""
     others = [printable_line(name) for name in samples if name != filter_name]
     note += f"; other filters: {', '.join(others[:8])} (--set filter=NAME)" if others else ""
     return counts, note
 
 
-def _votes(config: Mapping[str, Any]) -> set[str]:
-    """Return the filters of a task that take a vote."""
-    votes = set()
-    listed = config.get("filter_list")
-    for entry in listed if isinstance(listed, list) else []:
-        steps = entry.get("filter") if isinstance(entry, dict) else None
-        for step in steps if isinstance(steps, list) else []:
-            if isinstance(step, dict) and step.get("function") == "majority_vote":
-                votes.add(str(entry.get("name")))
-    return votes
-
-
-def _counts(metric: str, values: Mapping[str, _Value]) -> tuple[dict[str, _Count], str] | None:
+def _counts(
+    metric: str, values: Mapping[str, tuple[Any, int]]
+) -> tuple[dict[str, _Count], str] | None:
     """Return n and c of each problem; None for a metric that does not say what is correct."""
-    if all(isinstance(v.value, list) and v.value for v in values.values()):
-        if not all(_is_verdict(item) for v in values.values() for item in v.value):
-            return None
-        return {
-            problem: _Count(len(v.value), sum(map(int, v.value))) for problem, v in values.items()
-        }, "one value for each response"
-    for value, responses in values.values():
-        is_number = isinstance(value, (bool, int, float))
-        if not is_number or not 0 <= value <= 1 or not 1 <= responses <= _MOST_RESPONSES:
-            return None
-    is_pass = _PASS.fullmatch(metric)
-    if is_pass and int(is_pass["k"]) != 1:
-        return None
-    if not is_pass and all(_is_verdict(v.value) for v in values.values()):
-        most = max(v.responses for v in values.values())
-        how = f"one of {most} responses" if most > 1 else "one response"
-        return {problem: _Count(1, int(v.value)) for problem, v in values.items()}, how
     counts = {}
+    if all(isinstance(value, list) and value for value, _ in values.values()):
+        if not all(_is_verdict(item) for value, _ in values.values() for item in value):
+            return None
+        for problem, (value, _) in values.items():
+            counts[problem] = _Count(len(value), sum(map(int, value)))
+        return counts, "one value for each response"
+    is_pass = metric.startswith(("pass@", "pass_at_"))
+    if is_pass and metric not in ("pass@1", "pass_at_1"):
+        return None
+    if not is_pass and all(_is_verdict(value) for value, _ in values.values()):
+        most = max(responses for _, responses in values.values())
+        how = f"one of {most} responses" if most > 1 else "one response"
+        return {problem: _Count(1, int(v)) for problem, (v, _) in values.items()}, how
     for problem, (value, responses) in values.items():
+        if isinstance(value, list) or not 0 <= value <= 1 or responses > _MOST_RESPONSES:
+            return None
         correct = round(value * responses)
         if abs(value * responses - correct) > 1e-6 * responses:
             return None  # A score, and not a share of the responses.

@@ -124,7 +124,7 @@ def estimator_of(node: Mapping[str, Any], rollouts: Iterable[RolloutStep], most:
     compared = 0
     for step in rollouts:
         batch = batch_of(step)
-        logged = _logged(step, batch)
+        logged = logged_advantages(step, batch)
         if logged is None or not logged.values.any():
             continue
         try:
@@ -221,7 +221,7 @@ class RolloutMetrics:
 
     def _advantages(self, step: RolloutStep, batch: GroupBatch) -> Advantages | None:
         computed = self._of_estimator(step.step, batch)
-        logged = _logged(step, batch)
+        logged = logged_advantages(step, batch)
         if logged is None:
             self._computed += computed is not None
             return computed
@@ -297,33 +297,43 @@ def _size(step: RolloutStep) -> int:
     return sum(len(group.rewards) for group in step.groups)
 
 
-def batch_of(step: RolloutStep, total_steps: int | None = None) -> GroupBatch:
-    """Return the rollouts of a step as an estimator sees them."""
+def batch_of(
+    step: RolloutStep, total_steps: int | None = None, *, dtype: Any = None, least: int = 0
+) -> GroupBatch:
+    """Return the rollouts of a step as an estimator sees them.
+
+    Args:
+        dtype: of the numbers; by default float32, as in the trainers that dump, so that their
+            rewards are the same numbers.
+        least: the least size of a group; smaller ones are filled up, and masked.
+    """
     import torch
 
     from advsweep.estimators import GroupBatch
 
-    rewards, mask = step.table()
     groups = step.groups
-    # float32 as in the trainers that dump, so that their rewards are the same numbers.
-    inputs: dict[str, Any] = {"rewards": torch.from_numpy(rewards).float()}
-    if mask is not None:
-        inputs["mask"] = torch.from_numpy(mask)
-        inputs["rewards"].masked_fill_(~inputs["mask"], 0.0)
+
+    def table(rows: list[list[float]]) -> Any:
+        return torch.from_numpy(filled(rows, least)).to(dtype or torch.float32)
+
+    inputs: dict[str, Any] = {"rewards": table([group.rewards for group in groups])}
+    scored = ~inputs["rewards"].isnan()
+    if not scored.all():
+        inputs["mask"] = scored
+        inputs["rewards"].masked_fill_(~scored, 0.0)
     if all(group.lengths is not None for group in groups):
-        lengths = filled([[float(n) for n in group.lengths or ()] for group in groups])
-        inputs["lengths"] = torch.from_numpy(lengths).float().nan_to_num(0.0)
+        lengths = table([[float(n) for n in group.lengths or ()] for group in groups])
+        inputs["lengths"] = lengths.nan_to_num(0.0)
     shared = set.intersection(*(set(group.inputs or ()) for group in groups))
     for name in sorted(shared):
-        values = filled([list((group.inputs or {})[name]) for group in groups])
-        numbers = torch.from_numpy(values).float().nan_to_num(0.0)
+        numbers = table([list((group.inputs or {})[name]) for group in groups]).nan_to_num(0.0)
         inputs[name] = numbers == 1 if name == "answered" else numbers
     if all(group.prompt for group in groups):
         inputs["prompt_ids"] = tuple(group.prompt for group in groups)
     return GroupBatch(**inputs, step=step.step, total_steps=total_steps)
 
 
-def _logged(step: RolloutStep, batch: GroupBatch) -> Advantages | None:
+def logged_advantages(step: RolloutStep, batch: GroupBatch) -> Advantages | None:
     """Return the advantages that a dump holds; None unless it has them for all groups."""
     import torch
 
@@ -331,8 +341,8 @@ def _logged(step: RolloutStep, batch: GroupBatch) -> Advantages | None:
 
     if not all(group.advantages is not None for group in step.groups):
         return None
-    table = filled([group.advantages or [] for group in step.groups])
-    values = torch.from_numpy(table).float().nan_to_num(0.0)
+    table = filled([group.advantages or [] for group in step.groups], batch.rewards.shape[1])
+    values = torch.from_numpy(table).to(batch.rewards).nan_to_num(0.0)
     keep = torch.ones_like(values, dtype=torch.bool) if batch.mask is None else batch.mask.clone()
     return Advantages(values=values.where(keep, 0.0), keep=keep)
 

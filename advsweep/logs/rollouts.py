@@ -66,10 +66,10 @@ class RolloutStep(NamedTuple):
         return rewards, None if mask.all() else mask
 
 
-def filled(rows: list[list[float]]) -> Float[np.ndarray, "rows longest"]:
-    """Return rows as a table, filled up with NaN to the longest."""
+def filled(rows: list[list[float]], least: int = 0) -> Float[np.ndarray, "rows longest"]:
+    """Return rows as a table, filled up with NaN to the longest, or at least so far."""
     sizes = np.array([len(row) for row in rows], dtype=np.int64)
-    table = np.full((len(rows), sizes.max(initial=0)), math.nan)
+    table = np.full((len(rows), sizes.max(initial=least)), math.nan)
     places = np.arange(table.shape[1]) < sizes[:, None]
     table[places] = [value for row in rows for value in row]
     return table

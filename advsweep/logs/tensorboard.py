@@ -1,4 +1,4 @@
-"""Scalars in TensorBoard's event files, with TensorBoard's own messages and checksums.
+"""Scalars in TensorBoard's event files, read by TensorBoard's own loader.
 
 In an import each folder with event files is a run. A subfolder that the same process wrote, as
 `add_scalars` and `add_hparams` make them, belongs to the run above it.
@@ -10,15 +10,16 @@ import dataclasses
 import importlib
 import json
 import re
-import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
 from advsweep.errors import ConfigError
-from advsweep.local_files import open_regular
-from advsweep.logs.base import ImportedRun, ImportOptions, Reader, unreadable, whole_step
+from advsweep.logs.base import ImportedRun, ImportOptions, Reader, whole_step
 from advsweep.logs.names import LoggedStep
 from advsweep.packages import extra_command
 
@@ -28,13 +29,10 @@ EVENTS = "events.out.tfevents."
 _TEXTS = ("args/text_summary", "args", "model_config/text_summary", "config/text_summary")
 """Tags of texts that hold a run's settings as JSON; transformers writes the first."""
 
-_HEADER = struct.Struct("<QI")
-_CHECKSUM = struct.Struct("<I")
-_LARGEST = 2**28
-_CHECKED = 2**12
-"""Contents up to this size have their checksum checked; larger ones hold no scalars."""
-
 _HPARAMS = "hparams"
+_FRAME = 16
+"""Bytes of a record beside its content: the length and two checksums."""
+
 _WRITER = re.compile(rf".*{re.escape(EVENTS)}\d+\.(?P<process>.+\.\d+)\.\d+.*")
 _TIME = re.compile(r"\d+(\.\d+)?")
 
@@ -51,7 +49,8 @@ class TensorBoardEvents(Reader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._offsets: dict[Path, int] = {}
+        self._loaders: dict[Path, Any] = {}
+        self._read: Counter[Path] = Counter()
         self._finished = False
 
     def finish(self) -> None:
@@ -87,56 +86,26 @@ class TensorBoardEvents(Reader):
 
     def poll(self) -> Iterator[LoggedStep]:
         for file in event_files(self.path):
-            step: int | None = None
-            values: dict[str, Any] = {}
-            for content in self._contents(file):
-                for found, tag, value in self._values(content):
-                    if found != step and values and step is not None:
-                        yield LoggedStep(step, self._numbers(values.items()))
-                        values = {}
-                    step = found
-                    values[tag] = value
-            if values and step is not None:
-                yield LoggedStep(step, self._numbers(values.items()))
+            scalars = (each for content in self._contents(file) for each in self._values(content))
+            for step, some in groupby(scalars, key=itemgetter(0)):
+                yield LoggedStep(step, self._numbers((tag, value) for _, tag, value in some))
 
     def _contents(self, file: Path) -> Iterator[bytes]:
-        """Yield the contents of the records that were added to a file.
-
-        A record is its length, the checksum of that, the content and its checksum. TensorBoard's
-        own loader stops at the first damaged content; here the records after it are read too.
-        """
-        checksum = _module("compat.tensorflow_stub.pywrap_tensorflow").masked_crc32c
-        offset = self._offsets.get(file, 0)
-        try:
-            stream = open_regular(file.resolve())
-        except FileNotFoundError:
+        """Yield the contents of the records that were added to a file, up to a damaged one."""
+        loader = _module("backend.event_processing.event_file_loader").RawEventFileLoader
+        if not file.is_file():
             return
-        except OSError as error:
-            raise unreadable(file, error) from error
-        with stream:
-            size = stream.seek(0, 2)
-            offset = offset if offset <= size else 0
-            stream.seek(offset)
-            while len(header := stream.read(_HEADER.size)) == _HEADER.size:
-                length, of_length = _HEADER.unpack(header)
-                if length > _LARGEST or checksum(header[:8]) != of_length:
-                    # Nothing tells where the next record begins.
-                    self.left_out["event files with a damaged rest"] += 1
-                    offset = size
-                    break
-                content = stream.read(length)
-                end = stream.read(_CHECKSUM.size)
-                if len(end) < _CHECKSUM.size:
-                    break
-                offset = self._offsets[file] = stream.tell()
-                if length > _CHECKED or checksum(content) == _CHECKSUM.unpack(end)[0]:
-                    yield content
-                else:
-                    self.left_out["damaged records"] += 1
-            if self._finished and offset < size:
-                self.left_out["incomplete records"] += 1
-                offset = size
-            self._offsets[file] = offset
+        try:
+            if file not in self._loaders:
+                self._loaders[file] = loader(str(file.resolve()))
+            for content in self._loaders[file].Load():
+                self._read[file] += len(content) + _FRAME
+                yield content
+        except (OSError, MemoryError, OverflowError) as error:
+            # A record may declare more than memory holds.
+            raise ConfigError(f"{file}: expected a log to read, got: {error}") from error
+        if self._finished and self._read[file] < file.stat().st_size:
+            self.left_out["event files with a damaged or incomplete rest"] += 1
 
     def _values(self, content: bytes) -> Iterator[tuple[int, str, float]]:
         try:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import re
 from collections import Counter
@@ -31,7 +30,6 @@ from typing import Any, ClassVar
 
 from advsweep.components import option
 from advsweep.errors import AdvsweepError, ConfigError, counted
-from advsweep.local_files import open_regular
 from advsweep.logs.base import ImportedRun, ImportOptions, ProblemResult
 from advsweep.logs.lines import JsonLines
 from advsweep.logs.names import LoggedStep, merged
@@ -58,14 +56,11 @@ _OF_ESTIMATOR = (
 )
 
 _DEPTH = 8
-_MOST_FILES = 200_000
-_HEAD = 2**20
-"""Bytes at the start of a file by which it is recognised."""
-
-_ENDINGS = (".jsonl", ".ndjson", ".json")
+_MOST_FOLDERS = 20_000
+_ENDINGS = (".jsonl", ".ndjson")
 _CHECKPOINTS = re.compile(r"global_step_\d+|checkpoint-\d+")
-_DUMPS = {"rollouts": ("rollouts",), "validation": ("validation", "val")}
-"""Names of the folders of dumps, by the attribute of `_Files`."""
+_NAMES = {"rollouts": "rollouts", "validation": "validation", "val": "validation"}
+"""The attributes of `_Files` by the names of the folders of dumps."""
 
 _ACCURACY = "acc"
 """The verdict beside a score, in validation samples of reward functions that return one."""
@@ -100,10 +95,10 @@ class Verl(JsonLines):
         left_out: Counter[str] = Counter()
         notes = [f"the settings were left out: {settings.problem}"] if settings.problem else []
         dump = DumpMetrics()
-        if files.rollouts:
+        if rollout_files := files.dumps.get("rollouts"):
             reading = RolloutNotes(left_out=left_out)
             rollouts: list[RolloutStep] = []
-            for file in files.rollouts:
+            for file in rollout_files:
                 try:
                     rollouts += read_rollouts(file, "verl", notes=reading)
                 except ConfigError:  # A damaged file does not hide the others.
@@ -113,7 +108,7 @@ class Verl(JsonLines):
         for key, value in (("prompts_per_step", dump.prompts), ("group_size", dump.group_size)):
             if value is not None:
                 config.setdefault(key, value)
-        evaluations = _evaluations(files.validation, success_at, left_out)
+        evaluations = _evaluations(files.dumps.get("validation", []), success_at, left_out)
         samples = Counter[int]()
         for result in evaluations:
             samples[result.step] += result.n
@@ -198,14 +193,13 @@ class _Files:
     Attributes:
         source: where it is, relative to what the user named.
         log: what the file logger wrote.
-        rollouts, validation: dumps, a file per step, in the order of the steps.
+        dumps: of `rollouts` and `validation`, a file per step, in the order of the steps.
         settings: `.hydra/config.yaml`.
     """
 
     source: str
     log: Path | None = None
-    rollouts: list[Path] = field(default_factory=list)
-    validation: list[Path] = field(default_factory=list)
+    dumps: dict[str, list[Path]] = field(default_factory=dict)
     settings: Path | None = None
 
 
@@ -218,120 +212,86 @@ def _find_runs(source: Path) -> tuple[list[_Files], list[str]]:
     shown = printable_line(str(source))
     if not source.exists():
         raise ConfigError(f"{shown}: expected a file or folder of verl's logs, there is none")
-    root = source if source.is_dir() else source.parent
-    logs: dict[Path, list[Path]] = {}
-    dumps: dict[Path, list[Path]] = {}
-    for file in _files(source) if source.is_dir() else [source]:
-        row = _first_row(file)
-        if isinstance(row.get("data"), dict) and "step" in row:
-            logs.setdefault(file.parent, []).append(file)
-        elif "score" in row and ("input" in row or "output" in row):
-            dumps.setdefault(file.parent, []).append(file)
-    if not logs and not dumps:
-        raise ConfigError(
-            f"{shown}: expected JSON lines of verl's file logger (step and data), or dumps of "
-            "rollouts or validation samples (input, output and score), got none; set "
-            "VERL_FILE_LOGGER_PATH with trainer.logger=[file], trainer.rollout_data_dir or "
-            "trainer.validation_data_dir"
-        )
-    lost = dict(dumps)
-    runs = []
-    for home, own in logs.items():
-        for log in own:
-            # A single log names its run by its folder; logs side by side by their own names.
-            place = home if len(own) == 1 else log.with_suffix("")
-            above = [home] if len(own) == 1 else [home, home.parent]
-            end = "" if len(own) == 1 else log.stem
-            run = _run(place.relative_to(root).as_posix(), above, end, lost)
-            run.log = log
-            runs.append(run)
-    named = [folder for folder in lost if folder != root and _kind(folder)]
-    for home in dict.fromkeys(folder.parent for folder in named):
-        runs.append(_run(home.relative_to(root).as_posix(), [home], "", lost))
+    if source.is_file():
+        if source.stem.isdecimal():
+            return [_Files(".", dumps={"rollouts": [source]})], []
+        return [_Files(".", source, settings=_settings_file(source.parent))], []
+    if source.name in _NAMES and _lines(source):
+        return [_Files(".", dumps={_NAMES[source.name]: _lines(source)})], []
+    runs: list[_Files] = []
+    others = []
+    for home in _folders(source):
+        place = home.relative_to(source).as_posix()
+        logs = [file for file in _lines(home) if not file.stem.isdecimal()]
+        settings = _settings_file(home)
+        if len(logs) > 1:
+            for one in logs:
+                own = (home / one.stem).relative_to(source).as_posix()
+                runs.append(_Files(own, one, _dumps([home, home.parent], one.stem), settings))
+        elif logs or any(_dumps([home], "").values()):
+            log = logs[0] if logs else None
+            runs.append(_Files(place, log, _dumps([home], ""), settings))
+        if len(logs) < len(_lines(home)):
+            others.append(place)
     if not runs:
-        # Without the names above, each folder of dumps is a run.
-        for folder in lost:
-            kind = _kind(folder) or "rollouts"
-            runs.append(_Files(folder.relative_to(root).as_posix()))
-            setattr(runs[-1], kind, dumps[folder])
-        lost = {}
-    for run in runs:
-        run.rollouts.sort(key=_step_order)
-        run.validation.sort(key=_step_order)
+        raise ConfigError(
+            f"{shown}: expected JSON lines of verl's file logger, or dumps in folders rollouts and "
+            "validation, got none; set VERL_FILE_LOGGER_PATH with trainer.logger=[file], "
+            "trainer.rollout_data_dir or trainer.validation_data_dir"
+        )
     remarks = []
-    if lost:
+    if others:
         remarks.append(
-            f"left out {counted(f'{len(lost):,}', 'folder')} of no single run (dumps are in "
-            "rollouts and validation in its folder), such as "
-            f"{printable_line(next(iter(lost)).relative_to(root).as_posix())}"
+            f"left out {counted(len(others), 'folder')} of files named by steps (dumps are in "
+            f"rollouts and validation in the folder of a run), such as {printable_line(others[0])}"
         )
     return runs, remarks
 
 
-def _kind(folder: Path) -> str | None:
-    return next((kind for kind, names in _DUMPS.items() if folder.name in names), None)
-
-
-def _run(source: str, above: list[Path], end: str, lost: dict[Path, list[Path]]) -> _Files:
-    """Return the run of a folder, and take its dumps.
-
-    Args:
-        above: folders that may have those of the dumps.
-        end: the folder within those of the dumps.
-        lost: dumps by folder, without those of other runs.
-    """
-    run = _Files(source)
-    for kind, names in _DUMPS.items():
-        places = [folder / name / end for folder in above for name in names]
-        setattr(run, kind, next((lost.pop(place) for place in places if place in lost), []))
-    settings = above[0] / ".hydra" / "config.yaml"
-    run.settings = settings if settings.is_file() else None
-    return run
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files that may matter, in a fixed order; links are not followed."""
-    count = 0
-    depth = len(folder.parts)
-    for place, folders, names in os.walk(folder):
-        here = Path(place)
-        deep = len(here.parts) - depth >= _DEPTH
+def _folders(source: Path) -> Iterator[Path]:
+    """Yield the folders that may be of a run, in a fixed order; links are not followed."""
+    depth = len(source.parts)
+    for count, (place, folders, _) in enumerate(os.walk(source)):
+        if count > _MOST_FOLDERS:
+            raise ConfigError(
+                f"{printable_line(str(source))}: expected at most {_MOST_FOLDERS:,} folders, got "
+                "more; name the folder of one run"
+            )
         folders[:] = sorted(
             name
             for name in folders
-            if not deep and not name.startswith(".") and not _CHECKPOINTS.fullmatch(name)
+            if len(Path(place).parts) - depth < _DEPTH
+            and name not in _NAMES
+            and not name.startswith(".")
+            and not _CHECKPOINTS.fullmatch(name)
         )
-        for name in sorted(names):
-            count += 1
-            if count > _MOST_FILES:
-                raise ConfigError(
-                    f"{printable_line(str(folder))}: expected at most {_MOST_FILES:,} files, got "
-                    "more; name the folder of one run"
-                )
-            if name.endswith(_ENDINGS):
-                yield here / name
+        yield Path(place)
 
 
-def _first_row(file: Path) -> dict[str, Any]:
-    """Return the first object among the first lines of a file; empty without one."""
-    try:
-        with open_regular(file.resolve()) as stream:
-            head = stream.read(_HEAD)
-    except OSError:
-        return {}
-    for line in head.split(b"\n")[:8]:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            return row
-    return {}
+def _dumps(above: list[Path], end: str) -> dict[str, list[Path]]:
+    """Return the dumps by kind, from the first of some folders that has them."""
+    found: dict[str, list[Path]] = {}
+    for folder in above:
+        for name, kind in _NAMES.items():
+            if not found.get(kind):
+                found[kind] = _lines(folder / name / end)
+    return found
 
 
-def _step_order(file: Path) -> tuple[int, str]:
-    stem = file.stem
-    return (int(stem) if stem.isdecimal() and len(stem) <= 18 else 0), file.name
+def _lines(folder: Path) -> list[Path]:
+    """Return the files of lines in a folder, in the order of the steps that name them."""
+
+    def order(file: Path) -> tuple[int, str]:
+        stem = file.stem
+        return (int(stem) if stem.isdecimal() and len(stem) <= 18 else 0), file.name
+
+    files = folder.iterdir() if folder.is_dir() else ()
+    return sorted((f for f in files if f.suffix in _ENDINGS and f.is_file()), key=order)
+
+
+def _settings_file(home: Path) -> Path | None:
+    file = home / ".hydra" / "config.yaml"
+    return file if file.is_file() else None
 
 
 class _Settings:

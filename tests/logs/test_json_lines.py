@@ -102,43 +102,11 @@ def test_counts_name_a_bounded_number_of_metrics(tmp_path):
     assert log.left_out["values of further metrics that are not numbers"] == 30
 
 
-ENTRIES = [{"step": step, "a": step / 4} for step in range(3)]
-
-
-@pytest.mark.parametrize("indent", [None, 2])
-def test_an_array_of_objects_is_read(tmp_path, indent):
-    file = tmp_path / "metrics.json"
-    text = json.dumps([{"config": {"seed": 1}}, *ENTRIES], indent=indent)
-    steps = [LoggedStep(step, {"a": step / 4}) for step in range(3)]
-    file.write_text(text + "\n")
-    log = open_metric_log("jsonl", file)
-    assert list(log.poll()) == []  # It may not be complete.
-    log.finish()
-    assert (list(log.poll()), list(log.poll())) == (steps, [])
-    assert log.config == {"seed": 1}
-    assert not log.left_out
-    file.write_text(text[:-5])
-    log = open_metric_log("jsonl", file)
-    assert list(log.steps()) == steps[:-1]
-    assert log.left_out == {"what follows entry 3 of an array that is cut": 1}
-    file.write_text(text + '{"step": 4}')
-    log = open_metric_log("jsonl", file)
-    assert list(log.steps()) == steps
-    assert log.left_out == {"what follows the end of an array": 1}
-
-
-def test_a_line_in_brackets_is_no_array(tmp_path):
-    file = tmp_path / "metrics.jsonl"
-    file.write_text('[INFO] begins\n{"step": 1, "a": 1}\n[1, 2]\n')
-    log = open_metric_log("jsonl", file)
-    assert list(log.steps()) == [LoggedStep(1, {"a": 1.0})]
-    assert sum(log.left_out.values()) == 2
-
-
 @pytest.mark.parametrize(
     ("content", "form"),
     [(gzip.compress(b'{"step": 1}\n'), "gzip: unpack it first"),
      (b"PAR1" + b"\0" * 9, "a parquet table"),
+     (b'[{"step": 1}]', "a JSON array: write an object per line"),
      ('{"step": 1}\n'.encode("utf-16"), "UTF-16: save it as UTF-8")],
 )  # fmt: skip
 def test_what_is_no_text_is_refused(tmp_path, content, form):

@@ -86,14 +86,14 @@ def test_a_growing_file_yields_each_step_once(tmp_path):
 
 
 @pytest.mark.parametrize("place", [-60, -10, -1])
-def test_a_damaged_record_is_left_out(tmp_path, place):
+def test_what_follows_a_damaged_record_is_left_out(tmp_path, place):
     file = _write(tmp_path, 4)
     data = bytearray(file.read_bytes())
     data[place] ^= 0x10
     file.write_bytes(data)
     log = open_metric_log("tensorboard", file)
     steps = list(log.steps())
-    assert [step for step, _ in steps] in ([0, 1, 2], [0, 1, 3])
+    assert [step for step, _ in steps] in ([0, 1], [0, 1, 2])
     assert sum(log.left_out.values()) >= 1
 
 

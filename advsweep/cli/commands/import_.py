@@ -83,7 +83,7 @@ def import_(
         typer.Option(
             "--decimal",
             metavar="SIGN",
-            help="The decimal sign of csv, . or , (default: as the cells of a file show it).",
+            help="The decimal sign of csv, . or , (default: a point, and no cell with a comma).",
         ),
     ] = None,
     sweep: Annotated[

@@ -16,9 +16,8 @@ from advsweep.cli.output import echo, echo_line, warn
 from advsweep.errors import ConfigError, counted
 
 if TYPE_CHECKING:
-    from advsweep.diagnostics.replay import Replay, Replayed
-    from advsweep.diagnostics.replay_statistics import Statistics
     from advsweep.estimators import Estimator
+    from advsweep.logs.replay import Replay, Replayed, Statistics
     from advsweep.logs.rollouts import RolloutNotes, RolloutStep
 
 NAMES = {
@@ -197,7 +196,7 @@ def _replay(
     assumed: Mapping[str, float],
 ) -> Replay:
     from advsweep.cli.output import progress_bar
-    from advsweep.diagnostics import replay as module
+    from advsweep.logs import replay as module
 
     unread = assumed.keys() - {n for e in estimators.values() for n in e.needs | e.uses}
     for name in sorted(unread):
@@ -247,7 +246,7 @@ def _build(names: Sequence[str] | None) -> dict[str, Estimator]:
 
 def _by_cosine(result: Replay) -> dict[str, Replayed]:
     """Returns what was logged, then the estimators, those first that are most like GRPO."""
-    from advsweep.diagnostics.replay import LOGGED
+    from advsweep.logs.replay import LOGGED
 
     def place(label: str) -> float:
         if label == LOGGED:

@@ -13,7 +13,7 @@ import pytest
 
 from advsweep.cli import main
 from advsweep.cli.commands.replay import NAMES, Form
-from advsweep.diagnostics.replay_statistics import Statistics
+from advsweep.logs.replay import Statistics
 from advsweep.logs.rollout_files import FORMS
 
 Run = Callable[..., tuple[str, str]]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from advsweep.diagnostics import rollout_metrics
 from advsweep.diagnostics.difficulty import weight_variance, weight_variance_of_parts
-from advsweep.diagnostics.replay import LOGGED, Replay, replay
 from advsweep.errors import BatchError
 from advsweep.estimators import ESTIMATORS, GroupBatch, build_estimator
+from advsweep.logs.replay import LOGGED, Replay, replay
 from advsweep.logs.rollouts import RolloutGroup, RolloutStep
 
 NAN = math.nan

@@ -1,0 +1,486 @@
+"""What every estimator would have done with recorded rollouts.
+
+Rewards are those of the recording whatever estimator is replayed: this compares single updates
+on the same rollouts, not trainings.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from advsweep.diagnostics import difficulty
+from advsweep.diagnostics.collapse import collapsed_groups, zero_groups
+from advsweep.diagnostics.masses import masses_per_run
+from advsweep.diagnostics.stacked_runs import StackedRollouts, ratio
+from advsweep.errors import BatchError
+from advsweep.estimators.baselines import GRPO
+from advsweep.estimators.batch import COUNTERS, PER_PROMPT, PER_TOKEN, GroupBatch
+from advsweep.logs.rollout_metrics import batch_of, logged_advantages
+from advsweep.logs.rollouts import RolloutStep
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from advsweep.diagnostics.stacked_runs import CountPerGroup, FlagPerRollout, PerRollout
+    from advsweep.estimators import Estimator
+    from advsweep.estimators.batch import Advantages
+
+LOGGED = "(logged)"
+"""Label of the advantages that the trainer itself logged with the rollouts."""
+
+# More solve rates than a group of 16 has are merged into tenths.
+_MOST_RATES = 17
+# A step may declare more than memory holds: one large group among many small ones.
+_MOST_CELLS = 10**8
+# The variance of weights enumerates the numbers of successes.
+_LARGEST_GROUP = 1024
+
+
+class Statistics(NamedTuple):
+    """Arrays of one estimator's numbers: one of all steps, or by step, or by solve rate.
+
+    Attributes:
+        zero_groups: share of groups in which every advantage is 0.
+        mass_success, mass_failure: m_S and m_F per rollout.
+        sign_ratio: ρ = m_S p / (m_F q).
+        effective_prompts: Kish's sample size of the groups' weights, mean |A|, in prompts.
+        weight_variance: Var(w(p̂)) / E[w]², how much weights depend on the draw of rewards.
+        cosine: of the angle between the advantages and GRPO's.
+        largest: the largest |A|.
+    """
+
+    zero_groups: Float[np.ndarray, " parts"]
+    mass_success: Float[np.ndarray, " parts"]
+    mass_failure: Float[np.ndarray, " parts"]
+    sign_ratio: Float[np.ndarray, " parts"]
+    effective_prompts: Float[np.ndarray, " parts"]
+    weight_variance: Float[np.ndarray, " parts"]
+    cosine: Float[np.ndarray, " parts"]
+    largest: Float[np.ndarray, " parts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """One estimator on a recording.
+
+    Attributes:
+        overall: of all steps: shares, masses and the sign ratio of all groups together; sample
+            size, variance and cosine as means over the steps that define them.
+        by_step: of each step.
+        by_rate: of the groups of each solve rate, of all steps together.
+    """
+
+    overall: Statistics
+    by_step: Statistics
+    by_rate: Statistics | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """All estimators on a recording.
+
+    Attributes:
+        steps: the steps.
+        groups, rollouts, reward, solve_rate, collapse: of each step: numbers of groups and of
+            scorable rollouts, mean reward, share of successes, and share of groups with equal
+            rewards.
+        rates, rate_groups: solve rates that groups have, and the number of groups of each; None
+            if successes have no common threshold.
+        estimators: what each did, by label, and what the trainer logged, under `LOGGED`.
+        lacking: inputs that the recording lacks, by label of an estimator that needs them.
+        refused: in how many steps an estimator cannot use the rewards, and why; its statistics
+            are of the other steps.
+        remarks: sentences on how the recording was read.
+    """
+
+    steps: Int[np.ndarray, " steps"]
+    groups: Int[np.ndarray, " steps"]
+    rollouts: Int[np.ndarray, " steps"]
+    reward: Float[np.ndarray, " steps"]
+    solve_rate: Float[np.ndarray, " steps"]
+    collapse: Float[np.ndarray, " steps"]
+    rates: Float[np.ndarray, " rates"] | None
+    rate_groups: Int[np.ndarray, " rates"] | None
+    estimators: dict[str, Replayed] = field(default_factory=dict)
+    lacking: dict[str, list[str]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    def total(self) -> tuple[int, int, float, float, float]:
+        """Return groups, rollouts, mean reward, solve rate and collapse of all steps together."""
+        rollouts, groups = int(self.rollouts.sum()), int(self.groups.sum())
+        means = [
+            float(np.nansum(values * weights) / max(weights.sum(), 1))
+            for values, weights in (
+                (self.reward, self.rollouts),
+                (self.solve_rate, self.rollouts),
+                (self.collapse, self.groups),
+            )
+        ]
+        return groups, rollouts, means[0], means[1], means[2]
+
+
+def replay(
+    steps: Iterable[RolloutStep],
+    estimators: Mapping[str, Estimator],
+    *,
+    success_at: float | None = None,
+    assumed: Mapping[str, float] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Replay:
+    """Compute what estimators would have done with recorded rollouts.
+
+    A step is a batch of an estimator. Estimators with memory see the steps in order, from fresh
+    memory. `prompt_ids` tell the prompts apart; `total_steps` is the last step.
+
+    Args:
+        steps: a step each; groups may differ in size, and NaN marks an unscorable rollout.
+        estimators: by label; not changed.
+        success_at: rollouts with at least this reward are successes. By default, of two rewards
+            the larger is a success; if there is one, 1 is. Of more than two, a success is a
+            reward at or above the mean of its group: then there are no solve rates, and what
+            they define is NaN.
+        assumed: inputs that the recording lacks, with one number for all rollouts.
+        progress: called with the numbers of finished estimators and of all.
+
+    Raises:
+        BatchError: there is nothing to replay.
+    """
+    recording = _Recording(steps, assumed or {}, success_at)
+    found = recording.result()
+    reference, _ = recording.advantages(GRPO())
+    if all(step.logged is not None for step in recording.steps):
+        logged = [_values(step, step.logged) for step in recording.steps if step.logged]
+        found.estimators[LOGGED] = recording.statistics(logged, reference)
+    for done, (label, estimator) in enumerate(estimators.items()):
+        progress(done, len(estimators))
+        if lacking := sorted(estimator.needs - recording.inputs - COUNTERS):
+            found.lacking[label] = lacking
+            continue
+        values, reasons = recording.advantages(copy.deepcopy(estimator))
+        if reasons:
+            of = f"{len(reasons):,} of {len(recording.steps):,} steps"
+            found.refused[label] = f"{of}: {reasons[0]}"
+        if len(reasons) < len(recording.steps):
+            found.estimators[label] = recording.statistics(values, reference)
+    progress(len(estimators), len(estimators))
+    return found
+
+
+class _Values(NamedTuple):
+    """Advantages of a step: mean A, mean |A| and largest |A| over the tokens of each rollout."""
+
+    means: PerRollout
+    sizes: PerRollout
+    largest: PerRollout
+
+
+def _values(step: _Step, advantages: Advantages) -> _Values:
+    lengths = step.batch.lengths
+    means = step.runs.numbers(advantages.rollout_means(lengths))
+    sizes = step.runs.numbers(advantages.sizes(lengths))
+    if not advantages.per_token:
+        return _Values(means, sizes, sizes)
+    return _Values(means, sizes, step.runs.numbers(advantages.values.abs().amax(dim=2)))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step as an estimator sees it, and which of its rollouts are successes.
+
+    Attributes:
+        runs: shape and mask of the rollouts of one run.
+        rewards: 0 where masked.
+        logged: the advantages that the trainer logged.
+    """
+
+    number: int
+    batch: GroupBatch
+    runs: StackedRollouts
+    rewards: PerRollout
+    logged: Advantages | None
+    successes: FlagPerRollout
+    solved: CountPerGroup
+
+    def of_groups(self, values: PerRollout) -> Float[np.ndarray, " groups"]:
+        """Return the sums over the rollouts of each group that counts."""
+        return self.runs.group_sum(values)[self.runs.scored > 0]
+
+
+class _Recording:
+    """All steps, ascending, and statistics of advantages for their rollouts.
+
+    Attributes:
+        inputs: names of what every batch has besides rewards.
+    """
+
+    def __init__(
+        self, steps: Iterable[RolloutStep], assumed: Mapping[str, float], success_at: float | None
+    ) -> None:
+        for name in sorted(assumed.keys() & (COUNTERS | PER_PROMPT | PER_TOKEN)):
+            raise BatchError(f"{name}: expected an input with one number per rollout to assume")
+        self.remarks: list[str] = []
+        kept = self._kept(steps)
+        # Names of prompts are short: their texts may be long, and no valid Unicode.
+        texts = dict.fromkeys(group.prompt for step in kept for group in step.groups)
+        names = {text: str(number) for number, text in enumerate(texts)}
+        last = kept[-1].step
+        batches = [_batch(step, last, names if any(texts) else None) for step in kept]
+        self.inputs = frozenset.intersection(
+            *(
+                frozenset(f.name for f in dataclasses.fields(b) if getattr(b, f.name) is not None)
+                for b in batches
+            )
+        )
+        added = {name: value for name, value in assumed.items() if name not in self.inputs}
+        self.inputs |= added.keys()
+        batches = [_completed(batch, self.inputs, added) for batch in batches]
+        runs = [StackedRollouts.of(batch.rewards, batch.mask) for batch in batches]
+        rewards = [own.numbers(batch.rewards) for own, batch in zip(runs, batches, strict=True)]
+        distinct = sorted(
+            {
+                float(value)
+                for table, own in zip(rewards, runs, strict=True)
+                for value in np.unique(table if own.mask is None else table[own.mask])[:3]
+            }
+        )
+        self._threshold = self._threshold_of(distinct, success_at)
+        self._is_binary = set(distinct) <= {0.0, 1.0}
+        self.steps = []
+        for step, batch, own, table in zip(kept, batches, runs, rewards, strict=True):
+            successes = self._successes(own, table)
+            solved = own.group_count(successes)
+            if self._threshold is not None and not self._is_binary:
+                rates = ratio(solved, own.scored).astype(np.float64)
+                batch = dataclasses.replace(batch, solve_rates=torch.from_numpy(rates[0]))
+            logged = logged_advantages(step, batch)
+            self.steps.append(_Step(step.step, batch, own, table, logged, successes, solved))
+        self._scored = np.concatenate([s.runs.scored[s.runs.scored > 0] for s in self.steps])
+        self._solved = np.concatenate([s.solved[s.runs.scored > 0] for s in self.steps])
+        self._parts, self._rates = self._bins()
+
+    def _kept(self, steps: Iterable[RolloutStep]) -> list[RolloutStep]:
+        kept, large = [], 0
+        for step in sorted(steps, key=lambda step: step.step):
+            small = [g for g in step.groups if 0 < len(g.rewards) <= _LARGEST_GROUP]
+            large += sum(len(g.rewards) > _LARGEST_GROUP for g in step.groups)
+            longest = max((len(group.rewards) for group in small), default=0)
+            if len(small) * longest > _MOST_CELLS:
+                raise BatchError(
+                    f"step {step.step}: expected at most {_MOST_CELLS:,} rollouts, with groups "
+                    f"filled up to the largest, got {len(small):,} groups of up to {longest:,}"
+                )
+            if small:
+                kept.append(step._replace(groups=small))
+        if not kept:
+            raise BatchError("expected rollouts of at least one step, got none")
+        if large:
+            self.remarks.append(f"left out: groups of more than 1,024 rollouts ({large})")
+        return kept
+
+    def _threshold_of(self, distinct: Sequence[float], success_at: float | None) -> float | None:
+        if success_at is not None:
+            return success_at
+        if len(distinct) > 2:
+            self.remarks.insert(
+                0,
+                "rewards have more than two values, so a success is a reward at or above the mean "
+                "of its group, and nothing is known by solve rate; set --success-at",
+            )
+            return None
+        threshold = distinct[-1] if len(distinct) == 2 else 1.0
+        if threshold != 1:
+            self.remarks.insert(0, f"a success is a reward of {threshold:g}")
+        return threshold
+
+    def _successes(self, runs: StackedRollouts, rewards: PerRollout) -> FlagPerRollout:
+        flags: FlagPerRollout
+        if self._threshold is not None:
+            flags = rewards >= self._threshold
+        else:
+            # The rounded mean of equal rewards may be above them.
+            spread = runs.spread(rewards)
+            mean = runs.group_sum(rewards) / np.maximum(runs.scored, 1)
+            flags = rewards >= np.where(spread.high == spread.low, spread.low, mean)[..., None]
+        return flags if runs.mask is None else flags & runs.mask
+
+    def _bins(self) -> tuple[Int[np.ndarray, " groups"], Float[np.ndarray, " rates"] | None]:
+        """Return the bin of each scorable group, and the mean solve rate of each bin."""
+        if self._threshold is None:
+            return np.zeros(len(self._scored), dtype=np.int64), None
+        rates = parts = self._solved / self._scored
+        if len(np.unique(rates)) > _MOST_RATES:
+            # 0 and 1 are bins of their own, as groups there have equal rewards.
+            tenths = np.clip(np.ceil(rates * 10), 1, 10)
+            parts = np.where(rates == 0, 0, np.where(rates == 1, 11, tenths))
+        _, inverse, counts = np.unique(parts, return_inverse=True, return_counts=True)
+        return inverse, np.bincount(inverse, rates) / counts
+
+    def result(self) -> Replay:
+        """Return what does not depend on the estimator."""
+        rows = []
+        for step in self.steps:
+            runs, total = step.runs, float(np.ravel(step.runs.total)[0])
+            rate = step.solved.sum() / total if self._threshold is not None and total else math.nan
+            collapse = runs.group_mean(collapsed_groups(runs.spread(step.rewards))).item()
+            reward = runs.rollout_mean(step.rewards).item()
+            rows.append(((runs.scored > 0).sum(), total, reward, rate, collapse))
+        groups, rollouts, reward, rate, collapse = np.array(rows, dtype=np.float64).T
+        known = None if self._rates is None else len(self._rates)
+        return Replay(
+            steps=np.array([step.number for step in self.steps]),
+            groups=groups.astype(np.int64),
+            rollouts=rollouts.astype(np.int64),
+            reward=reward,
+            solve_rate=rate,
+            collapse=collapse,
+            rates=self._rates,
+            rate_groups=None if known is None else np.bincount(self._parts, minlength=known),
+            remarks=self.remarks,
+        )
+
+    def advantages(self, estimator: Estimator) -> tuple[list[_Values | None], list[str]]:
+        """Return the advantages of each step, None where the estimator refuses it, and why."""
+        estimator.reset()
+        found: list[_Values | None] = []
+        reasons = []
+        for step in self.steps:
+            try:
+                found.append(_values(step, estimator.compute(step.batch)))
+            except BatchError as error:
+                found.append(None)
+                reasons.append(str(error))
+        return found, reasons
+
+    def statistics(
+        self, values: Sequence[_Values | None], reference: Sequence[_Values | None]
+    ) -> Replayed:
+        """Return the statistics of an estimator's advantages, without those of refused steps."""
+        by_step = np.full((len(self.steps), len(Statistics._fields)), math.nan)
+        sums = []
+        with np.errstate(all="ignore"):
+            for place, (step, own, grpo) in enumerate(
+                zip(self.steps, values, reference, strict=True)
+            ):
+                counts = int((step.runs.scored > 0).sum())
+                if own is None or grpo is None:
+                    sums.append(np.full((7, counts), math.nan))
+                    continue
+                by_step[place] = self._of_step(step, own, grpo)
+                upward = np.where(step.successes, own.means, 0.0)
+                products = (own.means**2, own.means * grpo.means, grpo.means**2)
+                largest = own.largest.max(axis=2)[step.runs.scored > 0]
+                parts = (own.sizes, upward, own.means, *products)
+                sums.append(np.stack([*(step.of_groups(v) for v in parts), largest]))
+            of_groups = np.concatenate(sums, axis=1)
+            whole = self._of_parts(of_groups, np.zeros_like(self._parts), 1)
+            steps = Statistics(*by_step.T)
+            overall = whole._replace(
+                **{
+                    name: np.array([_known_mean(getattr(steps, name))])
+                    for name in ("effective_prompts", "weight_variance", "cosine")
+                }
+            )
+            by_rate = None
+            if self._rates is None:
+                overall = overall._replace(sign_ratio=np.full(1, math.nan))
+            else:
+                by_rate = self._of_parts(of_groups, self._parts, len(self._rates))
+        return Replayed(overall=overall, by_step=steps, by_rate=by_rate)
+
+    def _of_step(self, step: _Step, own: _Values, grpo: _Values) -> list[float]:
+        runs, scored = step.runs, step.runs.scored
+        sizes = runs.group_sum(own.sizes)
+        weights = sizes / np.maximum(scored, 1)
+        success, failure = masses_per_run(runs, own.means, step.successes)
+        sign = variance = np.full(1, math.nan)
+        if self._threshold is not None:
+            rate = ratio(step.solved.sum(axis=1), np.broadcast_to(runs.total, 1))
+            sign = difficulty.sign_ratio(success, failure, rate)
+            if scored.max() > 1:
+                variance = difficulty.weight_variance(weights, step.solved, scored)
+        found = Statistics(
+            zero_groups=zero_groups(runs, sizes),
+            mass_success=success,
+            mass_failure=failure,
+            sign_ratio=sign,
+            effective_prompts=difficulty.effective_prompts(weights),
+            weight_variance=variance,
+            cosine=_cosine(
+                (own.means**2).sum(), (own.means * grpo.means).sum(), (grpo.means**2).sum()
+            ),
+            largest=own.largest.max(),
+        )
+        return [float(np.ravel(number)[0]) for number in found]
+
+    def _of_parts(
+        self,
+        sums: Float[np.ndarray, "sums groups"],
+        parts: Int[np.ndarray, " groups"],
+        count: int,
+    ) -> Statistics:
+        """Return the statistics of each part of the groups."""
+        known = ~np.isnan(sums[0])
+        parts, solved, scored = parts[known], self._solved[known], self._scored[known]
+        sizes, upward, total, own, both, grpo, highest = sums[:, known]
+
+        def add(numbers: np.ndarray) -> np.ndarray:
+            return np.bincount(parts, numbers, count)
+
+        rollouts = add(scored)
+        success, failure = ratio(add(upward), rollouts), ratio(add(upward - total), rollouts)
+        weights = sizes / scored
+        largest = np.full(count, -np.inf)
+        np.maximum.at(largest, parts, highest)
+        return Statistics(
+            zero_groups=ratio(add(sizes == 0), add(np.ones(len(parts)))),
+            mass_success=success,
+            mass_failure=failure,
+            sign_ratio=difficulty.sign_ratio(success, failure, ratio(add(solved), rollouts)),
+            effective_prompts=ratio(add(weights) ** 2, add(weights**2)),
+            weight_variance=difficulty.weight_variance_of_parts(
+                weights, solved, scored, parts, count
+            ),
+            cosine=_cosine(add(own), add(both), add(grpo)),
+            largest=np.where(np.isneginf(largest), math.nan, largest),
+        )
+
+
+def _batch(step: RolloutStep, last: int, names: Mapping[str, str] | None) -> GroupBatch:
+    # A group of one would be refused by estimators that compare; as part of a larger one it has
+    # no gradient.
+    batch = batch_of(step, last, dtype=torch.float64, least=2)
+    ids = None if names is None else tuple(names[group.prompt] for group in step.groups)
+    return dataclasses.replace(batch, prompt_ids=ids)
+
+
+def _completed(batch: GroupBatch, inputs: frozenset[str], added: Mapping[str, float]) -> GroupBatch:
+    """Return a batch with the inputs that all batches have, or that are assumed."""
+    optional = {f.name for f in dataclasses.fields(batch)} - {"rewards", "mask"}
+    values: dict[str, Any] = dict.fromkeys(optional - inputs)
+    for name, value in added.items():
+        numbers = torch.full_like(batch.rewards, value)
+        if batch.mask is not None:
+            numbers = numbers.where(batch.mask, 0.0)
+        values[name] = numbers == 1 if name == "answered" else numbers
+    return dataclasses.replace(batch, **values)
+
+
+def _cosine(own: np.ndarray, both: np.ndarray, grpo: np.ndarray) -> np.ndarray:
+    """Return the cosine from sums of squares and products; NaN where either is 0."""
+    cosine: np.ndarray
+    cosine = np.clip(ratio(both, np.sqrt(own) * np.sqrt(grpo)), -1.0, 1.0)
+    return cosine
+
+
+def _known_mean(values: Float[np.ndarray, " steps"]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
