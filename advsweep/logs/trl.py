@@ -23,7 +23,6 @@ import numpy as np
 from advsweep.errors import ConfigError, nearest
 from advsweep.logs.base import ImportedRun, ImportOptions
 from advsweep.logs.names import LoggedStep, assign, estimator_node, merged
-from advsweep.logs.rollout_files import REPEATED, read_rollouts
 from advsweep.logs.rollout_metrics import (
     DumpMetrics,
     estimator_of,
@@ -31,7 +30,7 @@ from advsweep.logs.rollout_metrics import (
     missing_steps,
     success_reward,
 )
-from advsweep.logs.rollouts import RolloutNotes, RolloutStep, sum_of
+from advsweep.logs.rollouts import REPEATED, RolloutNotes, RolloutStep, read_rollouts, sum_of
 from advsweep.logs.trl_state import CHECKPOINT, FILE, TrainerState, read_arguments
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml

@@ -33,7 +33,6 @@ from advsweep.errors import AdvsweepError, ConfigError, counted
 from advsweep.logs.base import ImportedRun, ImportOptions, ProblemResult
 from advsweep.logs.lines import JsonLines
 from advsweep.logs.names import LoggedStep, merged
-from advsweep.logs.rollout_files import read_rollouts
 from advsweep.logs.rollout_metrics import (
     DumpMetrics,
     fewer_than_usual,
@@ -41,7 +40,7 @@ from advsweep.logs.rollout_metrics import (
     missing_steps,
     success_reward,
 )
-from advsweep.logs.rollouts import RolloutNotes, RolloutStep
+from advsweep.logs.rollouts import RolloutNotes, RolloutStep, read_rollouts
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 

@@ -7,14 +7,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError, UnknownNameError
-from advsweep.logs.rollout_files import FORMS, read_rollouts
-from advsweep.logs.rollouts import INPUTS, RolloutGroup, RolloutNotes, RolloutStep
+from advsweep.logs.rollouts import (
+    FORMS,
+    INPUTS,
+    RolloutGroup,
+    RolloutNotes,
+    RolloutStep,
+    read_rollouts,
+)
 
 
 def write_lines(path: Path, *rows: Any) -> Path:
@@ -292,15 +297,6 @@ def test_a_fifo_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:
     assert rewards_of(tmp_path) == {2: [[1.0]]}
 
 
-def test_groups_of_different_sizes_make_one_table() -> None:
-    step = RolloutStep(1, [RolloutGroup("a", [1.0]), RolloutGroup("b", [0.0, math.nan, 1.0])])
-    rewards, mask = step.table()
-    assert mask is not None
-    assert mask.tolist() == [[True, False, False], [True, False, True]]
-    assert np.where(mask, rewards, -1).tolist() == [[1, -1, -1], [0, -1, 1]]
-    assert RolloutStep(1, step.groups[:1]).table()[1] is None
-
-
 def test_inputs_have_the_names_of_the_batch() -> None:
     from advsweep.estimators.batch import COUNTERS, PER_PROMPT, PER_TOKEN, GroupBatch
 
@@ -350,7 +346,7 @@ def test_what_is_written_is_read_until_the_cut(
 def test_reading_imports_no_torch() -> None:
     import subprocess
 
-    modules = "advsweep.logs.rollout_files, advsweep.logs.rollouts"
+    modules = "advsweep.logs.rollouts"
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     found = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True

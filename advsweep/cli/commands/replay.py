@@ -41,7 +41,7 @@ class Parts(Enum):
 
 
 class Form(Enum):
-    """Values of `logs.rollout_files.FORMS`, repeated here because its module imports numpy."""
+    """Values of `logs.rollouts.FORMS`, repeated here because its module imports numpy."""
 
     VERL = "verl"
     TRL = "trl"
@@ -137,8 +137,7 @@ def replay(
         advsweep replay --run last
     """
     from advsweep.cli.estimators import parse_inputs, single_numbers
-    from advsweep.logs.rollout_files import read_rollouts
-    from advsweep.logs.rollouts import RolloutNotes
+    from advsweep.logs.rollouts import RolloutNotes, read_rollouts
 
     if target is not None:
         from advsweep.report.figures.style import check_path

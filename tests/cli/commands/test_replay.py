@@ -14,7 +14,7 @@ import pytest
 from advsweep.cli import main
 from advsweep.cli.commands.replay import NAMES, Form
 from advsweep.logs.replay import Statistics
-from advsweep.logs.rollout_files import FORMS
+from advsweep.logs.rollouts import FORMS
 
 Run = Callable[..., tuple[str, str]]
 ROWS = {1: [[1, 0, 0, 1], [0, 0, 0, 1]], 2: [[1, 1, 1, 1], [0, 1, 1, 1]], 5: [[1, 0, 0, 0]]}
