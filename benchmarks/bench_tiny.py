@@ -70,7 +70,7 @@ def make_run(task: str, **backend: Any) -> Run:
 
 def train(run: Run, base: Weights, steps: int) -> tuple[float, list[float]]:
     """Returns CPU seconds per step and the mean reward of each step."""
-    trainer = TinyTrainer(run, run.backend.update_options(), run.model, run.task, base)
+    trainer = TinyTrainer(run, run.backend, run.model, run.task, base)
     rewards = [trainer.step(step)["reward/mean"] for step in range(1, WARM_UP + 1)]
     started = time.process_time()
     rewards += [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.backends.trl import launcher
+from advsweep.backends.trl import processes as launcher
 from advsweep.cli.screen import restart
 from advsweep.store import Status, open_store
 from advsweep.tasks.verifiers import VERIFIERS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +15,6 @@ from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny import pretraining
 from advsweep.backends.tiny.sampling import TinySampler
 from advsweep.backends.tiny.trainer import WEIGHTS_FILE, TinyTrainer
-from advsweep.backends.tiny.update import UpdateOptions
 from advsweep.backends.tiny.weights import Weights, export_folder, from_bytes
 from advsweep.components import option
 from advsweep.errors import ConfigError
@@ -115,9 +114,7 @@ class TinyBackend(Backend):
             base = pretraining.base_weights(model, task, reporter)
         except pretraining.PretrainingStoppedError:
             return
-        training_loop.train(
-            run, TinyTrainer(run, self.update_options(), model, task, base), directory, reporter
-        )
+        training_loop.train(run, TinyTrainer(run, self, model, task, base), directory, reporter)
 
     def change_norms(
         self, runs: Sequence[Run], reporter: Reporter, after_step: Callable[[int], None]
@@ -127,7 +124,7 @@ class TinyBackend(Backend):
         for run in runs:
             model, task = _parts(run)
             base = pretraining.base_weights(model, task, reporter)
-            trainer = TinyTrainer(run, self.update_options(), model, task, base)
+            trainer = TinyTrainer(run, self, model, task, base)
             norms.append(
                 training_loop.change_norm_of(trainer, run.steps, trainer.change_norm, after_step)
             )
@@ -158,11 +155,6 @@ class TinyBackend(Backend):
         model, task = _parts(run)
         weights = self._weights(run, directory, step)
         export_folder(target, weights, model, task, temperature=run.generation.temperature)
-
-    def update_options(self) -> UpdateOptions:
-        """Return what a training takes from these options."""
-        names = (f.name for f in fields(UpdateOptions))
-        return UpdateOptions(**{name: getattr(self, name) for name in names})
 
     def _weights(self, run: Run, directory: Path, step: int) -> Weights:
         if step == 0:

@@ -102,16 +102,8 @@ def extend(
     Args:
         past: keys and values of the prefixes of the layout.
     """
-    hidden, keys_values = last_hidden(network, layout, past)
-    return F.linear(hidden, network.head), keys_values
-
-
-def last_hidden(
-    network: Network, layout: Layout, past: KeysValues | None = None
-) -> tuple[Float[Tensor, "nodes width"], KeysValues]:
-    """Return the input of the head at every node; the fused head has the last norm's scale."""
     x, keys_values = _run(network, layout, past, keys_only=False)
-    return normalise(x, network.model.norm_eps), keys_values
+    return F.linear(normalise(x, network.model.norm_eps), network.head), keys_values
 
 
 def _run(
@@ -264,11 +256,3 @@ class Continuations:
         log_p, log_q = (F.log_softmax(logits.double() / temperature, dim=-1) for logits in both)
         kl = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
         return kl.index_select(0, self.node.view(-1)).view(self.node.shape)
-
-    def hidden(self, network: Network) -> Float[Tensor, "rows tokens width"]:
-        """Return the normalised state that predicts each token, without the last norm's scale.
-
-        Values past the end of a completion are arbitrary.
-        """
-        states, _ = last_hidden(network, self.rows, encode_prefix(network, self.prefixes))
-        return states.index_select(0, self.node.view(-1)).view(*self.node.shape, -1)

@@ -6,6 +6,7 @@ import copy
 import functools
 import json
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,8 @@ from advsweep.backends.randomness import Stream, numpy_generator, torch_generato
 from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
-from advsweep.backends.tiny.stale import WeightHistory
 from advsweep.backends.tiny.tokens import Encoded, decode, encode
-from advsweep.backends.tiny.update import Experience, PolicyUpdate, UpdateOptions
+from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.weights import (
     Weights,
     from_bytes,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from advsweep.backends.base import Run
     from advsweep.backends.models import TinyModel
+    from advsweep.backends.tiny.backend import TinyBackend
     from advsweep.backends.tiny.network import Network
     from advsweep.estimators import GroupBatch
     from advsweep.tasks.base import Problem, SymbolTask
@@ -57,7 +58,7 @@ class TinyTrainer:
     """The state of a training in memory; see `training_loop.Trainer`."""
 
     def __init__(
-        self, run: Run, options: UpdateOptions, model: TinyModel, task: SymbolTask, base: Weights
+        self, run: Run, options: TinyBackend, model: TinyModel, task: SymbolTask, base: Weights
     ) -> None:
         self._run = run
         self._model = model
@@ -66,7 +67,6 @@ class TinyTrainer:
         self._estimator.reset()
         # Sorted, as the optimizer keeps moments by position and bases may differ in their order.
         self._weights = {name: base[name].clone() for name in sorted(base)}
-        self._measures_change = options.entropy_change
         self._history = WeightHistory(options.stale_steps)
         self._base = base
         self._renewed: Weights | None = None
@@ -98,7 +98,7 @@ class TinyTrainer:
             update |= self._update.step(step, experience)
             updated = time.perf_counter()
             update[KL_STEP] = self._update.kl_step(experience)
-            if self._measures_change:
+            if self._options.entropy_change:
                 update["entropy/change"] = self._update.entropy_change(experience)
         if run.rollout.renews_reference(step):
             self._renewed = self._copy()
@@ -198,6 +198,46 @@ class TinyTrainer:
     def _reference(self) -> Weights:
         """The weights that draw reference rollouts."""
         return self._base if self._renewed is None else self._renewed
+
+
+class WeightHistory:
+    """The weights before the last steps.
+
+    Args:
+        lag: how many steps older than the current weights those are that sample.
+    """
+
+    def __init__(self, lag: int) -> None:
+        self._lag = lag
+        self._kept: deque[Weights] = deque(maxlen=lag + 1)
+
+    def sampling(self, current: Weights) -> Weights:
+        """Return the weights of `lag` steps ago, or the first ones; call this once per step.
+
+        Args:
+            current: the weights before the step, which it will change in place.
+        """
+        if self._lag == 0:
+            return current
+        self._kept.append({name: weight.detach().clone() for name, weight in current.items()})
+        return self._kept[0]
+
+    def state(self) -> Weights:
+        """Return what the next steps need, by `PLACE/WEIGHT`; empty without a lag."""
+        return {
+            f"{place}/{name}": weight
+            for place, weights in enumerate(self._kept)
+            for name, weight in weights.items()
+        }
+
+    def restore(self, state: Weights) -> None:
+        """Load what `state` returned."""
+        self._kept.clear()
+        by_place: dict[int, Weights] = {}
+        for key, weight in state.items():
+            place, name = key.split("/", 1)
+            by_place.setdefault(int(place), {})[name] = weight
+        self._kept.extend(weights for _, weights in sorted(by_place.items()))
 
 
 class _Source:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from advsweep.backends.base import Run
     from advsweep.backends.models import TinyModel
+    from advsweep.backends.tiny.backend import TinyBackend
     from advsweep.backends.tiny.sampling import Rollouts
     from advsweep.backends.tiny.tokens import Encoded
     from advsweep.backends.tiny.weights import Weights
@@ -31,19 +32,6 @@ if TYPE_CHECKING:
 
 _KL_ROLLOUTS = 16
 """Rollouts of a step that its KL is estimated from."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateOptions:
-    """Settings of a training; the options of `TinyBackend` have the same names and meanings."""
-
-    minibatches: int
-    inner_epochs: int
-    skip_zero_advantages: bool
-    entropy_change: bool
-    stale_steps: int
-    reset_layers: int = 0
-    reset_layers_every: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,7 +61,7 @@ class PolicyUpdate:
     """
 
     def __init__(
-        self, run: Run, options: UpdateOptions, model: TinyModel, weights: Weights, base: Weights
+        self, run: Run, options: TinyBackend, model: TinyModel, weights: Weights, base: Weights
     ) -> None:
         self._weights = weights
         self._model = model
@@ -113,7 +101,11 @@ class PolicyUpdate:
         self._optimizer.param_groups[0]["lr"] = lr
         sums: dict[str, float] = defaultdict(float)
         losses: list[float] = []
-        for rows in self._minibatches(experience) * self._options.inner_epochs:
+        # Minibatches are of whole groups, divided as evenly as possible.
+        groups, size = np.arange(len(experience.prompts.lengths)), experience.group_size
+        parts = np.array_split(groups, self._options.minibatches)
+        minibatches = [slice(p[0] * size, (p[-1] + 1) * size) for p in parts if len(p)]
+        for rows in minibatches * self._options.inner_epochs:
             if experience.keep[rows].any():
                 metrics = self._train_on(step, experience, rows)
                 losses.append(metrics.get("loss/policy", math.nan))
@@ -178,13 +170,6 @@ class PolicyUpdate:
             name, moment = key.rsplit("/", 1)
             self._optimizer.state[self._weights[name]][moment] = value
 
-    def _minibatches(self, experience: Experience) -> list[slice]:
-        """Return the rows of each minibatch: whole groups, divided as evenly as possible."""
-        groups = np.arange(len(experience.prompts.lengths))
-        size = experience.group_size
-        parts = np.array_split(groups, self._options.minibatches)
-        return [slice(p[0] * size, (p[-1] + 1) * size) for p in parts if len(p)]
-
     def _train_on(self, step: int, experience: Experience, rows: slice) -> dict[str, float]:
         """Make one optimizer step on some rows."""
         output = self._loss(experience, rows)
@@ -192,7 +177,12 @@ class PolicyUpdate:
         self._optimizer.zero_grad(set_to_none=False)
         if output.loss.requires_grad:
             torch.autograd.backward(output.loss)
-        norm = self._clip_gradient()
+        weights, largest = list(self._weights.values()), self._settings.max_grad_norm
+        if largest > 0:
+            norm = torch.nn.utils.clip_grad_norm_(weights, largest).item()
+        else:
+            gradients = [w.grad for w in weights if w.grad is not None]
+            norm = torch.nn.utils.get_total_norm(gradients).item()
         _check(step, "gradient norm", norm)
         self._optimizer.step()
         metrics = {name: value.item() for name, value in output.metrics.items()}
@@ -238,14 +228,6 @@ class PolicyUpdate:
             rollouts.tokens.numpy(),
             rollouts.lengths.numpy(),
         )
-
-    def _clip_gradient(self) -> float:
-        """Clip the gradient to the largest norm allowed; return its norm before."""
-        weights, largest = list(self._weights.values()), self._settings.max_grad_norm
-        if largest == 0:
-            gradients = [w.grad for w in weights if w.grad is not None]
-            return torch.nn.utils.get_total_norm(gradients).item()
-        return torch.nn.utils.clip_grad_norm_(weights, largest).item()
 
 
 def _check(step: int, what: str, value: float) -> None:

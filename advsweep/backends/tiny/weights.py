@@ -116,11 +116,67 @@ def export_folder(
     Raises:
         ConfigError: the folder cannot be written.
     """
-    documents = {
-        "config.json": _config(model, task),
-        "generation_config.json": _generation(task, temperature),
-        "tokenizer.json": _tokenizer(task),
-        "tokenizer_config.json": _tokenizer_config(task),
+    length = task.max_prompt_length + task.max_completion_length
+    marks = {END: task.eos_id, PADDING: task.pad_id}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    vocabulary = {character: i for i, character in enumerate(task.alphabet)}
+    ids = {"eos_token_id": task.eos_id, "pad_token_id": task.pad_id}
+    documents: dict[str, dict[str, Any]] = {
+        "config.json": {
+            "architectures": ["Qwen2ForCausalLM"],
+            "model_type": "qwen2",
+            "vocab_size": task.vocabulary_size,
+            "hidden_size": model.width,
+            "intermediate_size": model.mlp_width,
+            "num_hidden_layers": model.layers,
+            "num_attention_heads": model.heads,
+            "num_key_value_heads": model.kv_heads,
+            "hidden_act": "silu",
+            "max_position_embeddings": length,
+            "rms_norm_eps": model.norm_eps,
+            # transformers before 5 and vLLM read `rope_theta`, transformers 5 `rope_parameters`.
+            "rope_theta": model.rope_theta,
+            "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
+            "tie_word_embeddings": model.tied_embeddings,
+            "use_sliding_window": False,
+            "attention_dropout": 0.0,
+            "bos_token_id": None,
+            **ids,
+            "torch_dtype": "float32",
+        },
+        # Plain sampling, without top-k and top-p, as in rollouts.
+        "generation_config.json": {
+            "do_sample": True,
+            "temperature": temperature,
+            "top_k": 0,
+            "top_p": 1.0,
+            "max_new_tokens": task.max_completion_length,
+            **ids,
+        },
+        # One token per character: byte-pair encoding without merges. transformers reads every
+        # qwen2 folder as byte-pair encoding, whatever its tokenizer says.
+        "tokenizer.json": {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [
+                {"id": i, "content": mark, **flags, "special": True} for mark, i in marks.items()
+            ],
+            "normalizer": None,
+            "pre_tokenizer": None,
+            "post_processor": None,
+            "decoder": {"type": "Fuse"},
+            "model": {"type": "BPE", "vocab": vocabulary | marks, "merges": [], "unk_token": None},
+        },
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": END,
+            "pad_token": PADDING,
+            "unk_token": None,
+            "padding_side": "left",
+            "clean_up_tokenization_spaces": False,
+            "model_max_length": length,
+        },
         "special_tokens_map.json": {"eos_token": END, "pad_token": PADDING},
     }
     try:
@@ -132,75 +188,3 @@ def export_folder(
         raise ConfigError(
             f"{target}: expected a folder that can be written, got: {error.strerror}"
         ) from error
-
-
-def _config(model: TinyModel, task: SymbolTask) -> dict[str, Any]:
-    return {
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
-        "vocab_size": task.vocabulary_size,
-        "hidden_size": model.width,
-        "intermediate_size": model.mlp_width,
-        "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads,
-        "num_key_value_heads": model.kv_heads,
-        "hidden_act": "silu",
-        "max_position_embeddings": task.max_prompt_length + task.max_completion_length,
-        "rms_norm_eps": model.norm_eps,
-        # transformers before 5 and vLLM read `rope_theta`, transformers 5 `rope_parameters`.
-        "rope_theta": model.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
-        "tie_word_embeddings": model.tied_embeddings,
-        "use_sliding_window": False,
-        "attention_dropout": 0.0,
-        "bos_token_id": None,
-        "eos_token_id": task.eos_id,
-        "pad_token_id": task.pad_id,
-        "torch_dtype": "float32",
-    }
-
-
-def _generation(task: SymbolTask, temperature: float) -> dict[str, Any]:
-    """Return settings of plain sampling, without top-k and top-p, as in rollouts."""
-    return {
-        "do_sample": True,
-        "temperature": temperature,
-        "top_k": 0,
-        "top_p": 1.0,
-        "max_new_tokens": task.max_completion_length,
-        "eos_token_id": task.eos_id,
-        "pad_token_id": task.pad_id,
-    }
-
-
-def _tokenizer(task: SymbolTask) -> dict[str, Any]:
-    """Return a tokenizer with one token per character: byte-pair encoding without merges."""
-    # transformers reads every qwen2 folder as byte-pair encoding, whatever its tokenizer says.
-    vocabulary = {character: i for i, character in enumerate(task.alphabet)}
-    marks = {END: task.eos_id, PADDING: task.pad_id}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": i, "content": mark, **flags, "special": True} for mark, i in marks.items()
-        ],
-        "normalizer": None,
-        "pre_tokenizer": None,
-        "post_processor": None,
-        "decoder": {"type": "Fuse"},
-        "model": {"type": "BPE", "vocab": vocabulary | marks, "merges": [], "unk_token": None},
-    }
-
-
-def _tokenizer_config(task: SymbolTask) -> dict[str, Any]:
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": END,
-        "pad_token": PADDING,
-        "unk_token": None,
-        "padding_side": "left",
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": task.max_prompt_length + task.max_completion_length,
-    }

@@ -1,14 +1,14 @@
 """The TRL backend: language models trained by TRL's GRPOTrainer, on GPUs or small ones on a CPU.
 
-`backend`, `config` and `options` are imported when plans are made and import neither trl nor
-transformers; a training imports the other modules.
+`backend` and `config` are imported when plans are made and import neither trl nor transformers; a
+training imports the other modules.
 
 The walk of a reward through one step, module by module:
 
 1. `training` makes the trainer and the loop around it (`backends.training_loop`); transformers'
    `Trainer.train` calls everything below.
-2. `trainer` `_generate_and_score_completions` starts a `StepBuffer` (`step_buffer`), and lets the
-   run's rollout policy draw groups from a `StepSource` (`source`).
+2. `trainer` `_generate_and_score_completions` starts a `StepBuffer`, and lets the run's rollout
+   policy draw groups from a `StepSource` (`steps`).
 3. `StepSource.draw` chooses the problems by seed and step, and calls `EstimatorTrainer.roll_out`,
    which lets TRL generate. `_generate_single_turn` puts token statistics of the completions into
    the buffer (`sampling`); `vllm_trainer` does so for vLLM.
@@ -21,5 +21,5 @@ The walk of a reward through one step, module by module:
 7. `end_update` checks loss and gradient before each update. After the last one, `step_metrics`
    reads the step's metrics from the buffer, and `training` reports them.
 
-With several processes, `launcher` starts them and `training_process` is what each one runs.
+With several processes, `processes` starts them and is what each one runs.
 """

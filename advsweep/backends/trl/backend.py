@@ -17,15 +17,16 @@ import torch
 
 from advsweep.backends.base import BATCH_FIELDS, Backend, Can, Reporter, hash_json
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.trl.config import HfModel, TransformersGeneration, VllmGeneration
-from advsweep.backends.trl.lost_characters import describe_lost_characters, warn_of_lost_characters
-from advsweep.backends.trl.options import (
+from advsweep.backends.trl.config import (
     EVALUATION_REMEDIES,
+    HfModel,
     Layout,
-    TrainingOptions,
+    TransformersGeneration,
+    VllmGeneration,
     advise_if_out_of_memory,
     lay_out,
 )
+from advsweep.backends.trl.lost_characters import describe_lost_characters, warn_of_lost_characters
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError
 from advsweep.packages import extra_command
@@ -149,16 +150,16 @@ class TrlBackend(Backend):
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         count = self.processes or max(1, torch.cuda.device_count())
         if count > 1 or self.accelerate is not None:
-            from advsweep.backends.trl import launcher
+            from advsweep.backends.trl import processes
 
-            launcher.train(
+            processes.train(
                 run, count, directory, reporter, accelerate=self.accelerate, threads=self.threads
             )
         else:
             from advsweep.backends.trl import training
 
             torch.set_num_threads(self.threads)
-            training.train(run, self.training_options(run, count), directory, reporter)
+            training.train(run, self, self.layout_of(run, count), directory, reporter)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         task = task or run.task
@@ -330,27 +331,6 @@ class TrlBackend(Backend):
             inner_epochs=self.inner_epochs,
             processes=processes,
             device_batch=self.device_batch,
-        )
-
-    def training_options(self, run: Run, processes: int) -> TrainingOptions:
-        """Return what one training takes from these options and the run.
-
-        Raises:
-            ConfigError: the rollouts cannot be divided equally over the processes.
-        """
-        return TrainingOptions(
-            model=self.model_of(run),
-            generation=self.generation_of(run),
-            layout=self.layout_of(run, processes),
-            max_tokens=self.completion_tokens(run),
-            skip_zero_advantages=self.skip_zero_advantages,
-            mixed_precision=self.mixed_precision,
-            rollout_batch=self.rollout_batch,
-            evaluation_batch=self.evaluation_batch,
-            gradient_checkpointing=self.gradient_checkpointing,
-            entropy_change=self.entropy_change,
-            measured_weights=self.measured_weights,
-            shards=self.accelerate is not None,
         )
 
     def _check_accelerate(self, run: Run, file: str) -> None:

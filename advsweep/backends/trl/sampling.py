@@ -20,8 +20,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.step_changes import at_answers, mean_by_problem, measured_answers
-from advsweep.backends.trl.config import Prompt
-from advsweep.backends.trl.options import EVALUATION_REMEDIES, advise_if_out_of_memory
+from advsweep.backends.trl.config import EVALUATION_REMEDIES, Prompt, advise_if_out_of_memory
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:

@@ -36,15 +36,16 @@ from advsweep.backends.trl.sampling import (
     prompt_of,
     recording,
 )
-from advsweep.backends.trl.source import (
+from advsweep.backends.trl.steps import (
+    StepBuffer,
+    StepEffect,
     StepSource,
+    change_meter,
     fit_tokens,
     own_share,
     pick_rows,
     split_rows,
 )
-from advsweep.backends.trl.step_buffer import StepBuffer
-from advsweep.backends.trl.step_effect import StepEffect, change_meter
 from advsweep.config.settings import AdamW
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import TrainingError
@@ -55,8 +56,9 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from advsweep.backends.base import Run
-    from advsweep.backends.trl.options import TrainingOptions
-    from advsweep.backends.trl.source import Rows
+    from advsweep.backends.trl.backend import TrlBackend
+    from advsweep.backends.trl.config import Layout
+    from advsweep.backends.trl.steps import Rows
     from advsweep.tasks.base import Problem
 
 
@@ -80,15 +82,17 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     def __init__(
         self,
         run: Run,
-        options: TrainingOptions,
+        backend: TrlBackend,
+        layout: Layout,
         *,
         reference: Callable[[], ModelSampler] | None = None,
         **arguments: Any,
     ) -> None:
         self._run = run
-        self._options = options
-        self._layout = options.layout
-        self._skip = options.skip_zero_advantages and run.objective.skips_exactly
+        self._backend = backend
+        self._model_settings = backend.model_of(run)
+        self._layout = layout
+        self._skip = self._backend.skip_zero_advantages and run.objective.skips_exactly
         self._reference = reference
         self._each_token = reads_token_entropies(run.estimator)
         self.estimator = copy.deepcopy(run.estimator)
@@ -98,9 +102,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         # TRL gathers what these return from all processes, a column each.
         functions = [self._reward, *([self._outcome] if run.task.is_shaped else [])]
         functions += [self._has_answer] if reads_answers(run.estimator) else []
-        super().__init__(model=options.model.location, reward_funcs=functions, **arguments)
+        super().__init__(model=self._model_settings.location, reward_funcs=functions, **arguments)
         self.add_callback(_BeforeOptimizer(self))
-        self.meter = change_meter(self, options.measured_weights)
+        self.meter = change_meter(self, self._backend.measured_weights)
 
     @property
     def pad_id(self) -> int:
@@ -163,7 +167,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         values = fit_tokens(advantages.values.flatten(0, 1), rows["completion_ids"].shape[1])
         for name, value in (("advantages", values.float()), ("keep", advantages.keep.flatten())):
             rows[name] = own_share(value, self._layout.rollouts, self.accelerator)
-        buffer.effect = StepEffect(self, rows, entropies=self._options.entropy_change)
+        buffer.effect = StepEffect(self, rows, entropies=self._backend.entropy_change)
         buffer.update_started = time.perf_counter()
         return rows
 
@@ -177,7 +181,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             rewards (see `StepBuffer.scored`) and the token statistics.
         """
         inputs = [
-            {"prompt": prompt_of(p, self._options.model, self.processing_class), "problem": p}
+            {"prompt": prompt_of(p, self._model_settings, self.processing_class), "problem": p}
             for p in problems
         ]
         rows, _ = split_rows(super()._generate_and_score_completions(inputs))
@@ -199,7 +203,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate_single_turn(self, prompts: Any, *arguments: Any, **named: Any) -> Any:
         """Generate completions, and record token statistics on the way."""
         completions, statistics = [], []
-        size = self._options.rollout_batch or len(prompts)
+        size = self._backend.rollout_batch or len(prompts)
         for start in range(0, len(prompts), size):
             some, recorder = prompts[start : start + size], StatisticsRecorder(self.temperature)
             with recording(self.accelerator.unwrap_model(self.model_wrapped), recorder):

@@ -25,30 +25,33 @@ from trl.models import unwrap_model_for_generation
 from advsweep.backends.base import evaluation_stage
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.training_loop import Loop, base_solve_rate
-from advsweep.backends.trl.config import VllmGeneration
-from advsweep.backends.trl.loading import load_model, load_tokenizer, loading, model_arguments
-from advsweep.backends.trl.options import (
+from advsweep.backends.trl.config import (
     BASE_RATE_FILE,
     CHANGE_FILE,
     ESTIMATOR_FILE,
     TRAINING_REMEDIES,
+    VllmGeneration,
     advise_if_out_of_memory,
     share_of,
 )
+from advsweep.backends.trl.loading import load_model, load_tokenizer, loading, model_arguments
 from advsweep.backends.trl.sampling import ModelSampler, TokenStatistics, as_completions
 from advsweep.backends.trl.trainer import EstimatorTrainer
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Reporter, Run
     from advsweep.backends.checkpoints import Checkpoints
-    from advsweep.backends.trl.options import TrainingOptions
+    from advsweep.backends.trl.backend import TrlBackend
+    from advsweep.backends.trl.config import HfModel, Layout
     from advsweep.tasks.base import Completions, Problem, Sampler
 
 _REFERENCE_FILE = "reference.safetensors"
 _TRAINER_STATE_FILE = "trainer_state.json"
 
 
-def train(run: Run, options: TrainingOptions, directory: Path, reporter: Reporter | None) -> None:
+def train(
+    run: Run, backend: TrlBackend, layout: Layout, directory: Path, reporter: Reporter | None
+) -> None:
     """Train to the last step, or until the reporter asks to stop; see `Backend.train`.
 
     Args:
@@ -58,7 +61,7 @@ def train(run: Run, options: TrainingOptions, directory: Path, reporter: Reporte
         # TRL uses deprecated names of transformers.
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
         with advise_if_out_of_memory(TRAINING_REMEDIES):
-            Training(run, options, directory, reporter, Path(scratch)).train()
+            Training(run, backend, layout, directory, reporter, Path(scratch)).train()
 
 
 class Training:
@@ -74,30 +77,40 @@ class Training:
     def __init__(
         self,
         run: Run,
-        options: TrainingOptions,
+        backend: TrlBackend,
+        layout: Layout,
         directory: Path,
         reporter: Reporter | None,
         scratch: Path,
     ) -> None:
         self._run = run
-        self._options = options
-        self._layout = options.layout
+        self._backend = backend
+        self._layout = layout
+        self._model = backend.model_of(run)
+        self._generation = backend.generation_of(run)
+        self._tokens = backend.completion_tokens(run)
         self._reporter = reporter
-        self._tokenizer = load_tokenizer(options.model)
+        self._tokenizer = load_tokenizer(self._model)
         self._loop = Loop(run, directory, reporter, self._sampler, self._save) if reporter else None
         self._reference: Any = None
         self._renewed = False
         if reporter:
             reporter.progress("loading the model", 0, 1)
-        with loading(options.model):
-            self.trainer = _trainer_class(options)(
+        trainer = EstimatorTrainer
+        if isinstance(self._generation, VllmGeneration):
+            from advsweep.backends.trl.vllm_trainer import VllmTrainer
+
+            trainer = VllmTrainer
+        with loading(self._model):
+            self.trainer = trainer(
                 run,
-                options,
+                backend,
+                layout,
                 reference=self._reference_sampler,
                 args=self._settings(scratch),
                 train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
                 processing_class=self._tokenizer,
-                peft_config=_peft(options),
+                peft_config=_peft(self._model),
                 callbacks=[_AroundSteps(self)],
             )
         # It prints to stdout, which is for the data of commands alone.
@@ -191,11 +204,11 @@ class Training:
         return parts
 
     def _settings(self, scratch: Path) -> GRPOConfig:
-        run, layout, options = self._run, self._layout, self._options
+        run, layout, backend = self._run, self._layout, self._backend
         cpu = not torch.cuda.is_available()
         return GRPOConfig(
             output_dir=str(scratch),
-            model_init_kwargs=model_arguments(options.model),
+            model_init_kwargs=model_arguments(self._model),
             # The pace: a step of the run is one generation and one epoch of the dataset.
             max_steps=run.steps * layout.updates,
             per_device_train_batch_size=layout.device_batch,
@@ -206,8 +219,8 @@ class Training:
             shuffle_dataset=False,
             ignore_data_skip=True,
             # Generation.
-            **options.generation.trl_settings(),
-            max_completion_length=options.max_tokens,
+            **self._generation.trl_settings(),
+            max_completion_length=self._tokens,
             # The objective computes the loss. TRL computes log-probabilities of the reference
             # model if beta is not 0, and the objective takes those.
             beta=1.0 if run.objective.needs_reference else 0.0,
@@ -215,8 +228,8 @@ class Training:
             max_grad_norm=run.optimizer.max_grad_norm,
             # Precision and memory.
             use_cpu=cpu,
-            bf16=not cpu and options.mixed_precision,
-            gradient_checkpointing=options.gradient_checkpointing,
+            bf16=not cpu and backend.mixed_precision,
+            gradient_checkpointing=backend.gradient_checkpointing,
             disable_dropout=True,
             # advsweep saves and logs itself.
             seed=run.seed,
@@ -237,7 +250,7 @@ class Training:
         """Return what samples in this process alone."""
         sampler = replace(
             self._model_sampler(self._opened),
-            base=None if self._options.shards else self._base_model,
+            base=None if self._backend.accelerate is not None else self._base_model,
             on_progress=self._report_samples,
         )
         return self.trainer.evaluation_sampler(sampler)
@@ -272,8 +285,8 @@ class Training:
         if trainer.steps_done == 0:
             yield model
             return
-        has_adapter = self._options.model.lora_rank > 0
-        base = model if has_adapter else load_model(self._options.model)
+        has_adapter = self._model.lora_rank > 0
+        base = model if has_adapter else load_model(self._model)
 
         def call(**inputs: Any) -> Any:
             without = model.disable_adapter() if has_adapter else trainer.accelerator.autocast()
@@ -289,17 +302,17 @@ class Training:
         return ModelSampler(
             opened=opened,
             tokenizer=self._tokenizer,
-            model=self._options.model,
-            generation=self._options.generation,
-            tokens=self._options.max_tokens,
-            batch=self._options.evaluation_batch,
+            model=self._model,
+            generation=self._generation,
+            tokens=self._tokens,
+            batch=self._backend.evaluation_batch,
             top_p=self._run.evaluation.top_p,
         )
 
     def _reference_model(self) -> Any:
         """Return the model of reference rollouts: the base model until it is renewed."""
         if self._reference is None:
-            self._reference = load_model(self._options.model)
+            self._reference = load_model(self._model)
             self._reference.to(self.trainer.accelerator.device)
         return self._reference
 
@@ -394,16 +407,7 @@ class _AroundSteps(TrainerCallback):  # type: ignore[misc]
         return control
 
 
-def _trainer_class(options: TrainingOptions) -> type[EstimatorTrainer]:
-    if isinstance(options.generation, VllmGeneration):
-        from advsweep.backends.trl.vllm_trainer import VllmTrainer
-
-        return VllmTrainer
-    return EstimatorTrainer
-
-
-def _peft(options: TrainingOptions) -> Any:
-    model = options.model
+def _peft(model: HfModel) -> Any:
     if model.lora_rank == 0:
         return None
     from peft import LoraConfig

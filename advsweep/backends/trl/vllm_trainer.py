@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.base import Run
-    from advsweep.backends.trl.options import TrainingOptions
+    from advsweep.backends.trl.backend import TrlBackend
+    from advsweep.backends.trl.config import Layout
     from advsweep.tasks.base import Problem
 
 _GAP = "sampling/sampling_logp_difference/mean"
@@ -37,12 +38,12 @@ _GAP = "sampling/sampling_logp_difference/mean"
 class VllmTrainer(EstimatorTrainer):
     """Samples with vLLM: with TRL's engine in each process, or with a server."""
 
-    def __init__(self, run: Run, options: TrainingOptions, **named: Any) -> None:
+    def __init__(self, run: Run, backend: TrlBackend, layout: Layout, **named: Any) -> None:
         assert isinstance(run.generation, VllmGeneration)
         self._generation = run.generation
         self._needs_certainty = "self_certainty" in run.estimator.needs
         self._unscored = False
-        model = options.model
+        model = backend.model_of(run)
         cpu = not torch.cuda.is_available()
         if cpu and self._generation.mode is Mode.SERVER:
             raise ConfigError(
@@ -56,7 +57,7 @@ class VllmTrainer(EstimatorTrainer):
             "tokenizer_revision": model.hub_revision,
         }
         with vllm_engine.trl_engine(**settings):
-            super().__init__(run, options, **named)
+            super().__init__(run, backend, layout, **named)
 
     def step_metrics(self) -> dict[str, float]:
         # One value per draw of the step; `super()` clears them.

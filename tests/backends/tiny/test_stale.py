@@ -12,7 +12,7 @@ import torch
 
 from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.tiny.stale import WeightHistory
+from advsweep.backends.tiny.trainer import WeightHistory
 from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.clipped import Clipped
 

@@ -65,7 +65,7 @@ def make_update(
         )
         run = replace(run, objective=objective, optimizer=optimizer)
         weights, base = make_weights(model, seed=2), make_weights(model, seed=3)
-        return PolicyUpdate(run, run.backend.update_options(), model, weights, base), weights
+        return PolicyUpdate(run, run.backend, model, weights, base), weights
 
     return make
 

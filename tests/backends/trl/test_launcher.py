@@ -253,8 +253,7 @@ class Listener:
 @pytest.fixture
 def serve() -> Any:
     """Serves a training that runs in a thread; returns what its reporter was told."""
-    from advsweep.backends.trl.launcher import _Server
-    from advsweep.backends.trl.training_process import RemoteReporter
+    from advsweep.backends.trl.processes import RemoteReporter, _Server
 
     def served(training: Callable[[Any, Connection], None], ask: Callable[[Any], None]) -> Any:
         ours, theirs = Pipe()
@@ -372,7 +371,7 @@ def test_a_process_that_ends_without_a_word(serve: Any) -> None:
 
 
 def test_errors_that_cannot_be_sent_are_told_in_words() -> None:
-    from advsweep.backends.trl.launcher import sendable
+    from advsweep.backends.trl.processes import sendable
 
     class LocalError(Exception):
         pass
@@ -386,7 +385,7 @@ def test_errors_that_cannot_be_sent_are_told_in_words() -> None:
 def test_the_launcher_that_does_not_start(
     two: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from advsweep.backends.trl import launcher
+    from advsweep.backends.trl import processes as launcher
 
     monkeypatch.setattr(
         launcher, "_command", lambda *_: [sys.executable, "-c", "raise SystemExit(3)"]

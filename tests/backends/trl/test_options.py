@@ -14,7 +14,7 @@ import pytest
 
 from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
-from advsweep.backends.trl.options import lay_out, share_of
+from advsweep.backends.trl.config import lay_out, share_of
 from advsweep.errors import ConfigError
 
 MakeRun = Callable[..., Run]

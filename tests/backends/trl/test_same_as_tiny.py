@@ -19,8 +19,8 @@ from advsweep.backends.tiny.sampling import Rollouts, sample
 from advsweep.backends.tiny.tokens import Encoded, encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.weights import Weights
-from advsweep.backends.trl import step_effect
-from advsweep.backends.trl.step_effect import StepEffect
+from advsweep.backends.trl import steps
+from advsweep.backends.trl.steps import StepEffect
 from advsweep.backends.trl.training import Training
 
 PROMPTS, SIZE = 6, 4
@@ -92,7 +92,7 @@ def test_one_batch_gives_equal_loss_and_gradient(
     per_token: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (tiny_update, step_effect):
+    for module in (tiny_update, steps):
         monkeypatch.setattr(module, "_KL_ROLLOUTS", PROMPTS * SIZE)
     base, moved = perturbed
     changes = {
@@ -111,15 +111,14 @@ def test_one_batch_gives_equal_loss_and_gradient(
     keep = torch.arange(PROMPTS * SIZE) % 7 != 0
 
     weights = {name: weight.clone() for name, weight in moved.items()}
-    settings = tiny.backend.update_options()  # type: ignore[attr-defined]
-    update = PolicyUpdate(tiny, settings, tiny.model, weights, base)  # type: ignore[arg-type]
+    update = PolicyUpdate(tiny, tiny.backend, tiny.model, weights, base)  # type: ignore[arg-type]
     experience = Experience(prompts, rollouts, SIZE, advantages, keep)
     expected = update._loss(experience, slice(0, PROMPTS * SIZE))
     torch.autograd.backward(expected.loss)
 
-    backend = ours.backend
-    options = backend.training_options(ours, 1)  # type: ignore[attr-defined]
-    training = Training(ours, options, tmp_path, Silent(), tmp_path)  # type: ignore[arg-type]
+    backend: Any = ours.backend
+    layout = backend.layout_of(ours, 1)
+    training = Training(ours, backend, layout, tmp_path, Silent(), tmp_path)  # type: ignore[arg-type]
     trainer = training.trainer
     model = trainer.model
     rows = as_rows(prompts, rollouts, trainer.pad_id)

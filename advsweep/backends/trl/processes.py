@@ -1,8 +1,9 @@
-"""Starts a training in several processes, and serves their reports.
+"""A training in several processes: what starts them, and what each one runs.
 
 torchrun starts one process per GPU; accelerate does so if a configuration file of its own is
-given. Each process (`training_process`) holds a connection to this one and exits when it breaks.
-The first process opens a second connection and calls the reporter through it.
+given. Each process, `python -m advsweep.backends.trl.processes JOB`, holds a connection to the one
+that started it and exits when it breaks. The first opens a second connection and calls the
+reporter through it.
 """
 
 from __future__ import annotations
@@ -15,20 +16,25 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+import torch
+
+from advsweep.backends.build import build_run
 from advsweep.errors import TrainingError
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Reporter, Run
-    from advsweep.tasks.base import Problem
+    from advsweep.backends.base import CountedProblem, Reporter, Run
+    from advsweep.backends.trl.backend import TrlBackend
+    from advsweep.tasks.base import Problem, Sampler
 
 _POLL_SECONDS = 1.0
 _GRACE_SECONDS = 10.0
@@ -78,7 +84,7 @@ def _command(accelerate: str | None, processes: int, job: Path) -> list[str]:
         file = str(Path(accelerate).expanduser())
         launcher = ["accelerate.commands.launch", "--config_file", file]
         launcher += ["--num_machines", "1", "--num_processes", str(processes)]
-    program = ["-m", "advsweep.backends.trl.training_process", str(job)]
+    program = ["-m", "advsweep.backends.trl.processes", str(job)]
     return [sys.executable, "-P", "-m", *launcher, *program]
 
 
@@ -235,3 +241,111 @@ def sendable(error: BaseException) -> BaseException:
         return RuntimeError(f"{type(error).__name__}: {error}")
     assert isinstance(copied, BaseException)
     return copied
+
+
+PARENT_GONE = 75
+"""Exit code of a process whose parent has exited."""
+
+
+def main(path: str) -> None:
+    """Take part in a training until it ends."""
+    job = json.loads(Path(path).read_text(encoding="utf-8"))
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    life = _connect(job["socket"], "life")
+    threading.Thread(target=_end_with_parent, args=(life,), daemon=True).start()
+    calls = _connect(job["socket"], "calls") if rank == 0 else None
+    try:
+        if world != job["processes"]:
+            raise TrainingError(
+                f"backend.processes: expected {job['processes']} processes, got {world} from the "
+                f"launcher"
+            )
+        # The parent, which imports this module too, does without TRL and its seconds of imports.
+        from advsweep.backends.trl import training
+
+        run = build_run(job["config"])
+        backend = cast("TrlBackend", run.backend)
+        torch.set_num_threads(backend.threads)
+        layout = backend.layout_of(run, job["processes"])
+        reporter = RemoteReporter(calls) if calls else None
+        training.train(run, backend, layout, Path(job["directory"]), reporter)
+    except BaseException as error:
+        life.send(sendable(error))
+        raise
+    life.send(None)
+    if calls:
+        calls.send(("done", ()))
+    torch.distributed.destroy_process_group()
+
+
+def _connect(address: str, purpose: str) -> Connection:
+    connected = socket.socket(socket.AF_UNIX)
+    connected.connect(address)
+    connection = Connection(connected.detach())
+    connection.send(purpose)
+    return connection
+
+
+def _end_with_parent(life: Connection) -> None:
+    """Exit this process when the other side closes the connection; it never sends anything."""
+    try:
+        life.recv()
+    except (EOFError, OSError):
+        os._exit(PARENT_GONE)
+
+
+class RemoteReporter:
+    """Forwards reports to the reporter of the parent process; see `Reporter`."""
+
+    def __init__(self, calls: Connection) -> None:
+        self._calls = calls
+        self._sampling = False
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        self._call("metrics", step, dict(values))
+
+    def evaluate(self, step: int, sampler: Sampler) -> None:
+        self._calls.send(("evaluate", (step,)))
+        while True:
+            name, content = self._calls.recv()
+            if name == "answer":
+                return
+            problems, n, temperature, seed = content
+            self._sampling = True
+            completions = sampler.sample(problems, n, temperature=temperature, seed=seed)
+            self._sampling = False
+            self._calls.send(("completions", completions))
+
+    def counted(self, step: int, task: str, problems: Sequence[CountedProblem]) -> None:
+        self._call("counted", step, task, list(problems))
+
+    def checkpoint(self, step: int, path: Path) -> None:
+        self._call("checkpoint", step, path)
+
+    def pruned(self, path: Path) -> None:
+        self._call("pruned", path)
+
+    def resumed(self, step: int) -> None:
+        self._call("resumed", step)
+
+    def stop_requested(self) -> bool:
+        return bool(self._call("stop_requested"))
+
+    def log(self, message: str) -> None:
+        self._call("log", message)
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        if self._sampling:
+            # The parent waits for the completions, and answers nothing else.
+            self._calls.send(("progress", (stage, done, total)))
+        else:
+            self._call("progress", stage, done, total)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        self._calls.send((name, arguments))
+        _, answer = self._calls.recv()
+        return answer
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,403 @@
+"""One training step on TRL: its groups, its values between TRL's callbacks, and its effect.
+
+Rollout policies draw groups from a `StepSource`. TRL calls `EstimatorTrainer` back many times in a
+step, each time with other arguments and without a place for what a later callback needs; that
+waits in the step's `StepBuffer`. `StepEffect` compares the policy before and after the updates.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from accelerate import DistributedType
+from torch import Tensor
+from trl import GRPOTrainer
+
+from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
+from advsweep.backends.step_changes import (
+    KL_STEP,
+    ChangeMeter,
+    evenly_spaced,
+    kl_estimate,
+    loss_variance,
+)
+from advsweep.backends.training_loop import group_batch, reads_answers
+from advsweep.backends.trl.config import share_of
+from advsweep.backends.trl.sampling import TokenStatistics, concatenate_statistics
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from advsweep.backends.base import Run
+    from advsweep.backends.trl.trainer import EstimatorTrainer
+    from advsweep.estimators import GroupBatch
+    from advsweep.tasks.base import Problem
+
+Rows = dict[str, Tensor]
+"""Tensors `[rows]` or `[rows, tokens]`; prompts are padded on the left, the rest on the right."""
+
+
+def split_rows(outputs: Mapping[str, Any]) -> tuple[Rows, Rows]:
+    """Separate the tensors that have rows from those that are one number for all rows."""
+    tensors = {name: value for name, value in outputs.items() if value is not None}
+    rows = {name: value for name, value in tensors.items() if value.ndim > 0}
+    return rows, {name: value for name, value in tensors.items() if value.ndim == 0}
+
+
+def pick_rows(rows: Rows, index: Int[Tensor, " some"]) -> Rows:
+    """Select rows, in the order of the index."""
+    return {name: value[index.to(value.device)] for name, value in rows.items()}
+
+
+def concatenate_rows(parts: Sequence[Rows], pad_id: int) -> Rows:
+    """Concatenate batches, padded to the longest."""
+    found = {}
+    for name in parts[0]:
+        values = [part[name] for part in parts]
+        if values[0].ndim > 1:
+            width, is_prompt = max(v.shape[1] for v in values), name.startswith("prompt_")
+            missing = [width - value.shape[1] for value in values]
+            sides = [(m, 0) if is_prompt else (0, m) for m in missing]
+            fill = pad_id if name.endswith("_ids") else 0
+            values = [F.pad(v, side, value=fill) for v, side in zip(values, sides, strict=True)]
+        found[name] = torch.cat(values)
+    return found
+
+
+def gather_rows(rows: Rows, accelerator: Any, pad_id: int) -> Rows:
+    """Gather the rows of all processes, process by process; each has the same number."""
+    gathered = {}
+    for name, value in rows.items():
+        if value.ndim > 1:
+            value = accelerator.pad_across_processes(
+                value,
+                dim=1,
+                pad_index=pad_id if name.endswith("_ids") else 0,
+                pad_first=name.startswith("prompt_"),
+            )
+        gathered[name] = accelerator.gather(value.contiguous())
+    return gathered
+
+
+def own_share(values: Tensor, rollouts: int, accelerator: Any) -> Tensor:
+    """Return this process's part of the values of a step's rollouts.
+
+    Args:
+        values: one row per rollout, from the first on.
+        rollouts: the number of a step's rollouts; missing ones get 0.
+    """
+    whole = torch.zeros(rollouts, *values.shape[1:], dtype=values.dtype)
+    whole[: len(values)] = values
+    parts = whole.view(accelerator.num_processes, -1, *values.shape[1:])
+    return parts[accelerator.process_index].to(accelerator.device)
+
+
+def fit_tokens(values: Tensor, tokens: int) -> Tensor:
+    """Cut or pad the token axis, if there is one, to the width of a process's completions.
+
+    Numbers past the end of a rollout are 0, so nothing is lost.
+    """
+    return values if values.ndim == 1 else F.pad(values, (0, tokens - values.shape[1]))
+
+
+class StepSource:
+    """Draws groups; every process makes an equal share of each draw and knows all rewards.
+
+    Attributes:
+        step: the training step, counted from 1.
+        references: number of rollouts of the reference model so far.
+        seconds: time that all draws took.
+    """
+
+    def __init__(self, trainer: EstimatorTrainer, run: Run, step: int) -> None:
+        self._trainer = trainer
+        self._run = run
+        self.step = step
+        self.references = 0
+        self.seconds = 0.0
+        self._rng = numpy_generator(run.seed, Stream.PROMPTS, step)
+        self._problems: list[Problem] = []
+        self._parts: list[Rows] = []
+        self._shares: list[int] = []
+        self._places: list[tuple[int, int]] = []
+        self._scored: list[Float[Tensor, "prompts rollouts functions"]] = []
+        self._statistics: list[Float[Tensor, "rows columns"]] = []
+        self._process = trainer.accelerator.process_index
+        self._processes = trainer.accelerator.num_processes
+        torch.manual_seed(torch_seed(run.rollout_seed, Stream.ROLLOUTS, step, self._process))
+
+    def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
+        started = time.perf_counter()
+        problems = list(self._run.task.draw(prompts, self._rng))
+        repeated = [problem for problem in problems for _ in range(self._run.group_size)]
+        # TRL wants whole groups in each process, those that only pad the draw too.
+        share = share_of(repeated, self._process, self._processes, unit=self._run.group_size)
+        part, scored, statistics = self._trainer.roll_out(share)
+        self._problems += problems
+        first = sum(self._shares)
+        for row in range(len(repeated)):
+            self._places.append((row // len(share), first + row % len(share)))
+        self._shares.append(len(share))
+        self._parts.append(part)
+        self._statistics.append(statistics[: len(repeated)])
+        groups = scored[: len(repeated)].view(len(problems), self._run.group_size, -1)
+        self._scored.append(groups)
+        self.seconds += time.perf_counter() - started
+        return groups[..., 0]
+
+    def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+        started = time.perf_counter()
+        problems = [self._problems[group] for group in groups.tolist()]
+        repeated = [problem for problem in problems for _ in range(self._run.group_size)]
+        seed = torch_seed(self._run.rollout_seed, Stream.REFERENCE, self.step, self._process)
+        share = share_of(repeated, self._process, self._processes)
+        rewards = self._trainer.refer(share, seed)[: len(repeated)]
+        self.references += len(repeated)
+        self.seconds += time.perf_counter() - started
+        return rewards.view(len(problems), self._run.group_size)
+
+    def rows(self, groups: Int[Tensor, " groups"]) -> Rows:
+        """Return this process's share of the rollouts of some groups.
+
+        All shares together have as many rows as a full step. Other rollouts replace missing
+        groups; the caller masks them out.
+        """
+        size, whole = self._run.group_size, self._run.prompts_per_step * self._run.group_size
+        wanted = (groups[:, None] * size + torch.arange(size)).flatten()
+        wanted = torch.cat((wanted, torch.zeros(whole - len(wanted), dtype=wanted.dtype)))
+        if len(self._parts) == 1 and torch.equal(wanted, torch.arange(len(self._places))):
+            return self._parts[0]
+        pad_id = self._trainer.pad_id
+        local = concatenate_rows(self._parts, pad_id)
+        gathered = gather_rows(local, self._trainer.accelerator, pad_id)
+        places = torch.tensor(self._places)[wanted]
+        index = places[:, 0] * sum(self._shares) + places[:, 1]
+        own = share_of(index.tolist(), self._process, self._processes)
+        return pick_rows(gathered, torch.tensor(own))
+
+    @property
+    def levels(self) -> list[int]:
+        """Difficulty level of each group drawn."""
+        return [problem.level for problem in self._problems]
+
+    @property
+    def outcomes(self) -> Float[Tensor, "groups rollouts"]:
+        """Verdicts from which the rewards are computed."""
+        return torch.cat(self._scored)[..., int(self._run.task.is_shaped)]
+
+    def batch(self) -> GroupBatch:
+        """Return the groups drawn, as the estimator sees them."""
+        scored = torch.cat(self._scored)
+        statistics = TokenStatistics.unstacked(concatenate_statistics(self._statistics))
+        return group_batch(
+            self._run,
+            self._problems,
+            scored[..., 0],
+            self.outcomes,
+            self.step,
+            **statistics.of_training(),
+            answered=scored[..., -1] == 1 if reads_answers(self._run.estimator) else None,
+        )
+
+
+class UpdateMeans:
+    """Means of the objective's metrics over the passes of an update and the updates of a step.
+
+    Attributes:
+        norm: norm of the current update's gradient before clipping.
+    """
+
+    def __init__(self) -> None:
+        self.norm = 0.0
+        self._sums: dict[str, float] = defaultdict(float)
+        self._losses: list[float] = []
+        self._lr = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Start an update: the next pass is its first."""
+        self._passes: list[Tensor] = []
+        self._names: list[str] = []
+
+    def add(self, metrics: Mapping[str, Tensor], loss: Tensor) -> None:
+        """Add a forward pass."""
+        self._names = list(metrics)
+        # Stays on the device: one transfer per update, not one per pass.
+        self._passes.append(torch.stack([loss, *metrics.values()]).detach())
+
+    def means(self) -> tuple[list[str], Float[Tensor, " values"]]:
+        """Return the names of the metrics, and the means of the loss and of each metric."""
+        return self._names, torch.stack(self._passes).mean(dim=0)
+
+    def end(self, metrics: Mapping[str, float], lr: float) -> None:
+        """Count an update that the optimizer makes."""
+        for name, value in {**metrics, "optim/grad_norm": self.norm}.items():
+            self._sums[name] += value
+        self._losses.append(metrics.get("loss/policy", math.nan))
+        self._lr = lr
+        self.begin()
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Means over the updates of the step, and `loss/variance`; empty without an update."""
+        if not self._losses:
+            return {}
+        means = {name: value / len(self._losses) for name, value in self._sums.items()}
+        return means | loss_variance(self._losses) | {"optim/lr": self._lr}
+
+
+@dataclass
+class StepBuffer:
+    """What the callbacks of one step leave for each other.
+
+    TRL calls `EstimatorTrainer` back many times in a step, each time with other arguments. The
+    trainer makes a new buffer when a step starts; each callback fills the next part of it.
+
+    Attributes:
+        control_rng: randomness of this process's verdicts, for a control; None before training.
+        base_rate: the base's solve rate, for a control that needs it.
+        statistics: token statistics of this process's rollouts in the last draw; see
+            `TokenStatistics.stacked`.
+        scored: rewards of the last draw, of all processes. Its columns are the reward, the
+            verdict if the task shapes rewards, and whether the rollout has an answer if the
+            estimator reads that.
+        outcomes: verdicts of the completions that this process judged last.
+        answered: 1 for those completions in which an answer could be read.
+        reward_seconds: time spent in the verifier.
+        metrics: what is known of the step before its updates.
+        effect: compares the policy before and after the updates.
+        update_started: clock time when the rollouts were complete.
+        shares: rollouts and tokens that each forward pass stands for.
+        updates: what the updates measured.
+    """
+
+    control_rng: np.random.Generator | None = None
+    base_rate: float = math.nan
+    statistics: Float[Tensor, "rows columns"] | None = None
+    scored: Float[Tensor, "rows functions"] | None = None
+    outcomes: list[float] = field(default_factory=list)
+    answered: list[float] = field(default_factory=list)
+    reward_seconds: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+    effect: StepEffect | None = None
+    update_started: float = 0.0
+    shares: list[tuple[float, float]] = field(default_factory=list)
+    updates: UpdateMeans = field(default_factory=UpdateMeans)
+
+    def judge(
+        self, run: Run, problems: Sequence[Problem], texts: Sequence[str], lengths: Sequence[float]
+    ) -> list[float]:
+        """Verify completions and return their rewards.
+
+        Args:
+            lengths: tokens of each completion.
+        """
+        started = time.perf_counter()
+        assert self.control_rng is not None
+        outcomes = run.control.verdicts(
+            run.task.score(problems, texts), self.control_rng, self.base_rate
+        )
+        if reads_answers(run.estimator):
+            answers = run.task.answers(problems, texts)
+            self.answered = [float(answer is not None) for answer in answers]
+        rewards: list[float] = run.task.rewards(
+            texts, outcomes, np.array(lengths, dtype=np.float64)
+        ).tolist()
+        self.outcomes = outcomes.tolist()
+        self.reward_seconds += time.perf_counter() - started
+        return rewards
+
+    def take_draw(self) -> tuple[Float[Tensor, "rows functions"], Float[Tensor, "rows columns"]]:
+        """Return the rewards and the token statistics of the last draw, and forget them."""
+        scored, statistics = self.scored, self.statistics
+        assert scored is not None
+        assert statistics is not None
+        self.scored = self.statistics = None
+        return scored, statistics
+
+
+_KL_ROLLOUTS = 16
+"""Rollouts of a process that a step's KL is estimated from."""
+
+_WHOLE = (DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU)
+"""Ways to train in which a process has all weights."""
+
+
+def change_meter(trainer: Any, most: int) -> ChangeMeter | None:
+    """Return a meter of the trained weights in the first process; None where there is none.
+
+    Args:
+        most: more weights than these are not measured, nor are weights that processes share.
+    """
+    weights = {name: w for name, w in trainer.model.named_parameters() if w.requires_grad}
+    is_whole = trainer.accelerator.distributed_type in _WHOLE
+    if not is_whole or not trainer.accelerator.is_main_process:
+        return None
+    return ChangeMeter(weights) if sum(map(torch.numel, weights.values())) <= most else None
+
+
+class StepEffect:
+    """Compares the policy before and after the updates of a step.
+
+    Every process must make and read it, because their passes belong together.
+
+    Args:
+        rows: this process's rollouts; the weights are those before the updates.
+        entropies: whether to compare the entropies at all rollouts.
+    """
+
+    def __init__(self, trainer: Any, rows: Rows, *, entropies: bool) -> None:
+        self._trainer = trainer
+        self._rows = rows
+        chosen = evenly_spaced(len(rows["keep"]), _KL_ROLLOUTS)
+        self._some = pick_rows(rows, torch.tensor(chosen))
+        self._log_probs = self._statistics(self._some)
+        self._entropies = self._mean_entropies() if entropies else None
+
+    def metrics(self) -> dict[str, float]:
+        """Return `policy/kl_step` after the updates and, if measured, `entropy/change`."""
+        mask = self._some["completion_mask"].bool() & self._some["keep"][:, None]
+        sums = kl_estimate(self._log_probs, self._statistics(self._some), mask)
+        kl, tokens = self._reduce(sums)
+        metrics = {KL_STEP: kl / tokens if tokens else 0.0}
+        if self._entropies is not None:
+            keep = self._rows["keep"]
+            change = (self._mean_entropies() - self._entropies).where(keep, 0.0)
+            total, kept = self._reduce(torch.stack((change.sum(), keep.sum())))
+            metrics |= {"entropy/change": total / kept} if kept else {}
+        return metrics
+
+    def _reduce(self, sums: Tensor) -> list[float]:
+        reduced: list[float] = self._trainer.accelerator.reduce(sums, reduction="sum").tolist()
+        return reduced
+
+    def _mean_entropies(self) -> Float[Tensor, " rows"]:
+        """Return the mean token entropy of each rollout, in nats."""
+        mask = self._rows["completion_mask"]
+        entropies = self._statistics(self._rows, entropies=True)
+        return entropies.where(mask.bool(), 0.0).sum(dim=1) / mask.sum(dim=1)
+
+    def _statistics(self, rows: Rows, *, entropies: bool = False) -> Float[Tensor, "rows tokens"]:
+        """Return log π of each token, or the entropies of their distributions in nats."""
+        trainer, completions, mask = self._trainer, rows["completion_ids"], rows["completion_mask"]
+        with torch.no_grad():
+            # VllmTrainer overrides this to score rollouts; this pass is no such one.
+            log_probs, spread, _ = GRPOTrainer._get_per_token_logps_and_entropies(
+                trainer,
+                trainer.model,
+                torch.cat((rows["prompt_ids"], completions), dim=1),
+                torch.cat((rows["prompt_mask"], mask), dim=1),
+                completions.shape[1],
+                trainer.args.per_device_train_batch_size,
+                compute_entropy=entropies,
+            )
+        found: Tensor = spread if entropies else log_probs
+        return found
