@@ -56,15 +56,6 @@ def test_the_manifest_says_what_is_there(checkpoints: Checkpoints) -> None:
     }
 
 
-def test_steps_are_in_order(checkpoints: Checkpoints) -> None:
-    assert checkpoints.steps() == []
-    for step in (100, 50, 1_000_000, 7):
-        checkpoints.save(step, FILES)
-    (checkpoints.directory / "notes").mkdir()
-    (checkpoints.directory / "step-000001").write_text("a file")
-    assert checkpoints.steps() == [7, 50, 100, 1_000_000]
-
-
 def test_a_step_can_be_saved_again(checkpoints: Checkpoints) -> None:
     checkpoints.save(5, {"weights": b"old", "more": b"gone"})
     checkpoints.save(5, FILES)
@@ -113,18 +104,6 @@ def test_a_damaged_checkpoint_is_passed_over(
     (line,) = lines
     assert line.startswith(f"checkpoint step 10 is damaged ({reason}")
     assert line.endswith("resuming from step 5")
-
-
-def test_nothing_sound_is_left(checkpoints: Checkpoints) -> None:
-    lines: list[str] = []
-    assert checkpoints.newest_sound(lines.append) is None
-    assert lines == []
-    for step in (1, 2):
-        damage(checkpoints.save(step, FILES) / "weights")
-    assert checkpoints.newest_sound(lines.append) is None
-    assert "step 2 is damaged" in lines[0]
-    assert "step 1 is damaged" in lines[0]
-    assert lines[0].endswith("resuming from the beginning")
 
 
 def test_another_runs_checkpoint_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:

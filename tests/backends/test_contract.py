@@ -175,17 +175,6 @@ def test_a_finished_run_has_nothing_left_to_do(run: Run, train: Any, tmp_path: P
     assert again.evaluated == [5]
 
 
-def test_a_run_stopped_after_every_step_comes_to_the_same_end(
-    run: Run, train: Any, tmp_path: Path
-) -> None:
-    whole = train(run, tmp_path / "whole")
-    parts: dict[int, dict[str, float]] = {}
-    for step in range(1, 6):
-        parts |= train(run, tmp_path / "parts", stop_after=step).lasting
-    assert parts == whole.lasting
-    assert same_files(run, tmp_path / "whole", tmp_path / "parts")
-
-
 # Fewer prompts than five steps draw, so that they come again.
 FEW_PROMPTS: dict[str, dict[str, Any]] = {
     "bandit": {"prompts_per_level": 8},

@@ -1,4 +1,4 @@
-"""A softmax over behaviours: sampling, entropies and gradients in closed form.
+"""A softmax over behaviours: sampling, entropies, gradients and exact metrics in closed form.
 
 Every function takes tables with any leading axes, for example one of runs. It computes each row
 by itself, so a run gets the same numbers alone as in a stack.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
 _BELOW_1 = 1 - 2.0**-23
 """The largest float32 whose product with any other float32 is below that other."""
@@ -221,3 +222,57 @@ class ShiftedPolicy(Policy):
         self, uniform: Float[Tensor, "runs prompts rollouts"]
     ) -> Int[Tensor, "runs prompts rollouts"]:
         return draw(self._masses.cumsum(dim=-1), uniform)
+
+
+_FEW = 8
+"""The most behaviours whose single probabilities are metrics."""
+
+
+def exact_metrics(
+    before: Policy,
+    after: Policy,
+    correct: Bool[Tensor, "runs prompts behaviours"],
+    ks: Sequence[int],
+) -> list[dict[str, float]]:
+    """Return metrics of a step of each run: means over all prompts, drawn or not.
+
+    Args:
+        before, after: the policies before and after the step.
+        ks: the k of pass@k.
+
+    Returns:
+        `exact/pass@K` and `exact/entropy` (nats) after the step; `exact/correct_modes`, the
+        exponential of the entropy among correct behaviours, which is their number if all
+        are equally likely; `exact/pass@1_change` and `exact/entropy_change`, their changes in
+        the step; `exact/entropy_predicted`, the latter to first order in the logits:
+        -Cov(log π, Δlog π); `exact/probability_I` of each behaviour, if there are at most
+        eight.
+    """
+    policy = after.probabilities
+    failing, failed = (
+        (1 - (p.probabilities * correct).sum(dim=-1).double()).clamp(min=0) for p in (after, before)
+    )
+    among = torch.log_softmax(after.log.masked_fill(~correct, -torch.inf), dim=-1)
+    modes = (-(among.exp() * among.masked_fill(~correct, 0.0)).sum(dim=-1)).exp()
+    first_order = (entropy_gradient(before) * (after.log - before.log)).sum(dim=-1)
+    metrics = {
+        **{f"exact/pass@{k}": 1 - failing**k for k in ks},
+        "exact/pass@1_change": failed - failing,
+        "exact/entropy": after.entropies,
+        "exact/correct_modes": modes,
+        "exact/entropy_change": after.entropies - before.entropies,
+        "exact/entropy_predicted": first_order,
+    }
+    if policy.shape[-1] <= _FEW:
+        metrics |= {f"exact/probability_{i}": policy[..., i] for i in range(policy.shape[-1])}
+    means = torch.stack([values.double().mean(dim=-1) for values in metrics.values()])
+    return [dict(zip(metrics, own, strict=True)) for own in means.T.tolist()]
+
+
+def solve_rates(
+    policy: Float[Tensor, "*runs prompts behaviours"],
+    correct: Bool[Tensor, "*#runs prompts behaviours"],
+) -> Float[Tensor, "*runs prompts"]:
+    """Return the probability of a correct behaviour of each prompt."""
+    # Rounding may give a sum above 1.
+    return (policy * correct).sum(dim=-1).clamp(max=1)

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 import safetensors.torch
 import torch
 
-from advsweep.backends.bandit import closed_form
 from advsweep.backends.bandit.sampling import BanditSampler, RandomDraws, Source
-from advsweep.backends.bandit.softmax import Policy, ShiftedPolicy
+from advsweep.backends.bandit.softmax import Policy, ShiftedPolicy, exact_metrics, solve_rates
 from advsweep.backends.bandit.tables import Logits, Tables
 from advsweep.backends.bandit.update import (
     Changes,
@@ -27,7 +26,6 @@ from advsweep.backends.bandit.update import (
     Updates,
     action_advantages,
     fresh_state,
-    learning_rates,
     rollout_means,
     temperatures,
 )
@@ -101,8 +99,7 @@ class BanditStack:
         self._base_rates = torch.empty(0)
         if any(run.control.base_samples for run in self._runs):
             base = Policy.of(self._logits.base.double(), self._temperature)
-            self._base_rates = closed_form.solve_rates(base.log.exp(), self._tables.correct)
-        self._weights: list[tuple[slice, closed_form.OutcomeWeights | None]] | None = None
+            self._base_rates = solve_rates(base.log.exp(), self._tables.correct)
         # An estimator that computes each group alone serves several runs in one call.
         self._teams = _neighbours(
             [
@@ -119,18 +116,16 @@ class BanditStack:
         outcomes, trained_on = self._train(step)
         if before is not None and trained_on is not None:
             after = self._policy()
-            added: list[Sequence[Mapping[str, float]]] = []
+            added: list[dict[str, float]] = [{} for _ in self._runs]
             if is_exact:
-                correct = self._tables.correct
-                added.append(closed_form.quantities(before, after, correct, self._options.exact_k))
-                added.append(self._expected(before, after, step))
+                added = exact_metrics(before, after, self._tables.correct, self._options.exact_k)
             if measures_entropy:
                 change = after.entropies - before.entropies
-                added.append(rollout_means("entropy/change", change, trained_on))
-            for metrics in added:
-                for outcome, more in zip(outcomes, metrics, strict=True):
-                    if not isinstance(outcome, Exception):
-                        outcome |= more
+                of_rollouts = rollout_means("entropy/change", change, trained_on)
+                added = [own | more for own, more in zip(added, of_rollouts, strict=True)]
+            for outcome, more in zip(outcomes, added, strict=True):
+                if not isinstance(outcome, Exception):
+                    outcome |= more
         if first.rollout.renews_reference(step):
             self._reference = self._parameters.clone()
         if first.objective.renews_reference(step):
@@ -286,39 +281,6 @@ class BanditStack:
             torch.cat([getattr(a, name) for a in weighed]) for name in ("values", "keep")
         )
         return Advantages(values=values, keep=keep), infos, errors
-
-    def _expected(self, before: Policy, after: Policy, step: int) -> list[dict[str, float]]:
-        """Return the mean effect of the step, to first order, and the step's share of signal.
-
-        Empty if no closed form exists.
-        """
-        if self._weights is None:
-            self._weights = [
-                (team, closed_form.closed_form_weights(self._runs[team.start], self._options))
-                for team in _neighbours([stack_kind(run) for run in self._runs])
-            ]
-        found: list[dict[str, float]] = []
-        for runs, weights in self._weights:
-            if weights is None:
-                found += [{}] * (runs.stop - runs.start)
-                continue
-            log_policy, correct = before.log[runs], self._tables.correct[runs]
-            temperature = self._temperature[runs]
-            gradient = closed_form.expected_step(log_policy, correct, weights, temperature)
-            untrained = torch.ones(gradient.shape[:2], dtype=torch.bool)
-            trained = torch.tensor(self._tables.trained[runs])
-            gradient[untrained.scatter_(1, trained, False)] = 0.0
-            rates = torch.tensor(learning_rates(self._runs[runs], step)).double()
-            moves = self._logits.response(gradient / trained.shape[1])
-            moves = rates[:, None, None] * moves
-            changes = closed_form.expected_changes(log_policy, correct, moves, temperature)
-            ratios = closed_form.signal_ratio(log_policy, after.log[runs], moves / temperature)
-            columns = zip(*(values.tolist() for values in changes.values()), strict=True)
-            found += [
-                {**dict(zip(changes, column, strict=True)), **own}
-                for column, own in zip(columns, ratios, strict=True)
-            ]
-        return found
 
     def keep(self, indexes: Sequence[int]) -> None:
         chosen = list(indexes)

@@ -141,15 +141,6 @@ class Logits:
         # not depend on the runs beside it.
         return torch.stack([self._features @ own for own in parameters])
 
-    def response(
-        self, gradient: Float[Tensor, "runs prompts behaviours"]
-    ) -> Float[Tensor, "runs prompts behaviours"]:
-        """Return the change of the logits for a unit step along the pulled-back gradient."""
-        if not self.is_shared:
-            return gradient
-        features = self._features.to(gradient.dtype)
-        return torch.stack([features @ (features.T @ own) for own in gradient])
-
     def pull_back(
         self, gradient: Float[Tensor, "runs prompts behaviours"]
     ) -> Float[Tensor, "runs rows behaviours"]:

@@ -100,7 +100,10 @@ class Updates:
         self._follow = follow
         self._base = logits.base if penalty is None else logits.of(penalty)
         self._temperature = temperatures(runs)
-        self._rates = learning_rates(runs, step)
+        self._rates = [
+            run.optimizer.lr * run.learning_rate_scale * run.optimizer.share(step, run.total_steps)
+            for run in runs
+        ]
         self._lr = torch.tensor(self._rates)[:, None, None]
         self.errors: dict[int, TrainingError] = {}
         self.drifted: Bool[Tensor, " runs"] = torch.zeros(len(runs), dtype=torch.bool)
@@ -262,14 +265,6 @@ class Updates:
                 f"table is unchanged; try a smaller optimizer.lr"
             )
         return finite
-
-
-def learning_rates(runs: Sequence[Run], step: int) -> list[float]:
-    """Return the learning rate of each run in a step."""
-    return [
-        run.optimizer.lr * run.learning_rate_scale * run.optimizer.share(step, run.total_steps)
-        for run in runs
-    ]
 
 
 def temperatures(runs: Sequence[Run]) -> Float[Tensor, "runs 1 1"]:

@@ -135,11 +135,6 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "Q(w): squared signal-to-noise ratio of the step, if every prompt has a signal of 1",
             "FADE, Eq. 10, 14",
         ),
-        Metric(
-            "update/signal_ratio",
-            "share",
-            "⟨Δz, E Δz⟩ / ‖Δz‖²: part of the squared step that is signal; backend `bandit`",
-        ),
         Metric("estimator/NAME", "", "a number that the estimator logs: alpha, delta, tau, ..."),
     ),
     "Entropy, per step": (
@@ -224,11 +219,9 @@ METRICS: dict[str, tuple[Metric, ...]] = {
     "Exact numbers of the bandit, per step": (
         Metric("exact/pass@K", "share", "mean of 1 - (1 - p)^K after the step"),
         Metric("exact/pass@1_change", "share", "change of pass@1 in the step"),
-        Metric("exact/pass@1_expected", "share", "its mean over steps from the same policy"),
         Metric("exact/entropy", "nats", "mean entropy of the policies"),
         Metric("exact/entropy_change", "nats", "its change in the step"),
         Metric("exact/entropy_predicted", "nats", "that change to first order in the logits"),
-        Metric("exact/entropy_expected", "nats", "its mean over steps from the same policy"),
         Metric("exact/correct_modes", "behaviours", "effective number of correct behaviours"),
         Metric("exact/probability_I", "share", "mean probability of behaviour I"),
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.backend import BanditBackend
 from advsweep.backends.bandit.sampling import RandomDraws, Source
 from advsweep.backends.bandit.softmax import Policy
 from advsweep.backends.bandit.stack import BanditStack
@@ -122,23 +120,6 @@ def test_a_group_is_judged_by_the_best_action_of_the_toy(
     assert sum(values["collapse/acr"] for values in by_reward) < pure
     for values in by_reward:
         assert values["collapse/acr"] <= values["solved/0"] + values["solved/3"]
-
-
-def test_the_toy_has_two_stages(bandit: MakeRun, train: Any, tmp_path: Path) -> None:
-    """First the likely and fair action gains, then the best takes over."""
-    run = bandit(
-        **{**TOY, "group_size": 10}, steps=600, backend={"exact_every": 1, "checkpoint_every": 0}
-    )
-    points = train(run, tmp_path).points
-    fair, best = (
-        np.array([values[f"exact/probability_{i}"] for values in points.values()]) for i in (0, 1)
-    )
-    peak = int(fair.argmax())
-    assert 10 < peak < 500
-    assert fair[peak] > 0.55
-    assert best[peak] < fair[peak]
-    assert best[-1] > 0.9
-    assert fair[-1] < 0.1
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -251,29 +232,6 @@ def _features(run: Run, base: Tensor) -> Tensor:
     task: Any = run.task
     logits = Logits(model, torch.from_numpy(task.arms.logits).float()[None])
     return (logits.of(torch.eye(model.rank, base.shape[1])[None]) - base)[0, :, : model.rank]
-
-
-@pytest.mark.slow
-def test_a_shared_map_may_cost_pass_at_64_what_it_gains_at_1(bandit: MakeRun) -> None:
-    """What all prompts share raises the behaviours of most, and those of some are lost."""
-    found = {}
-    for rank in (0, 8):
-        run = bandit(
-            task={"name": "bandit"},
-            model={"name": "table", "rank": rank},
-            optimizer={"name": "sgd", "lr": 20.0},
-            prompts_per_step=56,
-            steps=200,
-            backend={"exact_every": 1},
-        )
-        assert isinstance(run.backend, BanditBackend)
-        stack = BanditStack([run], run.backend)
-        outcomes: list[Any] = [stack.step(step)[0] for step in range(1, 201)]
-        found[rank] = [[o[f"exact/pass@{k}"] for k in (1, 64)] for o in outcomes]
-    for rank, points in found.items():
-        (first_1, first_64), (last_1, last_64) = points[0], points[-1]
-        assert last_1 > first_1 + 0.2, rank
-        assert (last_64 < first_64 - 0.05) == (rank > 0)
 
 
 def test_only_a_shared_map_moves_prompts_that_were_not_drawn(
@@ -415,13 +373,6 @@ def test_a_table_answers_its_own_problems_alone(bandit: MakeRun, tmp_path: Path)
         run.backend.sampler(run, tmp_path, 0, other.task)
 
 
-def test_a_table_cannot_be_exported(bandit: MakeRun, tmp_path: Path) -> None:
-    run = bandit()
-    assert isinstance(run.backend, BanditBackend)
-    with pytest.raises(ConfigError, match="a table of logits, which cannot be exported"):
-        run.backend.export(run, tmp_path, 0, tmp_path / "out")
-
-
 def test_mixed_groups_are_drawn_until_there_are_enough(
     bandit: MakeRun, train: Any, tmp_path: Path
 ) -> None:
@@ -450,54 +401,3 @@ def test_levels_that_are_not_trained_stay_as_they_are(
     assert changed[2].any()
     assert "collapse/acr/level_3" in points[1]
     assert "collapse/acr/level_2" not in points[1]
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        {},
-        {"model": {"name": "table", "rank": 4}},
-        {"generation": {"name": "sampling", "temperature": 0.7}},
-        {"objective": {"name": "clipped", "aggregation": "constant", "max_tokens": 4}},
-        {"task": {"name": "bandit", "levels": [2, 3], "train_levels": [3]}, "prompts_per_step": 4},
-        {"estimator": {"name": "reinforce"}, "optimizer": {"name": "sgd", "lr": 1.0}},
-    ],
-    ids=["table", "shared map", "temperature", "other loss", "one level", "not centred"],
-)
-def test_what_steps_do_on_average_is_what_is_expected_of_them(
-    bandit: MakeRun, nodes: dict[str, Any]
-) -> None:
-    """Over many first steps that differ in their seed alone, small enough to be of first order."""
-    nodes = {"optimizer": {"name": "sgd", "lr": 0.5}, **nodes}
-    run = bandit(**nodes, steps=1, backend={"exact_every": 1})
-    assert isinstance(run.backend, BanditBackend)
-    # A stack alone: 400 trainings would write as many checkpoints.
-    runs = [dataclasses.replace(run, seed=seed) for seed in range(400)]
-    steps: list[Any] = list(BanditStack(runs, run.backend).step(1))
-    changes = [[found["exact/pass@1_change"], found["exact/entropy_change"]] for found in steps]
-    [means] = {(f["exact/pass@1_expected"], f["exact/entropy_expected"]) for f in steps}
-    error = np.std(changes, axis=0) / np.sqrt(len(changes))
-    assert (np.abs(means) > 5 * error).any()
-    assert (np.abs(np.mean(changes, axis=0) - means) < 4 * error + 0.02 * np.abs(means)).all()
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        {"estimator": {"name": "avspo"}},
-        {"estimator": {"name": "filter_drop"}},
-        {"optimizer": {"name": "adamw"}},
-        {"optimizer": {"name": "sgd", "max_grad_norm": 1.0}},
-        {"objective": {"name": "clipped", "kl_coef": 0.1}},
-        {"backend": {"inner_epochs": 2}},
-        {"task": {"name": "toy"}, "prompts_per_step": 1, "estimator": {"name": "dr_grpo"}},
-    ],
-)
-def test_nothing_is_said_of_means_that_have_no_closed_form(
-    bandit: MakeRun, train: Any, tmp_path: Path, nodes: dict[str, Any]
-) -> None:
-    nodes = {"optimizer": {"name": "sgd"}, "backend": {}, **nodes}
-    nodes["backend"] = {**nodes["backend"], "exact_every": 1}
-    values = train(bandit(**nodes, steps=1), tmp_path).points[1]
-    assert "exact/pass@1_change" in values
-    assert not {"exact/pass@1_expected", "exact/entropy_expected"} & values.keys()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from advsweep.backends.bandit.closed_form import signal_ratio
 from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.bandit.update import Experience, action_advantages
 from advsweep.backends.base import Run
@@ -77,26 +76,6 @@ def test_metrics_of_some_steps_are_those_of_every_step(
             assert found == pytest.approx(expected, rel=1e-5, abs=1e-6), (step, name)
         assert points[3][step]["policy/kl_step"] == points[1][step]["policy/kl_step"]
     assert "optim/step_norm" not in points[3][2]
-
-
-def test_the_share_of_signal() -> None:
-    """The mean step itself is all signal; twice as long a step has half; a constant is no step."""
-    before = torch.zeros(3, 1, 4)
-    expected = torch.tensor([0.3, -0.1, -0.2, 0.0]).view(1, 1, 4).double()
-    after = before + torch.cat((expected + 5.0, 2 * expected, torch.zeros(1, 1, 4)))
-    found = signal_ratio(before, after, expected.expand(3, 1, 4))
-    assert found[0] == {"update/signal_ratio": pytest.approx(1.0, rel=1e-5)}
-    assert found[1] == {"update/signal_ratio": pytest.approx(0.5, rel=1e-5)}
-    assert found[2] == {}
-
-
-def test_the_share_of_signal_is_a_metric_of_exact_steps(
-    small_run: Any, train: Any, tmp_path: Path
-) -> None:
-    changes = {"optimizer": {"name": "sgd", "lr": 5.0}, "estimator": {"name": "rloo"}}
-    run = small_run("bandit", **changes, backend={"exact_every": 2})
-    points = train(run, tmp_path).points
-    assert [step for step, p in points.items() if "update/signal_ratio" in p] == [2, 4]
 
 
 def test_advantages_by_behaviour() -> None:

@@ -105,17 +105,6 @@ def test_tokens_come_as_often_as_their_probabilities_say(
         assert ((share - p).abs() <= error).all()
 
 
-def test_a_seed_fixes_everything(
-    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, prompts: Encoded
-) -> None:
-    weights = make_weights(model)
-    first, again = (draw(weights, model, task, prompts, 5, seed=3) for _ in range(2))
-    assert torch.equal(first.tokens, again.tokens)
-    assert torch.equal(first.log_probs, again.log_probs)
-    other = draw(weights, model, task, prompts, 5, seed=4)
-    assert not torch.equal(first.tokens, other.tokens)
-
-
 def test_rollouts_stand_with_their_prompts_whatever_is_sampled_together(
     model: TinyModel,
     make_weights: Callable[..., Weights],

@@ -249,17 +249,6 @@ def test_the_learning_rate_warms_up(experience: Experience, make_update: MakeUpd
     assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
 
 
-def test_the_learning_rate_falls_along_a_cosine(
-    experience: Experience, make_update: MakeUpdate
-) -> None:
-    settings = AdamW(lr=0.4, warmup_steps=2, schedule="cosine")
-    update, _ = make_update(Clipped(), settings)
-    rates = [update.step(step, experience)["optim/lr"] for step in (1, 2, 3, 7)]
-    steps = update._steps
-    expected = [0.2, 0.4, 0.4, 0.4 * settings.share(7, steps)]
-    assert rates == pytest.approx(expected)
-
-
 def test_gradients_are_clipped(experience: Experience, make_update: MakeUpdate) -> None:
     update, weights = make_update(Clipped(), AdamW(lr=1e-6, max_grad_norm=1e-3))
     metrics = update.step(1, experience)
