@@ -276,28 +276,6 @@ def serve() -> Any:
     return served
 
 
-def test_calls_are_answered_in_order(serve: Any) -> None:
-    answers = []
-
-    def training(reporter: Any, life: Connection) -> None:
-        reporter.metrics(1, {"reward/mean": 0.5})
-        reporter.evaluate(1, Answering())
-        answers.append(reporter.stop_requested())
-        life.send(None)
-        reporter._calls.send(("done", ()))
-
-    sampled = []
-
-    def ask(sampler: Any) -> None:
-        for seed in (3, 4):
-            sampled.append(sampler.sample(["a", "b"], 2, temperature=1.0, seed=seed).texts)
-
-    told = serve(training, ask)
-    assert told == [("metrics", 1, {"reward/mean": 0.5}), ("evaluate", 1), ("stop_requested",)]
-    assert sampled == [[["a 3"] * 2, ["b 3"] * 2], [["a 4"] * 2, ["b 4"] * 2]]
-    assert answers == [True]
-
-
 def test_progress_is_reported_while_samples_are_awaited(serve: Any) -> None:
     def training(reporter: Any, life: Connection) -> None:
         class Telling(Answering):
@@ -354,15 +332,6 @@ def test_an_evaluation_that_is_broken_off_leaves_the_calls_in_order(serve: Any) 
     told = serve(training, ask)
     assert told == [("evaluate", 1), ("stop_requested",), ("evaluate", 2)]
     assert sampled == [[["b 5"]]]
-
-
-def test_words_of_a_process_that_failed_are_raised(serve: Any) -> None:
-    def training(reporter: Any, life: Connection) -> None:
-        reporter.metrics(1, {})
-        life.send(MemoryError("no more"))
-
-    with pytest.raises(MemoryError, match="no more"):
-        serve(training, lambda sampler: None)
 
 
 def test_a_process_that_ends_without_a_word(serve: Any) -> None:
