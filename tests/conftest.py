@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from advsweep.store import open_store
-from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT
+from advsweep.tasks.verifiers.base import RUN_CODE, RUN_CODE_AS_ROOT
 
 settings.register_profile("advsweep", max_examples=60, deadline=None, derandomize=True)
 settings.load_profile("advsweep")

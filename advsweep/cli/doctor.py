@@ -315,7 +315,7 @@ def check_slurm() -> Check:
 
 def check_sandbox() -> Check:
     """Checks whether programs that a model wrote can be isolated."""
-    from advsweep.tasks.verifiers.sandbox.runners import namespaces_missing
+    from advsweep.tasks.verifiers.code import namespaces_missing
 
     use = "isolates programs that a model wrote (--run-code)"
     reason = namespaces_missing()

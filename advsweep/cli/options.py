@@ -186,10 +186,10 @@ def trust_commands(trust_store: bool) -> None:
 
 def give_consent(run_code: bool, as_root: bool) -> None:
     """Records the consent given by `--run-code` for this process and its children."""
-    from advsweep.tasks.verifiers import consent
+    from advsweep.tasks.verifiers import base
 
     if run_code or as_root:
-        consent.give_consent(run_code=run_code, as_root=as_root)
+        base.give_consent(run_code=run_code, as_root=as_root)
 
 
 class ListFormat(Enum):

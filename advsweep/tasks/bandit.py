@@ -13,8 +13,7 @@ import numpy as np
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
-from advsweep.tasks.base import Problem, SeededTask, Split, Task, TaskSeed
-from advsweep.tasks.floors import Floor
+from advsweep.tasks.base import Floor, Problem, SeededTask, Split, Task, TaskSeed
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+
+import numpy as np
 
 from advsweep.components import Component, Plain
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
     from jaxtyping import Float
-
-    from advsweep.tasks.floors import Floor
 
     # One number per completion.
     PerCompletion = Float[np.ndarray, " completions"]
@@ -75,6 +74,38 @@ class Completions:
     texts: Sequence[Sequence[str]]
     token_entropy: Float[np.ndarray, " problems"] | None = None
     kl_base: Float[np.ndarray, " problems"] | None = None
+
+
+@dataclass(frozen=True)
+class Floor:
+    """An answerer that has learnt nothing, whose draws are independent.
+
+    Attributes:
+        name: such as `guess` or `walker`.
+        help: what it does, in a few words.
+        rates: by the id of a problem, the probability that one draw is right.
+        standard_error: the largest standard error of a rate; 0 if the rates are exact.
+    """
+
+    name: str
+    help: str
+    rates: Mapping[str, float]
+    standard_error: float = 0.0
+
+    def pass_at(self, k: int, problems: Iterable[str]) -> Float[np.ndarray, " problems"]:
+        """Return pass@k = 1 - (1 - p)ᵏ of some problems.
+
+        Args:
+            problems: ids of problems.
+
+        Raises:
+            KeyError: the floor has no rate of a problem.
+        """
+        rates = np.array([self.rates[problem] for problem in problems], dtype=np.float64)
+        # log1p keeps small rates exact.
+        with np.errstate(divide="ignore"):
+            passed: Float[np.ndarray, " problems"] = -np.expm1(k * np.log1p(-rates))
+        return passed
 
 
 class Sampler(Protocol):

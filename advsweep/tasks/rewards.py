@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from advsweep.tasks.base import PerCompletion
 
+    Flags = Bool[np.ndarray, " completions"]
+
 
 @dataclass(kw_only=True)
 class RewardPart(Component):
@@ -43,10 +45,7 @@ class RewardPart(Component):
 
     @abstractmethod
     def values(
-        self,
-        completions: Sequence[str],
-        correct: Bool[np.ndarray, " completions"],
-        lengths: PerCompletion,
+        self, completions: Sequence[str], correct: Flags, lengths: PerCompletion
     ) -> PerCompletion:
         """Return the part's values, before its weight.
 
@@ -79,10 +78,7 @@ class Accuracy(RewardPart):
         return 0.0, 1.0
 
     def values(
-        self,
-        completions: Sequence[str],
-        correct: Bool[np.ndarray, " completions"],
-        lengths: PerCompletion,
+        self, completions: Sequence[str], correct: Flags, lengths: PerCompletion
     ) -> PerCompletion:
         formed = np.fromiter((self.delimiter in c for c in completions), bool, len(completions))
         values: PerCompletion = (correct & formed).astype(np.float64)
@@ -113,10 +109,7 @@ class Format(RewardPart):
         return 0.0, 1.0
 
     def values(
-        self,
-        completions: Sequence[str],
-        correct: Bool[np.ndarray, " completions"],
-        lengths: PerCompletion,
+        self, completions: Sequence[str], correct: Flags, lengths: PerCompletion
     ) -> PerCompletion:
         counts = np.fromiter((c.count(self.delimiter) for c in completions), int, len(completions))
         return ((counts == 1) if self.exactly_once else (counts > 0)).astype(np.float64)
@@ -149,10 +142,7 @@ class Cosine(RewardPart):
         return min(ends), max(ends)
 
     def values(
-        self,
-        completions: Sequence[str],
-        correct: Bool[np.ndarray, " completions"],
-        lengths: PerCompletion,
+        self, completions: Sequence[str], correct: Flags, lengths: PerCompletion
     ) -> PerCompletion:
         share = (1 + np.cos(np.pi * np.clip(lengths / self.length, 0, 1))) / 2
         right = self.correct_min + (self.correct_max - self.correct_min) * share

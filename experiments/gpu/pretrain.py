@@ -33,8 +33,8 @@ from advsweep.backends.trl.config import HfModel, TransformersGeneration
 from advsweep.backends.trl.loading import load_model, load_tokenizer
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.tasks.base import SymbolTask
-from advsweep.tasks.countdown.task import Countdown
-from advsweep.tasks.routes.task import Routes
+from advsweep.tasks.countdown import Countdown
+from advsweep.tasks.routes import Routes
 
 TARGET = 0.28  # pass@1 of the tiny backend's bases on all levels, docs/tasks.md
 BETAS = (0.9, 0.95)

@@ -17,7 +17,7 @@ from advsweep.backends.build import build_run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import ConfigError, TrainingError
 from advsweep.rollouts import ROLLOUTS
-from advsweep.tasks.countdown.task import Countdown
+from advsweep.tasks.countdown import Countdown
 
 MakeRun = Callable[..., Run]
 

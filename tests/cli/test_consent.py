@@ -23,7 +23,7 @@ from advsweep.sweep.executors.base import Job, RemoteJob
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.worker.main import work
-from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT, run_code_allowed
+from advsweep.tasks.verifiers.base import RUN_CODE, RUN_CODE_AS_ROOT, run_code_allowed
 
 pytestmark = pytest.mark.security
 

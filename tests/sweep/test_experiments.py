@@ -15,7 +15,7 @@ from advsweep.config.settings import Schedule
 from advsweep.report.data.filters import lookup, parse_where
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.plan import Plan, make_plan
-from advsweep.tasks.dataset import rows
+from advsweep.tasks import dataset_rows as rows
 
 FOLDER = conf_directory() / "experiment"
 NAMES = sorted(

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from advsweep.errors import ConfigError
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import CorpusShares, Problem, Split
-from advsweep.tasks.countdown import ALPHABET, Countdown
-from advsweep.tasks.countdown.task import LEVELS, keys
-from advsweep.tasks.parts import Part, belongs
+from advsweep.tasks.countdown import ALPHABET, LEVELS, Countdown, keys
+from advsweep.tasks.generated import Part, belongs
 
 
 def uses_digits(problem: Problem, text: str) -> bool:

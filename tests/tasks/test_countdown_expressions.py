@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.tasks.countdown import ALPHABET, expressions
+from advsweep.tasks import countdown as expressions
+from advsweep.tasks.countdown import ALPHABET
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from advsweep.tasks.bandit import Bandit
-from advsweep.tasks.base import Split
+from advsweep.tasks.base import Floor, Split
 from advsweep.tasks.countdown import Countdown
-from advsweep.tasks.floors import Floor
 
 
 def test_pass_at_k() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advsweep.tasks.parts import Part, belongs, fixed_uniform, mix
+from advsweep.tasks.generated import Part, belongs, fixed_uniform, mix
 
 GOLDEN = 0x9E3779B97F4A7C15
 FIRST, SECOND = 0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4

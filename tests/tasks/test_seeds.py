@@ -11,8 +11,8 @@ from advsweep.errors import ConfigError
 from advsweep.tasks import TASKS
 from advsweep.tasks.bandit import Bandit
 from advsweep.tasks.base import CorpusShares, SeededTask, Split, SymbolTask
+from advsweep.tasks.route_maps import prompts_of_levels, route_map
 from advsweep.tasks.routes import Routes
-from advsweep.tasks.routes.maps import prompts_of_levels, route_map
 
 SMALL: dict[str, dict[str, Any]] = {
     "bandit": {"prompts_per_level": 2, "behaviours": 8, "correct": 2},

@@ -5,18 +5,14 @@ docs/claims.md says how each kind is judged, with sources.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from scipy.special import ndtri
-
-from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
+from advsweep.errors import ConfigError, ReportError, nearest
 from advsweep.report.claims.assertions import (
     Assertion,
     ClaimVerdict,
@@ -27,32 +23,20 @@ from advsweep.report.claims.assertions import (
     judge_assertion,
     parse_assertion,
 )
-from advsweep.report.data.filters import Filter, parse_where, split_list
+from advsweep.report.data.filters import Filter, parse_where
 from advsweep.report.tables.comparison import (
     LEVEL,
-    MOST_SEEDS,
-    BaselineRows,
     count_seeds,
-    name_group,
-    parse_baseline,
 )
 from advsweep.report.tables.layout import show
 from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import (
-    CommonSlope,
     Comparison,
-    Regression,
-    compare_paired,
-    correlation_interval,
-    correlation_p_value,
     difference_of_shares,
     fisher_p_value,
     holm,
-    rank_correlation,
     ratio_of_means,
     ratio_of_spreads,
-    regress,
-    regress_within,
 )
 
 if TYPE_CHECKING:
@@ -67,11 +51,7 @@ WORST_FIRST = (
 """The first verdict among those on the parts of a claim is the claim's."""
 
 _TOST_LEVEL = 0.90  # two one-sided tests at 5 %
-_POWER = 0.8
 _SIDES = {"higher": 1, "lower": -1}
-_SLOPES = {"rises": 1, "falls": -1}
-_EXTREMA = {"maximum inside": 1, "minimum inside": -1}
-_POINTS = {"runs": True, "rows": False}
 # The comparison, and the sign of a margin that makes it stricter or more lenient.
 _DIRECTIONS = {
     "higher": (">", +1),
@@ -120,7 +100,7 @@ def withhold(finding: Finding, verdict: ClaimVerdict, reason: str = "") -> Findi
     )
 
 
-def _above_chance(
+def above_chance(
     finding: Finding, reports: ClaimReports, claim: Claim, baselines: Mapping[str, Sequence[str]]
 ) -> Finding:
     """Withhold the verdict where base or baselines (rows by column) are at chance."""
@@ -136,7 +116,7 @@ def _baselines(terms: Sequence[Term]) -> dict[str, list[str]]:
     return baselines
 
 
-def _by_interval(low: float, high: float, sign: int) -> ClaimVerdict:
+def by_interval(low: float, high: float, sign: int) -> ClaimVerdict:
     """Return the verdict on the claim that a number is above 0, or below 0 for the sign -1."""
     low, high = (low, high) if sign > 0 else (-high, -low)
     if low > 0:
@@ -144,14 +124,14 @@ def _by_interval(low: float, high: float, sign: int) -> ClaimVerdict:
     return ClaimVerdict.CONTRADICTED if high < 0 else ClaimVerdict.CANNOT_TELL
 
 
-def _by_p_value(value: float, p_value: float, sign: int) -> ClaimVerdict:
+def by_p_value(value: float, p_value: float, sign: int) -> ClaimVerdict:
     """Return the verdict on the sign of a number whose test has this two-sided p."""
     if not p_value <= LEVEL or not value:
         return ClaimVerdict.CANNOT_TELL
     return ClaimVerdict.HOLDS if value * sign > 0 else ClaimVerdict.CONTRADICTED
 
 
-def _interval(low: float, high: float, level: str = "95") -> str:
+def show_interval(low: float, high: float, level: str = "95") -> str:
     return f"{level} % interval [{low:+.4g}, {high:+.4g}]"
 
 
@@ -195,7 +175,7 @@ class Statements(Kind):
             finding = judge_assertion(report, assertion)
             if self.change is not None:
                 finding = self._with_ratio(finding, report, claim)
-            found.append(_above_chance(finding, reports, claim, _baselines(assertion.terms)))
+            found.append(above_chance(finding, reports, claim, _baselines(assertion.terms)))
         tested = [place for place, own in enumerate(found) if not math.isnan(own.p_value)]
         for place, p_value in zip(tested, holm([found[i].p_value for i in tested]), strict=True):
             own = found[place]
@@ -257,7 +237,7 @@ class Equivalence(Kind):
 
     def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
         finding = self._judge(reports.of(claim))
-        return _above_chance(finding, reports, claim, _baselines(self.difference.terms))
+        return above_chance(finding, reports, claim, _baselines(self.difference.terms))
 
     def _judge(self, report: Report) -> Finding:
         shown = compare_sides(report, self.difference)
@@ -284,8 +264,8 @@ class Equivalence(Kind):
         return Finding(
             verdict,
             f"{self.text}: difference {shown.difference:+.4g}, "
-            f"{_interval(shown.low, shown.high)}, {_interval(close.low, close.high, '90')} over "
-            f"{shown.n} {over}",
+            f"{show_interval(shown.low, shown.high)}, "
+            f"{show_interval(close.low, close.high, '90')} over {shown.n} {over}",
             shown.difference,
             shown.low,
             shown.high,
@@ -351,314 +331,6 @@ def _parse_share(given: Any, where: str) -> float:
 
 
 @dataclass(frozen=True)
-class Trend(Kind):
-    """A column rises or falls with another column or a config key, along a line or by rank.
-
-    Attributes:
-        of, over: the column, and the column or key.
-        sign: 1 if it is to rise, -1 if it is to fall.
-        by_rank: Spearman's rank correlation decides, by its permutation test; otherwise the slope.
-        of_runs: each run is a point; otherwise the mean of each row.
-        within: config keys; the slope is that among rows with the same values of these keys.
-        r2: the least share of the variance that the line must explain; None for the slope alone.
-        gain: two rows; points are how much the first is above the second in the same setting,
-            paired by seed, over the place of the second. Empty for the values of all rows.
-    """
-
-    of: str
-    over: str
-    sign: int
-    by_rank: bool
-    of_runs: bool
-    within: tuple[str, ...] = ()
-    r2: float | None = None
-    gain: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(cls, given: Any, name: str) -> Trend:
-        return cls._parse(given, f"{name}: trend", by_rank=False)
-
-    @classmethod
-    def parse_rank(cls, given: Any, name: str) -> Trend:
-        return cls._parse(given, f"{name}: rank", by_rank=True)
-
-    @classmethod
-    def _parse(cls, given: Any, name: str, *, by_rank: bool) -> Trend:
-        options = ("points", "gain") if by_rank else ("points", "gain", "within", "r2")
-        _check(given, ("of", "over", "direction"), options, name)
-        within = given.get("within", [])
-        within = split_list(within) if isinstance(within, str) else within
-        if not isinstance(within, list) or not all(isinstance(key, str) for key in within):
-            raise ConfigError(f"{name}.within: expected a list of keys, got {within!r}")
-        r2 = given.get("r2")
-        if r2 is not None and (not isinstance(r2, (int, float)) or not 0 < r2 < 1):
-            raise ConfigError(f"{name}.r2: expected a number in (0, 1), got {r2!r}")
-        gain: tuple[str, ...] = ()
-        if "gain" in given:
-            _check(given["gain"], ("of", "than"), (), f"{name}.gain")
-            gain = str(given["gain"]["of"]), str(given["gain"]["than"])
-        of, over = str(given["of"]), str(given["over"])
-        text = f"gain of [{gain[0]}] over [{gain[1]}] in {of}" if gain else of
-        text += f" {given['direction']} with {over}"
-        text += " by rank" if by_rank else ""
-        text += f" within {', '.join(within)}" if within else ""
-        text += f" with R² >= {r2:g}" if r2 is not None else ""
-        return cls(
-            text,
-            (of,),  # it may be over a config key, which is no column
-            (),
-            of,
-            over,
-            _choose(_SLOPES, given["direction"], f"{name}.direction"),
-            by_rank,
-            _choose(_POINTS, given.get("points", "rows"), f"{name}.points"),
-            tuple(within),
-            None if r2 is None else float(r2),
-            gain,
-        )
-
-    def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
-        xs, ys, groups = self._points(_report_over(reports, claim, self.of, self.over))
-        unit = "runs" if self.of_runs else "rows"
-        finding = self._judge_rank(xs, ys) if self.by_rank else self._judge_line(xs, ys, groups)
-        finding = replace(finding, reason=f"{finding.reason} over {finding.n} {unit}", unit=unit)
-        return _above_chance(finding, reports, claim, {self.of: []})
-
-    def _judge_rank(self, xs: Sequence[float], ys: Sequence[float]) -> Finding:
-        found = rank_correlation(xs, ys)
-        shown = "" if math.isnan(found.low) else f", {_interval(found.low, found.high)}"
-        return Finding(
-            _by_p_value(found.value, found.p_value, self.sign),
-            f"{self.text}: ρ = {found.value:+.3f}{shown}, p = {found.p_value:.3g} (permutations)",
-            found.value,
-            found.low,
-            found.high,
-            found.n,
-            found.p_value,
-        )
-
-    def _judge_line(
-        self, xs: Sequence[float], ys: Sequence[float], groups: Sequence[str]
-    ) -> Finding:
-        line: Regression | CommonSlope
-        line = regress_within(xs, ys, groups) if self.within else regress(xs, ys)
-        slope = line.slope
-        verdict = _by_interval(slope.low, slope.high, self.sign)
-        p_value, bounds = line.p_value, ""
-        if self.r2 is not None:
-            verdict, p_value, bounds = self._judge_r2(line, self.r2)
-        half, needed = (slope.high - slope.low) / 2, None
-        if math.isfinite(half) and half > 0 and slope.value:
-            # Points for a power of 80 %, by the normal approximation.
-            quantiles = float(ndtri(1 - LEVEL / 2)), float(ndtri(_POWER))
-            ratio = sum(quantiles) / quantiles[0] * half / abs(slope.value)
-            needed = min(math.ceil(line.n * ratio**2), MOST_SEEDS + 1)
-        return Finding(
-            verdict,
-            f"{self.text}: slope {slope.value:+.4g}, {_interval(slope.low, slope.high)}, "
-            f"R² = {show(line.r_squared.value)}{bounds}",
-            slope.value,
-            slope.low,
-            slope.high,
-            line.n,
-            p_value,
-            needed=needed,
-        )
-
-    def _judge_r2(
-        self, line: Regression | CommonSlope, least: float
-    ) -> tuple[ClaimVerdict, float, str]:
-        """Judge R² of at least a value by Fisher's interval of the correlation.
-
-        The correlation has the sign of the slope in the claimed direction, so that a line in the
-        other direction explains nothing of what is claimed. Each group's intercept takes a point.
-        """
-        n = line.n - (line.groups - 1 if isinstance(line, CommonSlope) else 0)
-        share = line.r_squared.value
-        size = 0.0 if math.isnan(share) else math.sqrt(share)
-        r = math.copysign(size, line.slope.value * self.sign)
-        low, high = correlation_interval(r, n)
-        bound = math.sqrt(least)
-        verdict = ClaimVerdict.CANNOT_TELL
-        if low >= bound:
-            verdict = ClaimVerdict.HOLDS
-        elif high < bound:
-            verdict = ClaimVerdict.CONTRADICTED
-        ends = [show(max(end, 0.0) ** 2) for end in (low, high)]
-        shown = "" if math.isnan(low) else f", 95 % interval [{ends[0]}, {ends[1]}]"
-        return verdict, correlation_p_value(r, n, bound), shown
-
-    def _points(self, report: Report) -> tuple[list[float], list[float], list[str]]:
-        """Return the points' x, y and the values of the keys that the trend is within, as JSON."""
-        for key in self.within:
-            if not any(key in row.group for row in report.rows):
-                raise ReportError(
-                    f"'{key}', which the trend is within, tells no rows apart; expected some of "
-                    f"{', '.join(report.keys)}"
-                )
-        trained = [row for row in report.rows if not row.is_base]
-        pairs = self._pairs(report, trained) if self.gain else [(row, row) for row in trained]
-        points: list[tuple[float, float, str]] = []
-        for row, other in pairs:
-            places, ys = _places(other, self.over), row.by_seed(self.of)
-            if self.gain:
-                others = other.by_seed(self.of)
-                ys = {seed: y - others[seed] for seed, y in ys.items() if seed in others}
-            found = [
-                (places[seed], y)
-                for seed, y in ys.items()
-                if seed in places and math.isfinite(places[seed] + y)
-            ]
-            if not self.of_runs and found:
-                x, y = (math.fsum(values) / len(found) for values in zip(*found, strict=True))
-                found = [(x, y)]
-            group = json.dumps([row.group.get(key) for key in self.within])
-            points += [(x, y, group) for x, y in found]
-        return [x for x, _, _ in points], [y for _, y, _ in points], [g for _, _, g in points]
-
-    def _pairs(self, report: Report, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
-        """Return each row of the gain's first name with that of the second in its setting."""
-
-        def chosen(name: str) -> BaselineRows:
-            try:
-                return parse_baseline(name, rows, report.keys[0])
-            except NotFoundError as error:
-                raise NotFoundError(str(error).replace("--baseline", "gain")) from None
-
-        own, baseline = map(chosen, self.gain)
-        pairs = []
-        for row in rows:
-            if all(row.group.get(key, own) == value for key, value in own.values.items()):
-                index = baseline.of(row, rows)
-                pairs += [] if index is None else [(row, rows[index])]
-        return pairs
-
-
-def _places(row: Row, over: str) -> dict[int, float]:
-    """Return where each seed of a row lies: its value of a key, or of a column."""
-    value = row.group.get(over)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return dict.fromkeys(row.seeds, float(value))
-    return row.by_seed(over) if over in row.cells else {}
-
-
-def _report_over(reports: ClaimReports, claim: Claim, of: str, over: str) -> Report:
-    """Return a report with the column `over`, unless that is a config key of its rows."""
-    report = reports.of(claim)
-    return report if over in report.keys else reports.build(claim, (of, over))
-
-
-@dataclass(frozen=True)
-class Shape(Kind):
-    """A column has its best value between the ends of another column or a config key.
-
-    Seeds are the unit. It holds if (1) the quadratic of least squares through each seed's rows
-    rises at the lower end and falls at the upper one, each slope by its t-test over seeds (Lind and
-    Mehlum, 2010), and (2) the best inner row is beyond both end rows, paired by seed, with p
-    multiplied by the number of inner rows that it was chosen from. An end whose slope has the other
-    sign, and whose row is beyond every inner one, contradicts it.
-
-    Attributes:
-        sign: 1 for a maximum, -1 for a minimum.
-        log: whether the quadratic is of the logarithm of `over`.
-    """
-
-    of: str
-    over: str
-    sign: int
-    log: bool
-
-    @classmethod
-    def parse(cls, given: Any, name: str) -> Shape:
-        name = f"{name}: shape"
-        _check(given, ("of", "over", "has"), ("log",), name)
-        of, over, log = str(given["of"]), str(given["over"]), given.get("log", False)
-        if not isinstance(log, bool):
-            raise ConfigError(f"{name}.log: expected true or false, got {log!r}")
-        sign = _choose(_EXTREMA, given["has"], f"{name}.has")
-        text = f"{of} over {'log ' if log else ''}{over} has a {given['has']}"
-        return cls(text, (of,), (), of, over, sign, log)
-
-    def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
-        places, table = self._by_seed(_report_over(reports, claim, self.of, self.over))
-        xs = np.log(places) if self.log else places
-        scaled = (xs - xs[0]) / (xs[-1] - xs[0])
-        design = np.stack([np.ones_like(scaled), scaled, scaled**2], axis=1)
-        _, linear, square = np.linalg.lstsq(design, self.sign * table.T, rcond=None)[0]
-        ends = [_over_seeds(linear), _over_seeds(-(linear + 2 * square))]
-        inner = 1 + int(np.argmax(self.sign * table[:, 1:-1].mean(axis=0)))
-        beyond = [_over_seeds(self.sign * (table[:, inner] - table[:, end])) for end in (0, -1)]
-        if all(c.difference > 0 for c in (*ends, *beyond)):
-            tried = len(xs) - 2
-            p_value = max(
-                *(c.p_value for c in ends), *(min(1.0, tried * c.p_value) for c in beyond)
-            )
-            verdict = ClaimVerdict.HOLDS
-        else:
-            wrong = [
-                min(1.0, 2 * slope.p_value)
-                for slope, rows in zip(ends, beyond, strict=True)
-                if slope.difference < 0 and rows.difference <= 0
-            ]
-            p_value = min(wrong, default=1.0)
-            verdict = ClaimVerdict.CONTRADICTED
-        slopes = []
-        for x, c, side in zip((places[0], places[-1]), ends, (self.sign, -self.sign), strict=True):
-            low, high = sorted((side * c.low, side * c.high))
-            slopes.append(f"at {x:g} {side * c.difference:+.4g} [{low:+.4g}, {high:+.4g}]")
-        worst = min(beyond, key=lambda c: c.difference)
-        finding = Finding(
-            verdict if p_value <= LEVEL else ClaimVerdict.CANNOT_TELL,
-            f"{self.text}: the best inner row is at {places[inner]:g}, by {worst.difference:+.4g} "
-            f"{_interval(worst.low, worst.high)} beyond the better end; slopes of the quadratic "
-            f"over the whole range {', '.join(slopes)}; over {len(table)} seeds of {len(xs)} rows",
-            worst.difference,
-            worst.low,
-            worst.high,
-            len(table),
-            p_value,
-        )
-        return _above_chance(finding, reports, claim, {self.of: []})
-
-    def _by_seed(self, report: Report) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of rows, rising, and the values [seeds, rows] of seeds that all have.
-
-        Raises:
-            ReportError: fewer than three rows, several rows at one place, or fewer than two seeds.
-        """
-        places: dict[float, Row] = {}
-        for row in report.rows:
-            own = [x for x in _places(row, self.over).values() if math.isfinite(x)]
-            if row.is_base or not own:
-                continue
-            x = own[0] if self.over in row.group else row.cells[self.over].mean
-            if x in places:
-                some = " and ".join(name_group(r.group) for r in (places[x], row))
-                raise ReportError(
-                    f"{self.text}: expected one row at each value of {self.over}, got {some} at "
-                    f"{show(x)}; choose rows with `where`"
-                )
-            places[x] = row
-        if len(places) < 3:
-            raise ReportError(f"{self.text}: expected rows at 3 places or more, got {len(places)}")
-        xs = np.array(sorted(places))
-        if self.log and xs[0] <= 0:
-            raise ReportError(f"{self.text}: a logarithm needs values above 0, got {xs[0]:g}")
-        values = [places[x].by_seed(self.of) for x in xs]
-        finite = [{s for s, v in own.items() if math.isfinite(v)} for own in values]
-        seeds = sorted(set.intersection(*finite))
-        if len(seeds) < 2:
-            missing = "that takes two seeds or more that all of its rows have"
-            raise ReportError(f"{self.text}: {missing}")
-        return xs, np.array([[own[seed] for own in values] for seed in seeds])
-
-
-def _over_seeds(values: np.ndarray) -> Comparison:
-    """Compare numbers of seeds with 0; p of equal numbers is 0, or 1 if they are 0."""
-    return compare_paired(values, np.zeros(len(values)))
-
-
-@dataclass(frozen=True)
 class Spread(Kind):
     """A row's metric has a larger or smaller standard deviation over seeds than another's.
 
@@ -670,9 +342,9 @@ class Spread(Kind):
     @classmethod
     def parse(cls, given: Any, name: str) -> Spread:
         name = f"{name}: spread"
-        _check(given, ("metric", "of", "than", "direction"), (), name)
+        check_mapping(given, ("metric", "of", "than", "direction"), (), name)
         metric, of, than = (str(given[key]) for key in ("metric", "of", "than"))
-        sign = _choose(_SIDES, given["direction"], f"{name}.direction")
+        sign = choose(_SIDES, given["direction"], f"{name}.direction")
         text = f"spread of {metric}[{of}] {given['direction']} than [{than}]"
         return cls(text, (metric,), (of, than), sign)
 
@@ -687,7 +359,7 @@ class Spread(Kind):
         else:
             low, high = ratio.low - 1, ratio.high - 1
             finding = Finding(
-                _by_interval(low, high, self.sign),
+                by_interval(low, high, self.sign),
                 f"{self.text}: ratio of the standard deviations {ratio.value:.4g}, 95 % interval "
                 f"[{ratio.low:.4g}, {ratio.high:.4g}] over {ratio.n} seeds ({test})",
                 ratio.value - 1,
@@ -696,7 +368,7 @@ class Spread(Kind):
                 ratio.n,
                 ratio.p_value,
             )
-        return _above_chance(finding, reports, claim, {metric: [self.rows[1]]})
+        return above_chance(finding, reports, claim, {metric: [self.rows[1]]})
 
 
 @dataclass(frozen=True)
@@ -719,13 +391,13 @@ class Failures(Kind):
     @classmethod
     def parse(cls, given: Any, name: str) -> Failures:
         name = f"{name}: failures"
-        _check(given, ("of", "than", "direction"), ("when",), name)
+        check_mapping(given, ("of", "than", "direction"), ("when",), name)
         of, than, when = str(given["of"]), given["than"], given.get("when", "")
         if isinstance(than, bool) or not isinstance(than, (str, int)):
             raise ConfigError(f"{name}.than: expected a row or a number of runs, got {than!r}")
         if not isinstance(when, str):
             raise ConfigError(f"{name}.when: expected conditions such as pass@1<0.1, got {when!r}")
-        sign = _choose(_SIDES, given["direction"], f"{name}.direction")
+        sign = choose(_SIDES, given["direction"], f"{name}.direction")
         filters = tuple(parse_where(when, f"{name}.when")) if when else ()
         text = f"failed runs of [{of}] {given['direction']} than "
         text += f"{than}" if isinstance(than, int) else f"[{than}]"
@@ -750,7 +422,7 @@ class Failures(Kind):
         share = difference_of_shares(failed, runs, others, all_others)
         p_value = fisher_p_value(failed, runs, others, all_others)
         return Finding(
-            _by_p_value(share.value, p_value, self.sign),
+            by_p_value(share.value, p_value, self.sign),
             f"{self.text}: {failed} of {runs} runs of [{self.of}] and {others} of {all_others} of "
             f"[{self.than}] failed, p = {p_value:.3g} (Fisher's exact test)",
             *share,
@@ -758,34 +430,6 @@ class Failures(Kind):
             p_value=p_value,
             unit="runs",
         )
-
-
-KINDS: Mapping[str, Callable[[Any, str], Kind]] = {
-    "statement": Statements.parse,
-    "metric": parse_compared,
-    "trend": Trend.parse,
-    "rank": Trend.parse_rank,
-    "shape": Shape.parse,
-    "spread": Spread.parse,
-    "failures": Failures.parse,
-}
-"""The keys that say what a claim claims; `metric` needs the claim's other keys, too."""
-
-
-def parse_kind(entry: Mapping[str, Any], name: str) -> Kind:
-    """Parse what an entry of a list claims.
-
-    Args:
-        name: the claim, for messages.
-
-    Raises:
-        ConfigError: it has none of the kinds, several, or one that is not complete.
-    """
-    kinds = [kind for kind in KINDS if kind in entry]
-    if len(kinds) != 1:
-        got = " and ".join(kinds) or "none of them"
-        raise ConfigError(f"{name}: expected one of {', '.join(KINDS)}, got {got}")
-    return KINDS[kinds[0]](entry if kinds[0] == "metric" else entry[kinds[0]], name)
 
 
 def check_keys(given: Mapping[str, Any], known: Sequence[str], name: str) -> None:
@@ -799,13 +443,13 @@ def check_keys(given: Mapping[str, Any], known: Sequence[str], name: str) -> Non
             raise ConfigError(f"{name}: no key is called '{key}'; {nearest(str(key), known)}")
 
 
-def _check(given: Any, needed: Sequence[str], optional: Sequence[str], name: str) -> None:
+def check_mapping(given: Any, needed: Sequence[str], optional: Sequence[str], name: str) -> None:
     if not isinstance(given, Mapping) or not set(given) >= set(needed):
         raise ConfigError(f"{name}: expected a mapping of {', '.join(needed)}, got {given!r}")
     check_keys(given, (*needed, *optional), name)
 
 
-def _choose(choices: Mapping[str, Any], given: Any, where: str) -> Any:
+def choose(choices: Mapping[str, Any], given: Any, where: str) -> Any:
     if given not in list(choices):
         raise ConfigError(f"{where}: expected {' or '.join(choices)}, got {given!r}")
     return choices[given]

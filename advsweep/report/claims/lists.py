@@ -21,7 +21,7 @@ its primary outcomes in place of those of its sweeps.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,15 @@ from advsweep.errors import (
 )
 from advsweep.report.claims.assertions import DECIDED, ClaimVerdict, Finding, correct, find_row
 from advsweep.report.claims.kinds import (
-    KINDS,
     Failures,
     Kind,
+    Spread,
+    Statements,
     check_keys,
-    parse_kind,
+    parse_compared,
     withhold,
 )
+from advsweep.report.claims.points import Shape, Trend
 from advsweep.report.claims.reports import ClaimReports, columns_of
 from advsweep.report.data.columns import REACHED, Column
 from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
@@ -55,6 +57,17 @@ from advsweep.report.tables.types import SpreadKind
 from advsweep.statistics import benjamini_hochberg
 from advsweep.store import Store
 from advsweep.yaml_files import read_yaml
+
+KINDS: Mapping[str, Callable[[Any, str], Kind]] = {
+    "statement": Statements.parse,
+    "metric": parse_compared,
+    "trend": Trend.parse,
+    "rank": Trend.parse_rank,
+    "shape": Shape.parse,
+    "spread": Spread.parse,
+    "failures": Failures.parse,
+}
+"""The keys that say what a claim claims; `metric` needs the claim's other keys, too."""
 
 _TEXTS = ("id", "says", "source", "setting", "sweep", "where", "at", "rows")
 _COMPARED = ("of", "than", "direction", "margin", "by")
@@ -205,7 +218,7 @@ def _claim(entry: Mapping[str, Any], name: str) -> Claim:
         says=texts["says"],
         source=texts["source"],
         setting=texts["setting"],
-        kind=parse_kind(entry, name),
+        kind=_parse_kind(entry, name),
         seeds=seeds,
         confounded=confounded is not None,
         sweep=texts["sweep"] or None,
@@ -213,6 +226,22 @@ def _claim(entry: Mapping[str, Any], name: str) -> Claim:
         at=parse_cutoff(texts["at"], f"{name}: at") if texts["at"] else None,
         rows=tuple(split_list(texts["rows"])) if texts["rows"] else None,
     )
+
+
+def _parse_kind(entry: Mapping[str, Any], name: str) -> Kind:
+    """Parse what an entry of a list claims.
+
+    Args:
+        name: the claim, for messages.
+
+    Raises:
+        ConfigError: it has none of the kinds, several, or one that is not complete.
+    """
+    kinds = [kind for kind in KINDS if kind in entry]
+    if len(kinds) != 1:
+        got = " and ".join(kinds) or "none of them"
+        raise ConfigError(f"{name}: expected one of {', '.join(KINDS)}, got {got}")
+    return KINDS[kinds[0]](entry if kinds[0] == "metric" else entry[kinds[0]], name)
 
 
 def _text(entry: Mapping[str, Any], key: str, name: str) -> str:

@@ -15,7 +15,7 @@ from advsweep.report.data.own_tasks import floors_of, has_problems
 
 if TYPE_CHECKING:
     from advsweep.store import EvaluationRecord
-    from advsweep.tasks.floors import Floor
+    from advsweep.tasks.base import Floor
 
 EvaluatedFloors = tuple["EvaluationRecord", Mapping[str, "Floor"]]
 """An evaluation, and the floors of its problems by name."""

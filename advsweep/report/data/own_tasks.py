@@ -15,7 +15,7 @@ from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split, Task, TaskSeed
 
 if TYPE_CHECKING:
-    from advsweep.tasks.floors import Floor
+    from advsweep.tasks.base import Floor
 
 
 class TaskSettings(NamedTuple):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxtyping import Int
     from matplotlib.artist import Artist
 
-    from advsweep.tasks.floors import Floor
+    from advsweep.tasks.base import Floor
 
 
 class FloorRow(NamedTuple):

@@ -17,7 +17,7 @@ from advsweep.report.tables.types import Row, RowKind
 from advsweep.statistics import mean_over_problems
 
 if TYPE_CHECKING:
-    from advsweep.tasks.floors import Floor
+    from advsweep.tasks.base import Floor
 
 
 def floor_rows(

@@ -13,11 +13,11 @@ _PACKAGE = "advsweep.tasks.verifiers"
 VERIFIERS: Registry[Verifier] = Registry(
     "verifier",
     {
-        "boxed_math": f"{_PACKAGE}.boxed_math",
-        "choice": f"{_PACKAGE}.short_answers",
+        "boxed_math": f"{_PACKAGE}.answers",
+        "choice": f"{_PACKAGE}.answers",
         "code": f"{_PACKAGE}.code",
-        "numeric": f"{_PACKAGE}.short_answers",
-        "regex": f"{_PACKAGE}.short_answers",
+        "numeric": f"{_PACKAGE}.answers",
+        "regex": f"{_PACKAGE}.answers",
     },
     group="advsweep.verifiers",
     base="advsweep.tasks.verifiers.base:Verifier",

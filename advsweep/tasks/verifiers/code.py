@@ -1,36 +1,278 @@
-"""The verifier of programs: runs the last Python block of a completion against unit tests."""
+"""The verifier of programs: runs the last Python block of a completion against unit tests.
+
+Programs run on this machine under limits, or on a sandbox server (SandboxFusion,
+https://github.com/bytedance/SandboxFusion). Both get `isolation` and `inside` as one script, since
+the Python that runs it may lack advsweep.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
+import json
+import math
 import os
+import pwd
 import re
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.request
+import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from importlib.resources import files
+from pathlib import Path
+from typing import IO, Any, ClassVar, NamedTuple
 
 from advsweep.components import Plain, option
 from advsweep.errors import ConfigError
 from advsweep.redaction import redacted
-from advsweep.tasks.verifiers.base import Outcome, ReferenceAnswer, Verdict, Verifier, verdict
-from advsweep.tasks.verifiers.consent import (
+from advsweep.tasks.verifiers.base import (
     RUN_CODE,
     RUN_CODE_AS_ROOT,
+    Outcome,
+    ReferenceAnswer,
+    Verdict,
+    Verifier,
     run_code_allowed,
     run_code_as_root_allowed,
+    verdict,
 )
-from advsweep.tasks.verifiers.sandbox.inside.isolation import hide_memory
-from advsweep.tasks.verifiers.sandbox.runners import (
-    REMOTE_SECONDS,
-    SANDBOX_TOKEN,
-    STARTING_SECONDS,
-    Sandbox,
-    namespaces_missing,
-    run_remotely,
+from advsweep.tasks.verifiers.inside import STARTED
+from advsweep.tasks.verifiers.isolation import end_with_parent, hide_memory
+from advsweep.tasks.verifiers.submission import ProgramTests
+
+_PACKAGE = "advsweep.tasks.verifiers"
+_MODULES = ("isolation", "inside")  # in order of imports
+
+# The modules register in `sys.modules` under their full names, so their imports find each other.
+_START = """
+import sys, types
+package = sys.modules[{package!r}] = types.ModuleType({package!r})
+for name, source in {modules!r}:
+    module = sys.modules[{package!r} + "." + name] = types.ModuleType({package!r} + "." + name)
+    setattr(package, name, module)
+    exec(compile(source, "<" + name + ">", "exec"), vars(module))
+package.inside.main({settings!r})
+"""
+
+SANDBOX_TOKEN = "ADVSWEEP_SANDBOX_TOKEN"
+"""The environment variable with the server's access token, if it requires one."""
+
+REMOTE_SECONDS = 20.0
+"""Seconds that a server may take in addition to a program's time."""
+
+_UNSHARE = (
+    *("unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc", "--uts"),
+    *("--pid", "--fork", "--kill-child", "--mount-proc", "--"),
 )
-from advsweep.tasks.verifiers.sandbox.submission import ProgramTests
+_PROBE_SECONDS = 20.0
+STARTING_SECONDS = 2.0
+"""Wall-clock seconds in addition to a program's time, for the start of its processes."""
+
+_SUPERVISOR_SECONDS = 20.0
+"""Further seconds for the supervisor, which has to start and to end all processes."""
+
+_FILES = 1024  # largest number of files and folders of a program in namespaces
+_FILES_OF_DISK = 8  # largest total size of all files, in files of the largest size
+
+
+class ProgramResult(NamedTuple):
+    """The result of running a program.
+
+    Attributes:
+        passed: whether it reached the end of the tests.
+        failure: why it could not be run; empty if it ran.
+    """
+
+    passed: bool = False
+    failure: str = ""
+
+
+@functools.cache
+def namespaces_missing() -> str:
+    """Return why programs cannot have their own namespaces here; empty if they can."""
+    if not sys.platform.startswith("linux") or not shutil.which("unshare"):
+        return "there is no program unshare (Linux, util-linux)"
+    with closing(Sandbox(_PROBE_SECONDS, 2**29, 2**20, 4, namespaces=True)) as sandbox:
+        return sandbox.run("", ProgramTests("")).failure
+
+
+@dataclass(eq=False)
+class Sandbox:
+    """Runs programs one after the other under a supervisor process, which starts when needed.
+
+    One thread of one process may use it. The supervisor ends with the object and the process.
+
+    Attributes:
+        seconds: CPU time of a program; also its wall-clock time, without the start.
+        memory: largest address space of each of its processes, in bytes.
+        file: largest size of a file in bytes.
+        processes: largest number of processes and threads.
+        namespaces: whether programs get their own root folder, processes and network.
+    """
+
+    seconds: float
+    memory: int
+    file: int
+    processes: int
+    namespaces: bool
+
+    def __post_init__(self) -> None:
+        self._supervisor: subprocess.Popen[bytes] | None = None
+
+    def run(self, program: str, tests: ProgramTests) -> ProgramResult:
+        """Run a program and its tests in separate processes, then end all their processes."""
+        passed, request = _request(program, tests)
+        answer = self._answer(request)
+        if not answer.startswith(STARTED):
+            # An earlier program may have harmed the supervisor. No program can harm a new one.
+            self.close()
+            answer = self._answer(request)
+        if not answer.startswith(STARTED):
+            self.close()
+            self._errors.seek(0)
+            text = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+            return ProgramResult(failure=f"its process did not start ({text[:200] or 'no answer'})")
+        return ProgramResult(answer == passed)
+
+    def close(self) -> None:
+        """End the supervisor; the next run starts a new one."""
+        if self._supervisor is not None:
+            _end(self._supervisor)
+            self._supervisor = None
+
+    def _answer(self, request: str) -> str:
+        """Return the supervisor's answer to a request, as far as it came."""
+        if self._supervisor is None:
+            self._start()
+        assert self._supervisor is not None
+        stdin, stdout = self._supervisor.stdin, self._supervisor.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with suppress(BrokenPipeError):
+            stdin.write(request.encode())
+            stdin.flush()
+        answer = b""
+        deadline = time.monotonic() + self.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS
+        while not answer.endswith(b"\n"):
+            left = max(deadline - time.monotonic(), 0.0)
+            more = select.select([stdout], [], [], left)[0] and os.read(stdout.fileno(), 1024)
+            if not more:
+                self.close()
+                break
+            answer += more
+        return answer.decode()
+
+    def _start(self) -> None:
+        # Without namespaces, a limit on processes counts all those of the user.
+        seconds, processes = math.ceil(self.seconds), self.processes if self.namespaces else 1
+        most = {"CPU": seconds, "AS": self.memory, "FSIZE": self.file, "NPROC": processes}
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (as long as it runs)
+        settings: dict[str, Any] = {
+            "seconds": self.seconds + STARTING_SECONDS,
+            "limits": [(name, n, n) for name, n in {**most, "NOFILE": 64, "CORE": 0}.items()],
+            "root": {"python": _python_folders(), "hidden": _homes()} if self.namespaces else None,
+            "scratch": {"size": _FILES_OF_DISK * self.file, "files": _FILES},
+        }
+        # Everything that programs start is in the supervisor's process namespace and ends with it.
+        prefix = _UNSHARE if self.namespaces else ()
+        self._supervisor = subprocess.Popen(
+            [*prefix, sys.executable, "-I", "-c", script(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd="/",
+            env={"PATH": os.defpath, "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"},
+            start_new_session=True,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 (judging processes have one thread)
+        )
+        weakref.finalize(self, _end, self._supervisor)
+
+
+def _request(program: str, tests: ProgramTests) -> tuple[str, str]:
+    """Return the answer of a supervisor if a program passes, and the request to run it."""
+    word = secrets.token_hex(16)
+    return f"{STARTED}{word}\n", f"\n{json.dumps(tests.order(program, word))}\n"
+
+
+@functools.cache
+def _python_folders() -> list[str]:
+    """Return the folders of this Python and its packages, without neighbouring folders."""
+    inner = ("bin", "lib", "lib64", "pyvenv.cfg")
+    paths = [Path(prefix, name) for prefix in (sys.prefix, sys.base_prefix) for name in inner]
+    standard = sysconfig.get_paths()
+    paths += [Path(standard[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    paths += [Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    return sorted({str(path) for path in paths if path.exists()}, key=len)
+
+
+@functools.cache
+def _homes() -> list[str]:
+    homes = {pwd.getpwuid(os.getuid()).pw_dir, os.environ.get("HOME", "")}
+    return sorted(os.path.realpath(home) for home in homes if home.strip("/"))
+
+
+def _end(supervisor: subprocess.Popen[bytes]) -> None:
+    if supervisor.poll() is None:
+        os.killpg(supervisor.pid, signal.SIGKILL)
+    supervisor.wait()
+    for pipe in (supervisor.stdin, supervisor.stdout):
+        assert pipe is not None
+        with suppress(BrokenPipeError):
+            pipe.close()
+
+
+def run_remotely(url: str, program: str, tests: ProgramTests, seconds: float) -> ProgramResult:
+    """Run a program and its tests on a server, which receives them by standard input.
+
+    So neither the tests nor the word are in a file that the program can read. The program has
+    its own process there too.
+    """
+    settings = {"seconds": seconds, "limits": [], "root": None}
+    passed, order = _request(program, tests)
+    request = {
+        "code": script(settings),
+        "stdin": order,
+        "language": "python",
+        "run_timeout": seconds,
+    }
+    call = urllib.request.Request(
+        url, json.dumps(request).encode(), {"Content-Type": "application/json"}
+    )
+    if token := os.environ.get(SANDBOX_TOKEN):
+        # Unredirected, so that a redirect does not receive the token.
+        call.add_unredirected_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(call, timeout=seconds + REMOTE_SECONDS) as response:
+            result = json.load(response)["run_result"]
+            status, output = result["status"], str(result["stdout"] or "")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return ProgramResult(failure=f"the sandbox at {url} gave no result ({error!r})"[:200])
+    if status == "Finished" and not output.startswith(STARTED):
+        return ProgramResult(failure=f"the sandbox at {url} did not start the program")
+    return ProgramResult(output == passed)
+
+
+def script(settings: dict[str, Any]) -> str:
+    """Return a script that runs `inside.main` with some settings."""
+    return _START.format(package=_PACKAGE, modules=_sources(), settings=settings)
+
+
+@functools.cache
+def _sources() -> tuple[tuple[str, str], ...]:
+    folder = files(_PACKAGE)
+    return tuple((name, (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES)
+
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 

@@ -1,4 +1,8 @@
-"""Verdicts under a hard deadline: the client of the process in which verifiers judge.
+"""Verdicts under a hard deadline: a client, and the process in which verifiers judge.
+
+The process starts as a module with the descriptor of a socket. It imports the needs of the verifier
+once, so that a killed worker is replaced in milliseconds, and it has no threads, which makes
+forking safe. It ends when the other end of the socket is closed, and its workers end with it.
 
 A process pool of the standard library does not fit: it cannot kill one worker at a deadline, and
 it starts its workers from a process with threads. pebble could, but its licence is LGPL-3.0.
@@ -9,19 +13,32 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import resource
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import TYPE_CHECKING, Any
 
-from advsweep.errors import TrainingError, counted
+from advsweep.errors import AdvsweepError, TrainingError, counted
+from advsweep.tasks.verifiers import VERIFIERS, isolation
+from advsweep.tasks.verifiers.base import (
+    UNREADABLE_REFERENCE,
+    Outcome,
+    ReferenceAnswer,
+    Verdict,
+    Verifier,
+)
 
 if TYPE_CHECKING:
     from advsweep.tasks.verifiers.base import Verifier
-    from advsweep.tasks.verifiers.server import Job, JobResult
 
 _ATTEMPTS = 3
 _CLOSING_SECONDS = 10.0
@@ -89,7 +106,7 @@ class VerifierPool:
     def _connect(self) -> Connection:
         if self._connection is None:
             ours, theirs = socket.socketpair()
-            module, descriptor = "advsweep.tasks.verifiers.server", theirs.fileno()
+            module, descriptor = "advsweep.tasks.verifiers.pool", theirs.fileno()
             with theirs:
                 # Its own session keeps Ctrl-C in the terminal from ending it: the training still
                 # verifies its last answers and then stops in an orderly way.
@@ -147,3 +164,263 @@ os.register_at_fork(after_in_child=_leave_all)
 def usable_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+Job = tuple[ReferenceAnswer, str | None]
+"""A reference answer and a completion to judge; None: only read the reference answer."""
+
+JobResult = Verdict | None
+"""The result of a job; None if the job was only to read a reference answer, which succeeded."""
+
+_CHUNK = 8
+"""Jobs per message to a worker: few messages, but little to repeat if the worker dies."""
+
+
+_CERTAIN_SHARE = 0.5
+"""A late job is certainly at fault if it computed for this share of the deadline."""
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job that has no result yet.
+
+    Attributes:
+        number: the job's place in its batch.
+        alone: true for the second attempt of a job, while no other job runs.
+        blame: how judging the completion ended. Then only the reference answer is read again: if
+            that succeeds, the completion is at fault and counts as wrong.
+    """
+
+    number: int
+    job: Job
+    alone: bool = False
+    blame: str = ""
+
+    def answer(self, found: JobResult) -> JobResult:
+        """Return the result of the job, given the result of a worker."""
+        if not self.blame:
+            return found
+        if found is None:
+            return Verdict(Outcome.WRONG, reason=self.blame)
+        return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_REFERENCE)
+
+
+@dataclass
+class VerifierProcess:
+    """A worker process, which judges one job after the other.
+
+    Attributes:
+        tasks: its jobs, the present one first.
+        since: start of the present job (monotonic clock).
+        computed: CPU seconds that it and its children had used at that time.
+    """
+
+    pid: int
+    connection: Connection
+    tasks: deque[QueuedJob] = field(default_factory=deque)
+    since: float = 0.0
+    computed: float = 0.0
+
+
+class JobBatch:
+    """The jobs of one call: waiting jobs, suspect jobs, and the answers so far.
+
+    A completion that exceeds the deadline or ends its process is wrong. If it were unscorable, a
+    model could choose to be left out of the count. Where the machine may be at fault, because
+    memory or time is short, the job is tried once more while no other job runs.
+    """
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.answers: list[JobResult] = [None] * len(jobs)
+        self._waiting = deque(QueuedJob(number, job) for number, job in enumerate(jobs))
+        self._suspects: deque[QueuedJob] = deque()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there are jobs that no worker has."""
+        return bool(self._waiting or self._suspects)
+
+    def take(self, others: bool) -> deque[QueuedJob]:
+        """Return the next jobs for a worker; empty if it has to wait.
+
+        Args:
+            others: whether other workers are busy.
+        """
+        if self._waiting:
+            return deque(self._waiting.popleft() for _ in range(min(_CHUNK, len(self._waiting))))
+        return deque([self._suspects.popleft()] if self._suspects and not others else [])
+
+    def answered(self, task: QueuedJob, found: JobResult) -> None:
+        self.answers[task.number] = task.answer(found)
+
+    def failed(self, tasks: deque[QueuedJob], reason: str, *, certain: bool) -> None:
+        """Take back the jobs of a worker that ended during the first of them.
+
+        Args:
+            certain: whether only the job can be at fault.
+        """
+        task, *others = tasks
+        self._waiting.extendleft(reversed(others))
+        reference, completion = task.job
+        if not (certain or task.alone):
+            self._suspects.append(replace(task, alone=True))
+        elif completion is None:
+            self.answered(task, Verdict(Outcome.UNSCORABLE, reason=reason))
+        else:
+            self._waiting.appendleft(QueuedJob(task.number, (reference, None), blame=reason))
+
+
+class VerifierServer:
+    """Distributes jobs over workers and watches their deadlines."""
+
+    def __init__(
+        self, verifier: Verifier, workers: int, deadline: float, client: Connection
+    ) -> None:
+        self._verifier = verifier
+        self._deadline = deadline
+        self._client = client
+        self._workers: list[VerifierProcess] = []
+        for _ in range(workers):
+            self._workers.append(self._fork())
+
+    def serve(self, jobs: Sequence[Job]) -> list[JobResult]:
+        """Return the answers to some jobs, in their order.
+
+        Raises:
+            EOFError: the client closed the connection.
+        """
+        batch = JobBatch(jobs)
+        while batch.is_left or any(worker.tasks for worker in self._workers):
+            self._hand_out(batch)
+            busy = [worker for worker in self._workers if worker.tasks]
+            left = min(worker.since for worker in busy) + self._deadline - time.monotonic()
+            ready = wait([self._client, *(worker.connection for worker in busy)], max(left, 0))
+            if self._client in ready:
+                raise EOFError  # the client sends nothing while it waits for answers
+            for worker in busy:
+                if worker.connection in ready:
+                    self._receive(worker, batch)
+                elif time.monotonic() >= worker.since + self._deadline:
+                    _, computed = self._replace(worker)
+                    certain = computed - worker.computed >= _CERTAIN_SHARE * self._deadline
+                    reason = f"it took more than {self._deadline:g} s"
+                    batch.failed(worker.tasks, reason, certain=certain)
+        return batch.answers
+
+    def _hand_out(self, batch: JobBatch) -> None:
+        for worker in self._workers:
+            if not worker.tasks:
+                worker.tasks = batch.take(others=any(other.tasks for other in self._workers))
+                worker.since = time.monotonic()
+                if worker.tasks:
+                    with suppress(OSError):  # the idle worker died; `serve` notices that later
+                        worker.connection.send([task.job for task in worker.tasks])
+
+    def _receive(self, worker: VerifierProcess, batch: JobBatch) -> None:
+        """Receive an answer of a worker, or replace the worker if it is dead."""
+        try:
+            found, worker.computed = worker.connection.recv()
+        except (EOFError, OSError):
+            code, _ = self._replace(worker)
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            batch.failed(worker.tasks, f"it ended the verifier ({how})", certain=False)
+        else:
+            batch.answered(worker.tasks.popleft(), found)
+            worker.since = time.monotonic()
+
+    def _replace(self, worker: VerifierProcess) -> tuple[int, float]:
+        """Replace a worker; return the exit code and CPU seconds of the old one."""
+        os.kill(worker.pid, signal.SIGKILL)
+        _, status, usage = os.wait4(worker.pid, 0)
+        worker.connection.close()
+        self._workers[self._workers.index(worker)] = self._fork()
+        return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+
+    def _fork(self) -> VerifierProcess:
+        ours, theirs = Pipe()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            theirs.close()
+            return VerifierProcess(pid, ours)
+        status = 1
+        try:
+            # An open copy here would hide the end of the server, or of a worker, from its peer.
+            for connection in (ours, self._client, *(w.connection for w in self._workers)):
+                connection.close()
+            isolation.end_with_parent()
+            if os.getppid() != parent:
+                os._exit(1)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            if limit := self._verifier.memory_limit:
+                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+            _work(self._verifier, theirs)
+            status = 0
+        finally:
+            os._exit(status)  # the code of the server must never continue in a worker
+
+
+def _work(verifier: Verifier, connection: Connection) -> None:
+    while True:
+        try:
+            jobs: list[Job] = connection.recv()
+        except EOFError:
+            return
+        for reference, completion in jobs:
+            answer = _judge(verifier, reference, completion)
+            connection.send((answer, sum(os.times()[:4])))  # of this process and its children
+
+
+def _judge(verifier: Verifier, reference: ReferenceAnswer, completion: str | None) -> JobResult:
+    """Return the result of a job.
+
+    Raises:
+        MemoryError: the completion or the machine may be at fault, so this process ends, and the
+            server tries the job again.
+    """
+    if completion is None:
+        return None if _can_read(verifier, reference) else _unscorable(UNREADABLE_REFERENCE)
+    try:
+        return verifier.judge(reference, completion)
+    except MemoryError:
+        raise
+    except (OSError, AdvsweepError) as error:
+        return _unscorable(f"the verifier failed ({_text(error)})")
+    except Exception as error:  # noqa: BLE001 (libraries raise anything on text of a model)
+        if not _can_read(verifier, reference):
+            return _unscorable(UNREADABLE_REFERENCE)
+        return Verdict(Outcome.WRONG, reason=f"the verifier failed ({_text(error)})")
+
+
+def _can_read(verifier: Verifier, reference: ReferenceAnswer) -> bool:
+    try:
+        return verifier.reads(reference)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 (libraries raise anything on bad data)
+        return False
+
+
+def _unscorable(reason: str) -> Verdict:
+    return Verdict(Outcome.UNSCORABLE, reason=reason)
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+def main(descriptor: int) -> None:
+    client = Connection(descriptor)
+    try:
+        settings: Mapping[str, Any] = client.recv()
+        verifier = VERIFIERS.build(settings["verifier"])
+        verifier.prepare()
+        server = VerifierServer(verifier, settings["workers"], settings["deadline"], client)
+        while True:
+            client.send(server.serve(client.recv()))
+    except (EOFError, OSError):
+        os._exit(0)  # the client closed the connection; the workers end with this process
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from advsweep.components import option
 from advsweep.tasks.verifiers.base import QuickVerifier, verdict
-from advsweep.tasks.verifiers.extraction import last_boxed
+from advsweep.tasks.verifiers.answers import last_boxed
 
 
 @dataclass(kw_only=True)

@@ -16,7 +16,7 @@ import pytest
 from advsweep.backends.base import Run
 from advsweep.cli import main
 from advsweep.tasks.base import Problem
-from advsweep.tasks.countdown.task import Countdown
+from advsweep.tasks.countdown import Countdown
 
 FOLDER = Path(__file__).parent
 STOCK = FOLDER / "stock.py"

@@ -16,7 +16,7 @@ from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.sampling import prompt_of
 from advsweep.estimators.group_stats import On
 from advsweep.tasks.base import Problem
-from advsweep.tasks.countdown.task import Countdown
+from advsweep.tasks.countdown import Countdown
 
 
 @dataclass(kw_only=True)

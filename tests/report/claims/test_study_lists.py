@@ -7,8 +7,9 @@ import functools
 import pytest
 
 from advsweep.config.groups import conf_directory
-from advsweep.report.claims.kinds import Failures, Trend
+from advsweep.report.claims.kinds import Failures
 from advsweep.report.claims.lists import Claim, claim_lists, read_claim_list
+from advsweep.report.claims.points import Trend
 from advsweep.report.data.columns import parse_column
 from advsweep.report.data.filters import Filter, parse_where, show_key
 from advsweep.report.data.grouping import Group, group_by, group_runs, value_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.tasks.dataset import reference_answers
+from advsweep.tasks import dataset as reference_answers
 
 Write = Callable[..., str]
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.tasks import dataset_rows as bounds
 from advsweep.tasks.base import Split
-from advsweep.tasks.dataset import rows as bounds
-from advsweep.tasks.dataset.rows import Source
-from advsweep.tasks.dataset.task import Dataset
+from advsweep.tasks.dataset import Dataset
+from advsweep.tasks.dataset_rows import Source
 
 pytestmark = pytest.mark.security
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.tasks.dataset.rows import Source, absolute
+from advsweep.tasks.dataset_rows import Source, absolute
 
 ROWS = [{"question": "1 + 1?", "answer": "2"}, {"question": "2 + 2?", "answer": "4"}]
 Write = Callable[..., str]
@@ -118,7 +118,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     module = types.ModuleType("datasets")
     module.load_dataset = load  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", module)
-    monkeypatch.setattr("advsweep.tasks.dataset.rows.unreachable", lambda: "")
+    monkeypatch.setattr("advsweep.tasks.dataset_rows.unreachable", lambda: "")
     return asked
 
 
@@ -139,7 +139,7 @@ def test_a_hub_out_of_reach_points_to_local_files(hub: list[Any]) -> None:
 def test_a_hub_without_a_network_is_not_asked(
     hub: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("advsweep.tasks.dataset.rows.unreachable", lambda: "no network")
+    monkeypatch.setattr("advsweep.tasks.dataset_rows.unreachable", lambda: "no network")
     with pytest.raises(ConfigError, match=r"cannot load 'hub:a/set-4': no network; a local copy"):
         Source("hub:a/set-4").read("train")
     assert hub == []

@@ -15,8 +15,9 @@ from advsweep.backends.base import Can
 from advsweep.backends.build import build_run
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks import TASKS
+from advsweep.tasks import dataset as reference_answers
 from advsweep.tasks.base import Split
-from advsweep.tasks.dataset import Dataset, reference_answers
+from advsweep.tasks.dataset import Dataset
 
 Write = Callable[..., str]
 

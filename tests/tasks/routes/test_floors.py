@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from advsweep.tasks import route_maps as exact
 from advsweep.tasks.base import Split
-from advsweep.tasks.routes import NODE_SYMBOLS, Routes, exact
-from advsweep.tasks.routes.maps import NO_STOP, NODES, RouteMap, route_map
+from advsweep.tasks.route_maps import NO_STOP, NODES, RouteMap, route_map
+from advsweep.tasks.routes import NODE_SYMBOLS, Routes
 from tests.tasks.routes.test_maps import links_of
 
 DRAWS = 100_000

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from advsweep.tasks.routes.maps import (
+from advsweep.tasks.route_maps import (
     NO_STOP,
     NODES,
     Links,

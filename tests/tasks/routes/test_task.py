@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from advsweep.errors import ConfigError
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import CorpusShares, Problem, Split
-from advsweep.tasks.parts import Part, belongs
+from advsweep.tasks.generated import Part, belongs
+from advsweep.tasks.route_maps import Links, Prompts, prompts_of_levels, route_map
 from advsweep.tasks.routes import NODE_SYMBOLS, Routes
-from advsweep.tasks.routes.maps import Links, Prompts, prompts_of_levels, route_map
 
 
 def solves(prompt: str, text: str, links: Links) -> bool:
@@ -62,7 +62,7 @@ def small_map(monkeypatch: pytest.MonkeyPatch) -> None:
     adjacent = np.zeros((65, 65), dtype=bool)
     for a, b in ((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (3, 5)):
         adjacent[a, b] = adjacent[b, a] = True
-    monkeypatch.setattr("advsweep.tasks.routes.task._open_links", lambda map_seed: adjacent)
+    monkeypatch.setattr("advsweep.tasks.routes._open_links", lambda map_seed: adjacent)
 
 
 @pytest.mark.usefixtures("small_map")
@@ -86,7 +86,7 @@ def test_known_answers(routes: Routes, prompt: str, right: list[str], wrong: lis
 def test_answers_have_at_most_eight_nodes(routes: Routes, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a line A-B-...-Z, I is eight links away from A, and J nine."""
     line = np.diag(np.ones(64, dtype=bool), 1) | np.diag(np.ones(64, dtype=bool), -1)
-    monkeypatch.setattr("advsweep.tasks.routes.task._open_links", lambda map_seed: line)
+    monkeypatch.setattr("advsweep.tasks.routes._open_links", lambda map_seed: line)
     problems = [problem_of("AI:"), problem_of("AJ:"), problem_of("AI:")]
     texts = ["BCDEFGHI", "BCDEFGHIJ", "BCDEFGHIJ"]
     assert routes.score(problems, texts).tolist() == [1.0, 0.0, 0.0]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advsweep.tasks.routes.maps import (
+from advsweep.tasks.route_maps import (
     MAX_NODES,
     NO_STOP,
     NODES,
     Prompts,
     prompts_of_levels,
     route_map,
+    solvable,
+    walk,
+    write,
 )
-from advsweep.tasks.routes.walks import solvable, walk, write
 from tests.tasks.routes.test_maps import links_of
 
 RING = links_of((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (3, 5))

@@ -14,10 +14,9 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict
-from advsweep.tasks.verifiers.code import last_block
-from advsweep.tasks.verifiers.consent import RUN_CODE
-from advsweep.tasks.verifiers.sandbox.runners import namespaces_missing, run_remotely
-from advsweep.tasks.verifiers.sandbox.submission import ProgramTests
+from advsweep.tasks.verifiers.base import RUN_CODE
+from advsweep.tasks.verifiers.code import last_block, namespaces_missing, run_remotely
+from advsweep.tasks.verifiers.submission import ProgramTests
 
 GOLD = {"tests": ["assert double(3) == 6", "assert double(0) == 0"], "setup": "import math"}
 RIGHT = "def double(x):\n    return 2 * x"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.tasks.verifiers.extraction import last_boxed, number, plain_number, spell
+from advsweep.tasks.verifiers.answers import last_boxed, number, plain_number, spell
 
 
 @pytest.mark.parametrize(

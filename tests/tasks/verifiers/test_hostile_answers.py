@@ -12,8 +12,7 @@ from typing import Any, cast
 import pytest
 
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict
-from advsweep.tasks.verifiers.pool import VerifierPool
-from advsweep.tasks.verifiers.server import JobBatch
+from advsweep.tasks.verifiers.pool import JobBatch, VerifierPool
 
 pytestmark = [
     pytest.mark.security,

@@ -16,8 +16,7 @@ import pytest
 
 from advsweep.errors import TrainingError
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
-from advsweep.tasks.verifiers.pool import VerifierPool
-from advsweep.tasks.verifiers.server import Job, JobResult
+from advsweep.tasks.verifiers.pool import Job, JobResult, VerifierPool
 
 # Takes for ever on a text of many a's that does not end with one.
 SLOW = VERIFIERS.build({"name": "regex", "pattern": r"(?:a+)+$|answer is ([a-z]+)"})

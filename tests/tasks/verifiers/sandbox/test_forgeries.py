@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
-from advsweep.tasks.verifiers.code import Code
-from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT
-from advsweep.tasks.verifiers.sandbox.runners import namespaces_missing
+from advsweep.tasks.verifiers.base import RUN_CODE, RUN_CODE_AS_ROOT
+from advsweep.tasks.verifiers.code import Code, namespaces_missing
 
 pytestmark = pytest.mark.security
 

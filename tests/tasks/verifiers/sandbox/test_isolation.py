@@ -15,16 +15,15 @@ from pathlib import Path
 import pytest
 
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
-from advsweep.tasks.verifiers.code import Code
-from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT
-from advsweep.tasks.verifiers.sandbox.inside.isolation import (
+from advsweep.tasks.verifiers.base import RUN_CODE, RUN_CODE_AS_ROOT
+from advsweep.tasks.verifiers.code import Code, namespaces_missing
+from advsweep.tasks.verifiers.isolation import (
     _FCNTL,
     _FORBIDDEN,
     _IOCTL,
     _PRLIMIT,
     _SOCKET,
 )
-from advsweep.tasks.verifiers.sandbox.runners import namespaces_missing
 
 pytestmark = [
     pytest.mark.security,
@@ -451,7 +450,7 @@ def test_keys_of_the_session_are_out_of_reach(isolation: str) -> None:
 
 KEYRING = """
 import ctypes
-from advsweep.tasks.verifiers.sandbox.inside import isolation
+from advsweep.tasks.verifiers import isolation
 def session():
     return ctypes.CDLL(None).syscall(KEYCTL, 0, ctypes.c_long(-3), 0)
 isolation._DENY = isolation._ALLOW  # as if the filter missed a way to the keys

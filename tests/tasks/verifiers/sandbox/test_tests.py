@@ -15,17 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
-from advsweep.tasks.verifiers.code import Code
-from advsweep.tasks.verifiers.consent import RUN_CODE
-from advsweep.tasks.verifiers.sandbox.inside.wire import (
+from advsweep.tasks.verifiers.base import RUN_CODE
+from advsweep.tasks.verifiers.code import Code, namespaces_missing
+from advsweep.tasks.verifiers.inside import (
     DEPTH,
     Channel,
     NotPlainError,
     decode,
     encode,
 )
-from advsweep.tasks.verifiers.sandbox.runners import namespaces_missing
-from advsweep.tasks.verifiers.sandbox.submission import ProgramTests
+from advsweep.tasks.verifiers.submission import ProgramTests
 from tests.tasks.verifiers.sandbox.reference_solutions import reference_solutions
 
 SOLUTIONS = list(reference_solutions())

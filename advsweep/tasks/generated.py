@@ -1,15 +1,18 @@
-"""Disjoint parts of a generated task's problems, by a hash of their keys.
+"""What generated tasks share: disjoint parts of their problems, and checks of their levels.
 
-The hash of a key alone decides the part. So prompts for pretraining, training and evaluation are
-disjoint for every level and seed, and a part never changes when options change.
+The hash of a key alone decides the part of a problem. So prompts for pretraining, training and
+evaluation are disjoint for every level and seed, and a part never changes when options change.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, UInt64
@@ -67,3 +70,37 @@ def fixed_uniform(stream: AnyInt, index: AnyInt) -> Float[np.ndarray, "*shape"]:
         place = start + (np.asarray(index).astype(np.uint64) + np.uint64(1)) * _GOLDEN
     drawn: Float[np.ndarray, "*shape"] = (mix(place) >> np.uint64(11)) * 2.0**-53
     return drawn
+
+
+def choose_levels(levels: Sequence[int], known: int) -> tuple[int, ...]:
+    """Return the levels in use, in order.
+
+    Args:
+        known: how many levels the task has.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if not levels:
+        raise ConfigError(f"levels: expected some of 0 to {known - 1}, got none")
+    return tuple(sorted(set(levels)))
+
+
+def choose_train_levels(
+    train_levels: Sequence[int] | None, levels: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Return the trained levels in order; None if all levels in use are trained.
+
+    Raises:
+        ConfigError: there are none, or some are not in use.
+    """
+    if train_levels is None:
+        return None
+    chosen = tuple(sorted(set(train_levels)))
+    in_use = ", ".join(map(str, levels))
+    if not chosen:
+        raise ConfigError(f"train_levels: expected null or some of {in_use}, got none")
+    for level in chosen:
+        if level not in levels:
+            raise ConfigError(f"train_levels: expected some of levels = {in_use}, got {level}")
+    return None if chosen == tuple(levels) else chosen

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from advsweep.tasks.verifiers.sandbox.inside.wire import CLASS, ITERATOR
+from advsweep.tasks.verifiers.inside import CLASS, ITERATOR
 
 # Names of the standard library that tests without a known solution may use without an import.
 _WELL_KNOWN = {

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.metadata
+import json
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,32 +18,30 @@ import numpy as np
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import AdvsweepWarning, ConfigError
-from advsweep.tasks.base import Problem, Split, Task
-from advsweep.tasks.dataset.problems import (
-    AnswerPart,
-    Columns,
+from advsweep.local_files import cache_folder
+from advsweep.tasks.base import Problem, Split
+from advsweep.tasks.dataset_problems import (
+    DataTask,
     Problems,
-    Recipe,
     make_problems,
-    with_solutions,
+    template,
 )
-from advsweep.tasks.dataset.reference_answers import check_reference_answers
-from advsweep.tasks.dataset.rows import HUB, Source, absolute
-from advsweep.tasks.dataset.templates import template
+from advsweep.tasks.dataset_rows import HUB, Source, absolute
 from advsweep.tasks.rewards import build_reward
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict, Verifier
-from advsweep.tasks.verifiers.base import ReferenceAnswer
 from advsweep.tasks.verifiers.pool import pool_for, usable_cores
 
 if TYPE_CHECKING:
     from advsweep.tasks.base import PerCompletion
-    from advsweep.tasks.verifiers.server import Job, JobResult
+    from advsweep.tasks.verifiers.pool import Job, JobResult
 
+_EXAMPLES = 3
+_checked: set[str] = set()
 _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.UNSCORABLE: np.nan}
 
 
 @dataclass(kw_only=True)
-class Dataset(Task):
+class Dataset(DataTask):
     """Problems from a file, a folder or the hub; `conf/task` has the well-known sets.
 
     A template makes prompts of questions, and a verifier compares answers with a column of
@@ -51,32 +52,6 @@ class Dataset(Task):
 
     name: ClassVar[str] = "dataset"
 
-    data: str = option("", help="a file, a folder with a file per split, or hub:OWNER/NAME[@REV]")
-    held_out_data: str = option("", help="another such place for held-out problems")
-    subset: str = option("", help="the hub's configuration, such as main; or a folder of data")
-    train_split: str = option("train", help="split of the training problems; empty: none")
-    held_out_split: str = option("test", help="split of the held-out problems; empty: cut them")
-    question_column: str | tuple[str, ...] = option(
-        ("question", "problem", "prompt"), help="column of the question, or several to look for"
-    )
-    gold_column: str | tuple[str, ...] = option(
-        ("answer", "solution"), help="column of the gold answer, or several to look for"
-    )
-    level_column: str = option("", help="column of the difficulty level; empty: all are level 0")
-    id_column: str = option("", help="column of the ids; empty: made of the questions")
-    options_column: str = option("", help="column of the options of multiple choice")
-    tests_column: str = option("", help="column of the tests of a program")
-    setup_column: str = option("", help="column of what runs before the tests of a program")
-    program_column: str = option("", help="column of a program that passes the tests")
-    gold_part: AnswerPart = option(
-        AnswerPart.AUTO, help="after ####, in the last box, the whole, or auto: what there is"
-    )
-    prompt: str = option("boxed", help="name of a template, or a text with {question} in it")
-    levels: tuple[int, ...] = option((), help="difficulty levels in use; empty: all")
-    level_file: str = option("", help="JSON lines with an id and a level, in place of a column")
-    train: int = option(0, ge=0, help="training problems, chosen by the seed; 0: all")
-    held_out: int = option(0, ge=0, help="held-out problems, chosen by the seed; 0: all")
-    seed: int = option(0, ge=0, help="chooses problems where not all are taken")
     verifier: str | dict[str, Any] | Component = option(
         "boxed_math", help="what judges answers: a name or a mapping"
     )
@@ -135,7 +110,9 @@ class Dataset(Task):
         return bool(template(self.prompt).system)
 
     def protocol(self) -> Plain:
-        protocol = self._verifier.protocol(self._held_out_references())
+        # Read from the data only if the verifier needs them.
+        held_out = (p for split in (Split.HELD_OUT,) for p in self._problems.splits[split])
+        protocol = self._verifier.protocol(p.reference for p in held_out)
         if self.deadline != Dataset.deadline:
             protocol["verifier"] += f" deadline={self.deadline:g}"
         system = template(self.prompt).system
@@ -164,7 +141,58 @@ class Dataset(Task):
                 )
             splits = self._problems.splits.values()
             self._verifier.check_references({p.id: p.reference for ps in splits for p in ps})
-            check_reference_answers(self._problems, self._verifier, self._ask)
+            self._check_reference_answers()
+
+    def _check_reference_answers(self) -> None:
+        """Warn of reference answers that the verifier cannot read, once per process.
+
+        Reading thousands of expressions takes minutes, so the result is cached in a file.
+
+        Raises:
+            ConfigError: most of them cannot be read.
+        """
+        verifier = self._verifier
+        distribution = verifier.distribution
+        material = {
+            "problems": self._problems.digest,
+            "verifier": verifier.identity(),
+            "version": importlib.metadata.version(distribution) if distribution else "",
+        }
+        key = hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+        if key in _checked:
+            return
+        problems = [problem for split in Split for problem in self._problems.splits[split]]
+        quickly = [verifier.reads_quickly(p.reference) for p in problems]
+        bad = [i for i, readable in enumerate(quickly) if readable is False]
+        left = [i for i, readable in enumerate(quickly) if readable is None]
+        kept = cache_folder() / "gold" / f"{key}.json"
+        if left and kept.is_file():
+            bad += json.loads(kept.read_text())
+        elif left:
+            answers = self._ask([(problems[i].reference, None) for i in left])
+            found = [i for i, answer in zip(left, answers, strict=True) if answer is not None]
+            bad += found
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            part = kept.with_suffix(f".{os.getpid()}")
+            part.write_text(json.dumps(found))
+            part.replace(kept)  # atomic, because other processes may write the same file
+        if bad:
+            examples = "; ".join(_example(problems[i]) for i in sorted(bad)[:_EXAMPLES])
+            text = (
+                f"{len(bad)} of {len(problems)} reference answers cannot be read by verifier "
+                f"'{verifier.name}', such as {examples}"
+            )
+            if 2 * len(bad) > len(problems):
+                raise ConfigError(
+                    f"gold_column: {text}; name the column of the answers (gold_column, "
+                    "gold_part) or another verifier"
+                )
+            warnings.warn(
+                f"{text}; answers to these problems are unscorable, and evaluations leave them out",
+                AdvsweepWarning,
+                stacklevel=2,
+            )
+        _checked.add(key)
 
     def check_consent(self) -> None:
         with _naming_the_task():
@@ -195,48 +223,23 @@ class Dataset(Task):
         assert isinstance(self.verifier, Verifier)
         return self.verifier
 
-    def _held_out_references(self) -> Iterator[ReferenceAnswer]:
-        for problem in self._problems.splits[Split.HELD_OUT]:
-            yield problem.reference
-
-    @property
-    def _recipe(self) -> Recipe:
-        source = Source(self.data, self.subset)
-        return Recipe(
-            train_source=source,
-            held_out_source=Source(self.held_out_data, self.subset),
-            train_split=self.train_split,
-            held_out_split=self.held_out_split,
-            columns=Columns(
-                question=_names(self.question_column),
-                gold=_names(self.gold_column),
-                level=self.level_column,
-                id=self.id_column,
-                options=self.options_column,
-                tests=self.tests_column,
-                setup=self.setup_column,
-                program=self.program_column,
-            ),
-            answer_part=self.gold_part,
-            prompt=self.prompt,
-            levels=self.levels,
-            level_file=self.level_file,
-            train=self.train,
-            held_out=self.held_out,
-            seed=self.seed,
-        )
-
     @functools.cached_property
     def _problems(self) -> Problems:
         places = (self.data, self.held_out_data, self.level_file)
         with _naming_the_task():
-            return make_problems(self._recipe, tuple(map(_changed, places)))
+            return make_problems(self, tuple(map(_changed, places)))
 
     @functools.cached_property
     def _solved(self) -> Mapping[Split, list[Problem]]:
         solve = self._verifier.solution
         splits = self._problems.splits.items()
-        return {split: with_solutions(problems, solve) for split, problems in splits}
+        return {
+            split: [
+                replace(p, reference={**p.reference, "solution": solve(p.reference)})
+                for p in problems
+            ]
+            for split, problems in splits
+        }
 
     def _judge(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Return the verdicts; cached, because callers request scores and answers in turn."""
@@ -263,6 +266,12 @@ class Dataset(Task):
         return pool_for(self._verifier, workers=workers, deadline=self.deadline).judge(jobs)
 
 
+def _example(problem: Problem) -> str:
+    text = str(problem.reference.get("answer", problem.reference))
+    shown = repr(text if len(text) <= 60 else text[:59] + "…")
+    return f"{problem.id}: {shown if text else 'no answer found'}"
+
+
 @contextmanager
 def _naming_the_task() -> Iterator[None]:
     """Prefix keys with the config group in errors raised after the fields were checked."""
@@ -273,24 +282,16 @@ def _naming_the_task() -> Iterator[None]:
         raise type(error)(f"task.{message}") from error
 
 
-def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else names
-
-
 def _changed(place: str) -> int:
     """Return the time of change of a file, or of the newest file of a folder; else 0."""
     path = Path(place)
     if not place or place.startswith(HUB) or not path.exists():
         return 0
-    files = [path, *path.rglob("*")] if path.is_dir() else [path]
-    return max(map(_time_of_change, files))
-
-
-def _time_of_change(file: Path) -> int:
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return 0  # a broken or circular link
+    times = [0]
+    for file in [path, *path.rglob("*")] if path.is_dir() else [path]:
+        with suppress(OSError):  # a broken or circular link
+            times.append(file.stat().st_mtime_ns)
+    return max(times)
 
 
 def _warn_of_unjudged(problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> None:

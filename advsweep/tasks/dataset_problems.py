@@ -1,0 +1,488 @@
+"""Makes problems from rows: columns, levels, duplicates, prompts, and held-out problems."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import warnings
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, NoReturn
+
+import numpy as np
+
+from advsweep.components import option
+from advsweep.errors import AdvsweepWarning, ConfigError, counted, nearest
+from advsweep.tasks.base import Problem, Split, Task
+from advsweep.tasks.dataset_rows import Rows, Source, read_levels
+from advsweep.tasks.verifiers.answers import last_boxed
+
+QUESTION, TESTS = "{question}", "{tests}"
+
+
+@dataclass(frozen=True)
+class Template:
+    """The text around a question.
+
+    Attributes:
+        text: text with `{question}` in it, and for programs `{tests}`.
+        system: the system message, as in `Problem.system`.
+        source: the paper that prints it.
+    """
+
+    text: str
+    system: str = ""
+    source: str = "ours"
+
+    def fill(self, question: str, tests: str) -> str:
+        # Not str.format, because templates and questions contain braces of LaTeX.
+        before, _, after = self.text.partition(QUESTION)
+        return before.replace(TESTS, tests) + question + after.replace(TESTS, tests)
+
+
+_BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
+_THINKING = (
+    "You FIRST think about the reasoning process as an internal monologue and then provide the "
+    "user with the answer. The reasoning process MUST BE enclosed within <think> and </think> tags."
+)
+
+TEMPLATES: Mapping[str, Template] = {
+    "plain": Template(QUESTION),
+    "boxed": Template(f"{QUESTION}\n{_BOXED}\n"),
+    "boxed_system": Template(QUESTION, system=_BOXED, source="A-GRAE, App. C.2; AVSPO, App. D"),
+    "two_stage": Template(
+        f"{QUESTION}\n{_BOXED}\n",
+        system="You are a helpful assistant.",
+        source="Two-stage view, App. C.2",
+    ),
+    "aapo_1_5b": Template(
+        QUESTION,
+        system=(
+            "A conversation between User and Assistant. The user asks a question, and the "
+            "Assistant solves it. The assistant first thinks about the reasoning process in the "
+            "mind and then provides the user with the answer, and put your final answer within "
+            "\\boxed. The reasoning process and answer are enclosed within <think></think> and "
+            "<answer></answer> tags, respectively, i.e., <think>reasoning process here "
+            "</think><answer>answer here </answer>. Note that respond by English, NOT use other "
+            "languages."
+        ),
+        source="AAPO, App. C.2",
+    ),
+    "aapo_7b": Template(
+        QUESTION,
+        system=(
+            "You are a helpful AI Assistant, designed to provided well-reasoned and detailed "
+            f"responses. {_THINKING}"
+        ),
+        source="AAPO, App. C.2",
+    ),
+    "aapo_evaluation": Template(
+        QUESTION,
+        system=(
+            "Solve the following math problem efficiently and clearly. The last line of your "
+            "response should be of the following format: 'Therefore, the final answer is: "
+            "$\\boxed{ANSWER}$. I hope it is correct' (without quotes) where ANSWER is just the "
+            "final number or expression that solves the problem. Think step by step before "
+            "answering."
+        ),
+        source="AAPO, App. C.3",
+    ),
+    "choice": Template(
+        f"{QUESTION}\nPlease reason step by step, and put the letter of your choice within "
+        "\\boxed{}.\n"
+    ),
+    "code": Template(
+        f"{QUESTION}\nThe code has to pass these tests:\n{TESTS}\nAnswer with one block of Python, "
+        "between ```python and ```.\n"
+    ),
+}
+
+
+def template(name: str) -> Template:
+    """Return the template of a name, or a new one from a text with `{question}` in it.
+
+    Raises:
+        ConfigError: there is no template of this name.
+    """
+    if QUESTION in name:
+        return Template(name, source="own")
+    if name in TEMPLATES:
+        return TEMPLATES[name]
+    raise ConfigError(
+        f"prompt: expected a text with {QUESTION} in it or the name of a template, got '{name}'; "
+        f"{nearest(name, TEMPLATES)}"
+    )
+
+
+_LAST_NUMBER = re.compile(r"[0-9]+$")
+_LEVEL_DIGITS = 9  # at most; reading a number takes time quadratic in its digits
+_SHOWN = 60  # largest number of characters of a value in a message
+_ID_DIGITS = 12
+_KEPT = 16  # sets of problems
+_SCRIPT_TEST = ("input", "output")
+
+
+class AnswerPart(Enum):
+    """Which part of the answer column is the reference answer; a missing part cannot be read."""
+
+    AUTO = "auto"
+    WHOLE = "whole"
+    HASHES = "hashes"
+    BOXED = "boxed"
+
+
+@dataclass(kw_only=True)
+class DataTask(Task):
+    """The options of a task with problems from data that determine the problems."""
+
+    data: str = option("", help="a file, a folder with a file per split, or hub:OWNER/NAME[@REV]")
+    held_out_data: str = option("", help="another such place for held-out problems")
+    subset: str = option("", help="the hub's configuration, such as main; or a folder of data")
+    train_split: str = option("train", help="split of the training problems; empty: none")
+    held_out_split: str = option("test", help="split of the held-out problems; empty: cut them")
+    question_column: str | tuple[str, ...] = option(
+        ("question", "problem", "prompt"), help="column of the question, or several to look for"
+    )
+    gold_column: str | tuple[str, ...] = option(
+        ("answer", "solution"), help="column of the gold answer, or several to look for"
+    )
+    level_column: str = option("", help="column of the difficulty level; empty: all are level 0")
+    id_column: str = option("", help="column of the ids; empty: made of the questions")
+    options_column: str = option("", help="column of the options of multiple choice")
+    tests_column: str = option("", help="column of the tests of a program")
+    setup_column: str = option("", help="column of what runs before the tests of a program")
+    program_column: str = option("", help="column of a program that passes the tests")
+    gold_part: AnswerPart = option(
+        AnswerPart.AUTO, help="after ####, in the last box, the whole, or auto: what there is"
+    )
+    prompt: str = option("boxed", help="name of a template, or a text with {question} in it")
+    levels: tuple[int, ...] = option((), help="difficulty levels in use; empty: all")
+    level_file: str = option("", help="JSON lines with an id and a level, in place of a column")
+    train: int = option(0, ge=0, help="training problems, chosen by the seed; 0: all")
+    held_out: int = option(0, ge=0, help="held-out problems, chosen by the seed; 0: all")
+    seed: int = option(0, ge=0, help="chooses problems where not all are taken")
+
+
+@dataclass(frozen=True)
+class Problems:
+    """The problems of a task.
+
+    Attributes:
+        digest: hex sha256 of all prompts, levels and reference answers in order.
+    """
+
+    splits: Mapping[Split, tuple[Problem, ...]]
+    digest: str
+
+
+_made: dict[object, Problems] = {}
+
+
+def make_problems(task: DataTask, changed: tuple[int, ...]) -> Problems:
+    """Return the problems of a task; the last sets are kept.
+
+    Duplicates and unreadable levels cause warnings.
+
+    Args:
+        changed: times of change of its files, after which the problems are made anew.
+
+    Raises:
+        ConfigError: there is no data, or it lacks something that the options require.
+    """
+    key = (*(getattr(task, field.name) for field in fields(DataTask)), changed)
+    if key not in _made:
+        if len(_made) == _KEPT:
+            del _made[next(iter(_made))]
+        _made[key] = _make(task)
+    return _made[key]
+
+
+def _make(task: DataTask) -> Problems:
+    train, held_out = _read(task)
+    levels = read_levels(task.level_file)
+    held_out_problems = _fit(held_out, Split.HELD_OUT, task, levels)
+    prompts = {problem.prompt for problem in held_out_problems}
+    train_problems = _fit(train, Split.TRAIN, task, levels, prompts)
+    rng = np.random.default_rng(task.seed)
+    if task.held_out and not held_out_problems:
+        count = len(train_problems)
+        if task.held_out >= count:
+            raise ConfigError(
+                f"held_out: expected fewer than the {counted(count, 'problem')} of the data, "
+                f"got {task.held_out}"
+            )
+        chosen = set(rng.permutation(count)[: task.held_out].tolist())
+        held_out_problems = [p for i, p in enumerate(train_problems) if i in chosen]
+        train_problems = [p for i, p in enumerate(train_problems) if i not in chosen]
+    splits = {
+        Split.TRAIN: _subset(train_problems, task.train, rng),
+        Split.HELD_OUT: _subset(held_out_problems, task.held_out, rng),
+    }
+    material = {
+        split.value: [[p.id, p.prompt, p.system, p.level, p.reference] for p in problems]
+        for split, problems in splits.items()
+    }
+    return Problems(splits, _hash(json.dumps(material, sort_keys=True)))
+
+
+def _read(task: DataTask) -> tuple[Rows, Rows]:
+    """Return the rows of both splits; no held-out rows if they are cut from the training rows."""
+    source, other = Source(task.data, task.subset), Source(task.held_out_data, task.subset)
+    if not task.train_split:
+        return [], (other if other.place else source).read(task.held_out_split)
+    train = source.read(task.train_split)
+    if other.place:
+        return train, other.read(task.held_out_split)
+    if task.held_out_split and not source.is_file:
+        return train, source.read(task.held_out_split)
+    if not task.held_out:
+        raise ConfigError(
+            "held_out: expected how many problems to hold out, as there is no split for them, "
+            "got 0; or name another file or folder by held_out_data"
+        )
+    return train, []
+
+
+def _fit(
+    rows: Rows,
+    split: Split,
+    task: DataTask,
+    levels: Mapping[str, int],
+    others: Collection[str] = (),
+) -> list[Problem]:
+    """Return the distinct problems of some rows at the task's levels.
+
+    Args:
+        levels: levels by id, from a file. Training problems that it does not name are left out;
+            held-out ones keep their own level.
+        others: prompts of the other split.
+    """
+    if not rows:
+        return []
+    where = "training" if split is Split.TRAIN else "held-out"
+    chooses = task.levels if split is Split.TRAIN or not levels else ()
+    shape, columns = template(task.prompt), _choose_columns(task, rows)
+    found: dict[str, Problem] = {}
+    unlevelled, repeated, shared = [], [], []
+    for number, row in enumerate(rows, start=1):
+        question = _question(row, columns, number)
+        reference = _reference(row, columns, task.gold_part, number)
+        own_id = str(row.get(columns["id"])) if columns["id"] else _hash(question)[:_ID_DIGITS]
+        level = levels.get(own_id)
+        if level is None and not (levels and split is Split.TRAIN):
+            level = _level(row, columns)
+        if level is None:
+            unlevelled.append(own_id)
+            continue
+        if chooses and level not in chooses:
+            continue
+        prompt = shape.fill(question, "\n".join(map(_shown_test, reference.get("tests", []))))
+        problem = Problem(own_id, prompt, level, reference, shape.system)
+        if prompt in found:
+            repeated.append(problem)
+        elif prompt in others:
+            shared.append(problem)
+        else:
+            found[prompt] = problem
+    problems = list(found.values())
+    if not problems:
+        _refuse(rows, columns, task, levels, where, shared)
+    ids = Counter(problem.id for problem in problems)
+    if twice := next((own for own, count in ids.items() if count > 1), None):
+        raise ConfigError(
+            f"id_column: expected another '{task.id_column}' in every row, got '{twice}' for two "
+            "problems; leave it empty for ids made of the questions"
+        )
+    _warn(repeated, f"{where} problem", "the same as an earlier one")
+    _warn(shared, f"{where} problem", "held out, too")
+    _warn(unlevelled, f"{where} problem", "without a level")
+    return problems
+
+
+def _refuse(
+    rows: Rows,
+    columns: Mapping[str, str],
+    task: DataTask,
+    levels: Mapping[str, int],
+    where: str,
+    shared: Sequence[Problem],
+) -> NoReturn:
+    """Raise the error that explains why no problem is left."""
+    if shared:
+        raise ConfigError(
+            f"data: expected {where} problems, and all {len(shared)} are held out too"
+        )
+    own = {level for row in rows if (level := _level(row, columns)) is not None}
+    if not levels and not own:
+        raise ConfigError(
+            f"level_column: expected levels such as 3 or 'Level 3' in '{columns['level']}', got "
+            f"{_brief(rows[0].get(columns['level']))}"
+        )
+    raise ConfigError(
+        f"levels: expected some of {sorted(set(levels.values()) or own)}, got "
+        f"{list(task.levels)}; no {where} problem is left"
+    )
+
+
+def _warn(left_out: Sequence[Problem | str], noun: str, why: str) -> None:
+    if left_out:
+        first = left_out[0]
+        example = first if isinstance(first, str) else f"{first.id}: {_start(first.prompt)}"
+        message = f"left out {counted(len(left_out), noun)}, {why} ({example})"
+        warnings.warn(message, AdvsweepWarning, stacklevel=2)
+
+
+def _start(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+
+
+def _brief(value: object) -> str:
+    return _start(repr(value))
+
+
+def _choose_columns(task: DataTask, rows: Rows) -> dict[str, str]:
+    """Return the name of each column; empty where there is none."""
+    existing = list(dict.fromkeys(key for row in rows[:100] for key in row))
+    columns = {}
+    for field in ("question", "gold", "level", "id", "options", "tests", "setup", "program"):
+        given = getattr(task, f"{field}_column")
+        names = (given,) if isinstance(given, str) else given
+        if field == "gold" and task.tests_column:
+            names = ()
+        found = next((name for name in names if name in existing), "")
+        if not found and any(names):
+            expected = " or ".join(f"'{name}'" for name in names)
+            raise ConfigError(
+                f"{field}_column: the data has no column {expected}; it has {', '.join(existing)}"
+            )
+        columns[field] = found
+    return columns
+
+
+def _question(row: Mapping[str, Any], columns: Mapping[str, str], number: int) -> str:
+    question = row.get(columns["question"])
+    if not isinstance(question, str) or not question.strip():
+        raise ConfigError(
+            f"question_column: expected a text in '{columns['question']}' of row {number}, "
+            f"got {_brief(question)}"
+        )
+    if not columns["options"]:
+        return question.strip()
+    options = row.get(columns["options"])
+    if not isinstance(options, list) or not 1 <= len(options) <= 26:
+        raise ConfigError(
+            f"options_column: expected a list of 1 to 26 options in '{columns['options']}' of "
+            f"row {number}, got {_brief(options)}"
+        )
+    lines = (f"{chr(ord('A') + place)}. {option}" for place, option in enumerate(options))
+    return "\n".join([question.strip(), *lines])
+
+
+def _reference(
+    row: Mapping[str, Any], columns: Mapping[str, str], part: AnswerPart, number: int
+) -> dict[str, Any]:
+    if columns["tests"]:
+        tests = row.get(columns["tests"])
+        if not isinstance(tests, list) or not tests or not all(map(_is_test, tests)):
+            raise ConfigError(
+                f"tests_column: expected a list of tests in '{columns['tests']}' of row {number}, "
+                f"each a text or an object with texts input and output, got {_brief(tests)}"
+            )
+        tests = [t if isinstance(t, str) else {k: t[k] for k in _SCRIPT_TEST} for t in tests]
+        setup = row.get(columns["setup"]) if columns["setup"] else None
+        setup = "\n".join(setup) if isinstance(setup, list) else setup or ""
+        reference = {"tests": tests, "setup": setup}
+        return (
+            reference | {"program": row.get(columns["program"])}
+            if columns["program"]
+            else reference
+        )
+    value = row.get(columns["gold"])
+    if value is None or isinstance(value, (bool, Mapping)) or value in ("", []):
+        raise ConfigError(
+            f"gold_column: expected an answer in '{columns['gold']}' of row {number}, got "
+            f"{_brief(value)}"
+        )
+    if columns["options"] and isinstance(value, int):
+        choices = len(row[columns["options"]])
+        if not 0 <= value < choices:
+            raise ConfigError(
+                f"gold_column: expected the place of an option, 0 to {choices - 1}, in "
+                f"'{columns['gold']}' of row {number}, got {value}"
+            )
+        return {"answer": chr(ord("A") + value)}
+    return {"answer": _part(_text(value), part)}
+
+
+def _is_test(test: Any) -> bool:
+    """Return whether a value is a test in Python, or standard input and the expected output."""
+    is_script_test = isinstance(test, Mapping) and all(
+        isinstance(test.get(key), str) for key in _SCRIPT_TEST
+    )
+    return isinstance(test, str) or is_script_test
+
+
+def _shown_test(test: str | Mapping[str, str]) -> str:
+    """Return a test as prompts show it."""
+    if isinstance(test, str):
+        return test
+    return f"Input:\n{test['input']}\nOutput:\n{test['output']}"
+
+
+def _text(value: Any) -> str:
+    """Return an answer as text: a list with commas, and 27.0 as 27."""
+    if isinstance(value, list):
+        # Dollars around each item would end the formula between the items.
+        return ", ".join(_text(item).replace("$", "") for item in value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _part(text: str, part: AnswerPart) -> str:
+    """Return the answer in a text; empty if the marked part is missing.
+
+    The whole text does not replace a missing part, because solutions contain other numbers too.
+    """
+    if "\\boxed" not in text:
+        text = text.replace("\\fbox", "\\boxed")  # some solutions of MATH use it
+    if part is AnswerPart.AUTO:
+        marked = AnswerPart.BOXED if "\\boxed" in text else AnswerPart.WHOLE
+        part = AnswerPart.HASHES if "####" in text else marked
+    if part is AnswerPart.HASHES:
+        _, mark, after = text.rpartition("####")
+        return after.strip() if mark else ""
+    if part is AnswerPart.BOXED:
+        return last_boxed(text) or ""
+    return text.strip()
+
+
+def _level(row: Mapping[str, Any], columns: Mapping[str, str]) -> int | None:
+    """Return the level of a row, such as 3 for "Level 3"; 0 without a level column."""
+    if not columns["level"]:
+        return 0
+    value = row.get(columns["level"])
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        small = abs(value) < 10**_LEVEL_DIGITS
+        return int(value) if small and float(value).is_integer() else None
+    # One digit more than allowed is read, to recognise numbers that are too long.
+    end = value.rstrip()[-_LEVEL_DIGITS - 1 :] if isinstance(value, str) else ""
+    match = _LAST_NUMBER.search(end)
+    return int(match[0]) if match and len(match[0]) <= _LEVEL_DIGITS else None
+
+
+def _subset(
+    problems: Sequence[Problem], count: int, rng: np.random.Generator
+) -> tuple[Problem, ...]:
+    """Return `count` of the problems in order; all of them for 0 or if there are no more."""
+    if not 0 < count < len(problems):
+        return tuple(problems)
+    return tuple(problems[i] for i in sorted(rng.permutation(len(problems))[:count].tolist()))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,1 +1,0 @@
-"""What runs in a sandbox: standard library alone, shipped as text (see `sandbox.script`)."""
