@@ -14,6 +14,7 @@ import numpy as np
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import Floor, Problem, SeededTask, Split, Task, TaskSeed
+from advsweep.tasks.generated import choose_levels
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -176,9 +177,7 @@ class Bandit(SeededTask, BanditTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.levels:
-            raise ConfigError(f"levels: expected some of 0 to {len(self.rates) - 1}, got none")
-        self.levels = tuple(sorted(set(self.levels)))
+        self.levels = choose_levels(self.levels, len(self.rates))
         if self.levels[-1] >= len(self.rates):
             raise ConfigError(
                 f"levels: expected at most {len(self.rates) - 1}, the last that rates has a "

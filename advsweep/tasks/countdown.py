@@ -26,7 +26,13 @@ from advsweep.tasks.base import (
     SymbolTask,
     TaskSeed,
 )
-from advsweep.tasks.generated import Part, belongs, choose_levels, choose_train_levels
+from advsweep.tasks.generated import (
+    Part,
+    belongs,
+    choose_levels,
+    choose_train_levels,
+    draw_over_levels,
+)
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, UInt8, UInt32
@@ -324,12 +330,7 @@ class Countdown(SeededTask, SymbolTask):
         return [problem for level in self._problems[split] for problem in level]
 
     def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
-        pools = self._problems[Split.TRAIN]
-        levels = rng.integers(len(pools), size=count)
-        rows = rng.integers(np.array([len(pool) for pool in pools])[levels])
-        return [
-            pools[level][row] for level, row in zip(levels.tolist(), rows.tolist(), strict=True)
-        ]
+        return draw_over_levels(self._problems[Split.TRAIN], count, rng)
 
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         found = read(completions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +21,7 @@ from advsweep.errors import AdvsweepWarning, ConfigError, counted, nearest
 from advsweep.tasks.base import Problem, Split, Task
 from advsweep.tasks.dataset_rows import Rows, Source, read_levels
 from advsweep.tasks.verifiers.answers import last_boxed
+from advsweep.yaml_files import read_yaml
 
 QUESTION, TESTS = "{question}", "{tests}"
 
@@ -43,62 +46,10 @@ class Template:
         return before.replace(TESTS, tests) + question + after.replace(TESTS, tests)
 
 
-_BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
-_THINKING = (
-    "You FIRST think about the reasoning process as an internal monologue and then provide the "
-    "user with the answer. The reasoning process MUST BE enclosed within <think> and </think> tags."
-)
-
-TEMPLATES: Mapping[str, Template] = {
-    "plain": Template(QUESTION),
-    "boxed": Template(f"{QUESTION}\n{_BOXED}\n"),
-    "boxed_system": Template(QUESTION, system=_BOXED, source="A-GRAE, App. C.2; AVSPO, App. D"),
-    "two_stage": Template(
-        f"{QUESTION}\n{_BOXED}\n",
-        system="You are a helpful assistant.",
-        source="Two-stage view, App. C.2",
-    ),
-    "aapo_1_5b": Template(
-        QUESTION,
-        system=(
-            "A conversation between User and Assistant. The user asks a question, and the "
-            "Assistant solves it. The assistant first thinks about the reasoning process in the "
-            "mind and then provides the user with the answer, and put your final answer within "
-            "\\boxed. The reasoning process and answer are enclosed within <think></think> and "
-            "<answer></answer> tags, respectively, i.e., <think>reasoning process here "
-            "</think><answer>answer here </answer>. Note that respond by English, NOT use other "
-            "languages."
-        ),
-        source="AAPO, App. C.2",
-    ),
-    "aapo_7b": Template(
-        QUESTION,
-        system=(
-            "You are a helpful AI Assistant, designed to provided well-reasoned and detailed "
-            f"responses. {_THINKING}"
-        ),
-        source="AAPO, App. C.2",
-    ),
-    "aapo_evaluation": Template(
-        QUESTION,
-        system=(
-            "Solve the following math problem efficiently and clearly. The last line of your "
-            "response should be of the following format: 'Therefore, the final answer is: "
-            "$\\boxed{ANSWER}$. I hope it is correct' (without quotes) where ANSWER is just the "
-            "final number or expression that solves the problem. Think step by step before "
-            "answering."
-        ),
-        source="AAPO, App. C.3",
-    ),
-    "choice": Template(
-        f"{QUESTION}\nPlease reason step by step, and put the letter of your choice within "
-        "\\boxed{}.\n"
-    ),
-    "code": Template(
-        f"{QUESTION}\nThe code has to pass these tests:\n{TESTS}\nAnswer with one block of Python, "
-        "between ```python and ```.\n"
-    ),
-}
+@functools.cache
+def _templates() -> dict[str, Template]:
+    document = read_yaml(Path(__file__).with_name("templates.yaml"))
+    return {name: Template(**fields) for name, fields in document.items()}
 
 
 def template(name: str) -> Template:
@@ -109,11 +60,11 @@ def template(name: str) -> Template:
     """
     if QUESTION in name:
         return Template(name, source="own")
-    if name in TEMPLATES:
-        return TEMPLATES[name]
+    if name in _templates():
+        return _templates()[name]
     raise ConfigError(
         f"prompt: expected a text with {QUESTION} in it or the name of a template, got '{name}'; "
-        f"{nearest(name, TEMPLATES)}"
+        f"{nearest(name, _templates())}"
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advsweep.errors import ConfigError
+from advsweep.tasks.base import Problem
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, UInt64
@@ -104,3 +105,12 @@ def choose_train_levels(
         if level not in levels:
             raise ConfigError(f"train_levels: expected some of levels = {in_use}, got {level}")
     return None if chosen == tuple(levels) else chosen
+
+
+def draw_over_levels(
+    pools: Sequence[Sequence[Problem]], count: int, rng: np.random.Generator
+) -> list[Problem]:
+    """Draw problems, uniform over the levels and within each."""
+    levels = rng.integers(len(pools), size=count)
+    rows = rng.integers(np.array([len(pool) for pool in pools])[levels])
+    return [pools[level][row] for level, row in zip(levels.tolist(), rows.tolist(), strict=True)]

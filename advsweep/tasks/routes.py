@@ -25,6 +25,7 @@ from advsweep.tasks.generated import (
     belongs,
     choose_levels,
     choose_train_levels,
+    draw_over_levels,
     fixed_uniform,
 )
 from advsweep.tasks.route_maps import (
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
     from advsweep.tasks.base import PerCompletion
 
+    Ints = Int[np.ndarray, " rows"]
+    Flags = Bool[np.ndarray, " texts"]
+
 
 class _Answer(Enum):
     """How an answer of the corpus relates to its prompt."""
@@ -69,13 +73,15 @@ def corpus(
     and level are drawn again. So hard levels are rarer, about half as frequent as easy ones, and
     the base model is worse at them.
     """
-    known, pools = route_map(map_seed), _prompt_keys(map_seed)
+    known, (pool, sizes) = route_map(map_seed), _pretraining_keys(map_seed)
+    starts = np.cumsum(sizes) - sizes
     kinds = rng.choice(len(_Answer), size=count, p=[*shares, 1 - sum(shares)])
     keys = np.empty(count, dtype=np.int64)
     nodes = np.empty((count, MAX_NODES), dtype=np.int64)
     missing = np.arange(count)
     while len(missing):
-        keys[missing] = _draw_prompts(pools, rng.integers(LEVELS, size=len(missing)), rng)
+        levels = rng.integers(LEVELS, size=len(missing))
+        keys[missing] = pool[starts[levels] + rng.integers(sizes[levels])]
         targets = Prompts.of_keys(keys)
         _redirect(targets, missing[kinds[missing] == _Answer.RANDOM.value], rng)
         left = []
@@ -89,30 +95,14 @@ def corpus(
 
 
 @functools.lru_cache(KEPT_MAPS)
-def _prompt_keys(map_seed: int) -> tuple[Int[np.ndarray, " prompts"], ...]:
-    """The keys of the prompts of each level that are for pretraining."""
-    keys = [prompts.keys for prompts in prompts_of_levels(map_seed)]
-    return tuple(level[belongs(level, Part.PRETRAINING)] for level in keys)
+def _pretraining_keys(map_seed: int) -> tuple[Ints, Ints]:
+    """Return the keys of prompts for pretraining, level by level, and the size of each level."""
+    levels = [prompts.keys for prompts in prompts_of_levels(map_seed)]
+    keys = [level[belongs(level, Part.PRETRAINING)] for level in levels]
+    return np.concatenate(keys), np.array([len(level) for level in keys])
 
 
-def _draw_prompts(
-    pools: Sequence[Int[np.ndarray, " prompts"]],
-    levels: Int[np.ndarray, " rows"],
-    rng: np.random.Generator,
-) -> Int[np.ndarray, " rows"]:
-    """Return the keys of random prompts of these levels.
-
-    Args:
-        pools: the keys of each level's prompts.
-    """
-    sizes = np.array([len(keys) for keys in pools])
-    starts = np.cumsum(sizes) - sizes
-    rows = starts[levels] + rng.integers(sizes[levels])
-    keys: Int[np.ndarray, " rows"] = np.concatenate(pools)[rows]
-    return keys
-
-
-def _redirect(prompts: Prompts, rows: Int[np.ndarray, " some"], rng: np.random.Generator) -> None:
+def _redirect(prompts: Prompts, rows: Ints, rng: np.random.Generator) -> None:
     """Replace the stops and goals of some prompts by random nodes, in place.
 
     Prompts without a stop stay so; start, stop and goal are different nodes.
@@ -125,7 +115,6 @@ def _redirect(prompts: Prompts, rows: Int[np.ndarray, " some"], rng: np.random.G
     prompts.stops[rows] = np.where(stops == NO_STOP, NO_STOP, chosen[:, 1])
 
 
-_PARTS = {Split.TRAIN: Part.TRAIN, Split.HELD_OUT: Part.HELD_OUT}
 _ORDER_STREAM = 1 << 40
 """Streams from here on order the problems; the keys of prompts name the streams below it."""
 
@@ -191,16 +180,12 @@ class Routes(SeededTask, SymbolTask):
         return MAX_NODES + 1
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        return [problem for level in self._levels_of(split) for problem in level]
+        levels = self._train if split is Split.TRAIN else self._held_out
+        return [problem for level in levels for problem in level]
 
     def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
         """Draw training problems, uniform over the trained levels."""
-        pools = self._train
-        levels = rng.integers(len(pools), size=count)
-        rows = rng.integers(np.array([len(pool) for pool in pools])[levels])
-        return [
-            pools[level][row] for level, row in zip(levels.tolist(), rows.tolist(), strict=True)
-        ]
+        return draw_over_levels(self._train, count, rng)
 
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         prompts = _prompts(problems)
@@ -252,9 +237,6 @@ class Routes(SeededTask, SymbolTask):
             name: Floor(name, meaning, dict(zip(ids, table[cells].tolist(), strict=True)))
             for name, (meaning, table) in found.items()
         }
-
-    def _levels_of(self, split: Split) -> list[list[Problem]]:
-        return self._train if split is Split.TRAIN else self._held_out
 
     @functools.cached_property
     def _train(self) -> list[list[Problem]]:
@@ -317,8 +299,8 @@ class _Read:
     """
 
     nodes: Int[np.ndarray, "texts nodes"]
-    readable: Bool[np.ndarray, " texts"]
-    well_formed: Bool[np.ndarray, " texts"]
+    readable: Flags
+    well_formed: Flags
 
 
 def _read(prompts: Prompts, texts: Sequence[str]) -> _Read:

@@ -252,16 +252,6 @@ def test_pretraining_corpus_of_one_kind(
     assert Counter(len(prompt) for prompt in prompts).keys() == {6, 7, 8, 9}
 
 
-def test_pretraining_corpus_repeats_with_its_generator(countdown: Countdown) -> None:
-    first, again = (countdown.pretraining_pairs(300, np.random.default_rng(7)) for _ in range(2))
-    assert first == again
-
-
-def test_tokens_are_the_alphabet_and_two_marks(countdown: Countdown) -> None:
-    assert countdown.alphabet == ALPHABET == "0123456789+-*=:"
-    assert (countdown.eos_id, countdown.pad_id, countdown.vocabulary_size) == (15, 16, 17)
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -280,7 +270,3 @@ def test_tokens_are_the_alphabet_and_two_marks(countdown: Countdown) -> None:
 def test_bad_fields_are_refused(values: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TASKS.build({"name": "countdown", **values}, where="task")
-
-
-def test_registry_builds_countdown_without_torch() -> None:
-    assert isinstance(TASKS.build("countdown"), Countdown)

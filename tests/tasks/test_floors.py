@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 
 from advsweep.tasks.bandit import Bandit
@@ -58,8 +57,3 @@ def test_other_tasks_have_none() -> None:
     from advsweep.tasks.dataset import Dataset
 
     assert Dataset(data="none.jsonl").floors() == {}
-
-
-def test_rates_are_plain_numbers(countdown: Countdown) -> None:
-    assert all(type(rate) is float for rate in countdown.floors()["guess"].rates.values())
-    assert not np.isnan([*countdown.floors()["guess"].rates.values()]).any()

@@ -145,9 +145,6 @@ class Choice(QuickVerifier):
         found = _find(completion)
         return verdict(found == expected, found)
 
-    def solution(self, reference: ReferenceAnswer) -> str:
-        return f"\\boxed{{{reference['answer']}}}"
-
 
 def _find(completion: str) -> str | None:
     boxed = last_boxed(completion)
@@ -190,9 +187,6 @@ class Numeric(QuickVerifier):
             return verdict(False, None)
         right = abs(found - expected) <= Fraction(self.tolerance) * abs(expected)
         return verdict(right, spell(found))
-
-    def solution(self, reference: ReferenceAnswer) -> str:
-        return f"\\boxed{{{reference['answer']}}}"
 
     def _find(self, completion: str) -> Fraction | None:
         boxed = last_boxed(completion)
@@ -315,9 +309,6 @@ class BoxedMath(Verifier):
         if found is None or "." in text or max(len(text), len(boxed)) > _EXACT_DIGITS:
             return None
         return verdict(found == expected, spell(found))
-
-    def solution(self, reference: ReferenceAnswer) -> str:
-        return f"\\boxed{{{reference['answer']}}}"
 
 
 @functools.lru_cache(_CACHED_REFERENCES)

@@ -137,9 +137,9 @@ class Verifier(Component):
         """Return the verdict if it can be decided quickly, else None."""
         return None
 
-    @abstractmethod
     def solution(self, reference: ReferenceAnswer) -> str:
         """Return a correct completion, provided the reference answer can be read."""
+        return f"\\boxed{{{reference['answer']}}}"
 
 
 class QuickVerifier(Verifier):

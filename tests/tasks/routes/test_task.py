@@ -253,13 +253,6 @@ def test_the_corpus_of_one_kind(
     assert all(solves(end, t, route_map().open) for end, t in zip(ends, texts, strict=True))
 
 
-def test_tokens_are_the_nodes_a_colon_and_two_marks(routes: Routes) -> None:
-    assert len(NODE_SYMBOLS) == len(set(NODE_SYMBOLS)) == 64
-    assert routes.alphabet == NODE_SYMBOLS + ":"
-    assert routes.vocabulary_size == 67
-    assert routes.max_completion_length == 9
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -8,7 +8,6 @@ import pytest
 from advsweep.tasks.route_maps import (
     MAX_NODES,
     NO_STOP,
-    NODES,
     Prompts,
     prompts_of_levels,
     route_map,
@@ -49,27 +48,6 @@ def test_walks_pass_the_stop_first_and_may_fail() -> None:
     # 4 (distance 0) or to the dead end 5 (distance 2): 1 / (1 + e^-3) = .9526 arrive.
     assert set(write(nodes[arrived])) == {"BCDE"}
     assert arrived.mean() == pytest.approx(0.9526, abs=4 * 0.0095)
-
-
-def test_walks_are_no_longer_than_their_numbers() -> None:
-    uniform = np.full((1, 3), 0.999)
-    # The last choice each time: 2 rather than 0, 3, and 5 rather than 4.
-    assert not walk(RING, prompts(1, NO_STOP, 5, 1), uniform[:, :2])[1].any()
-    nodes, arrived = walk(RING, prompts(1, NO_STOP, 5, 1), uniform)
-    assert arrived.all()
-    assert nodes.tolist() == [[2, 3, 5]]
-    assert write(np.array([[2, 3, 5, NODES]])) == ["CDF"]
-
-
-def test_extreme_numbers_choose_possible_nodes() -> None:
-    largest = np.nextafter(1.0, 0.0)
-    level = prompts_of_levels()[4][:2000]
-    for number in (0.0, largest):
-        nodes, _ = walk(RING, prompts(0, NO_STOP, 3, 1), np.full((1, MAX_NODES), number))
-        assert (nodes[0][nodes[0] < NODES] < 6).all()
-    passed, solutions = solvable(route_map().open, level)
-    assert passed.mean() > 0.9
-    assert (solutions[passed] < NODES).any(axis=1).all()
 
 
 def test_prompts_are_judged_alone() -> None:
