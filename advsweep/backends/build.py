@@ -289,7 +289,7 @@ def _learning_rate_scale(run: Run) -> float:
         ConfigError: the estimator or its reference cannot be matched.
     """
     # Plans are made without torch unless a run needs this.
-    from advsweep.diagnostics.scale_matching import Size, learning_rate_scale
+    from advsweep.diagnostics.probes import Size, learning_rate_scale
     from advsweep.estimators.base import Estimator
 
     reference, match = run.optimizer.match_reference, run.optimizer.match

@@ -43,7 +43,7 @@ class Optimizer(Component):
     lr · size(reference) / size(estimator), so that runs compare the shapes of advantages and not
     their sizes. The size is max|A| (FADE, arXiv:2607.01490, sec. 11.3) or the mean of |A| (ours),
     over groups with every number of successes at the run's group size; see
-    `diagnostics.scale_matching`.
+    `diagnostics.probes`.
 
     With `match=step` (ours) the learning rate is lr · f, where the run's weights change as far in
     its first `match_steps` steps as those of the reference do at lr, from the same base and with

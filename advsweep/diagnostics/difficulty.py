@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from advsweep.diagnostics.group_statistics import ratio
 from advsweep.diagnostics.masses import chances, groups_by_count
-from advsweep.diagnostics.stacked_runs import ratio
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Num
@@ -27,36 +27,11 @@ def effective_prompts(weights: Float[np.ndarray, "*runs groups"]) -> Float[np.nd
     return ratio(weights.sum(axis=-1) ** 2, (weights * weights).sum(axis=-1))
 
 
-def weight_variance(
-    weights: Float[np.ndarray, "*runs groups"],
-    successes: Int[np.ndarray, "*runs groups"],
-    rollouts: Int[np.ndarray, "*runs groups"],
-) -> Float[np.ndarray, "*runs"]:
-    """Return Var(w(p̂)) / E[w]²: how much a group's weight depends on its G random draws.
-
-    FADE, Eq. 9 and 31, estimated from the step itself: w(k) is the mean weight of the groups
-    with k of G successes, linear between those that occur, and every group's variance is that
-    of w(k) over k ~ Binomial(G, p̂) at its own solve rate p̂. Only groups of unequal rewards
-    count, because draws at p̂ = 0 or 1 do not vary. E[w] is the mean over the same groups.
-
-    Departures: the paper's delta method needs w'(p), which requires a closed form.
-
-    Args:
-        weights: mean |A| of each group; 0 of one without a scorable rollout.
-        successes: of each group, out of its scorable rollouts.
-        rollouts: scorable rollouts of each group.
-
-    Returns:
-        NaN for a run without a group of unequal rewards, or where none of them has a weight.
-    """
-    return weight_noise(weights, successes, rollouts).variance
-
-
 class WeightNoise(NamedTuple):
     """Noise of the weights of runs.
 
     Attributes:
-        variance: see `weight_variance`.
+        variance: Var(w(p̂)) / E[w]²: how much a group's weight depends on its G random draws.
         quality: FADE's update quality, see `weight_noise`.
     """
 
@@ -71,15 +46,26 @@ def weight_noise(
 ) -> WeightNoise:
     """Return the variance of the weights, and the update quality Q(w), of a step.
 
+    FADE, Eq. 9 and 31, estimated from the step itself: w(k) is the mean weight of the groups
+    with k of G successes, linear between those that occur, and every group's variance is that
+    of w(k) over k ~ Binomial(G, p̂) at its own solve rate p̂. Only groups of unequal rewards
+    count, because draws at p̂ = 0 or 1 do not vary. E[w] is the mean over the same groups.
+
     Q = M E[w]² / E[w² v₀ + (1 + v₀) Var(w(p̂))] over the M groups of unequal rewards, with the
     raw noise v₀ = 1/(G p̂ q̂) of a group's gradient: the squared signal-to-noise ratio of the
     step if every prompt's gradient signal is 1. It does not depend on the scale of w.
 
     Source: FADE, Eq. 9-10 and sec. 14. Departures: Eq. 10 prints a product of ratios that diverges
-    at the ends; this is the ratio of the step as a whole, which gives sec. 14.1's optima.
+    at the ends; this is the ratio of the step as a whole, which gives sec. 14.1's optima. The
+    paper's delta method needs w'(p), which requires a closed form.
 
     Args:
-        weights, successes, rollouts: as in `weight_variance`.
+        weights: mean |A| of each group; 0 of one without a scorable rollout.
+        successes: of each group, out of its scorable rollouts.
+        rollouts: scorable rollouts of each group.
+
+    Returns:
+        NaN for a run without a group of unequal rewards, or where none of them has a weight.
     """
     size = int(rollouts.max())
     bins = (*rollouts.shape[:-1], size + 1)
@@ -106,12 +92,12 @@ def weight_variance_of_parts(
     parts: Int[np.ndarray, " groups"],
     count: int,
 ) -> Float[np.ndarray, " parts"]:
-    """Return `weight_variance` of each part of some groups, such as those of a solve rate.
+    """Return the variance of the weights of each part of some groups.
 
     w(k) is the mean over all groups; the variances and E[w] are those of the part.
 
     Args:
-        weights, successes, rollouts: as in `weight_variance`.
+        weights, successes, rollouts: as in `weight_noise`.
         parts: the part that each group belongs to, from 0.
         count: number of parts.
     """

@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from advsweep.diagnostics.stacked_runs import StackedRollouts
+from advsweep.diagnostics.group_statistics import StackedRollouts
 from advsweep.errors import BatchError
 from advsweep.estimators.batch import GroupBatch, spread_input
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from jaxtyping import Bool, Float
 
-    from advsweep.diagnostics.stacked_runs import FlagPerRollout, PerRollout, PerRun
+    from advsweep.diagnostics.group_statistics import FlagPerRollout, PerRollout, PerRun
     from advsweep.estimators import Estimator
 
 
@@ -174,34 +174,17 @@ def population_masses(
     return _weighted_masses(estimator, population, rest, inputs)
 
 
-def turn_masses(
-    estimator: Estimator,
-    solve_rate: float,
-    group_size: int,
-    reach: Sequence[float],
-    **inputs: float,
-) -> list[Masses]:
+def of_turns(once: Masses, reach: Sequence[float]) -> list[Masses]:
     """Return the exact masses of each turn of prompts that are tried again.
 
     FADE (arXiv:2607.01490), Eq. 16: m_S(t) = ρₜ E[w⁺ | turn t reached] and m_F(t) the same with
     w⁻. A turn is a new group of the same prompt with statistics of its own, so that, given that it
-    is reached, its masses are the `expected_masses` of one group.
+    is reached, its masses are those of one group.
 
     Args:
-        estimator: not changed.
-        solve_rate: p, in [0, 1].
-        group_size: G, as in `expected_masses`.
+        once: the `expected_masses` of one group.
         reach: the chance ρₜ that a prompt reaches each turn; that of the first is 1.
-        inputs: `batch_rate` and other inputs, as in `expected_masses`.
-
-    Raises:
-        BatchError: p or G is out of range, or the estimator refuses these groups.
     """
-    return of_turns(expected_masses(estimator, solve_rate, group_size, **inputs), reach)
-
-
-def of_turns(once: Masses, reach: Sequence[float]) -> list[Masses]:
-    """Return the masses of each turn, given those of one group."""
     return [Masses(success=rho * once.success, failure=rho * once.failure) for rho in reach]
 
 
@@ -313,27 +296,14 @@ def chances(kinds: Float[Tensor, "kinds rollouts"], solve_rate: float) -> Float[
     return log_chance.exp()
 
 
-class EntropyTerms(NamedTuple):
-    """ΔH ≈ η (drift - covariance), per unit of the learning rate η.
+def entropy_terms_per_run(
+    runs: StackedRollouts, advantages: PerRollout, token_entropy: PerRollout
+) -> dict[str, PerRun]:
+    """Return the two terms of FADE (arXiv:2607.01490), Eq. 7, over the rollouts of each run.
 
-    Attributes:
-        drift: (m_S - m_F) H = E[A] H.
-        covariance: Cov(A, log π).
-    """
-
-    drift: float
-    covariance: float
-
-
-def entropy_terms(
-    advantages: Float[Tensor, "groups rollouts"],
-    token_entropy: Float[Tensor, "groups rollouts"],
-    mask: Bool[Tensor, "groups rollouts"] | None = None,
-) -> EntropyTerms:
-    """Return the two terms of FADE (arXiv:2607.01490), Eq. 7, over a step's scorable rollouts.
-
-    A rollout's log π is the mean over its tokens, H = -E[log π] over rollouts, so that
-    drift - covariance = -E[A log π] exactly.
+    ΔH ≈ η (drift - covariance): drift is (m_S - m_F) H = E[A] H, covariance Cov(A, log π), per
+    unit of the learning rate η. A rollout's log π is the mean over its tokens, H = -E[log π] over
+    rollouts, so that drift - covariance = -E[A log π] exactly.
 
     This is a prediction to test and not an identity. A positive drift raises H here, while the
     paper's prose says that it speeds up collapse. An exact step has no drift, because a constant
@@ -341,16 +311,8 @@ def entropy_terms(
     signs and shapes, not sizes.
 
     Args:
-        token_entropy: mean of -log π over the tokens of each rollout, in nats.
+        advantages, token_entropy: 0 where masked; the latter is the mean of -log π over the
+            tokens of each rollout, in nats.
     """
-    runs = StackedRollouts.of(advantages, mask)
-    terms = entropy_terms_per_run(runs, runs.numbers(advantages), runs.numbers(token_entropy))
-    return EntropyTerms(**{name: term.item() for name, term in terms.items()})
-
-
-def entropy_terms_per_run(
-    runs: StackedRollouts, advantages: PerRollout, token_entropy: PerRollout
-) -> dict[str, PerRun]:
-    """Return `entropy_terms` per run, from numbers that are 0 where masked."""
     drift = runs.rollout_mean(advantages) * runs.rollout_mean(token_entropy)
     return {"drift": drift, "covariance": drift - runs.rollout_mean(advantages * token_entropy)}

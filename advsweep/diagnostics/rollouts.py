@@ -8,15 +8,16 @@ import numpy as np
 import torch
 
 from advsweep.diagnostics import difficulty
-from advsweep.diagnostics.collapse import (
+from advsweep.diagnostics.group_statistics import (
     TOLERANCE,
+    StackedRollouts,
     collapse_by_level,
     collapse_shares,
     collapsed_groups,
+    ratio,
     zero_groups,
 )
 from advsweep.diagnostics.masses import entropy_terms_per_run, masses_per_run
-from advsweep.diagnostics.stacked_runs import StackedRollouts, ratio
 from advsweep.estimators.batch import Advantages
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num
     from torch import Tensor
 
-    from advsweep.diagnostics.stacked_runs import CountPerGroup, FlagPerRollout, PerRollout
+    from advsweep.diagnostics.group_statistics import CountPerGroup, FlagPerRollout, PerRollout
     from advsweep.estimators import GroupBatch
 
 # Metrics by name: a number of each run, or one that all share.

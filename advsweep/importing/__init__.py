@@ -104,7 +104,15 @@ def import_runs(
     options = ImportOptions(
         names=names_of_log, settings=dict(settings or {}), by=tuple(by), in_name=in_name
     )
-    writer = _RunWriter(store, reader, root, rows, sweep, summary, dry_run=dry_run)
+    writer = _RunWriter(
+        store=store,
+        reader=reader,
+        root=root,
+        rows=rows,
+        sweep=sweep,
+        summary=summary,
+        dry_run=dry_run,
+    )
     for found in reader.runs(source, options):
         place = found.source if found.path is None else found.path
         own = in_name(place)
@@ -128,46 +136,38 @@ def import_runs(
     seen = {*names_of_log.renamed, *names_of_log.kept}
     unseen = [name for name, ours in (names or {}).items() if ours != STEP and name not in seen]
     for name in unseen:
-        writer.say(f"--map: no run has a metric {printable_line(name)!r}; {nearest(name, seen)}")
+        writer.said.append(
+            f"--map: no run has a metric {printable_line(name)!r}; {nearest(name, seen)}"
+        )
     summary.notes |= dict.fromkeys([*names_of_log.notes(), *writer.remarks()])
     return summary
 
 
+@dataclass(kw_only=True)
 class _RunWriter:
     """Writes the runs of one import, and gathers what to say about them."""
 
-    def __init__(
-        self,
-        store: Store,
-        reader: Reader,
-        root: Path | None,
-        rows: Sequence[str] | None,
-        sweep: str | None,
-        summary: ImportSummary,
-        *,
-        dry_run: bool,
-    ) -> None:
-        self._store = store
-        self._reader = reader
-        self._root = root
-        self._rows = rows
-        self._sweep = sweep
-        self._summary = summary
-        self._dry_run = dry_run
-        self._without: Counter[str] = Counter()
-        self._remarks: list[str] = []
-        self._first: dict[object, str] = {}
-        self._alike: list[str] = []
+    store: Store
+    reader: Reader
+    root: Path | None
+    rows: Sequence[str] | None
+    sweep: str | None
+    summary: ImportSummary
+    dry_run: bool
+    without: Counter[str] = field(default_factory=Counter)
+    said: list[str] = field(default_factory=list)
+    first: dict[object, str] = field(default_factory=dict)
+    alike: list[str] = field(default_factory=list)
 
     def write(self, found: ImportedRun, theirs: Mapping[str, Any]) -> None:
         """Write a run, unless its files hold none."""
-        summary, form = self._summary, self._reader.name
+        summary, form = self.summary, self.reader.name
         settings = summary.names.with_settings(theirs)
         if found.estimator is not None:
             settings["estimator"] = found.estimator
-        config = stored_config(settings, form=form, rows=self._rows, seed=seed_of(settings))
+        config = stored_config(settings, form=form, rows=self.rows, seed=seed_of(settings))
         identifier = found.key or found.source
-        if found.key is None and (root := self._root) is not None:
+        if found.key is None and (root := self.root) is not None:
             # The same whether a run's file or a folder above it was named: of a single file, or a
             # folder that is a run itself, the source has its name.
             is_single = found.source == root.name or not root.is_dir()
@@ -183,7 +183,7 @@ class _RunWriter:
                 content.repeated
             )
         written = write_run(
-            self._store,
+            self.store,
             content,
             # No path of this machine.
             environment={
@@ -195,43 +195,39 @@ class _RunWriter:
                     "notes": [_shown(note) for note in [*summary.names.notes(), *found.notes]],
                 },
             },
-            sweep=self._sweep,
-            dry_run=self._dry_run,
+            sweep=self.sweep,
+            dry_run=self.dry_run,
         )
         summary.runs.append((_shown(found.source), written))
         seed = config.get("seed")
         values = dataclasses.replace(content, config={}).digest(0)
         key = values if seed is None else (config_hash(config), seed)
-        first = self._first.setdefault(key, _shown(found.source))
+        first = self.first.setdefault(key, _shown(found.source))
         if first != _shown(found.source):
-            self._alike.append(f"{_shown(found.source)} (as {first})")
-        self._without["estimator"] += config["estimator"]["name"] == UNKNOWN
-        self._without["seed"] += "seed" not in config
+            self.alike.append(f"{_shown(found.source)} (as {first})")
+        self.without["estimator"] += config["estimator"]["name"] == UNKNOWN
+        self.without["seed"] += "seed" not in config
         if written.action is ImportAction.SHORTER:
-            self.say(
+            self.said.append(
                 f"{_shown(found.source)} ends at step {content.last_step}, and run "
                 f"{written.run_id} at step {written.stored_step}: it stays as it is; if the log "
                 f"was written anew, `advsweep rm {written.run_id} --force` first"
             )
 
-    def say(self, remark: str) -> None:
-        """Add a sentence about the import."""
-        self._remarks.append(remark)
-
     def remarks(self) -> list[str]:
         """Return what to say about all runs, a sentence each."""
-        remarks = list(self._remarks)
-        if self._alike:
+        remarks = list(self.said)
+        if self.alike:
             remarks.append(
-                f"{counted(len(self._alike), 'run')} with the settings and the seed of another, or "
-                f"with all its values: {first_of(self._alike, 3)}; move copies out of the source"
+                f"{counted(len(self.alike), 'run')} with the settings and the seed of another, or "
+                f"with all its values: {first_of(self.alike, 3)}; move copies out of the source"
             )
-        if number := self._without["estimator"]:
+        if number := self.without["estimator"]:
             remarks.append(
                 f"the estimator of {counted(number, 'run')} is not known: name it with --set "
                 "estimator=NAME or --name-pattern"
             )
-        if number := self._without["seed"]:
+        if number := self.without["seed"]:
             remarks.append(
                 f"the seed of {counted(number, 'run')} is not known: runs of equal settings were "
                 "numbered, so that seeds of two rows are no pairs"

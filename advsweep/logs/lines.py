@@ -54,7 +54,6 @@ MAX_RUNS = 10_000
 """Runs of one file."""
 
 _BLOCK = 2**20
-_LARGEST = 2**30
 _DEPTH = 16
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -392,38 +391,6 @@ def json_objects(path: Path, left_out: Counter[str]) -> Iterator[dict[str, Any]]
                 yield row
             else:
                 left_out[DAMAGED] += 1
-
-
-def entries_of(text: str, place: int) -> tuple[list[Any], int]:
-    """Return the complete entries of an array from a place within it, and the place after them."""
-    entries: list[Any] = []
-    decoder = json.JSONDecoder()
-    while True:
-        while place < len(text) and text[place] in " \t\r\n,":
-            place += 1
-        try:
-            entry, place = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            return entries, place
-        entries.append(entry)
-
-
-def read_whole(path: Path) -> str | None:
-    """Return a text of at most 1 GiB; None if there is no such file.
-
-    Raises:
-        ConfigError: it cannot be read, or is larger.
-    """
-    try:
-        with open_regular(path.resolve()) as stream:
-            data = stream.read(_LARGEST + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if len(data) > _LARGEST:
-        raise ConfigError(f"{path}: expected at most 1 GiB, got more")
-    return data.decode("utf-8", "replace")
 
 
 def _flat(node: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

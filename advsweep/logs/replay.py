@@ -17,9 +17,13 @@ import numpy as np
 import torch
 
 from advsweep.diagnostics import difficulty
-from advsweep.diagnostics.collapse import collapsed_groups, zero_groups
+from advsweep.diagnostics.group_statistics import (
+    StackedRollouts,
+    collapsed_groups,
+    ratio,
+    zero_groups,
+)
 from advsweep.diagnostics.masses import masses_per_run
-from advsweep.diagnostics.stacked_runs import StackedRollouts, ratio
 from advsweep.errors import BatchError
 from advsweep.estimators.baselines import GRPO
 from advsweep.estimators.batch import COUNTERS, PER_PROMPT, PER_TOKEN, GroupBatch
@@ -29,7 +33,7 @@ from advsweep.logs.rollouts import RolloutStep
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from advsweep.diagnostics.stacked_runs import CountPerGroup, FlagPerRollout, PerRollout
+    from advsweep.diagnostics.group_statistics import CountPerGroup, FlagPerRollout, PerRollout
     from advsweep.estimators import Estimator
     from advsweep.estimators.batch import Advantages
 
@@ -406,7 +410,7 @@ class _Recording:
             rate = ratio(step.solved.sum(axis=1), np.broadcast_to(runs.total, 1))
             sign = difficulty.sign_ratio(success, failure, rate)
             if scored.max() > 1:
-                variance = difficulty.weight_variance(weights, step.solved, scored)
+                variance = difficulty.weight_noise(weights, step.solved, scored).variance
         found = Statistics(
             zero_groups=zero_groups(runs, sizes),
             mass_success=success,

@@ -1,27 +1,37 @@
-"""Runs of TRL's GRPOTrainer: the trainer's state, and completions.
+"""Runs of TRL's GRPOTrainer: the trainer's state, its arguments, and completions.
 
     advsweep import trl output_dir
 
-`trainer_state.json` is written with each checkpoint; the last has the whole history. With
-`log_completions` TRL (1.16) also writes the rewards and advantages of each logged step.
+`trainer_state.json` of transformers' Trainer is written with each checkpoint; the last has the
+whole history. With `log_completions` TRL (1.16) also writes the rewards and advantages of each
+logged step.
+
+The arguments lie beside each model as a pickle, `training_args.bin`. A pickle is a program: here
+its opcodes are read as text, nothing in it is imported or called, and what is not plain data
+becomes None.
 """
 
 from __future__ import annotations
 
 import functools
+import io
+import json
 import math
 import operator
 import os
+import pickletools
+import re
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
+from typing import Any, ClassVar, NamedTuple
 
 from advsweep.errors import ConfigError, nearest
-from advsweep.logs.base import ImportedRun, ImportOptions
+from advsweep.local_files import open_regular
+from advsweep.logs.base import ImportedRun, ImportOptions, Reader, unreadable, whole_step
 from advsweep.logs.names import LoggedStep, assign, estimator_node, merged
 from advsweep.logs.rollout_metrics import (
     DumpMetrics,
@@ -31,20 +41,55 @@ from advsweep.logs.rollout_metrics import (
     success_reward,
 )
 from advsweep.logs.rollouts import REPEATED, RolloutNotes, RolloutStep, read_rollouts, sum_of
-from advsweep.logs.trl_state import CHECKPOINT, FILE, TrainerState, read_arguments
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
-if TYPE_CHECKING:
-    from jaxtyping import Float
+FILE = "trainer_state.json"
+CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
+
+_HISTORY = re.compile(r'"log_history"\s*:\s*\[')
+_PROGRESS = (
+    *("best_model_checkpoint", "epoch", "global_step", "best_global_step", "best_metric"),
+    "total_flos",
+)
+"""Entries of a state that say how far a training is, or where its files are."""
+
+_MOST_BYTES = 2**20
+_TEXTS = ("training_args.json", "training_args.yaml")
+_PICKLE = "training_args.bin"
+
+_EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_CONSTANTS = {"NEWTRUE": True, "NEWFALSE": False, "NONE": None}
+_LITERALS = frozenset(
+    {"BINUNICODE", "SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
+)
+_ADDING = {"SETITEMS": 0, "SETITEM": 2, "APPENDS": 0, "APPEND": 1}
+_DAMAGED = (
+    *(OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+_LARGEST = 2**30
 
 _DEPTH = 6
 _TABLE = Path(__file__).with_name("trl_settings.yaml")
 
 
+class _State(NamedTuple):
+    """What one file holds; of states, the greatest is the one to use."""
+
+    is_complete: bool
+    step: int
+    entries: list[Any]
+    config: dict[str, Any]
+
+
 @dataclass(kw_only=True)
-class Trl(TrainerState):
-    """Reads output folders of GRPOTrainer, or folders of such.
+class Trl(Reader):
+    """Reads output folders of GRPOTrainer, or folders of such; a state while the trainer writes.
+
+    The path of a log is a file, or an output folder: of its own file and those of its checkpoints,
+    the complete one with the greatest `global_step` counts, as each has the whole history. Times
+    of change say nothing, since copying sets them.
 
     Settings: `reward_weights`, weights of reward functions by name (of the others: as the
     training's arguments say, or 1), and `success_at`, the reward from which a rollout counts as a
@@ -53,6 +98,11 @@ class Trl(TrainerState):
 
     name: ClassVar[str] = "trl"
     table: ClassVar[str] = "trl"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._seen: list[tuple[Path, int, int]] = []
+        self._entries: list[Any] = []
 
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
         source = Path(source)
@@ -69,6 +119,72 @@ class Trl(TrainerState):
         for folder in folders:
             place = "." if folder.is_file() else folder.relative_to(source).as_posix()
             yield _imported(self.open(folder), place, options)
+
+    def poll(self) -> Iterator[LoggedStep]:
+        files = [self.path] if self.path.exists() else []
+        if self.path.is_dir():
+            # The folder's own is written at the end of a training, with what was logged after
+            # the last checkpoint.
+            own = [self.path / FILE] if (self.path / FILE).is_file() else []
+            files = own + sorted(self.path.glob(f"checkpoint-*/{FILE}"), key=_number, reverse=True)
+        try:
+            marks = [(file, (s := file.stat()).st_mtime_ns, s.st_size) for file in files]
+        except FileNotFoundError:  # A checkpoint that is being deleted.
+            return
+        if marks == self._seen:
+            return
+        self._seen = marks
+        states: list[tuple[_State, Path]] = []
+        for file in files:
+            if (state := self._state(file)) is not None:
+                states.append((state, file))
+                # Checkpoints come newest first.
+                if state.is_complete and file.parent != self.path:
+                    break
+        if not states:
+            return
+        best, _ = max(states, key=lambda pair: (*pair[0][:2], len(pair[0].entries)))
+        for reason in [reason for reason in self.left_out if FILE in reason]:
+            del self.left_out[reason]
+        for state, file in states:
+            last = max(state.step, _number(file))
+            if not state.is_complete and (state is best or last > best.step):
+                place = file.relative_to(self.path) if file != self.path else file.name
+                self.left_out[f"steps after {best.step}, as {place} is cut"] = 1
+        self._config = best.config
+        known = len(self._entries)
+        # A training that resumed from an earlier checkpoint logs later steps again.
+        is_longer = best.entries[:known] == self._entries
+        new = best.entries[known:] if is_longer else best.entries
+        self._entries = best.entries
+        for entry in new:
+            step = whole_step(entry.get("step")) if isinstance(entry, dict) else None
+            if step is None:
+                self.left_out["entries without a step"] += 1
+                continue
+            items = [(k, v) for k, v in entry.items() if k != "step" and v is not None]
+            yield LoggedStep(step, self._numbers(items))
+
+    def _state(self, file: Path) -> _State | None:
+        """Read one file; None if it is gone."""
+        if (text := _read_whole(file)) is None:
+            return None
+        try:
+            state = json.loads(text)
+        except (ValueError, RecursionError):
+            start = _HISTORY.search(text)
+            entries = _entries_of(text, start.end())[0] if start else []
+            return _State(False, _last_step(entries), entries, {})
+        if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
+            raise ConfigError(f"{file}: expected a state of a trainer with a log_history")
+        config = {
+            key: value
+            for key, value in state.items()
+            if isinstance(value, (str, int, float, bool)) and key not in _PROGRESS
+        }
+        entries = state["log_history"]
+        step = whole_step(state.get("global_step"))
+        return _State(True, _last_step(entries) if step is None else step, entries, config)
 
 
 def _run_folders(source: Path) -> Iterator[Path]:
@@ -273,31 +389,21 @@ def _contradiction(
     config: Mapping[str, Any],
 ) -> str:
     """Return a sentence if logged rewards are not the weighted sums of the reward functions."""
-    own = {step: values.get("reward/mean") for step, values in dump.steps}
+    own = {step: values.get("reward/mean", math.nan) for step, values in dump.steps}
     # Over several steps the means of the functions are logged, and completions of the last alone.
     is_mean = config.get("logging_steps", 1) != 1
-    rows: list[list[float]] = []
-    found = ""
     for step, values in logged:
         parts = [values.get(f"rewards/{name}/mean", math.nan) for name in weights]
+        ours = math.fsum(map(operator.mul, parts, weights.values()))
+        ours = ours if is_mean else own.get(step, math.nan)
         total = values.get("reward", math.nan)
-        rows.append([*parts, total])
-        ours = math.fsum(map(operator.mul, parts, weights.values())) if is_mean else own.get(step)
-        if not found and ours is not None and abs(ours - total) > _tolerance(total):
-            found = f"{ours:.6g} at step {step}, the trainer logged {total:.6g}"
-    fitting = _fitted(np.array(rows)[~np.isnan(rows).any(axis=1)]) if found else None
-    # Means of functions that did not score every rollout do not add up to the mean of the sum.
-    if not found or (is_mean and fitting is None):
-        return ""
-    why = "no weights explain that"
-    if fitting is not None:
-        pairs = zip(weights, fitting, strict=True)
-        chosen = [f"--set reward_weights.{printable_line(n)}={w:g}" for n, w in pairs]
-        why = f"these weights explain it: {' '.join(chosen)}"
-    return (
-        f"{sum_of(weights)} has the mean {found}; {why}. The logged values are kept, and those of "
-        "the completions left out"
-    )
+        if abs(ours - total) > 1e-4 * max(1, abs(total)):
+            return (
+                f"{sum_of(weights)} has the mean {ours:.6g} at step {step}, the trainer logged "
+                f"{total:.6g}: --set reward_weights.NAME=WEIGHT gives other weights. The logged "
+                "values are kept, and those of the completions left out"
+            )
+    return ""
 
 
 def _other_groups(
@@ -317,23 +423,6 @@ def _other_groups(
                 "a step, whose groups --set group_size=N tells apart"
             ]
     return []
-
-
-def _tolerance(total: float) -> float:
-    return 1e-4 * max(1, abs(total))
-
-
-def _fitted(rows: Float[np.ndarray, "steps functions"]) -> list[float] | None:
-    """Return weights that explain the last column by the others: of 1, or by least squares."""
-    parts, total = rows[:, :-1], rows[:, -1]
-    candidates = [np.ones(parts.shape[1])]
-    if len(rows) > parts.shape[1] == np.linalg.matrix_rank(parts):
-        candidates.append(np.linalg.lstsq(parts, total, rcond=None)[0])
-    for weights in candidates:
-        rounded = [float(f"{weight:.3g}") for weight in weights]
-        if len(rows) and (abs(parts @ rounded - total) <= _tolerance(total.max())).all():
-            return rounded
-    return None
 
 
 def _steps(
@@ -359,3 +448,112 @@ def _steps(
             own["cost/tokens"] = length * dump.rollouts[step]
         yield LoggedStep(step, {name: v for name, v in named.items() if name not in own})
     yield from (LoggedStep(step, values) for step, values in found.items())
+
+
+def _last_step(entries: list[Any]) -> int:
+    steps = (whole_step(entry.get("step")) for entry in entries if isinstance(entry, dict))
+    return max((step for step in steps if step is not None), default=0)
+
+
+def _number(file: Path) -> int:
+    """Return the step in the name of a file's folder; 0 unless it is a checkpoint."""
+    match = CHECKPOINT.fullmatch(file.parent.name)
+    return int(match[1]) if match else 0
+
+
+def read_arguments(folder: Path) -> dict[str, Any]:
+    """Return the arguments in an output folder or its newest checkpoint; empty if unreadable."""
+    newest = sorted(folder.glob("checkpoint-*"), key=lambda f: _number(f / FILE), reverse=True)
+    for place in (folder, *newest):
+        for file in (place / name for name in (*_TEXTS, _PICKLE)):
+            try:
+                if file.name != _PICKLE:
+                    found = read_yaml(file)
+                else:
+                    with open_regular(file.resolve()) as stream:
+                        archive = zipfile.ZipFile(io.BytesIO(stream.read(_MOST_BYTES)))
+                    (data,) = (n for n in archive.namelist() if n.endswith("/data.pkl"))
+                    found = plain_pickle(archive.open(data).read(_MOST_BYTES))
+            except _DAMAGED:
+                continue
+            if isinstance(found, dict) and found:
+                return found
+    return {}
+
+
+def plain_pickle(data: bytes) -> Any:
+    """Return the plain data in a pickle; the attributes of an object stand for it.
+
+    Raises:
+        ValueError, LookupError, TypeError: it is damaged, or no pickle.
+    """
+    stack: list[Any] = []
+    memo: dict[Any, Any] = {}
+    marks: list[int] = []
+
+    for code, value, _ in pickletools.genops(data):
+        name = code.name
+        if name in _LITERALS:
+            stack.append(value)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in _EMPTY:
+            stack.append(_EMPTY[name]())
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            memo[len(memo) if value is None else value] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[value])
+        elif name in _ADDING:
+            start = marks.pop() if name.endswith("S") else len(stack) - _ADDING[name]
+            items, target = stack[start:], stack[start - 1]
+            del stack[start:]
+            if isinstance(target, dict):
+                target |= zip(items[::2], items[1::2], strict=True)
+            elif isinstance(target, list):
+                target += items
+        elif name == "BUILD":
+            del stack[-2]
+        elif name == "STOP":
+            return stack[-1]
+        else:
+            before = [kind.name for kind in code.stack_before]
+            if "mark" in before:
+                del stack[marks.pop() :]
+                before = before[: before.index("mark")]
+            del stack[len(stack) - len(before) :]
+            stack += [None] * len(code.stack_after)
+    return None
+
+
+def _entries_of(text: str, place: int) -> tuple[list[Any], int]:
+    """Return the complete entries of an array from a place within it, and the place after them."""
+    entries: list[Any] = []
+    decoder = json.JSONDecoder()
+    while True:
+        while place < len(text) and text[place] in " \t\r\n,":
+            place += 1
+        try:
+            entry, place = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return entries, place
+        entries.append(entry)
+
+
+def _read_whole(path: Path) -> str | None:
+    """Return a text of at most 1 GiB; None if there is no such file.
+
+    Raises:
+        ConfigError: it cannot be read, or is larger.
+    """
+    try:
+        with open_regular(path.resolve()) as stream:
+            data = stream.read(_LARGEST + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if len(data) > _LARGEST:
+        raise ConfigError(f"{path}: expected at most 1 GiB, got more")
+    return data.decode("utf-8", "replace")

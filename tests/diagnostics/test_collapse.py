@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.diagnostics import collapse, collapse_after
+from advsweep.diagnostics import collapse
 from advsweep.errors import BatchError
 
 
@@ -60,10 +60,3 @@ def test_the_parts_add_up(rows: list[list[float]]) -> None:
     acr, all_wrong, all_correct = shares(torch.tensor(rows))
     assert all_wrong + all_correct == pytest.approx(acr)
     assert acr == pytest.approx(sum(len(set(row)) == 1 for row in rows) / len(rows))
-
-
-def test_after_treatment_a_group_collapses_when_every_advantage_is_zero() -> None:
-    advantages = torch.tensor([[0.0, 0.0], [0.0, -1.0], [0.3, 0.3], [5.0, 0.0]])
-    assert collapse_after(advantages) == 0.25
-    mask = torch.tensor([[True, True], [True, False], [True, True], [False, False]])
-    assert collapse_after(advantages, mask) == pytest.approx(2 / 3)

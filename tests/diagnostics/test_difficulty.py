@@ -13,8 +13,13 @@ from advsweep.diagnostics.difficulty import (
     effective_prompts,
     sign_ratio,
     solve_rate_histogram,
-    weight_variance,
+    weight_noise,
 )
+
+
+def weight_variance_of(*arguments: np.ndarray) -> float:
+    return float(weight_noise(*arguments).variance)
+
 
 weights = st.lists(st.floats(0.01, 100), min_size=1, max_size=30).map(np.array)
 
@@ -37,18 +42,18 @@ def test_effective_prompts_are_at_most_those_there_are_and_free_of_scale(
 def test_groups_without_weight_leave_nothing_to_count() -> None:
     assert math.isnan(effective_prompts(np.zeros(3)))
     two = np.array([2, 2])
-    assert math.isnan(weight_variance(np.zeros(2), np.array([1, 1]), two))
-    assert math.isnan(weight_variance(np.ones(2), np.array([0, 2]), two))
+    assert math.isnan(weight_variance_of(np.zeros(2), np.array([1, 1]), two))
+    assert math.isnan(weight_variance_of(np.ones(2), np.array([0, 2]), two))
 
 
 def test_variance_of_a_weight_by_hand() -> None:
     # G = 2: w(0) = w(2) = 0 and w(1) = 1. At p̂ = 1/2, k is 1 half of the time: variance 1/4.
-    found = weight_variance(np.array([0.0, 1.0, 0.0]), np.array([0, 1, 2]), np.array([2, 2, 2]))
+    found = weight_variance_of(np.array([0.0, 1.0, 0.0]), np.array([0, 1, 2]), np.array([2, 2, 2]))
     assert found == pytest.approx(0.25)
 
 
 def test_a_weight_that_hangs_on_nothing_has_no_variance() -> None:
-    found = weight_variance(np.full(3, 0.7), np.array([1, 2, 3]), np.full(3, 4))
+    found = weight_variance_of(np.full(3, 0.7), np.array([1, 2, 3]), np.full(3, 4))
     assert found == pytest.approx(0.0, abs=1e-12)
 
 
@@ -60,7 +65,7 @@ def test_variance_follows_the_delta_method_in_large_groups(alpha: float) -> None
     p = k / size
     w = p * (1 - p) ** alpha
     # All kinds of groups are there, so the table is the weight itself.
-    found = weight_variance(w, k, np.full(size + 1, size))
+    found = weight_variance_of(w, k, np.full(size + 1, size))
     inner = (p > 0) & (p < 1)
     delta = p * (1 - p) ** (2 * alpha - 1) * (1 - (1 + alpha) * p) ** 2 / size
     assert found == pytest.approx(delta[inner].mean() / w[inner].mean() ** 2, rel=0.03)
@@ -75,7 +80,7 @@ def test_numbers_of_successes_that_do_not_occur_are_read_between() -> None:
         for rate in (0.25, 0.75)
     }
     variances = [c @ table**2 - (c @ table) ** 2 for c in chance.values()]
-    found = weight_variance(np.array([1.0, 3.0]), successes, rollouts)
+    found = weight_variance_of(np.array([1.0, 3.0]), successes, rollouts)
     assert found == pytest.approx(np.mean(variances) / 4)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from advsweep.diagnostics.effect import groups_kept, has_advantages, representative_groups
+from advsweep.diagnostics.probes import groups_kept, has_advantages, representative_groups
 from advsweep.estimators import build_estimator
 from advsweep.rollouts import ROLLOUTS
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from advsweep.diagnostics.masses import entropy_terms
+from advsweep.diagnostics.group_statistics import StackedRollouts
+from advsweep.diagnostics.masses import entropy_terms_per_run
+
+
+def entropy_terms(advantages, token_entropy, mask=None) -> tuple[float, float]:
+    runs = StackedRollouts.of(advantages, mask)
+    numbers = runs.numbers(advantages), runs.numbers(token_entropy)
+    drift, covariance = entropy_terms_per_run(runs, *numbers).values()
+    return drift.item(), covariance.item()
 
 
 def test_terms_by_hand() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.diagnostics.scale_matching import advantage_size, learning_rate_scale
+from advsweep.diagnostics.probes import advantage_size, learning_rate_scale
 from advsweep.errors import BatchError
 from advsweep.estimators import Estimator, GroupBatch, build_estimator, estimator_names
 from advsweep.estimators.group_stats import Groups

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.logs.trl_state import plain_pickle, read_arguments
+from advsweep.logs.trl import plain_pickle, read_arguments
 
 
 class Scheduler(enum.Enum):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advsweep.diagnostics import rollout_metrics
-from advsweep.diagnostics.difficulty import weight_variance, weight_variance_of_parts
+from advsweep.diagnostics.difficulty import weight_noise, weight_variance_of_parts
 from advsweep.errors import BatchError
 from advsweep.estimators import ESTIMATORS, GroupBatch, build_estimator
 from advsweep.logs.replay import LOGGED, Replay, replay
@@ -91,7 +91,7 @@ def test_the_variance_of_a_part_is_that_of_the_whole_if_there_is_one() -> None:
     weights, solved = np.array([0.3, 0.7, 0.5, 0.0]), np.array([1, 2, 3, 4])
     rollouts = np.full(4, 4)
     (found,) = weight_variance_of_parts(weights, solved, rollouts, np.zeros(4, dtype=int), 1)
-    assert found == pytest.approx(float(weight_variance(weights, solved, rollouts)))
+    assert found == pytest.approx(float(weight_noise(weights, solved, rollouts).variance))
     assert np.isnan(
         weight_variance_of_parts(
             weights[:1], solved[:1] * 0, rollouts[:1] * 0, np.zeros(1, dtype=int), 2

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.diagnostics import expected_masses, masses, rollout_metrics, turn_masses
+from advsweep.diagnostics import expected_masses, masses, rollout_metrics
+from advsweep.diagnostics.masses import of_turns
 from advsweep.errors import ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.rollouts import ROLLOUTS
@@ -93,18 +94,16 @@ def test_reach() -> None:
 def test_turns_of_grpo_are_power_weights(p: float, group: int) -> None:
     """FADE, sec. 9.2: turn t of mean-centred weights has the mass p qᵗ, less by 1/G."""
     q = 1 - p
-    found = turn_masses(build_estimator("dr_grpo"), p, group, build(turns=4).reach(p, group))
+    found = of_turns(
+        expected_masses(build_estimator("dr_grpo"), p, group), build(turns=4).reach(p, group)
+    )
     for turn, mass in enumerate(found, start=1):
         assert tuple(mass) == pytest.approx([p * q**turn * (1 - 1 / group)] * 2)
     # rloo has no finite group in the way.
-    (_, second) = turn_masses(build_estimator("rloo"), p, group, build().reach(p, group))
+    (_, second) = of_turns(
+        expected_masses(build_estimator("rloo"), p, group), build().reach(p, group)
+    )
     assert tuple(second) == pytest.approx((p * q**2, p * q**2))
-
-
-def test_a_single_turn_is_the_framework_of_single_turns() -> None:
-    estimator = build_estimator("asym_grpo")
-    (only,) = turn_masses(estimator, 0.4, 4, build(turns=1).reach(0.4, 4))
-    assert only == expected_masses(estimator, 0.4, 4)
 
 
 class Coins:
@@ -146,7 +145,7 @@ def test_masses_of_turns_by_drawing(name: str, retry_if: str) -> None:
     assert collected.turns is not None
     estimator = build_estimator(name)
     reach = build(**options).reach(p, group)
-    expected = turn_masses(estimator, p, group, reach)
+    expected = of_turns(expected_masses(estimator, p, group), reach)
     advantages = estimator(GroupBatch(rewards=rewards))
     for turn, (rho, mass) in enumerate(zip(reach, expected, strict=True), start=1):
         own = collected.turns == turn

@@ -117,14 +117,14 @@ def _kind_of(run: Run) -> tuple[Any, ...]:
 
 
 def _groups(run: Run, size: int, *, alike: bool = False) -> Float[Tensor, "groups rollouts"]:
-    from advsweep.diagnostics.effect import representative_groups
+    from advsweep.diagnostics.probes import representative_groups
 
     low, high = run.task.reward_range
     return representative_groups(size, low, high, binary=run.task.is_binary, alike=alike)
 
 
 def _kept(run: Run) -> tuple[Float[Tensor, "groups rollouts"], str]:
-    from advsweep.diagnostics.effect import groups_kept
+    from advsweep.diagnostics.probes import groups_kept
 
     groups = _groups(run, run.group_size, alike=run.generation.is_greedy)
     return groups_kept(run.rollout, groups, run.prompts_per_step)
@@ -170,7 +170,7 @@ def _no_advantages(run: Run) -> tuple[str, str] | None:
 
 
 def _advantages_of(run: Run, groups: Float[Tensor, "groups rollouts"]) -> bool:
-    from advsweep.diagnostics.effect import has_advantages
+    from advsweep.diagnostics.probes import has_advantages
 
     alone = run.prompts_per_step == 1
     try:

@@ -144,7 +144,7 @@ def test_the_k_of_a_file_fit_the_samples_of_the_command_line() -> None:
 def test_what_is_found_out_of_one_run_holds_for_its_replicates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from advsweep.diagnostics import effect
+    from advsweep.diagnostics import probes as effect
 
     calls = []
     found = effect.has_advantages
