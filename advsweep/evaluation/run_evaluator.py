@@ -265,22 +265,20 @@ def settings_of(
     return own | ({} if sampler is None else {"sampler": sampler}) | protocol
 
 
+_COUNTED = (
+    *("n", "c", "distinct", "unscorable", "right_counts"),
+    *("answer_entropy", "token_entropy", "right_entropy", "kl_base"),
+)
+
+
 def counts_of(results: Sequence[ProblemResult]) -> list[ProblemCounts]:
-    """Returns results as the store keeps them."""
+    """Return results as the store keeps them."""
     return [
         ProblemCounts(
             problem_id=result.problem.id,
             prompt=result.problem.prompt,
             level=result.problem.level,
-            n=result.n,
-            c=result.c,
-            distinct=result.distinct,
-            unscorable=result.unscorable,
-            answer_entropy=result.answer_entropy,
-            token_entropy=result.token_entropy,
-            right_entropy=result.right_entropy,
-            kl_base=result.kl_base,
-            right_counts=result.right_counts,
+            **{name: getattr(result, name) for name in _COUNTED},
         )
         for result in results
     ]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from advsweep.components import Component, Plain
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.store import EvaluationRecord, RunRecord, Store
-    from advsweep.tasks.base import Problem, Sampler, Task
+    from advsweep.tasks.base import Sampler, Task
 
 
 @dataclass(frozen=True)
@@ -151,71 +151,52 @@ def evaluate_subject(
     if not task.problems(split):
         what = split.value.replace("_", "-")
         raise ConfigError(f"task: expected {what} problems, which '{task.label}' has none of")
-    request = _EvaluationRequest(store, subject, task, settings, split, on_progress)
-    made = (m for m in subject.methods if store.evaluations.has(request.identity(m)))
+    problems = task.problems(split)
+    if split is Split.HELD_OUT:
+        problems = reported_problems(task, settings)
+
+    def identity_of(method: SamplingMethod) -> str:
+        return evaluation_identity(subject.subject, task, settings, split, method.name)
+
+    def make(method: SamplingMethod) -> EvaluationRecord:
+        identity = identity_of(method)
+        with lock_of(store, identity):
+            if store.evaluations.has(identity):
+                if subject.run_id is not None:
+                    store.evaluations.link(subject.run_id, identity, subject.step)
+            else:
+                folder = store.runs_directory / ".evaluations" / identity[:16]
+                results = evaluate_in_pieces(
+                    lambda: method.sampler(task, settings),
+                    task,
+                    settings,
+                    problems,
+                    folder,
+                    on_progress,
+                )
+                tokens = subject.answer_tokens(task)
+                own = {} if split is Split.HELD_OUT else {"split": split.value}
+                described = settings_of(settings, method.name, task, tokens) | subject.described
+                store.evaluations.add(
+                    NewEvaluation(
+                        identity=identity,
+                        subject=subject.subject,
+                        run_id=subject.run_id,
+                        step=subject.step,
+                        task=task.label,
+                        settings=described | own,
+                        problems=counts_of(results),
+                    ),
+                    samples_of(results),
+                )
+                shutil.rmtree(folder, ignore_errors=True)
+        return replace(store.evaluations.find(identity), run_id=subject.run_id, step=subject.step)
+
+    made = (m for m in subject.methods if store.evaluations.has(identity_of(m)))
     *others, last = [method] if (method := next(made, None)) else subject.methods
     for method in others:
         try:
-            return request.make(method)
+            return make(method)
         except SamplerError as error:
             on_change(str(error))
-    return request.make(last)
-
-
-@dataclass(frozen=True)
-class _EvaluationRequest:
-    """An evaluation that may be made by several methods."""
-
-    store: Store
-    subject: EvaluationSubject
-    task: Task
-    settings: EvaluationSettings
-    split: Split
-    on_progress: Callable[[int, int], None]
-
-    @property
-    def problems(self) -> Sequence[Problem]:
-        if self.split is Split.HELD_OUT:
-            return reported_problems(self.task, self.settings)
-        return self.task.problems(self.split)
-
-    def identity(self, method: SamplingMethod) -> str:
-        return evaluation_identity(
-            self.subject.subject, self.task, self.settings, self.split, method.name
-        )
-
-    def make(self, method: SamplingMethod) -> EvaluationRecord:
-        store, subject, identity = self.store, self.subject, self.identity(method)
-        with lock_of(store, identity):
-            if not store.evaluations.has(identity):
-                self._make(method, identity)
-            elif subject.run_id is not None:
-                store.evaluations.link(subject.run_id, identity, subject.step)
-        return replace(store.evaluations.find(identity), run_id=subject.run_id, step=subject.step)
-
-    def _make(self, method: SamplingMethod, identity: str) -> None:
-        subject, task = self.subject, self.task
-        folder = self.store.runs_directory / ".evaluations" / identity[:16]
-        results = evaluate_in_pieces(
-            lambda: method.sampler(task, self.settings),
-            task,
-            self.settings,
-            self.problems,
-            folder,
-            self.on_progress,
-        )
-        split = {} if self.split is Split.HELD_OUT else {"split": self.split.value}
-        settings = settings_of(self.settings, method.name, task, subject.answer_tokens(task))
-        self.store.evaluations.add(
-            NewEvaluation(
-                identity=identity,
-                subject=subject.subject,
-                run_id=subject.run_id,
-                step=subject.step,
-                task=task.label,
-                settings={**settings, **subject.described, **split},
-                problems=counts_of(results),
-            ),
-            samples_of(results),
-        )
-        shutil.rmtree(folder, ignore_errors=True)
+    return make(last)

@@ -227,24 +227,6 @@ def test_groups_of_different_sizes_are_taken_as_they_are(name: str) -> None:
             )
 
 
-def test_steps_of_any_shape_give_what_they_give_alone() -> None:
-    shapes = [(3, 4), (5, 4), (1, 5), (8, 7), (4, 4)]
-    steps = [
-        RolloutStep(number, drawn(1, *shape, seed=number)[0].groups)
-        for number, shape in enumerate(shapes, start=1)
-    ]
-    # Without memory a step does not depend on the others.
-    without = [n for n in names() if not ESTIMATORS.get(n).stateful]
-    together = replayed(steps, *without)
-    for place, one in enumerate(steps):
-        alone = replayed([one], *without)
-        for name in without:
-            for field in ("zero_groups", "mass_success", "cosine", "weight_variance", "largest"):
-                a = getattr(together.estimators[name].by_step, field)[place]
-                (b,) = getattr(alone.estimators[name].by_step, field)
-                assert a == pytest.approx(b, nan_ok=True, abs=1e-12)
-
-
 def test_memory_starts_fresh_and_goes_from_step_to_step() -> None:
     steps = [step(1, [1, 0]), step(2, [1, 1]), step(3, [0, 0])]
     estimator = build_estimator("dcpo")
