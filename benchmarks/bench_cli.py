@@ -46,7 +46,7 @@ OTHERS = (
         "list experiments",
         "list estimators",
         "list tasks",
-        "plan +experiment=demo",
+        "sweep +experiment=demo --dry-run",
     ),
     *("run --dry-run", "run sed=1"),
 )

@@ -2,7 +2,7 @@
 
     python benchmarks/bench_plan.py
 
-Figures are CPU seconds of one thread. `looked up` is what `advsweep plan` does after planning:
+Figures are CPU seconds of one thread. `looked up` is what `sweep --dry-run` does after planning:
 finding all runs in a store that has them, and naming them. `memory` is what the process holds
 more than before, by its resident pages. Hydra's figure is of a few runs that
 it composes, times the number of runs.

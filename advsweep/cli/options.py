@@ -46,10 +46,6 @@ ConfigDir = Annotated[
         help="Search this folder of config groups first; may be repeated.",
     ),
 ]
-NewSweepName = Annotated[
-    str | None,
-    typer.Option("--name", help="Name the sweep (default: the experiment's name, or a hash)."),
-]
 Jobs = Annotated[
     int | None,
     typer.Option(
@@ -108,6 +104,9 @@ Assignments = Annotated[
     ),
 ]
 
+RETRIED = "oom,timeout,killed"
+"""The failures that are retried by default."""
+
 Retries = Annotated[
     int,
     typer.Option(
@@ -146,50 +145,30 @@ MemoryLimit = Annotated[
         "512M or 8G; shared memory counts once.",
     ),
 ]
-StorePatience = Annotated[
-    str,
-    typer.Option(
-        "--store-patience",
-        envvar="ADVSWEEP_STORE_PATIENCE",
-        metavar="DURATION",
-        help="Wait this long for a store that does not respond, is locked, or is out of "
-        "connections; runs continue until their next checkpoint.",
-        show_envvar=True,
-    ),
-]
-
-
 RunCode = Annotated[
     bool,
     typer.Option(
         "--run-code",
         help="Allow the verifier 'code' to run programs that a model wrote on this machine "
-        "(or ADVSWEEP_RUN_CODE=1).",
-    ),
-]
-RunCodeAsRoot = Annotated[
-    bool,
-    typer.Option(
-        "--run-code-as-root",
-        help="Allow these programs even as root (or ADVSWEEP_RUN_CODE_AS_ROOT=1).",
+        "(or ADVSWEEP_RUN_CODE=1; as root ADVSWEEP_RUN_CODE_AS_ROOT=1 as well).",
     ),
 ]
 
 
 def trust_commands(trust_store: bool) -> None:
-    """Records that the user trusts the store to name the commands of runs."""
+    """Record that the user trusts the store to name the commands of runs."""
     if trust_store:
         from advsweep.backends.command.consent import allow_stored_templates
 
         allow_stored_templates()
 
 
-def give_consent(run_code: bool, as_root: bool) -> None:
-    """Records the consent given by `--run-code` for this process and its children."""
-    from advsweep.tasks.verifiers import base
+def give_consent(run_code: bool) -> None:
+    """Record the consent given by `--run-code` for this process and its children."""
+    if run_code:
+        from advsweep.tasks.verifiers import base
 
-    if run_code or as_root:
-        base.give_consent(run_code=run_code, as_root=as_root)
+        base.give_consent()
 
 
 class ListFormat(Enum):

@@ -130,6 +130,18 @@ def show_number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.6g}"
 
 
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Yield dotted keys and values as text; the value of a node with a name is the name."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            inner = dict(value)
+            if "name" in inner:
+                yield f"{prefix}{key}", str(inner.pop("name"))
+            yield from flatten(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "null" if value is None else str(value)
+
+
 def duration(seconds: float | None) -> str:
     """Formats a time span as 0:01:30; `-` for None."""
     from datetime import timedelta

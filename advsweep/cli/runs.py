@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from advsweep.cli.output import echo, echo_line
+from advsweep.cli.output import echo, echo_line, flatten, print_columns
 from advsweep.errors import NotFoundError, counted
 
 if TYPE_CHECKING:
     from advsweep.store import EvaluationRecord, RunRecord, Store
+    from advsweep.store.tuning import TuningRecord
 
 
 @dataclass(frozen=True)
@@ -227,16 +228,18 @@ def describe_no_signal(store: Store, run_ids: Sequence[int]) -> list[str]:
     ]
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Yields dotted keys and values as text; the value of a node with a name is the name."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            inner = dict(value)
-            if "name" in inner:
-                yield f"{prefix}{key}", str(inner.pop("name"))
-            yield from flatten(inner, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", "null" if value is None else str(value)
+def print_tuning(record: TuningRecord) -> None:
+    """Print the scores of each arm and its choice."""
+    values = sorted({each.value for arm in record.arms for each in arm.grid})
+    rows = []
+    for arm in record.arms:
+        scores = {
+            each.value: each.state.value if each.score is None else f"{each.score:.3f}"
+            for each in arm.grid
+        }
+        rows.append([arm.name, *(scores.get(value, "") for value in values), arm.choice])
+    echo_line(record.title)
+    print_columns(["arm", *(f"{value:g}" for value in values), "choice"], rows)
 
 
 def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = None) -> None:

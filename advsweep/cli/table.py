@@ -14,10 +14,9 @@ class Entry(NamedTuple):
 
 COMMANDS: dict[str, dict[str, Entry]] = {
     "Train": {
-        "init": Entry("commands.init:init", "Write a sweep file, a Makefile for CI and a README."),
-        "run": Entry("commands.run:run", "Train one run and print a summary."),
-        "sweep": Entry("commands.sweep:sweep", "Train every combination of values, or resume it."),
-        "plan": Entry("commands.plan:plan", "Show the runs of a sweep and their time."),
+        "init": Entry("init:init", "Write a sweep file, a Makefile for CI and a README."),
+        "run": Entry("train:run", "Train one run and print a summary."),
+        "sweep": Entry("train:sweep", "Train every combination of values, or resume it."),
         "eval": Entry(
             "commands.eval:evaluate", "Evaluate a model, or the weights of runs, on a task."
         ),
@@ -33,9 +32,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         ),
         "logs": Entry("commands.logs:logs", "Print the log of a run's process."),
         "stop": Entry("commands.stop:stop", "Stop runs after each has written a checkpoint."),
-        "retry": Entry(
-            "commands.retry:retry", "Restart runs that failed, were stopped or never started."
-        ),
+        "retry": Entry("train:retry", "Restart runs that failed, were stopped or never started."),
     },
     "Compare": {
         "report": Entry(
@@ -80,7 +77,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         ),
     },
     "Advanced": {
-        "worker": Entry("commands.worker:worker", "Train open runs of a store until none is left."),
+        "worker": Entry("worker:worker", "Train open runs of a store until none is left."),
         "db": Entry("data:db", "Upgrade the store's schema or print its version."),
         "schema": Entry("catalogue:schema", "Print a JSON schema of sweep files, for editors."),
     },
@@ -91,7 +88,12 @@ GONE: dict[str, str] = {
     "estimators": "list estimators' or 'describe NAME",
     "experiments": "list experiments",
     "methods": "list methods",
+    "plan": "sweep --dry-run",
     "plugins": "list plugins",
     "tasks": "list tasks' or 'describe NAME",
+    "--fail-fast": "--max-failures 1",
+    "--retry-on": "sweep --retry-on",
+    "--run-code-as-root": "ADVSWEEP_RUN_CODE_AS_ROOT=1 advsweep ...",
+    "--store-patience": "ADVSWEEP_STORE_PATIENCE=10m advsweep ...",
 }
 """Commands and options (`--option`) of the last release, with their successors."""

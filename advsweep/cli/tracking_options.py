@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from advsweep.cli.output import echo_line
@@ -36,17 +33,6 @@ def parse_fields(texts: Sequence[str]) -> Plain:
         if override.swept or override.deleted or override.key == "name":
             raise ConfigError(f"{override.text}: expected FIELD=VALUE with one value")
     return {override.key: override.values[0] for override in overrides}
-
-
-@contextmanager
-def without_prompts() -> Iterator[None]:
-    """Closes stdin, so that a tracker that would prompt for a key fails with a message."""
-    stdin = sys.stdin
-    with open(os.devnull) as sys.stdin:
-        try:
-            yield
-        finally:
-            sys.stdin = stdin
 
 
 def print_synced(tracker: str, synced: SyncResult, *, err: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 They are made from the registries, so they know the components of installed packages, and refuse
 what building a run would refuse by the form of a file alone: keys, names, types, ranges. Rules
-that join several keys are left to `advsweep plan`.
+that join several keys are left to `advsweep sweep --dry-run`.
 
 Departures: a choice is written as it is listed, where a config also takes capital letters.
 """

@@ -24,7 +24,7 @@ COMMANDS = [
     ["metrics", "1", "--format", "csv"],
     ["status", "two"],
     ["logs", "1"],
-    ["plan", "backend=fake", "seed=0,1"],
+    ["sweep", "--dry-run", "backend=fake", "seed=0,1"],
     ["db", "version"],
     ["merge", "ARCHIVE/advsweep.db", "--store", "OUT/other.db"],
 ]

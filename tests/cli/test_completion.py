@@ -59,8 +59,8 @@ def test_names_of_the_package_are_completed(words, names):
         ("run seed = 1 method =", "METHODS"),
         ("sweep seed = 1 estimator = grpo,power_a", "grpo,power_alpha"),
         # As other shells do.
-        ("plan +experiment=two_stage/table1", "+experiment=two_stage/table1"),
-        ("plan estimator=grpo,power_a", "estimator=grpo,power_alpha"),
+        ("sweep +experiment=two_stage/table1", "+experiment=two_stage/table1"),
+        ("sweep estimator=grpo,power_a", "estimator=grpo,power_alpha"),
         ("run optimizer.lr = 1", ""),
         ("run --config-dir /none estimator = power_a", ""),
         ("run est", ""),
@@ -128,7 +128,7 @@ def test_sweep_files_are_completed(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("steps: 1")
     assert offered("sweep swe") == "sweep.yaml"
-    assert offered("plan sub/") == "sub/deep.yaml"
+    assert offered("sweep sub/") == "sub/deep.yaml"
     assert offered("sweep ") == "other.yml\nsweep.yaml"
     assert offered("sweep x") == ""  # the shell would run it
     assert offered("sweep estimator = grpo,power_a") == "grpo,power_alpha"

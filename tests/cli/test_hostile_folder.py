@@ -48,7 +48,12 @@ READING = (
     *("ls", "ls --format=json", "status", "show 1", "logs 1", "metrics 1", "report", "claims demo"),
     *("report --format=html", "plot --figure curves --output curves.svg", "list estimators"),
     *("describe grpo", "describe grpo --rewards 1,0,0,1", "list methods", "list tasks"),
-    *("plan backend=fake", "merge advsweep.db --store merged.db", "db upgrade", "db version"),
+    *(
+        "sweep --dry-run backend=fake",
+        "merge advsweep.db --store merged.db",
+        "db upgrade",
+        "db version",
+    ),
     *("watch", "samples 1", "list experiments", "describe bandit"),
     *("describe grpo --output masses.svg", "replay --run 1 -e grpo"),
     *("keys", "schema", "doctor"),

@@ -359,7 +359,7 @@ NO_TEXTS = {
 }
 """Commands that print nothing from a store, a log, a data file or a model."""
 
-TRAIN = {"run", "sweep", "worker", "retry", "eval", "select", "export", "stop", "rm", "import"}
+TRAIN = {"run", "worker", "retry", "eval", "select", "export", "stop", "rm", "import"}
 """Commands whose own output is counts, the user's words, and errors, which `refused` covers."""
 
 READ: dict[str, list[list[str]]] = {
@@ -376,7 +376,7 @@ READ: dict[str, list[list[str]]] = {
     "describe": [
         ["dataset", "--set", "data=data.jsonl", "--set", "held_out=0", "--set", "train_split=''"]
     ],
-    "plan": [["estimator=grpo", f"backend={json.dumps(HOSTILE)}"]],
+    "sweep": [["--dry-run", "estimator=grpo", f"backend={json.dumps(HOSTILE)}"]],
     "plot": [["--figure", "curves", "--metric", "reward/mean"]],
     "sync": [[HOSTILE, "--to", "tensorboard"]],
     "doctor": [["--store", HOSTILE.replace("\x00", "")]],
@@ -386,7 +386,7 @@ READ: dict[str, list[list[str]]] = {
     "retry": [["5"]],
 }
 
-REFUSED = {"merge", "plan", "sync", "export", "eval", "retry", "claims"}
+REFUSED = {"merge", "sweep", "sync", "export", "eval", "retry", "claims"}
 """Commands that refuse what the store holds, in a message that quotes it."""
 
 ONE_FORMAT = {"list": "csv", "describe": "table", "doctor": "text"}

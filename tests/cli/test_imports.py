@@ -12,7 +12,7 @@ HEAVY = ("torch", "hydra", "matplotlib", "transformers", "trl", "vllm", "scipy.s
 TABLES = ("numpy", "scipy", "pandas", "rich", "textual", "alembic", "sqlalchemy.orm", *HEAVY)
 """What a command that only lists or prints records has no use for."""
 OTHER_COMMANDS = (
-    *(f"advsweep.cli.commands.{name}" for name in ("run", "report", "claims", "sweep")),
+    *(f"advsweep.cli.{name}" for name in ("train", "report", "plot", "describe")),
     "advsweep.cli.estimators",
 )
 LIGHT = {
@@ -41,7 +41,7 @@ LIGHT = {
     "doctor --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "doctor": ("pandas", "rich", "ray", "wandb", *HEAVY),
     "import --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
-    "plan --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
+    "sweep --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "list --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "describe --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "replay --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),

@@ -25,7 +25,7 @@ LINES = [
     "status two --failures 2 --format json",
     "estimators apply asym_grpo --rewards 1,0,0,1;0,0,0,1 -o delta=0.5",
     "run method=gspo objective.clip_high=0.3 --dry-run",
-    "plan backend=fake seed=range(3) optimizer.lr=choice(1e-4,3e-4) --name mine --format csv",
+    "sweep --dry-run backend=fake seed=range(3) optimizer.lr=choice(1e-4,3e-4) --name mine",
     "tasks show file -o data=data.jsonl -o held_out=2 -o verifier=numeric",
 ]
 
@@ -126,7 +126,7 @@ def command_line(rng: random.Random) -> list[str]:
 
 def sweep_file(rng: random.Random) -> list[str]:
     write("conf/experiment/mine.yaml", mutated(SWEEP, rng))
-    return ["plan", "+experiment=mine", "--config-dir", "conf"]
+    return ["sweep", "--dry-run", "+experiment=mine", "--config-dir", "conf"]
 
 
 def claims(rng: random.Random) -> list[str]:

@@ -14,6 +14,7 @@ from advsweep.estimators import ESTIMATORS
 from advsweep.store import open_store
 
 SMALL = ["executor=debug", "backend=fake", "steps=2", "evaluation.n=4", "evaluation.k=[1,2]"]
+PLAN = ("sweep", "--dry-run")
 SWEEP = ["--name=two", *SMALL, "estimator=grpo,rloo", "seed=0,1"]
 Command = Callable[..., tuple[str, str]]
 
@@ -78,24 +79,24 @@ def after(command, folders, monkeypatch, tmp_path) -> Command:
 
 
 def test_no_warning_for_a_single_revision(before):
-    for arguments in (("sweep", *SWEEP), ("plan", *SWEEP), ("ls",), ("report", "two")):
+    for arguments in (("sweep", *SWEEP), (*PLAN, *SWEEP), ("ls",), ("report", "two")):
         assert "revision" not in "".join(before(*arguments)), arguments
     assert json.loads(before("show", "1", "--format", "json")[0])["environment"]["revisions"] == {}
 
 
 def test_a_plan_says_which_runs_of_an_older_revision_are_not_reused(raised):
     expected = "2 runs of an older revision of estimator 'rloo' are not reused (runs 3-4)"
-    assert expected in raised("plan", *SWEEP)[1]
-    [warning] = json.loads(raised("plan", *SWEEP, "--format", "json")[0])["warnings"]
+    assert expected in raised(*PLAN, *SWEEP)[1]
+    [warning] = json.loads(raised(*PLAN, *SWEEP, "--format", "json")[0])["warnings"]
     assert expected in warning
     assert (
         "1 run of an older revision of estimator 'rloo' is not reused (run 4)"
-        in (raised("plan", "estimator=rloo", "seed=1", *SMALL)[1])
+        in (raised(*PLAN, "estimator=rloo", "seed=1", *SMALL)[1])
     )
     # Other seeds and another group size reuse none in any case.
     *others, seeds = SWEEP
     for changed in (["seed=2,3"], [seeds, "group_size=4"]):
-        assert "revision" not in raised("plan", *others, *changed)[1], changed
+        assert "revision" not in raised(*PLAN, *others, *changed)[1], changed
 
 
 def test_sweep_and_run_warn_before_training_outdated_runs_again(after):
@@ -147,4 +148,4 @@ def test_runs_of_before_revisions_were_recorded_count_as_older(after):
     assert "grpo" not in expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ESTIMATORS.get("rloo"), "revision", 3)
-        assert "4 runs of an older revision of estimator 'rloo'" in after("plan", *SWEEP)[1]
+        assert "4 runs of an older revision of estimator 'rloo'" in after(*PLAN, *SWEEP)[1]

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.cli.options import ListFormat
-from advsweep.cli.search_output import print_search
+from advsweep.cli.sweeps import plan_sweep
 from advsweep.store import open_store
-from advsweep.sweep.search.study import plan_search
 
 Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -28,7 +26,7 @@ SEARCH = [
 
 @pytest.mark.slow
 def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
-    planned = advsweep("plan", *SEARCH[1:])
+    planned = advsweep(*SEARCH, "--dry-run")
     assert planned.returncode == 0, planned.stderr
     assert planned.stdout.splitlines() == [
         "searched over          kind     from       scale",
@@ -38,7 +36,6 @@ def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
         "sweep s: search=optuna for pass@1 (higher), 2 trials of 2 runs each: 2 to come",
         "24 steps left; the time is known when the first run has finished",
     ]
-    assert advsweep(*SEARCH, "--dry-run").stdout == planned.stdout
     planned = advsweep(*SEARCH, "--format=json")
     assert planned.returncode == 0, planned.stderr
     found = json.loads(planned.stdout)
@@ -49,7 +46,7 @@ def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
     again = advsweep(*SEARCH)
     assert "best of 2 trials, means over seeds:" in again.stderr
     assert f"trial {best['trial']}: " in again.stderr
-    more = json.loads(advsweep("plan", *SEARCH[1:], "search.trials=3", "--format=json").stdout)
+    more = json.loads(advsweep(*SEARCH, "search.trials=3", "--dry-run", "--format=json").stdout)
     assert more["best"] == found["best"]
     assert [(t["trial"], t["state"]) for t in more["trials"]] == [(0, "done"), (1, "done")]
     assert (more["states"], more["to_come"], more["seeds"]) == ({"done": 2}, 1, [0, 1])
@@ -58,7 +55,7 @@ def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
         "group_size": {"kind": "choice", "values": [4, 8]},
     }
     assert (more["steps_left"], more["sources"], more["untold"]) == (12, 4, 0)
-    shown = advsweep("plan", *SEARCH[1:]).stdout.splitlines()
+    shown = advsweep(*SEARCH, "--dry-run").stdout.splitlines()
     assert shown[4].split()[:4] == ["trial", "state", "pass@1", "point"]
     assert shown[5].split()[:2] == ["0", "done"]
     assert shown[-4].endswith("2 trials of 2 runs each: 2 done")
@@ -73,24 +70,19 @@ def test_a_trial_without_results_has_none_in_any_format(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two = "search.metrics={pass@1:higher,entropy/answer:higher}"
-    study = plan_search([*QUICK, *SEARCH[2 + len(QUICK) :], two], name="s")
-    assert study is not None
+    planned = plan_sweep([*QUICK, *SEARCH[2 + len(QUICK) :], two], [], "s", fetch=False)
     params = {"backend.learning_rate": 0.5, "group_size": 4}
     with open_store(str(tmp_path / "a.db")) as store:
         store.sweeps.add("s", {})
-        store.trials.add("s", 0, params, study.plan(params).runs[0].run.config_hash)
-    printed = {}
-    for how in ListFormat:
-        print_search(study, str(tmp_path / "a.db"), 2, how)
-        printed[how] = capsys.readouterr().out
-    table = printed[ListFormat.TABLE].splitlines()
+        config_hash = planned.study.plan(params).runs[0].run.config_hash
+        store.trials.add("s", 0, params, config_hash)
+    planned.print(str(tmp_path / "a.db"), 2, force=False, as_json=False)
+    table = capsys.readouterr().out.splitlines()
     assert table[4].split() == ["trial", "state", "pass@1", "entropy/answer", "point"]
     assert table[5].split() == ["0", "open", "backend.learning_rate=0.5", "group_size=4"]
     assert table[-2].endswith(": 1 open, 1 to come")
-    assert printed[ListFormat.CSV] == (
-        "trial,state,pass@1,entropy/answer,backend.learning_rate,group_size\n0,open,,,0.5,4\n"
-    )
-    [trial] = json.loads(printed[ListFormat.JSON])["trials"]
+    planned.print(str(tmp_path / "a.db"), 2, force=False, as_json=True)
+    [trial] = json.loads(capsys.readouterr().out)["trials"]
     assert trial == {"trial": 0, "params": params, "values": {}, "state": "open"}
 
 

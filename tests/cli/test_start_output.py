@@ -9,14 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from advsweep.cli.execution import print_outcome
-from advsweep.cli.overrides import check_overrides
-from advsweep.cli.plan_output import describe_remaining
-from advsweep.cli.start_output import (
-    describe_plan,
-    describe_tokens,
-    print_start,
-)
+from advsweep.cli.execution import check_overrides, print_outcome
+from advsweep.cli.plans import describe_plan, describe_remaining, describe_tokens, print_start
 from advsweep.errors import ConfigError
 from advsweep.store import open_store
 from advsweep.sweep.events import SweepResult

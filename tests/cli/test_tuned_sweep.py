@@ -42,7 +42,7 @@ def lines(text: str) -> list[list[str]]:
 
 
 def test_a_tuned_sweep_from_its_plan_to_its_report(advsweep, file):
-    planned = advsweep("plan", "fair.yaml")
+    planned = advsweep("sweep", "fair.yaml", "--dry-run")
     assert planned.returncode == 0, planned.stderr
     assert planned.stdout.splitlines()[:2] == [SIZE, TITLE]
     assert ["grpo", "open", "open", "open"] in lines(planned.stdout)
@@ -92,7 +92,7 @@ def test_a_tuned_sweep_from_its_plan_to_its_report(advsweep, file):
     some = advsweep("plot", "fair", "--figure", "rate", "--where", "estimator=grpo")
     assert "`advsweep plot fair-tuning --figure rate`" in some.stderr
 
-    done = json.loads(advsweep("plan", "fair.yaml", "--format", "json").stdout)
+    done = json.loads(advsweep("sweep", "fair.yaml", "--dry-run", "--format", "json").stdout)
     assert (done["name"], done["test_runs"], done["states"]["done"]) == ("fair", 8, 8)
     assert done["tuning_runs"] <= done["most_tuning_runs"] == 12
 

@@ -92,7 +92,7 @@ def test_a_sweep_of_a_command_is_reported(
             cli()
         assert ended.value.code == 2
         assert "Traceback" not in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", ["advsweep", "plan", *texts, "--store", store.url])
+    monkeypatch.setattr(sys, "argv", ["advsweep", "sweep", "--dry-run", *texts])
     with pytest.raises(SystemExit) as ended:
         cli()
     assert not ended.value.code

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from advsweep import kernel
-from advsweep.cli.execution import set_store_patience
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status
 from advsweep.store.owners import process_started
@@ -233,10 +232,6 @@ def test_processes_of_runs_have_their_patience_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert store_patience() == 600
-    assert set_store_patience("90s") == 90
-    assert store_patience() == 90
-    with pytest.raises(ConfigError, match="--store-patience: expected a duration above 0"):
-        set_store_patience("soon")
     monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "never")
     with pytest.raises(ConfigError, match="ADVSWEEP_STORE_PATIENCE: expected a duration above 0"):
         store_patience()

@@ -31,7 +31,6 @@ def evaluate(
     ] = None,
     config_dirs: options.ConfigDir = None,
     run_code: options.RunCode = False,
-    run_code_as_root: options.RunCodeAsRoot = False,
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
@@ -52,7 +51,7 @@ def evaluate(
     from advsweep.evaluation.standalone import evaluate_subject, run_subject
     from advsweep.store import open_store
 
-    options.give_consent(run_code, run_code_as_root)
+    options.give_consent(run_code)
     if (model is None) == (not targets):
         raise ConfigError("expected either a run or a sweep, or --model PATH_OR_ID")
     if model is not None and task is None:

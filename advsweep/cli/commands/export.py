@@ -169,7 +169,8 @@ def _export_runs(
     store: Store, runs: Sequence[RunRecord], tracking: Tracking, directory: Path
 ) -> bool:
     """Returns whether a run could not be exported."""
-    from advsweep.cli.tracking_options import print_synced, without_prompts
+    from advsweep.cli.execution import without_prompts
+    from advsweep.cli.tracking_options import print_synced
     from advsweep.sweep.tracking.client import sync
 
     (directory / _MARK).mkdir(parents=True, exist_ok=True)

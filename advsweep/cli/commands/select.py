@@ -50,7 +50,6 @@ def select(
     ] = SplitName.TRAIN,
     config_dirs: options.ConfigDir = None,
     run_code: options.RunCode = False,
-    run_code_as_root: options.RunCodeAsRoot = False,
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
@@ -67,7 +66,7 @@ def select(
     from advsweep.store import open_store
     from advsweep.tasks.base import Split
 
-    options.give_consent(run_code, run_code_as_root)
+    options.give_consent(run_code)
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise ConfigError(f"--out: expected a file in an existing folder, got '{out}'")
     request = evaluation_options.parse_request(

@@ -91,7 +91,7 @@ def _print_queued(queued: Sequence[QueuedRun]) -> None:
 
 def _print(sweep: str | None, sweep_status: SweepStatus) -> None:
     from advsweep.cli.output import print_columns
-    from advsweep.cli.tuning_output import print_tuning
+    from advsweep.cli.runs import print_tuning
 
     states = [f"{count} {state.value}" for state, count in sweep_status.states.items() if count]
     what = f"sweep {sweep}" if sweep else "all sweeps"

@@ -13,7 +13,7 @@ from advsweep.cli import options
 from advsweep.cli.completion import complete_tracker
 from advsweep.cli.options import RecordFormat
 from advsweep.cli.output import progress_bar, warn
-from advsweep.cli.tracking_options import parse_fields, print_synced, without_prompts
+from advsweep.cli.tracking_options import parse_fields, print_synced
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def sync(
         advsweep sync wandb demo -o project=mine
         advsweep sync tensorboard last
     """
+    from advsweep.cli.execution import without_prompts
     from advsweep.cli.output import print_json
     from advsweep.cli.runs import find_targets
     from advsweep.store import open_store

@@ -12,7 +12,6 @@ def watch(
     sweep: options.SweepName = None,
     store: options.Store = None,
     run_code: options.RunCode = False,
-    run_code_as_root: options.RunCodeAsRoot = False,
 ) -> None:
     """Shows progress, curves and logs. Keys: / filter, enter log, s stop, r restart, q quit.
     Quitting stops no run.
@@ -24,7 +23,7 @@ def watch(
     from advsweep.store import open_store
 
     # Restarted runs are children of this process and inherit its consent.
-    options.give_consent(run_code, run_code_as_root)
+    options.give_consent(run_code)
     if not sys.stdout.isatty():
         raise ConfigError("expected a terminal, got none; use `advsweep status` instead")
     with open_store(store, create=False) as opened:

@@ -67,7 +67,7 @@ class RayExecutor(Executor):
         if self.jobs is not None:
             return self.jobs
         if self.address == LOCAL:
-            # Starting the cluster takes seconds, and `plan` needs none.
+            # Starting the cluster takes seconds, and a plan needs none.
             return max(1, _cores() // self.resources.cpus)
         return self._room()
 

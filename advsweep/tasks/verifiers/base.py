@@ -181,9 +181,6 @@ def run_code_as_root_allowed() -> bool:
     return os.environ.get(RUN_CODE_AS_ROOT) == "1"
 
 
-def give_consent(*, run_code: bool, as_root: bool) -> None:
-    """Allow this process and its future children what is true; false forbids nothing."""
-    if run_code:
-        os.environ[RUN_CODE] = "1"
-    if as_root:
-        os.environ[RUN_CODE_AS_ROOT] = "1"
+def give_consent() -> None:
+    """Allow this process and its future children to run programs that a model wrote."""
+    os.environ[RUN_CODE] = "1"

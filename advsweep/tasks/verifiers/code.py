@@ -426,7 +426,7 @@ class Code(Verifier):
             return (
                 f"'code' runs programs that a model wrote as root, whom no limit on processes "
                 f"binds and whom the kernel lets change its settings; use another user, or "
-                f"allow it by --run-code-as-root or {RUN_CODE_AS_ROOT}=1"
+                f"allow it with {RUN_CODE_AS_ROOT}=1"
             )
         return ""
 

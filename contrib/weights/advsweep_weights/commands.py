@@ -161,7 +161,6 @@ def hidden_states(
         ),
     ] = Direction.HIDDEN,
     run_code: options.RunCode = False,
-    run_code_as_root: options.RunCodeAsRoot = False,
     store: options.Store = None,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
@@ -175,7 +174,7 @@ def hidden_states(
     Examples:
         advsweep hidden-states last
     """
-    options.give_consent(run_code, run_code_as_root)
+    options.give_consent(run_code)
 
     def row_of(opened: Store, record: RunRecord, run: Run) -> Row:
         at = record.step if step is None else step

@@ -12,7 +12,7 @@ SCHEMA = "advsweep.schema.json"
 SWEEP_FILE = f"""\
 # yaml-language-server: $schema={SCHEMA}
 # A sweep file: `advsweep sweep sweep.yaml` trains every combination of what stands below and
-# repeats nothing that is done. `advsweep plan sweep.yaml` shows the runs and their time first.
+# repeats nothing that is done; with --dry-run it shows the runs and their time.
 # Any key of a run can be set here, as on the command line; `advsweep keys` lists them.
 
 steps: 100               # training steps of each run
@@ -49,7 +49,7 @@ NAME := $(shell sed -n 's/^  name: *\\([^ \\#]*\\).*/\\1/p' sweep.yaml)
 .PHONY: plan sweep report schema ci
 
 plan:    ## show the runs and their time; start nothing
-\t$(ADVSWEEP) plan sweep.yaml
+\t$(ADVSWEEP) sweep sweep.yaml --dry-run
 
 sweep:   ## train what is missing; repeat it to resume
 \t$(ADVSWEEP) sweep sweep.yaml

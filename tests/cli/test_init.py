@@ -11,7 +11,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from advsweep.cli.commands.init import FILES, SCHEMA
+from advsweep.cli.init import FILES, SCHEMA
 from advsweep.yaml_files import read_yaml
 from tests.cli.conftest import FAKE
 
@@ -35,7 +35,7 @@ def test_sweep_file_has_a_comment_for_every_key():
 
 def test_sweep_file_plans_three_estimators_with_three_seeds(advsweep):
     assert advsweep("init").returncode == 0
-    plan = json.loads(advsweep("plan", "sweep.yaml", "--format", "json").stdout)
+    plan = json.loads(advsweep("sweep", "sweep.yaml", "--dry-run", "--format", "json").stdout)
     assert plan["name"] == "first"
     assert plan["warnings"] == []
     assert sorted((run["estimator"], run["seed"]) for run in plan["runs"]) == [
@@ -55,7 +55,7 @@ def test_sweep_file_names_a_schema_that_it_fits(advsweep, tmp_path):
     # Without its comment signs, the line that offers rates to sweep over fits, too.
     rates = text.replace("# optimizer.lr", "optimizer.lr")
     (tmp_path / "rates.yaml").write_text(rates)
-    plan = json.loads(advsweep("plan", "rates.yaml", "--format", "json").stdout)
+    plan = json.loads(advsweep("sweep", "rates.yaml", "--dry-run", "--format", "json").stdout)
     assert len(plan["runs"]) == 18
     assert validator.is_valid(read_yaml(tmp_path / "rates.yaml"))
     assert not validator.is_valid(yaml.safe_load(text.replace("steps:", "step:")))

@@ -23,7 +23,7 @@ from advsweep.cli.doctor import (
 )
 from advsweep.store import open_store
 
-PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 @pytest.fixture

@@ -52,9 +52,7 @@ def worker(
         ),
     ] = None,
     run_code: options.RunCode = False,
-    run_code_as_root: options.RunCodeAsRoot = False,
     store: options.Store = None,
-    store_patience: options.StorePatience = "10m",
     trust_store: options.TrustStore = False,
 ) -> None:
     """Takes pending, interrupted and lost runs in the order of their sweep; skips failed runs.
@@ -71,16 +69,14 @@ def worker(
         advsweep worker --store postgresql://me@db.example.org/runs --runs /shared/runs
         advsweep worker demo
     """
-    from advsweep.cli.execution import set_store_patience
+    from advsweep.cli.execution import without_prompts, writable_store
     from advsweep.cli.runs import split_overrides
-    from advsweep.cli.tracking_options import without_prompts
-    from advsweep.store import open_store
     from advsweep.sweep.executors.local import LocalExecutor
     from advsweep.sweep.planning.resume import changed_settings
     from advsweep.sweep.scheduler.pull import pull_runs
     from advsweep.sweep.tracking.client import tracker_client
 
-    options.give_consent(run_code, run_code_as_root)
+    options.give_consent(run_code)
     options.trust_commands(trust_store)
     names, overrides = split_overrides(arguments or [])
     if len(names) > 1:
@@ -93,10 +89,9 @@ def worker(
         # The processes of runs read this variable.
         os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
     idle_seconds = float("inf") if wait and idle_timeout is None else idle_timeout or 0.0
-    patience = set_store_patience(store_patience)
     with (
         without_prompts(),
-        open_store(store, create=False, patience=patience) as opened,
+        writable_store(store, create=False) as opened,
         tracker_client(opened, _trackings(opened, chosen["tracking"], trust_store), warn) as track,
     ):
 

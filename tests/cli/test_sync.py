@@ -14,7 +14,7 @@ import time
 import pytest
 
 from advsweep.cli import main
-from advsweep.cli.execution import track_events
+from advsweep.cli.execution import watch_events
 from advsweep.store import open_store
 from advsweep.sweep.executors.slurm import SlurmExecutor
 from advsweep.sweep.planning.plan import make_plan
@@ -139,6 +139,6 @@ def test_mistakes(fake_folder, monkeypatch, capsys, arguments, words):
 def test_runs_in_a_queue_are_left_to_sync(tmp_path, capsys):
     plan = make_plan(["backend=fake", "tracking=tensorboard"], name="queued")
     plan = dataclasses.replace(plan, executor=SlurmExecutor())
-    with open_store(str(tmp_path / "advsweep.db")) as store, track_events(plan, store):
+    with open_store(str(tmp_path / "advsweep.db")) as store, watch_events(plan, store):
         pass
     assert "`advsweep sync tensorboard queued` sends finished runs" in capsys.readouterr().err

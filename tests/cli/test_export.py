@@ -13,7 +13,7 @@ import pytest
 from advsweep.cli.completion import complete_export_format
 from advsweep.sweep.registry import TRACKINGS
 
-PAGE = Path(__file__).parents[3] / "docs" / "tracking.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tracking.md"
 
 
 @pytest.fixture

@@ -1,18 +1,14 @@
-"""`advsweep plan`: every run of a sweep, for people and for programs."""
+"""`advsweep sweep --dry-run`: every run of a sweep, for people and for programs."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 
 import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.cli.options import ListFormat
-from advsweep.cli.plan_output import print_plan
-from advsweep.cli.start_output import print_start
+from advsweep.cli.plans import print_plan, print_start
 from advsweep.errors import StoreError
 from advsweep.store import open_store
 from advsweep.sweep.planning.plan import make_plan
@@ -29,7 +25,12 @@ DONE = "Everything is done already; no steps left."
 def invoke(fake_folder, monkeypatch):
     """`advsweep ARGUMENTS` within this process, in the folder of the finished sweep."""
     monkeypatch.chdir(fake_folder)
-    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+    def called(command, *arguments):
+        words = ["sweep", "--dry-run"] if command == "plan" else [command]
+        return CliRunner().invoke(app, [*words, *arguments])
+
+    return called
 
 
 @pytest.fixture
@@ -71,16 +72,6 @@ def test_json_says_which_duplicates_were_dropped(planned):
         assert duplicate["first"].startswith(f"estimator=dr_grpo seed={seed} ")
 
 
-def test_csv_has_a_line_for_each_run_and_no_more(invoke, planned):
-    rows = list(csv.DictReader(io.StringIO(invoke("plan", *MORE, "--format", "csv").stdout)))
-    assert [row["identity"] for row in rows] == [run["identity"] for run in planned["runs"]]
-    assert [row["status"] for row in rows] == ["done"] * 3 + ["missing"] * 3
-    assert list(rows[0]) == [
-        *("identity", "id", "estimator", "seed", "status"),
-        *("step", "steps", "steps_left", "seconds_left", "label"),
-    ]
-
-
 def test_a_table_is_for_people(invoke, planned):
     lines = invoke("plan", *MORE, "--jobs=2").stdout.splitlines()
     assert lines[0].split() == ["identity", "status", "steps", "left", "run"]
@@ -103,7 +94,7 @@ def without_room(line):
 
 def test_the_last_line_tells_gpu_hours_and_what_nothing_tells_of(fake_folder, capsys):
     plan = make_plan([*FAKE, "group_size=8,4", "seed=3,4", "resources.gpus=0.5"])
-    print_plan(plan, str(fake_folder / "advsweep.db"), 2, ListFormat.TABLE)
+    print_plan(plan, str(fake_folder / "advsweep.db"), 2, as_json=False)
     last = without_room(capsys.readouterr().out.splitlines()[-1])
     assert last.startswith("48 steps left, about ")
     assert (
@@ -111,18 +102,11 @@ def test_the_last_line_tells_gpu_hours_and_what_nothing_tells_of(fake_folder, ca
     )
 
 
-def test_a_dry_run_of_the_sweep_says_the_same(invoke):
-    planned, dry = invoke("plan", *MORE, "--jobs=2"), invoke("sweep", *MORE, "-j2", "--dry-run")
-    assert (planned.exit_code, dry.exit_code) == (0, 0)
-    assert planned.stdout == dry.stdout
-
-
 def test_plans_and_warns_of_missing_resources(invoke):
-    for command in (["plan"], ["sweep", "--dry-run"]):
-        done = invoke(*command, *FAKE, "seed=3", "resources.gpus=1000")
-        assert done.exit_code == 0
-        assert ": 1 run, 1 missing" in done.stdout
-        assert "this machine cannot execute the plan: resources.gpus: expected at m" in done.stderr
+    done = invoke("plan", *FAKE, "seed=3", "resources.gpus=1000")
+    assert done.exit_code == 0
+    assert ": 1 run, 1 missing" in done.stdout
+    assert "this machine cannot execute the plan: resources.gpus: expected at m" in done.stderr
     submitted = invoke("plan", *FAKE, "seed=3", "resources.gpus=1000", "executor=slurm")
     assert (submitted.exit_code, submitted.stderr) == (0, "")
 
@@ -130,11 +114,10 @@ def test_plans_and_warns_of_missing_resources(invoke):
 def test_time_estimate_notes_missing_cores(invoke, monkeypatch):
     monkeypatch.setattr("advsweep.sweep.executors.local._cores", lambda: [0, 1])
     more = [*FAKE, "seed=3", "--jobs=8"]
-    for command in (["plan"], ["sweep", "--dry-run"]):
-        done = invoke(*command, *more, "resources.cpus=4")
-        assert done.exit_code == 0
-        assert "resources.cpus: expected at most 2" in done.stderr
-        assert " with 8 side by side, for which this machine has no room (from" in done.stdout
+    done = invoke("plan", *more, "resources.cpus=4")
+    assert done.exit_code == 0
+    assert "resources.cpus: expected at most 2" in done.stderr
+    assert " with 8 side by side, for which this machine has no room (from" in done.stdout
     assert "no room" not in invoke("plan", *more, "resources.cpus=1").stdout
 
 
@@ -153,10 +136,8 @@ def test_without_a_store_nothing_is_made(invoke, tmp_path, monkeypatch):
         lines = done.stdout.splitlines()
         # A header, the first 50, an empty line and two about all of them.
         assert len(lines) == 54
-        assert done.stderr == "10 more not shown; --all shows them.\n"
+        assert done.stderr == "10 more not shown; --format json shows them.\n"
         assert lines[-1] == "720 steps left; the time is known when the first run has finished"
-    everything = invoke("plan", "seed=range(60)", "--all", *FAKE)
-    assert (len(everything.stdout.splitlines()), everything.stderr) == (64, "")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -176,7 +157,7 @@ def test_first_guess_of_the_backend_is_marked_as_such(invoke):
 
 def test_sweep_begins_with_the_words_of_the_plan(capsys, tmp_path):
     plan = make_plan([*BANDIT, "estimator=grpo,fade", "steps=2000"])
-    print_plan(plan, str(tmp_path / "missing.db"), 2, ListFormat.TABLE)
+    print_plan(plan, str(tmp_path / "missing.db"), 2, as_json=False)
     planned = capsys.readouterr().out.splitlines()
     with open_store(str(tmp_path / "new.db")) as store:
         print_start(plan, store, 2)
@@ -193,7 +174,7 @@ def test_a_store_that_is_none_is_refused(invoke, tmp_path):
 
 
 def test_what_does_not_fit_is_refused(advsweep, tmp_path):
-    done = advsweep("plan", "estimator=grpo,fade", "estimator.delta=3", *FAKE)
+    done = advsweep("sweep", "--dry-run", "estimator=grpo,fade", "estimator.delta=3", *FAKE)
     assert (done.returncode, done.stdout) == (2, "")
     assert "fade, grpo have no parameter 'delta'" in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -202,11 +183,10 @@ def test_what_does_not_fit_is_refused(advsweep, tmp_path):
 def test_plans_and_warns_of_missing_data(invoke, tmp_path):
     data = tmp_path / "later.jsonl"
     task = ["task=file", f"task.data={data}", "task.held_out=2", "task.verifier=numeric"]
-    for command in (["plan"], ["sweep", "--dry-run"]):
-        done = invoke(*command, *FAKE, *task)
-        assert done.exit_code == 0
-        assert f"not on this machine: task.data={data};" in done.stderr
-        assert done.stdout.splitlines()[1].startswith("?")
+    done = invoke("plan", *FAKE, *task)
+    assert done.exit_code == 0
+    assert f"not on this machine: task.data={data};" in done.stderr
+    assert done.stdout.splitlines()[1].startswith("?")
     assert f"task.data={data}" in invoke("run", "--dry-run", *FAKE, *task).stdout
     assert "there is no" in str(invoke("sweep", *FAKE, *task).exception)
 

@@ -1,0 +1,284 @@
+"""`advsweep run`, `sweep` and `retry`: train runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advsweep.cli import options
+from advsweep.cli.completion import complete_target
+from advsweep.cli.options import RecordFormat
+from advsweep.cli.output import echo, echo_line, flatten, print_json, warn
+from advsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from advsweep.cli.runs import Targets
+    from advsweep.components import Plain
+    from advsweep.store import RunRecord, Store
+    from advsweep.sweep.planning.resume import Settings
+
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Start nothing and create no store; print what would be trained: the resolved config, "
+        "or the runs of a sweep and their time.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Train finished runs again as new attempts.")]
+
+
+def run(
+    overrides: options.Overrides = None,
+    dry_run: DryRun = False,
+    force: Force = False,
+    retries: options.Retries = 2,
+    time_limit: options.TimeLimit = None,
+    memory_limit: options.MemoryLimit = None,
+    run_code: options.RunCode = False,
+    config_dir: options.ConfigDir = None,
+    store: options.Store = None,
+    how: options.Record = RecordFormat.TEXT,
+) -> None:
+    """Evaluates the run before, during and after training and records it in the store. An
+    interrupted run resumes from its last checkpoint; a finished run is not repeated.
+
+    Examples:
+        advsweep run
+        advsweep run estimator=fade seed=3
+        advsweep run method=dapo task=routes steps=50 --dry-run
+    """
+    from advsweep.cli import execution, plans, runs
+    from advsweep.sweep.planning.plan import make_plan, outdated_runs
+    from advsweep.sweep.search.study import refuse_search
+
+    given = execution.check_overrides(overrides)
+    options.give_consent(run_code)
+    policy = execution.make_policy(retries, options.RETRIED, time_limit, memory_limit)
+    plan = make_plan(given, config_dirs=config_dir or (), single=True, fetch=not dry_run)
+    refuse_search(plan)
+    plans.print_warnings(plan.warnings)
+    if dry_run:
+        plans.print_absent(plan)
+        _print_config(plan.runs[0].config, how)
+        return
+    plan.check()  # before creating a store
+    with execution.writable_store(store) as opened:
+        plans.print_start(plan, opened, 1, force=force)
+        plans.print_warnings(outdated_runs(plan, opened))
+        outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy)
+        [record] = opened.runs.select(ids=outcome.run_ids)
+        if how is RecordFormat.JSON:
+            print_json(runs.full_record(opened, record))
+        else:
+            runs.print_summary(opened, record)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _print_config(config: Plain, how: RecordFormat) -> None:
+    """Print a run's resolved config, and on stderr what differs from the default run."""
+    from advsweep.sweep.planning.plan import make_plan
+
+    if how is RecordFormat.JSON:
+        print_json(config)
+    else:
+        for key, value in flatten(config):
+            echo_line(f"{key}={value}")
+    # Keys of a component that is not the default one are left out: its name is what differs.
+    default = dict(flatten(make_plan([], single=True, fetch=False).runs[0].config))
+    changed = [
+        f"{key}={value}" for key, value in flatten(config) if default.get(key, value) != value
+    ]
+    if changed:
+        echo_line(f"other than the defaults: {' '.join(changed)}", err=True)
+
+
+def sweep(
+    overrides: options.Overrides = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name the sweep (default: the experiment's name, or a hash)."),
+    ] = None,
+    jobs: options.Jobs = None,
+    dry_run: DryRun = False,
+    force: Force = False,
+    retries: options.Retries = 2,
+    retry_on: options.RetryOn = options.RETRIED,
+    max_failures: Annotated[
+        int | None,
+        typer.Option(
+            "--max-failures",
+            min=1,
+            metavar="N",
+            help="Start no more runs once N runs have failed after their retries (default: no "
+            "limit).",
+        ),
+    ] = None,
+    time_limit: options.TimeLimit = None,
+    memory_limit: options.MemoryLimit = None,
+    run_code: options.RunCode = False,
+    config_dir: options.ConfigDir = None,
+    store: options.Store = None,
+    how: options.Record = RecordFormat.TEXT,
+) -> None:
+    """Values are given as KEY=VALUE,VALUE: estimator=grpo,fade group_size=4,8 'seed=range(5)'.
+    FILE.yaml or +experiment=NAME takes them from a sweep file, which `advsweep init` writes.
+    Finished runs are not repeated; interrupted runs resume from their last checkpoint. A failed run
+    is retried where that may help (--retries); it stops other runs only with --max-failures.
+    search=optuna searches the space given by interval(), choice() and range(), trial by trial. A
+    sweep file with `tune` first finds a value of a key for each arm, such as the learning rate,
+    with seeds of its own, and then trains the sweep at the chosen values.
+
+    With --dry-run, builds and checks every run and looks it up in the store. Prints which runs are
+    done, running or missing, which are duplicates, and the remaining time: by finished runs of the
+    same shape (backend, model, task, rollout policy, group size, prompts per step), by the times
+    that a paper reports for its sweep file, or by the backend's first guess. An identity that
+    depends on missing data begins with a question mark.
+
+    Examples:
+        advsweep sweep estimator=grpo,fade seed=0,1,2 --name first
+        advsweep sweep sweep.yaml --jobs 2
+        advsweep sweep +experiment=demo --dry-run
+    """
+    from advsweep.cli import execution, plans, runs, sweeps
+
+    given = execution.check_overrides(overrides)
+    if not given:
+        raise ConfigError(
+            "sweep: expected values to sweep over, such as estimator=grpo,fade seed=0,1,2, or a "
+            "sweep file; `advsweep run` trains a single run"
+        )
+    options.give_consent(run_code)
+    policy = execution.make_policy(retries, retry_on, time_limit, memory_limit, max_failures)
+    planned = sweeps.plan_sweep(given, config_dir or (), name, fetch=not dry_run)
+    if force:
+        planned.refuse_force()
+    as_json = how is RecordFormat.JSON
+    if dry_run:
+        planned.print(store, jobs, force=force, as_json=as_json)
+        return
+    plans.print_warnings(planned.plan.warnings)
+    planned.plan.check()  # before creating a store
+    with execution.writable_store(store) as opened:
+        outcome = planned.execute(opened, jobs, policy, force)
+        if as_json:
+            print_json({**execution.outcome_record(planned.plan, outcome), **planned.more})
+        else:
+            for sentence in runs.describe_no_signal(opened, outcome.run_ids):
+                echo_line(sentence, err=True)
+            execution.print_outcome(planned.plan, outcome, store)
+            planned.print_result()
+    raise typer.Exit(planned.exit_code(outcome))
+
+
+def retry(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...|SWEEP [KEY=VALUE]...",
+            help="Runs (ids, starts of identities, 'last'), or a sweep for all its runs; and "
+            "settings of executor, resources, stopping or tracking.",
+            autocompletion=complete_target,
+        ),
+    ],
+    jobs: options.Jobs = None,
+    retries: options.Retries = 2,
+    time_limit: options.TimeLimit = None,
+    memory_limit: options.MemoryLimit = None,
+    run_code: options.RunCode = False,
+    trust_store: options.TrustStore = False,
+    store: options.Store = None,
+    how: options.Record = RecordFormat.TEXT,
+) -> None:
+    """Takes failed, interrupted, stopped, lost and pending runs. They resume from their last
+    checkpoint with the resources of their sweep (without a sweep: one core each) and their own rule
+    for early stopping. The store supplies their config, but not their executor and tracker: give
+    executor= and tracking=, or --trust-store to use those of the sweep. Done and running runs are
+    skipped; pruned runs resume only with stopping=none or another rule.
+
+    Examples:
+        advsweep retry demo
+        advsweep retry 12 14 --retries 0
+    """
+    from advsweep.cli import execution
+    from advsweep.cli.runs import find_targets, split_overrides
+    from advsweep.store import Status
+    from advsweep.sweep.planning.resume import plan_again
+
+    options.give_consent(run_code)
+    options.trust_commands(trust_store)
+    policy = execution.make_policy(retries, options.RETRIED, time_limit, memory_limit)
+    names, overrides = split_overrides(arguments)
+    if not names:
+        raise ConfigError(f"expected runs or a sweep to restart, got {' '.join(overrides)}")
+    with execution.writable_store(store, create=False) as opened:
+        found = find_targets(opened, names)
+        open_ = [r for r in found.runs if r.status not in (Status.DONE, Status.RUNNING)]
+        settings = _settings(opened, found, open_, overrides, trusted=trust_store)
+        skipped_status = Status.PRUNED if settings["stopping"] is None else None
+        restarted = [run for run in open_ if run.status is not skipped_status]
+        if skipped := len(found.runs) - len(restarted):
+            echo(f"Skipped {skipped} of {len(found.runs)} runs: done, running or pruned.", err=True)
+        if not restarted:
+            echo("No runs to restart.", err=True)
+            return
+        plan = plan_again(restarted, settings)
+        plan.check()
+        outcome = execution.execute(plan, opened, jobs=jobs, force=False, policy=policy)
+    if how is RecordFormat.JSON:
+        print_json(execution.outcome_record(plan, outcome))
+    else:
+        execution.print_outcome(plan, outcome)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _settings(
+    store: Store,
+    targets: Targets,
+    runs: Sequence[RunRecord],
+    overrides: Sequence[str],
+    *,
+    trusted: bool,
+) -> Settings:
+    """Return the settings that all of these runs share.
+
+    Raises:
+        ConfigError: their settings differ, or only the untrusted store names an executor.
+    """
+    from advsweep.sweep.planning.resume import (
+        DEFAULTS,
+        allowed_settings,
+        changed_settings,
+        chosen_by_store,
+        recorded_settings,
+    )
+
+    sweeps = store.sweeps.select()
+    meant = [sweep for sweep in sweeps if sweep.name in targets.sweeps]
+    found: dict[str, Settings] = {}
+    untracked: set[str] = set()
+    for run in runs:
+        recorded = recorded_settings(run, sweeps if run.id in targets.named else meant)
+        allowed = allowed_settings(recorded, overrides, trusted=trusted)
+        found[json.dumps(allowed)] = allowed
+        if recorded["tracking"] is not None and allowed["tracking"] is None:
+            untracked.add(str(recorded["tracking"]["name"]))
+    for line in chosen_by_store(next(iter(found.values()))) if trusted and found else ():
+        warn(f"the store chooses {line}")
+    if untracked and not any(text.lstrip("+").startswith("tracking") for text in overrides):
+        names = ", ".join(sorted(untracked))
+        warn(f"not tracking the runs; pass tracking={names} or --trust-store to track them")
+    changed = [changed_settings(settings, overrides) for settings in found.values() or [DEFAULTS]]
+    first, *others = changed
+    for other in others:
+        for group, node in first.items():
+            if other[group] != node:
+                raise ConfigError(
+                    f"{group}: expected the same setting for all restarted runs, got {node} and "
+                    f"{other[group]}; restart one sweep at a time, or choose one, such as "
+                    f"{group}={node['name'] if node else 'none'}"
+                )
+    return first
