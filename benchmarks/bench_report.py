@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from figures import head, show
 
-from advsweep.cli.commands.report import ReportFormat, report
+from advsweep.cli.report import ReportFormat, report
 from advsweep.report import FORMATS, build_report, render
 from advsweep.store import NewEvaluation, NewRun, Owner, ProblemCounts, Status, Store, open_store
 

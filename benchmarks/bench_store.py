@@ -22,7 +22,7 @@ from typing import Any
 
 from figures import head, show
 
-from advsweep.cli.commands.ls import ls
+from advsweep.cli.watch import ls
 from advsweep.store import NewRun, Owner, Status, Store, open_store
 from advsweep.sweep.early_stopping.rules import Asha, EarlyAcr, MedianRule, StoppingCheck
 
@@ -180,7 +180,7 @@ def _listing(store: Store) -> None:
     store.runs.add([_run(i) for i in range(LISTED_RUNS)], SWEEP)
     newest = _milliseconds(lambda: ls(store=store.url))
     show(f"`ls` over {LISTED_RUNS:,} runs, the newest 50", newest, "300")
-    whole = _milliseconds(lambda: ls(store=store.url, every=True))
+    whole = _milliseconds(lambda: ls(store=store.url, limit=0))
     show("`ls --all`", whole)
 
 

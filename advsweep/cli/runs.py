@@ -1,15 +1,22 @@
-"""Find the runs that arguments name, and print runs and evaluations."""
+"""Find the runs that arguments name; print runs and evaluations; read logs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+import codecs
+import io
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from advsweep.cli.output import echo, echo_line, flatten, print_columns
-from advsweep.errors import NotFoundError, counted
+from advsweep.errors import NotFoundError, StoreError, counted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from advsweep.store import EvaluationRecord, RunRecord, Store
     from advsweep.store.tuning import TuningRecord
 
@@ -30,13 +37,13 @@ class Targets:
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits arguments into names of runs or sweeps and KEY=VALUE overrides."""
+    """Split arguments into names of runs or sweeps and KEY=VALUE overrides."""
     names = [argument for argument in arguments if "=" not in argument]
     return names, [argument for argument in arguments if "=" in argument]
 
 
 def find_targets(store: Store, keys: Sequence[str]) -> Targets:
-    """Finds runs by sweep name, id, start of an identity, or `last`.
+    """Find runs by sweep name, id, start of an identity, or `last`.
 
     Raises:
         NotFoundError: a key matches nothing, or both a sweep and a run.
@@ -76,7 +83,7 @@ SUMMARISED = (
 
 
 def full_record(store: Store, run: RunRecord) -> dict[str, Any]:
-    """Returns everything that the store holds about a run, for `--format json`."""
+    """Return everything that the store holds about a run, for `--format json`."""
     from dataclasses import fields
 
     record = {f.name: getattr(run, f.name) for f in fields(run)}
@@ -99,7 +106,7 @@ def full_record(store: Store, run: RunRecord) -> dict[str, Any]:
 
 
 def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
-    """Returns an evaluation with its scores and the counts of each problem."""
+    """Return an evaluation with its scores and the counts of each problem."""
     e = evaluation
     columns = {
         "problem_id": e.problem_ids,
@@ -131,7 +138,7 @@ def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
 
 
 def print_run(store: Store, run: RunRecord) -> None:
-    """Prints a run: config, environment, metrics and evaluations."""
+    """Print a run: config, environment, metrics and evaluations."""
     from advsweep.store.records import SELECTED
 
     chosen = store.metrics.summaries([run.id]).get(run.id, {}).get(SELECTED)
@@ -180,7 +187,7 @@ def print_run(store: Store, run: RunRecord) -> None:
 
 
 def print_summary(store: Store, run: RunRecord) -> None:
-    """What came out of a run, in a few lines, before and after training side by side."""
+    """Print what came out of a run, in a few lines, before and after training side by side."""
     took = ""
     if run.started and run.finished:
         took = f" in {(run.finished - run.started).total_seconds():.0f} s"
@@ -215,7 +222,7 @@ def print_summary(store: Store, run: RunRecord) -> None:
 
 
 def describe_no_signal(store: Store, run_ids: Sequence[int]) -> list[str]:
-    """Returns a sentence for the runs that learned nothing, or hardly anything, for each cause."""
+    """Return a sentence for the runs that learned nothing, or hardly anything, for each cause."""
     from advsweep.store.component_revisions import run_list
     from advsweep.store.no_signal import find_no_signal
 
@@ -243,7 +250,7 @@ def print_tuning(record: TuningRecord) -> None:
 
 
 def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = None) -> None:
-    """Prints an evaluation: its settings, scores and solve rates by level.
+    """Print an evaluation: its settings, scores and solve rates by level.
 
     Args:
         head: prefix of the first line.
@@ -278,3 +285,93 @@ def _status(run: RunRecord) -> str:
 
 def _time(value: Any) -> str:
     return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else "not yet"
+
+
+# The log of a run
+
+POLL_SECONDS = 0.25
+
+READ_BYTES = 1 << 20
+"""Maximum bytes of a log in memory at a time."""
+
+
+def log_path(run: RunRecord) -> Path:
+    """Return the path of a run's log.
+
+    Raises:
+        StoreError: the path is a symbolic link, which could expose any file, or a special file.
+    """
+    path = run.directory / "log.txt"
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise StoreError(f"{path}: expected a regular file, got a link or a special file")
+    return path
+
+
+def follow_log(store: Store, run: RunRecord) -> Iterator[str]:
+    """Yield the log of a run as it grows, until the run ends.
+
+    Waits for a run that has not started.
+    """
+    tail = Tail(log_path(run))
+    while True:
+        # Check before reading: everything written before the end is then read below.
+        ended = _has_ended(store, run.id)
+        while text := tail.read():
+            yield text
+        if ended:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _has_ended(store: Store, run_id: int) -> bool:
+    from advsweep.store import Status
+
+    [run] = store.runs.select(ids=[run_id])
+    return run.status not in (Status.PENDING, Status.RUNNING)
+
+
+class Tail:
+    """Read a growing file; starts over if the file is truncated or replaced.
+
+    Converts every line ending to a line feed: after a carriage return a terminal would
+    overwrite the line.
+
+    Args:
+        last: start this many bytes before the end (default: at the beginning).
+    """
+
+    def __init__(self, path: Path, last: int | None = None) -> None:
+        self._path = path
+        self._last = last
+        self._read = 0
+        self._file_number: int | None = None
+        utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
+
+    def read(self) -> str:
+        """Return up to `READ_BYTES` of new text; empty if there is none, or no file."""
+        # Bytes may decode to nothing yet: part of a character or of a line ending.
+        while data := self._read_new_bytes():
+            if text := self._decoder.decode(data):
+                return text
+        return ""
+
+    def _read_new_bytes(self) -> bytes:
+        try:
+            # Opening a FIFO would block until it has a writer, and a device has no end.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return b""
+        with open(descriptor, "rb") as file:
+            state = os.fstat(descriptor)
+            if not stat.S_ISREG(state.st_mode):
+                return b""
+            if self._file_number is None and self._last is not None:
+                self._file_number, self._read = state.st_ino, max(0, state.st_size - self._last)
+            if state.st_ino != self._file_number or state.st_size < self._read:
+                self._file_number, self._read = state.st_ino, 0
+                self._decoder.reset()
+            file.seek(self._read)
+            data = file.read(READ_BYTES)
+        self._read += len(data)
+        return data

@@ -1,4 +1,4 @@
-"""The full-screen view of `advsweep watch`: a Textual app over the store."""
+"""The full-screen view of `advsweep status --watch`: a Textual app over the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
 from advsweep.cli.output import duration
-from advsweep.cli.run_log import Tail, log_path
+from advsweep.cli.runs import Tail, log_path
 from advsweep.errors import StoreError
 from advsweep.printable import printable, printable_line
 from advsweep.store import Status

@@ -18,50 +18,35 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "run": Entry("train:run", "Train one run and print a summary."),
         "sweep": Entry("train:sweep", "Train every combination of values, or resume it."),
         "eval": Entry(
-            "commands.eval:evaluate", "Evaluate a model, or the weights of runs, on a task."
+            "evaluation:evaluate", "Evaluate a model, or the weights of runs, on a task."
         ),
     },
     "Watch": {
-        "ls": Entry("commands.ls:ls", "List runs, newest first."),
-        "status": Entry(
-            "commands.status:status", "Show how many runs are done, running or failed, and why."
-        ),
-        "watch": Entry("commands.watch:watch", "Watch runs in a full screen."),
-        "show": Entry(
-            "commands.show:show", "Show a run: config, environment, metrics and evaluations."
-        ),
-        "logs": Entry("commands.logs:logs", "Print the log of a run's process."),
-        "stop": Entry("commands.stop:stop", "Stop runs after each has written a checkpoint."),
+        "ls": Entry("watch:ls", "List runs, newest first."),
+        "status": Entry("watch:status", "Show how many runs are done, running or failed, and why."),
+        "show": Entry("watch:show", "Show a run: config, environment, metrics and evaluations."),
+        "logs": Entry("watch:logs", "Print the log of a run's process."),
+        "stop": Entry("watch:stop", "Stop runs after each has written a checkpoint."),
         "retry": Entry("train:retry", "Restart runs that failed, were stopped or never started."),
     },
     "Compare": {
-        "report": Entry(
-            "commands.report:report", "Compare estimators in a table with 95 % intervals."
-        ),
-        "plot": Entry("commands.plot:plot", "Draw figures of runs with 95 % intervals over seeds."),
-        "claims": Entry("commands.claims:claims", "Test claims against the runs of a store."),
-        "replay": Entry(
-            "commands.replay:replay", "Show what every estimator makes of recorded rollouts."
-        ),
+        "report": Entry("report:report", "Compare estimators in a table with 95 % intervals."),
+        "plot": Entry("plot:plot", "Draw figures of runs with 95 % intervals over seeds."),
+        "claims": Entry("claims:claims", "Test claims against the runs of a store."),
+        "replay": Entry("replay:replay", "Show what every estimator makes of recorded rollouts."),
         "samples": Entry(
-            "commands.samples:samples", "Show what a model wrote: prompts, answers and verdicts."
+            "watch:samples", "Show what a model wrote: prompts, answers and verdicts."
         ),
     },
     "Data": {
-        "import": Entry(
-            "commands.import_:import_", "Turn logs of another trainer into runs of the store."
-        ),
+        "import": Entry("data:import_", "Turn logs of another trainer into runs of the store."),
         "export": Entry(
-            "commands.export:export", "Write weights or tables of runs for other programs."
+            "data:export", "Write weights or tables of runs, or send runs to a tracker."
         ),
-        "metrics": Entry(
-            "commands.metrics:metrics", "Print the metric points of a run or of a sweep's runs."
-        ),
-        "sync": Entry("commands.sync:sync", "Send runs that have ended to a tracker, each once."),
-        "merge": Entry("commands.merge:merge", "Copy the contents of another store into this one."),
-        "rm": Entry("commands.rm:rm", "Delete runs with their records, checkpoints and folders."),
+        "merge": Entry("data:merge", "Copy the contents of another store into this one."),
+        "rm": Entry("data:rm", "Delete runs with their records, checkpoints and folders."),
         "select": Entry(
-            "commands.select:select", "Sort problems into levels by how often a model solves them."
+            "evaluation:select", "Sort problems into levels by how often a model solves them."
         ),
     },
     "Inspect": {
@@ -88,10 +73,17 @@ GONE: dict[str, str] = {
     "estimators": "list estimators' or 'describe NAME",
     "experiments": "list experiments",
     "methods": "list methods",
+    "metrics": "export SWEEP --to csv --table metrics",
     "plan": "sweep --dry-run",
     "plugins": "list plugins",
+    "sync": "export SWEEP --to TRACKER",
     "tasks": "list tasks' or 'describe NAME",
+    "watch": "status --watch",
+    "--all": "--limit 0",
     "--fail-fast": "--max-failures 1",
+    "--option": "--set KEY=VALUE",
+    "--out": "--output FILE",
+    "--protocol": "--set evaluation=NAME",
     "--retry-on": "sweep --retry-on",
     "--run-code-as-root": "ADVSWEEP_RUN_CODE_AS_ROOT=1 advsweep ...",
     "--store-patience": "ADVSWEEP_STORE_PATIENCE=10m advsweep ...",

@@ -21,7 +21,7 @@ COMMANDS = [
     ["plot", "two", "--figure", "curves", "--format", "csv"],
     ["plot", "two", "--figure", "curves", "-o", "OUT/curves.svg"],
     ["claims", "demo"],
-    ["metrics", "1", "--format", "csv"],
+    ["export", "1", "--to", "csv", "--table", "metrics"],
     ["status", "two"],
     ["logs", "1"],
     ["sweep", "--dry-run", "backend=fake", "seed=0,1"],

@@ -77,21 +77,6 @@ def test_show_in_words(finished):
         assert word in text
 
 
-def test_metrics_as_csv_are_the_raw_numbers(finished):
-    text = finished("metrics", "1", "--name", "collapse/acr", "--format", "csv").stdout
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert [int(row["step"]) for row in rows] == list(range(1, 13))
-    assert all(0 <= float(row["value"]) <= 1 for row in rows)
-    everything = finished("metrics", "1", "--format", "csv").stdout
-    assert text.splitlines()[1] in everything.splitlines()
-
-
-def test_an_unknown_metric_is_answered_with_the_nearest(finished):
-    done = finished("metrics", "1", "--name", "colapse/acr")
-    assert done.returncode == 2
-    assert "collapse/acr" in done.stderr
-
-
 def test_an_unknown_run_or_sweep_is_refused(finished):
     for command in (["show", "77"], ["logs", "ffff0000"], ["report", "tow"], ["ls", "tow"]):
         done = finished(*command)

@@ -42,7 +42,6 @@ def test_commands_and_options_of_all_commands_are_completed():
         ("describe power_a", "power_alpha"),
         ("claims dem", "demo"),
         ("claims two", "two_stage"),
-        ("sync ", "mlflow tensorboard trackio wandb"),
         ("export 1 --to ", "hf parquet csv mlflow tensorboard trackio wandb"),
         ("import tr", "trl"),
     ],
@@ -92,11 +91,11 @@ def test_runs_are_the_newest_ones_whose_id_begins_so(finished, monkeypatch):
         return finished(**environment, COMP_CWORD=str(len(words.split(" ")))).stdout.split()
 
     assert ids("show ") == ["6", "5", "4", "3", "2", "1"]
-    assert ids("show 4") == ids("metrics 4") == ["4"]
-    assert ids("metrics t") == ["two"]
+    assert ids("show 4") == ids("export 4") == ["4"]
+    assert ids("export t") == ["two"]
     monkeypatch.setattr("advsweep.cli.completion.OFFERED", 2)  # the fork takes it over
     assert ids("show ") == ["6", "5"]
-    assert ids("metrics ") == ["two", "6", "5"]
+    assert ids("export ") == ["two", "6", "5"]
 
 
 def test_without_a_store_nothing_is_offered(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from tests.cli.conftest import FAKE
 def test_a_run_is_evaluated_by_another_protocol_and_task(advsweep):
     done = advsweep("run", *FAKE)
     assert done.returncode == 0, done.stderr
-    other = advsweep("eval", "last", "-n", "32", "-o", "levels=[0,2]", "--format", "json")
+    other = advsweep("eval", "last", "-n", "32", "--set", "levels=[0,2]", "--format", "json")
     assert other.returncode == 0, other.stderr
     [record] = json.loads(other.stdout)
     assert (record["run"], record["step"], record["settings"]["n"]) == (1, 12, 32)
@@ -26,9 +26,9 @@ def test_a_run_is_evaluated_by_another_protocol_and_task(advsweep):
     assert json.loads(own.stdout)[0]["settings"]["n"] == 16
     assert "problems" not in own.stderr
     for words, arguments in {
-        "expected a field of the evaluation or the task": ["-o", "dtype=bfloat16"],
-        "samples from the whole distribution": ["--protocol", "greedy"],
-        "backend 'fake' has a single sampler": ["-o", "generation=transformers"],
+        "expected a field of the evaluation or the task": ["--set", "dtype=bfloat16"],
+        "samples from the whole distribution": ["--set", "evaluation=greedy"],
+        "backend 'fake' has a single sampler": ["--set", "generation=transformers"],
         "no checkpoint of step 7": ["--step", "7"],
     }.items():
         refused = advsweep("eval", "last", *arguments)
@@ -75,14 +75,17 @@ def test_validation_problems_that_are_reported_are_refused(refused):
         ("--step: valid only with a run", ["--model", "x", "--task", "gsm8k", "--step", "3"]),
         ("path: expected a folder with a model", ["--model", "./x", "--task", "countdown"]),
         ("no task is called 'gsm9k'", ["--model", "./x", "--task", "gsm9k"]),
-        ("no evaluation is called", ["--model", "./x", "--task", "gsm8k", "--protocol", "bold"]),
-        ("no field 'tempratur'", ["--model", ".", "--task", "gsm8k", "-o", "tempratur=1"]),
+        (
+            "no evaluation is called",
+            ["--model", "./x", "--task", "gsm8k", "--set", "evaluation=bold"],
+        ),
+        ("no field 'tempratur'", ["--model", ".", "--task", "gsm8k", "--set", "tempratur=1"]),
         (
             "k: expected every k of pass@k to be at most n=4",
-            ["--model", ".", "--task", "countdown", "-n", "4", "-o", "k=[8]"],
+            ["--model", ".", "--task", "countdown", "-n", "4", "--set", "k=[8]"],
         ),
-        ("n=1,2: expected KEY=VALUE", ["--model", ".", "--task", "gsm8k", "-o", "n=1,2"]),
-        ("select the task with --task", ["--model", ".", "--task", "gsm8k", "-o", "task=math"]),
+        ("n=1,2: expected KEY=VALUE", ["--model", ".", "--task", "gsm8k", "--set", "n=1,2"]),
+        ("select the task with --task", ["--model", ".", "--task", "gsm8k", "--set", "task=math"]),
     ],
 )
 def test_refuses(refused, words, arguments):

@@ -57,6 +57,13 @@ def test_tables_go_to_a_folder_and_counts_to_stderr(call):
     ]
 
 
+def test_one_table_can_be_printed(call):
+    code, out, err = call("export", "1", "--to", "csv", "--table", "metrics")
+    assert (code, err) == (0, "")
+    assert call("export", "1", "one", "--to", "csv")[0] == 0
+    assert out == Path("one/metrics.csv").read_text()
+
+
 def test_a_tracker_gets_each_run(call):
     for _ in range(2):
         code, out, err = call("export", "two", "out", "--to", "tensorboard")
@@ -71,11 +78,19 @@ def test_a_tracker_gets_each_run(call):
         (["two", "out", "--to", "none"], ["no format is called 'none'"]),
         (["twoo", "out", "--to", "csv"], ["twoo"]),
         (["two", "out", "--to", "csv", "--step=3"], ["--step", "--to hf"]),
-        (["two", "out", "--to", "csv", "-o", "project=x"], ["--option", "tracker"]),
-        (["two", "out", "--to", "wandb", "-o", "projcet=x"], ["did you mean 'project'"]),
-        (["two", "out", "--to", "wandb", "-o", "mode=online"], ["--option mode", "sync wandb"]),
-        (["two", "out", "--to", "trackio", "-o", "project=a/b"], ["tracking.project"]),
+        (["two", "out", "--to", "csv", "--set", "project=x"], ["--set", "tracker"]),
+        (["two", "out", "--to", "wandb", "--set", "projcet=x"], ["did you mean 'project'"]),
+        (["two", "out", "--to", "wandb", "--set", "mode=online"], ["--set mode", "omit DIR"]),
+        (["two", "out", "--to", "trackio", "--set", "project=a/b"], ["tracking.project"]),
         (["two", "advsweep-runs", "--to", "csv"], ["expected a new or empty folder"]),
+        (["two", "--to", "csv"], ["--table", "without DIR"]),
+        (["two", "--to", "parquet", "--table", "runs"], ["--table", "--to csv"]),
+        (["1"], ["DIR", "weights"]),
+        (["two", "--to", "wandbb"], ["no format is called 'wandbb'", "did you mean 'wandb'"]),
+        (["two", "--to", "wandb", "--set", "mode=disabled"], ["expected a tracker that sends"]),
+        (["two", "--to", "wandb", "--set", "mode=of"], ["tracking.mode", "online, offline"]),
+        (["two", "--to", "wandb", "--set", "project"], ["'project': expected KEY=VALUE"]),
+        (["two", "--to", "wandb", "--set", "project=a,b"], ["project=a,b: expected KEY=VALUE"]),
     ],
 )
 def test_mistakes_are_refused(call, arguments, words):

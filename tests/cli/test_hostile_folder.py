@@ -45,7 +45,7 @@ for command in sys.argv[1:]:
 """
 
 READING = (
-    *("ls", "ls --format=json", "status", "show 1", "logs 1", "metrics 1", "report", "claims demo"),
+    *("ls", "ls --format=json", "status", "show 1", "logs 1", "report", "claims demo"),
     *("report --format=html", "plot --figure curves --output curves.svg", "list estimators"),
     *("describe grpo", "describe grpo --rewards 1,0,0,1", "list methods", "list tasks"),
     *(
@@ -54,13 +54,13 @@ READING = (
         "db upgrade",
         "db version",
     ),
-    *("watch", "samples 1", "list experiments", "describe bandit"),
+    *("samples 1", "list experiments", "describe bandit"),
     *("describe grpo --output masses.svg", "replay --run 1 -e grpo"),
     *("keys", "schema", "doctor"),
 )
 WRITING = (
-    *("retry 1", "stop 1", "worker demo --wait 0", "eval 1", "select 1", "export 1 out"),
-    *("sync tensorboard 1", "rm 1 --yes", "import jsonl log.jsonl", "init mine"),
+    *("retry 1", "stop 1", "worker demo --wait 0", "eval 1", "select", "export 1 out"),
+    *("export 1 --to tensorboard", "rm 1 --yes", "import jsonl log.jsonl", "init mine"),
 )
 TRAINING = ("run", "sweep")
 """Commands that tests of their own start."""

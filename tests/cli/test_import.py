@@ -48,7 +48,7 @@ def test_commands_that_need_a_trainer_say_why_they_cannot(advsweep, tmp_path):
         assert "Traceback" not in refused.stderr
     retried = advsweep("retry", "x")
     assert "No runs to restart." in retried.stderr
-    for words in (("ls",), ("show", "1"), ("metrics", "1"), ("status",), ("logs", "1")):
+    for words in (("ls",), ("show", "1"), ("status",), ("logs", "1")):
         shown = advsweep(*words)
         assert "Traceback" not in shown.stderr, words
     assert advsweep("rm", "1", "--yes", "--force").returncode == 0

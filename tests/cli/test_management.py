@@ -19,8 +19,8 @@ import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.cli.commands.rm import remove_folder
-from advsweep.cli.run_log import Tail, follow_log, log_path
+from advsweep.cli.data import remove_folder
+from advsweep.cli.runs import Tail, follow_log, log_path
 from advsweep.errors import ConfigError, NotFoundError, StoreError
 from advsweep.store import NewEvaluation, Owner, Status, Store, open_store
 from advsweep.store.owners import process_started

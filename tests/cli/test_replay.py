@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from advsweep.cli import main
-from advsweep.cli.commands.replay import NAMES, Form
+from advsweep.cli.replay import NAMES, Form
 from advsweep.logs.replay import Statistics
 from advsweep.logs.rollouts import FORMS
+from advsweep.store import open_store
 
 Run = Callable[..., tuple[str, str]]
 ROWS = {1: [[1, 0, 0, 1], [0, 0, 0, 1]], 2: [[1, 1, 1, 1], [0, 1, 1, 1]], 5: [[1, 0, 0, 0]]}
@@ -93,7 +94,7 @@ def test_a_group_is_what_estimators_apply_computes(run: Run, called, dump: Path)
         found = json.loads(run("-e", chosen, "--steps", steps, "--format", "json")[0])
         for record in found["estimators"]:
             name, *options = record["estimator"].split()
-            extra = [text for option in options for text in ("-o", option)]
+            extra = [text for option in options for text in ("--set", option)]
             code, out, _ = called(
                 *("describe", name, "--rewards", reward, *extra, "--format", "json")
             )
@@ -220,7 +221,9 @@ def test_a_run_of_our_own_has_the_numbers_that_it_recorded(
     )
     found = json.loads(out)
     assert found["lacking"] == {"dcpo": ["prompt_ids"]}
-    recorded = json.loads(in_process("metrics", "1", "--format", "json")[1])
+    with open_store(None, create=False) as store:
+        points = store.metrics.points(1, None)
+    recorded = [dict(zip(("name", "step", "value"), point, strict=True)) for point in points]
     for metric, name in [
         ("collapse/acr_after", "no_gradient"),
         ("mass/success", "m_S"),

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from advsweep.cli import screen
 from advsweep.cli.app import app
-from advsweep.cli.run_log import log_path
+from advsweep.cli.runs import log_path
 from advsweep.cli.screen import (
     ConfirmScreen,
     KeysScreen,
@@ -243,7 +243,7 @@ def test_a_restart_is_a_process_of_its_own(store):
 
 
 def test_the_screen_needs_a_terminal(store):
-    result = CliRunner().invoke(app, ["watch", "--store", store.url])
+    result = CliRunner().invoke(app, ["status", "--watch", "--store", store.url])
     assert isinstance(result.exception, ConfigError)
     assert "advsweep status" in str(result.exception)
 

@@ -140,7 +140,7 @@ def test_all_are_described() -> None:
         ("run task.verifier = unor", "unordered"),
         ("run task.reward = rep", "repetition"),
         ("describe capped_g", "capped_grpo"),
-        ("sync json_l", "json_lines"),
+        ("export 1 --to json_l", "json_lines"),
     ],
 )
 def test_shells_complete_their_names(words: str, offered: str) -> None:

@@ -134,11 +134,6 @@ def test_a_tracker_of_a_package_takes_its_options_from_the_command_line(
     store: Store, tmp_path: Path
 ) -> None:
     assert call(store, "retry", "1", "executor=debug").exit_code == 0
-    sent = call(store, "sync", "witness", "1")
+    sent = call(store, "export", "1", "--to", "witness")
     assert sent.exit_code == 0, sent.exception
-    assert "ignoring fields of the store" in sent.stderr
     assert written(tmp_path) == {"tracked"}
-    trusted = call(store, "sync", "witness", "1", "--trust-store")
-    assert trusted.exit_code == 0, trusted.exception
-    assert 'the store chooses tracking: {"name": "witness"' in trusted.stderr
-    assert written(tmp_path) == {"tracked", "tracked-elsewhere"}

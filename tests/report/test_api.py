@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import pandas as pd
 import pytest
 
 import advsweep
-from advsweep.cli.commands.metrics import MetricsFormat, metrics
 from advsweep.errors import AdvsweepError, ConfigError, NoStoreError, NotFoundError, ReportError
 from advsweep.report import build_report, render
 from advsweep.store import Status
@@ -161,43 +159,3 @@ def test_unknown_columns_and_metrics(demo):
         advsweep.load_runs(columns="collapse/arc")
     with pytest.raises(NotFoundError, match="did you mean 'collapse/acr'"):
         advsweep.load_metrics(names="collapse/arc")
-
-
-def test_metrics_of_a_sweep_as_csv_and_json(demo, capsys):
-    metrics("demo", ["collapse/acr"], output=MetricsFormat.CSV)
-    printed = pd.read_csv(StringIO(capsys.readouterr().out))
-    points = advsweep.load_metrics(sweep="demo", names="collapse/acr")
-    pd.testing.assert_frame_equal(printed, points, check_dtype=False)
-    metrics("demo", ["collapse/acr"], output=MetricsFormat.JSON)
-    assert json.loads(capsys.readouterr().out) == points.to_dict("records")
-
-
-def test_metrics_of_a_sweep_as_a_table(demo, capsys):
-    metrics("demo", ["collapse/acr"])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == [
-        *list(advsweep.load_metrics())[:4],
-        "steps",
-        "first",
-        "last",
-        "mean",
-    ]
-    assert lines[1].split() == ["1", "grpo", "0", "collapse/acr", "20", "0.4", "0.3", "0.35"]
-
-
-@pytest.mark.parametrize(("target", "points"), [("demo", 7 * 60), ("1", 60)])
-def test_metrics_as_parquet(target, points, demo, tmp_path):
-    pytest.importorskip("pyarrow")
-    demo.run("lists", 0, task={"name": "x", "levels": [1]}, solved=None)
-    demo.run("lists", 1, task={"name": "x", "levels": "all"}, solved=None)
-    metrics(target, output=MetricsFormat.PARQUET, file=tmp_path / "points.parquet")
-    assert len(pd.read_parquet(tmp_path / "points.parquet")) == points
-    with pytest.raises(ConfigError, match="--output: expected --format parquet"):
-        metrics(target, file=tmp_path / "points.csv")
-
-
-def test_metrics_of_neither_a_run_nor_a_sweep(demo):
-    with pytest.raises(NotFoundError, match="no run 'dmeo'"):
-        metrics("dmeo")
-    with pytest.raises(NotFoundError, match="did you mean 'collapse/acr'"):
-        metrics("demo", ["collapse/arc"])

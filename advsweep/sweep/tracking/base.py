@@ -55,7 +55,7 @@ class Tracking(Component, ABC):
 
     A subclass implements `open`, and a `Track` that `open` returns. During a sweep it works in
     a thread: what it raises or how long it takes ends no training. What was not sent then,
-    `advsweep sync NAME` sends.
+    `advsweep export --to NAME` sends.
 
     Attributes:
         package: the package that it needs besides advsweep's own dependencies, if any. An extra of
@@ -101,8 +101,7 @@ class Tracking(Component, ABC):
             ConfigError: the tracker cannot write to a folder.
         """
         raise ConfigError(
-            f"tracking: '{self.name}' cannot write to a folder; `advsweep sync {self.name}` sends "
-            "runs to it"
+            f"tracking: '{self.name}' cannot write to a folder; omit DIR to send runs to it"
         )
 
     @abstractmethod
@@ -143,8 +142,8 @@ def sync_command(tracking: Tracking, target: str) -> str:
     defaults = type(tracking)().plain() | {"patience": tracking.patience}
     given = tracking.plain().items()
     changes = [f"{key}={value}" for key, value in given if value != defaults[key]]
-    options = "".join(f" -o {shlex.quote(change)}" for change in changes)
-    return f"`advsweep sync {tracking.name} {target}{options}`"
+    options = "".join(f" --set {shlex.quote(change)}" for change in changes)
+    return f"`advsweep export {target} --to {tracking.name}{options}`"
 
 
 def group_of(record: RunRecord) -> str:

@@ -1,4 +1,4 @@
-"""Sends runs to trackers: during a sweep from a thread, afterwards by `sync`.
+"""Sends runs to trackers: during a sweep from a thread, afterwards by `export`.
 
 The thread polls the store. What it raises, or how long it takes, ends no run: only `close` waits
 for it, for a limited time. Nothing is noted of what was sent: a tracker that can tell what it has
@@ -245,7 +245,7 @@ class TrackerClient:
         self._is_over = True
         commands = sorted(set(self._commands.copy().values()))
         more = " and others" if len(commands) > _LISTED else ""
-        how = ", ".join(commands[:_LISTED]) or "`advsweep sync`"
+        how = ", ".join(commands[:_LISTED]) or "`advsweep export`"
         self._say(
             f"tracking: {reason}; {len(self._commands)} of {self._started} runs are left: "
             f"{how}{more} sends them when they are done"

@@ -159,6 +159,6 @@ def _load_storage(folder: Path | None) -> Any:
     if folder is not None and loaded != folder:
         raise ConfigError(
             f"tracking.directory: trackio has one folder per process; this one has {loaded}, not "
-            f"{folder}; `advsweep sync trackio` in a process of its own sends to it"
+            f"{folder}; `advsweep export --to trackio` in another process sends to it"
         )
     return SQLiteStorage

@@ -49,14 +49,14 @@ def test_ours_can_be_had_here(name):
 
 
 def test_a_tracker_without_files_is_no_target_of_an_export(tmp_path):
-    with pytest.raises(ConfigError, match="`advsweep sync none`"):
+    with pytest.raises(ConfigError, match="omit DIR"):
         NoTracking().in_folder(tmp_path)
 
 
 def test_the_command_to_send_runs_later_has_all_fields():
     tracking = WandbTracking(project="mine", mode=Mode.OFFLINE, tags=("a b", "c"), patience=5)
     options = """-o mode=offline -o project=mine -o 'tags=['"'"'a b'"'"', '"'"'c'"'"']'"""
-    assert sync_command(tracking, "1") == f"`advsweep sync wandb 1 {options}`"
+    assert sync_command(tracking, "1") == f"`advsweep export 1 --to wandb {options}`"
 
 
 def test_nobody_waits_for_ever():

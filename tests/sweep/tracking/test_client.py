@@ -89,7 +89,7 @@ def test_a_tracker_that_hangs_or_fails_leaves_the_sweep_alone(plan, store, how, 
     assert outcome.done == 2
     [line] = said
     assert words in line
-    assert f"2 of 2 runs are left: `advsweep sync odd two -o how={how}" in line
+    assert f"2 of 2 runs are left: `advsweep export two --to odd --set how={how}" in line
 
 
 def test_a_run_that_is_retried_goes_on(plan, store):

@@ -25,8 +25,17 @@ def call(*command):
     return done.stdout
 
 
-def send(store, *arguments):
-    return call(sys.executable, "-c", PROGRAM, "sync", "wandb", *arguments, "--store", store.url)
+def send(store, sweep, *arguments):
+    command = ["export", sweep, "--to", "wandb", *arguments, "--store", store.url]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *command],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def wandb_id(run):
@@ -57,7 +66,7 @@ def test_a_sweep_is_there_with_groups_tags_config_and_every_metric(
 ):
     monkeypatch.chdir(tmp_path)
     outcome = execute(plan("seed=0,1", name="two"), store)
-    send(store, "two", "-o", "tags=[mine]", "-o", "project=there")
+    send(store, "two", "--set", "tags=[mine]", "--set", "project=there")
     runs = store.runs.select(ids=outcome.run_ids)
     for run in runs:
         said = wandb_server.runs[wandb_id(run)]
@@ -75,7 +84,7 @@ def test_a_sweep_is_there_with_groups_tags_config_and_every_metric(
         assert summary["time/run"] == store.metrics.summaries([run.id])[run.id]["time/run"]
     assert len({wandb_server.runs[wandb_id(run)]["groupName"] for run in runs}) == 1
 
-    assert send(store, "two", "-o", "project=there") == "wandb: 2 sent\n"
+    assert send(store, "two", "--set", "project=there") == "wandb: 2 sent\n"
     assert all(metrics(wandb_server, run) == store.metrics.points(run.id) for run in runs)
 
 
@@ -130,7 +139,7 @@ def test_an_export_is_one_run_when_wandb_syncs_it(
     [run_id] = store.runs.add([new_run(config=config)])
     train(store, run_id, 1, 5, 1.0, Status.DONE)
     export = [sys.executable, "-c", PROGRAM, "export", str(run_id), "out", "--store", store.url]
-    assert call(*export, "--to", "wandb", "-o", "project=there") == "out\n"
+    assert call(*export, "--to", "wandb", "--set", "project=there") == "out\n"
     assert wandb_server.requests == 0
     [run] = store.runs.select(ids=[run_id])
     [folder] = (tmp_path / "out" / "wandb").glob("offline-run-*")
@@ -172,7 +181,9 @@ def test_a_server_that_is_not_there_leaves_the_sweep_alone(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # where nobody listens
-    assert "`advsweep sync wandb one` sends them" in sweep_without_answers(store, patience=0.5)
+    assert "`advsweep export one --to wandb` sends them" in sweep_without_answers(
+        store, patience=0.5
+    )
 
 
 def test_settings_come_from_the_environment_where_none_are_given(monkeypatch):

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
-TASK = ["--task", "countdown", "-o", "levels=[0,1]", "-o", "held_out_per_level=2", "-n", "4"]
+TASK = ["--task", "countdown", "--set", "levels=[0,1]", "--set", "held_out_per_level=2", "-n", "4"]
 MODEL = ["eval", "--model", "MODEL", *TASK]
 
 
@@ -48,7 +48,7 @@ def test_vllm_samples_unless_transformers_is_asked_for(
     assert len(calls) == 3
     assert record["settings"]["sampler"] == "vllm"
     assert [problem["n"] for problem in record["problems"]] == [4] * 4
-    [other] = advsweep(*MODEL, "-o", "generation=transformers", "--format", "json")
+    [other] = advsweep(*MODEL, "--set", "generation=transformers", "--format", "json")
     assert "sampler" not in other["settings"]
     assert other["identity"] != record["identity"]
     monkeypatch.setattr(VllmSampler, "sample", lambda *a, **k: pytest.fail("sampled again"))
@@ -65,7 +65,7 @@ class TestOfHeadsThatNoKernelTakes:
         return exported_base()  # 16 features each
 
     def test_transformers_takes_them(self, advsweep: Callable[..., Any]) -> None:
-        said = advsweep(*MODEL, "-o", "generation=vllm", code=2)
+        said = advsweep(*MODEL, "--set", "generation=vllm", code=2)
         assert "vLLM failed: Unsupported CPU attention configuration: head_dim=16" in said
         assert said.rstrip().endswith("generation=transformers may work instead")
         said = advsweep(*MODEL, code=0)

@@ -1,9 +1,8 @@
-"""`advsweep sync`, and commands with `tracking=`, as a user has them."""
+"""`advsweep export --to TRACKER`, and commands with `tracking=`, as a user has them."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import signal
@@ -13,7 +12,6 @@ import time
 
 import pytest
 
-from advsweep.cli import main
 from advsweep.cli.execution import watch_events
 from advsweep.store import open_store
 from advsweep.sweep.executors.slurm import SlurmExecutor
@@ -44,40 +42,30 @@ def two(fake_folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("two")
-def test_a_finished_sweep_is_sent(advsweep, tmp_path):
-    done = advsweep("sync", "tensorboard", "two", "-o", "directory=events")
-    assert (done.returncode, done.stdout) == (0, "tensorboard: 6 sent\n"), done.stderr
-    assert done.stderr == ""  # no bar where there is no terminal
+def test_a_finished_sweep_is_sent_to_a_trackers_own_place(advsweep, tmp_path):
+    done = advsweep("export", "two", "--to", "tensorboard", "--set", "directory=events")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "tensorboard: 6 sent\n"  # no bar where there is no terminal
     assert len(list((tmp_path / "events").iterdir())) == 6
-    done = advsweep("sync", "tensorboard", "two", "1", "-o", "directory=events", "--format=json")
-    record = json.loads(done.stdout)
-    assert len(record["sent"]) == 6
-    assert (record["left_out"], record["failed"]) == ([], [])
 
 
 @pytest.mark.security
 @pytest.mark.usefixtures("two")
-def test_a_store_chooses_no_destination_but_where_it_is_trusted(advsweep, tmp_path):
+def test_a_store_chooses_no_destination(advsweep, tmp_path):
     tracking = {"name": "tensorboard", "directory": str(tmp_path / "theirs")}
     with open_store(str(tmp_path / "advsweep.db")) as store:
         store.sweeps.add("two", {"tracking": tracking})
-    done = advsweep("sync", "tensorboard", "1")
-    assert (done.returncode, done.stdout) == (0, "tensorboard: 1 sent\n"), done.stderr
-    assert "ignoring fields of the store" in done.stderr
+    done = advsweep("export", "1", "--to", "tensorboard")
+    assert (done.returncode, done.stderr) == (0, "tensorboard: 1 sent\n")
     assert not (tmp_path / "theirs").exists()
-    done = advsweep("sync", "tensorboard", "1", "--trust-store")
-    assert done.stdout == "tensorboard: 1 sent\n", done.stderr
-    assert "the store chooses tracking: " in done.stderr
-    assert len(list((tmp_path / "theirs").iterdir())) == 1
 
 
 @pytest.mark.usefixtures("two")
 def test_what_cannot_be_sent_is_exit_code_1(advsweep, tmp_path):
     (tmp_path / "events").write_text("a file, and no folder")
-    done = advsweep("sync", "tensorboard", "1", "-o", "directory=events")
+    done = advsweep("export", "1", "--to", "tensorboard", "--set", "directory=events")
     assert done.returncode == 1
-    assert done.stdout == "tensorboard: 1 failed\n"
-    assert done.stderr.startswith("  run 1 failed: ")
+    assert done.stderr.startswith("tensorboard: 1 failed\n  run 1 failed: ")
 
 
 @pytest.mark.usefixtures("two")
@@ -88,7 +76,7 @@ def test_ctrl_c_ends_it_whatever_the_tracker_waits_for(install, tmp_path):
     heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{heeding}; from advsweep.cli import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", program, "sync", "endless", "two"],
+        [sys.executable, "-c", program, "export", "two", "--to", "endless"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(site), *sys.path[1:]])},
     )
     try:
@@ -112,33 +100,11 @@ def test_a_run_that_fails_is_followed_by_sweep_and_by_retry(advsweep, tmp_path):
     assert len(list(folder.iterdir())) == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["wandbb", "two"], ["no tracking is called 'wandbb'", "did you mean 'wandb'"]),
-        (["none", "two"], ["expected one that sends runs"]),
-        (["wandb", "two", "-o", "mode=disabled"], ["expected one that sends runs"]),
-        (["wandb", "two", "-o", "mode=of"], ["tracking.mode", "online, offline, disabled"]),
-        (["wandb", "two", "-o", "projcet=x"], ["tracking.projcet", "did you mean 'project'"]),
-        (["wandb", "two", "-o", "project"], ["'project': expected FIELD=VALUE"]),
-        (["wandb", "two", "-o", "project=a,b"], ["project=a,b: expected FIELD=VALUE"]),
-        (["wandb", "tow"], ["no run 'tow'"]),
-    ],
-)
-def test_mistakes(fake_folder, monkeypatch, capsys, arguments, words):
-    monkeypatch.chdir(fake_folder)
-    monkeypatch.setattr("sys.argv", ["advsweep", "sync", *arguments])
-    with pytest.raises(SystemExit) as exit_:
-        main()
-    assert exit_.value.code == 2
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.count("\n")) == ("", 1)
-    assert all(word in printed.err for word in words), printed.err
-
-
-def test_runs_in_a_queue_are_left_to_sync(tmp_path, capsys):
+def test_runs_in_a_queue_are_left_to_export(tmp_path, capsys):
     plan = make_plan(["backend=fake", "tracking=tensorboard"], name="queued")
     plan = dataclasses.replace(plan, executor=SlurmExecutor())
     with open_store(str(tmp_path / "advsweep.db")) as store, watch_events(plan, store):
         pass
-    assert "`advsweep sync tensorboard queued` sends finished runs" in capsys.readouterr().err
+    assert (
+        "`advsweep export queued --to tensorboard` sends finished runs" in capsys.readouterr().err
+    )

@@ -264,7 +264,7 @@ def _print(
 
         echo_rendered(render(report, output.value))
         return
-    from advsweep.cli.commands.claims import find_claims
+    from advsweep.cli.claims import find_claims
     from advsweep.report import evaluate_claims, read_claim_list
     from advsweep.report.html import render_page
 
