@@ -280,7 +280,6 @@ def keys(
             show_default=False,
         ),
     ] = None,
-    config_dirs: options.ConfigDir = None,
     how: options.Listing = ListFormat.TABLE,
 ) -> None:
     """These are the keys that `run`, `sweep` and sweep files take: KEY=VALUE. A group itself is a
@@ -293,7 +292,7 @@ def keys(
     """
     from advsweep.sweep.registry import config_groups
 
-    with config_groups(config_dirs or ()) as groups:
+    with config_groups() as groups:
         if not words:
             rows = list(_default_rows(groups))
         else:

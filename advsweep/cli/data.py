@@ -275,10 +275,6 @@ def export(
             "repeated (default: the tracker's defaults).",
         ),
     ] = None,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="hf and trackers: write into a folder that has other files."),
-    ] = False,
     store: options.Store = None,
 ) -> None:
     """Tables are replaced when a sweep is exported again. Trackers get the runs that are done,
@@ -313,7 +309,7 @@ def export(
     if directory is None and to == "hf":
         raise ConfigError("DIR: expected a folder for the weights, got none")
     opened = open_store(store, create=False)
-    if directory is not None and to not in TABLE_FILES and not force:
+    if directory is not None and to not in TABLE_FILES:
         _refuse_other_files(directory)
     if to == "hf":
         assert directory is not None
@@ -340,7 +336,7 @@ def _refuse_other_files(directory: Path) -> None:
     if found and not _WRITTEN.intersection(found):
         raise ConfigError(
             f"DIR: expected a new folder, an empty one, or that of an earlier export, got "
-            f"{directory} with other files, such as {found[0]}; name another folder or pass --force"
+            f"{directory} with other files, such as {found[0]}; name another folder"
         )
 
 
@@ -450,7 +446,6 @@ def merge(
         bool, typer.Option("--dry-run", help="Print what would change; change nothing.")
     ] = False,
     store: options.Store = None,
-    how: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Copies runs, evaluations and sweeps. Runs are matched by identity. If both stores have the
     run done, this store's copy stays and the results are compared. A done run replaces an
@@ -477,20 +472,7 @@ def merge(
         if folders:
             source.runs_directory = _folder(other, source, other_runs)
         merged = merge_stores(target, source, folders=folders, dry_run=dry_run, on_run=on_run)
-    if how is RecordFormat.JSON:
-        print_json(
-            {
-                **{fate.name.lower(): ids for fate, ids in merged.ids().items()},
-                "reasons": merged.left_out,
-                "differing": merged.differing,
-                "without_folder": [run.id for run in merged.without_folder],
-                "not_copied": [str(path) for path in merged.not_copied],
-                "sweeps": merged.sweeps,
-                "evaluations": merged.evaluations,
-            }
-        )
-    else:
-        _print_merged(merged, f"{source.name} into {target.name}", dry_run=dry_run)
+    _print_merged(merged, f"{source.name} into {target.name}", dry_run=dry_run)
 
 
 def _folder(other: str, source: Store, chosen: Path | None) -> Path:
@@ -518,7 +500,7 @@ def _print_merged(merged: MergeResult, what: str, *, dry_run: bool) -> None:
     if merged.not_copied:
         warn(
             f"not copied: {counted(len(merged.not_copied), 'path')} (links, special files, outputs "
-            f"of commands), first {merged.not_copied[0]}; --format json lists all"
+            f"of commands), first {merged.not_copied[0]}"
         )
     for run_id, difference in merged.differing.items():
         warn(f"run {run_id} of the other store is done in both and differs: {difference}")

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -347,13 +346,6 @@ def evaluate(
 # select
 
 
-class SplitName(Enum):
-    """Problems to assign levels to."""
-
-    TRAIN = "train"
-    HELD_OUT = "held_out"
-
-
 def select(
     model: Annotated[
         str,
@@ -373,9 +365,6 @@ def select(
     ],
     samples: Samples = None,
     fields: Fields = None,
-    split: Annotated[
-        SplitName, typer.Option("--split", help="Assign levels to these problems.")
-    ] = SplitName.TRAIN,
     config_dirs: options.ConfigDir = None,
     run_code: options.RunCode = False,
     store: options.Store = None,
@@ -411,7 +400,7 @@ def select(
             weights,
             problems,
             settings,
-            split=Split(split.value),
+            split=Split.TRAIN,
             on_progress=on_progress,
             on_change=print_change,
         )

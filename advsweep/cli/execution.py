@@ -75,8 +75,8 @@ def check_outcomes(plan: Plan) -> None:
 def make_policy(
     retries: int,
     retry_on: str,
-    time_limit: str | None,
-    memory_limit: str | None,
+    time_limit: str | None = None,
+    memory_limit: str | None = None,
     max_failures: int | None = None,
 ) -> Policy:
     """Build the retry policy from the options of the command line.

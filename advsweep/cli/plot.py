@@ -12,6 +12,7 @@ import typer
 from advsweep.cli import options
 from advsweep.cli.completion import complete_figure, complete_target
 from advsweep.cli.output import echo_line
+from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from advsweep.report.data.filters import Filter
@@ -100,12 +101,9 @@ def plot(
         str | None,
         typer.Option(
             "--x",
-            metavar="KEY",
-            help="Config key of a heat map's x axis; of rate and frontier in place of the rate.",
+            metavar="KEY[,KEY]",
+            help="Config keys of a heat map's axes; of rate and frontier in place of the rate.",
         ),
-    ] = None,
-    y: Annotated[
-        str | None, typer.Option("--y", metavar="KEY", help="Config key of a heat map's y axis.")
     ] = None,
     k: Annotated[
         int | None,
@@ -148,9 +146,6 @@ def plot(
             metavar="NAME", help="Use evaluations on this task (default: the task of the runs)."
         ),
     ] = None,
-    listing: Annotated[
-        bool, typer.Option("--list", help="List the available figures and exit.")
-    ] = False,
     store: options.Store = None,
 ) -> None:
     """Examples:
@@ -163,17 +158,15 @@ def plot(
     from advsweep.report.figures.registry import FIGURES, collect, collect_all, find_figures
     from advsweep.store import open_store
 
-    if listing:
-        from advsweep.cli.output import print_columns
-
-        print_columns(("figure", "what it shows"), [(f.name, f.summary) for f in FIGURES.values()])
-        return
     chosen = find_figures(_split(figure))
+    across, up, *others = [*_split([x] if x else None), None, None]
+    if any(others):
+        raise ConfigError(f"--x: expected one key or two, got {x}")
     chart_options = Options(
         metrics=tuple(_split(metrics)),
         smooth=smooth,
-        x=x,
-        y=y,
+        x=across,
+        y=up,
         k=k,
         points=PointUnit(points.value),
         by=tuple(dict.fromkeys(_split(by))),
@@ -220,19 +213,17 @@ def _refuse_unused(chart_options: Options, uses: Mapping[str, frozenset[str]]) -
     Raises:
         ConfigError: an option would have no effect.
     """
-    from advsweep.errors import ConfigError
-
     for name in chart_options.given():
         if not any(name in used for used in uses.values()):
             option = {"metrics": "metric"}.get(name, name)
             raise ConfigError(
                 f"--{option}: expected a figure that uses this option, got {', '.join(uses)}; "
-                "`advsweep plot --list` lists all figures"
+                "`advsweep list figures` lists all"
             )
 
 
 def _check_target(target: Path, suffix: str | None) -> None:
-    from advsweep.errors import ConfigError, ReportError
+    from advsweep.errors import ReportError
     from advsweep.report.figures.style import check_path
 
     if _is_folder(target):
@@ -307,8 +298,6 @@ def _file_name(name: str) -> str:
 
 
 def _refuse_several(charts: Sequence[Chart]) -> None:
-    from advsweep.errors import ConfigError
-
     if len(charts) > 1:
         names = ", ".join(chart.name for chart in charts)
         raise ConfigError(f"--format csv: expected one figure, got {names}; select with --figure")

@@ -40,24 +40,17 @@ class Parts(Enum):
     SOLVE_RATE = "solve_rate"
 
 
-class Form(Enum):
-    """Values of `logs.rollouts.FORMS`, repeated here because its module imports numpy."""
-
-    VERL = "verl"
-    TRL = "trl"
-    JSONL = "jsonl"
-
-
 def replay(
-    path: Annotated[
-        Path | None,
+    source: Annotated[
+        str,
         typer.Argument(
-            metavar="PATH",
+            metavar="PATH|RUN",
             help="Rollouts: verl's rollout_data_dir, TRL's output folder with completions, or "
-            "JSON lines {step, prompt, rewards}.",
-            show_default=False,
+            "JSON lines {step, prompt, rewards}. Without such a path a run of the store: its "
+            "groups, rebuilt from solved/K.",
+            autocompletion=complete_run,
         ),
-    ] = None,
+    ],
     names: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,14 +58,6 @@ def replay(
             "-e",
             metavar="NAME,...",
             help="Replay these; options follow colons: grpo,power_alpha:alpha=3 (default: all).",
-        ),
-    ] = None,
-    run: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN",
-            help="Replay a run of the store instead of PATH: its groups, rebuilt from solved/K.",
-            autocompletion=complete_run,
         ),
     ] = None,
     steps: Annotated[
@@ -84,10 +69,6 @@ def replay(
     by: Annotated[
         Parts | None,
         typer.Option(help="Show the numbers of each step or solve rate (default: of all steps)."),
-    ] = None,
-    form: Annotated[
-        Form | None,
-        typer.Option(help="Form of the rollouts (default: recognised by the files)."),
     ] = None,
     rewards: Annotated[
         list[str] | None,
@@ -134,7 +115,7 @@ def replay(
     Examples:
         advsweep replay rollouts
         advsweep replay outputs --estimators grpo,dr_grpo,maxrl --by solve_rate -o replay.svg
-        advsweep replay --run last
+        advsweep replay last
     """
     from advsweep.cli.estimators import parse_inputs, single_numbers
     from advsweep.logs.rollouts import RolloutNotes, read_rollouts
@@ -147,14 +128,12 @@ def replay(
     weights = _parse_rewards(rewards or [])
     assumed = single_numbers(parse_inputs(inputs or []))
     notes = RolloutNotes()
-    if (path is None) == (run is None):
-        raise ConfigError("expected a PATH of rollouts or --run RUN, and not both")
-    if path is not None:
-        kind = None if form is None else form.value
-        dump = list(read_rollouts(path, kind, rewards=weights, notes=notes))
+    path = Path(source)
+    is_run = not path.exists() and _is_key(source)
+    if is_run:
+        dump = _of_run(source, store, notes)
     else:
-        assert run is not None
-        dump = _of_run(run, store, notes)
+        dump = list(read_rollouts(path, None, rewards=weights, notes=notes))
     chosen = [step for step in dump if first <= step.step <= last]
     if not chosen:
         raise ConfigError(
@@ -171,12 +150,17 @@ def replay(
         )
     records = _records(result, by)
     if target is not None:
-        _draw(result, by, target, f"run {run}" if path is None else path.name or str(path))
+        _draw(result, by, target, f"run {source}" if is_run else path.name or source)
         echo_line(f"Wrote {target}.", err=True)
     if target is None or output is not None:
         _print(result, records, by, output or MarkdownFormat.TABLE, notes)
     else:
         echo_line(str(target))
+
+
+def _is_key(text: str) -> bool:
+    """Return whether a text can be a run: `last`, an id or the start of an identity."""
+    return text == "last" or all(character in "0123456789abcdef" for character in text)
 
 
 def _of_run(key: str, url: str | None, notes: RolloutNotes) -> list[RolloutStep]:

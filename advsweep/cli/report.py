@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.completion import complete_claims, complete_sweep
+from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo, echo_line, echo_rendered
 
 if TYPE_CHECKING:
@@ -78,15 +78,8 @@ def report(
         typer.Option(
             "--sort",
             metavar="NAME",
-            help="Sort by a column, best first, or by a key; NAME:rising or NAME:falling.",
-        ),
-    ] = None,
-    rank: Annotated[
-        str | None,
-        typer.Option(
-            "--rank",
-            metavar="NAME",
-            help="Sort by the interval of each row's rank in this column, and show the interval.",
+            help="Sort by a column, best first, or by a key; NAME:rising or NAME:falling. "
+            "rank:NAME sorts by the interval of each row's rank in a column, and shows it.",
         ),
     ] = None,
     baseline: Annotated[
@@ -141,15 +134,6 @@ def report(
         bool,
         typer.Option("--mixed-protocols", help="Include runs with different evaluation protocols."),
     ] = False,
-    claims: Annotated[
-        str | None,
-        typer.Option(
-            "--claims",
-            metavar="LIST",
-            help="Add the verdicts on a list of claims to the page (--format html).",
-            autocompletion=complete_claims,
-        ),
-    ] = None,
     short: Annotated[
         bool,
         typer.Option(
@@ -194,15 +178,13 @@ def report(
     filters = [filter for text in where or () for filter in parse_where(text)]
     cutoff = None if at is None else parse_cutoff(at)
     names = None if columns is None else split_list(columns)
-    if claims is not None and output is not ReportFormat.HTML:
-        raise ConfigError("--claims: expected --format html; use `advsweep claims` for others")
     if short and (models or output is not ReportFormat.TABLE):
         raise ConfigError("--short: expected a table of runs, without --models and --format")
     if models:
-        if sweep or where or rows or sort or rank or baseline or at or assertions:
+        if sweep or where or rows or sort or baseline or at or assertions:
             raise ConfigError("--models: models have no runs; expected no option but --columns")
         opened = open_store(store, create=False)
-        _print(build_model_report(opened, names), opened, output, [], claims)
+        _print(build_model_report(opened, names), opened, output, [])
         return
     asserted = [parse_assertion(text) for text in assertions or ()]
     opened = open_store(store, create=False)
@@ -218,14 +200,13 @@ def report(
         baseline=baseline,
         spread=SpreadKind(spread.value),
     )
-    if rank is not None and sort is not None:
-        raise ConfigError("--rank: expected no --sort beside it; ranks sort the rows")
+    ranked = sort is not None and sort.startswith("rank:")
     with _without_garbage_collection():
         shown = build(
             columns=names,
-            sort=sort,
+            sort=None if ranked else sort,
             target=difference,
-            rank=rank,
+            rank=sort.removeprefix("rank:") if sort is not None and ranked else None,
         )
         results = []
         if asserted:
@@ -235,7 +216,7 @@ def report(
         if short:
             _print_short(shown if names else shorten_report(shown))
         else:
-            _print(shown, opened, output, filters, claims)
+            _print(shown, opened, output, filters)
     for result in results:
         echo_line(result.text, err=True)
     if any(result.verdict is not ClaimVerdict.HOLDS for result in results):
@@ -257,19 +238,12 @@ def _print(
     store: Store,
     output: ReportFormat,
     where: Sequence[Filter],
-    claims: str | None,
 ) -> None:
     if output is not ReportFormat.HTML:
         from advsweep.report import render
 
         echo_rendered(render(report, output.value))
         return
-    from advsweep.cli.claims import find_claims
-    from advsweep.report import evaluate_claims, read_claim_list
     from advsweep.report.html import render_page
 
-    claim_results = None
-    if claims is not None:
-        listed = read_claim_list(find_claims(claims))
-        claim_results = evaluate_claims(store, listed, report.spread)
-    echo_rendered(render_page(report, store, where=where, claim_results=claim_results))
+    echo_rendered(render_page(report, store, where=where))

@@ -36,8 +36,6 @@ def run(
     dry_run: DryRun = False,
     force: Force = False,
     retries: options.Retries = 2,
-    time_limit: options.TimeLimit = None,
-    memory_limit: options.MemoryLimit = None,
     run_code: options.RunCode = False,
     config_dir: options.ConfigDir = None,
     store: options.Store = None,
@@ -57,7 +55,7 @@ def run(
 
     given = execution.check_overrides(overrides)
     options.give_consent(run_code)
-    policy = execution.make_policy(retries, options.RETRIED, time_limit, memory_limit)
+    policy = execution.make_policy(retries, options.RETRIED)
     plan = make_plan(given, config_dirs=config_dir or (), single=True, fetch=not dry_run)
     refuse_search(plan)
     plans.print_warnings(plan.warnings)

@@ -161,7 +161,6 @@ def status(
             "log, s stop, r restart, q quit; quitting stops no run.",
         ),
     ] = False,
-    run_code: options.RunCode = False,
     store: options.Store = None,
     how: options.Record = RecordFormat.TEXT,
 ) -> None:
@@ -176,8 +175,6 @@ def status(
     from advsweep.store import open_store
     from advsweep.sweep.status import read_status
 
-    # Runs that the screen restarts are children of this process and inherit its consent.
-    options.give_consent(run_code)
     if watch and not sys.stdout.isatty():
         raise ConfigError("--watch: expected a terminal, got none; omit --watch")
     with open_store(store, create=False) as opened:

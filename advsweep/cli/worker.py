@@ -33,14 +33,14 @@ def worker(
     ] = None,
     jobs: options.Jobs = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for new runs when no run is open.")
-    ] = False,
-    idle_timeout: Annotated[
-        float | None,
+        float,
         typer.Option(
-            "--idle-timeout", metavar="SECONDS", min=0, help="Wait this long for new runs."
+            "--wait",
+            metavar="SECONDS",
+            min=0,
+            help="Wait this long for new runs when no run is open; inf: until stopped.",
         ),
-    ] = None,
+    ] = 0,
     runs: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +88,6 @@ def worker(
     if runs is not None:
         # The processes of runs read this variable.
         os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
-    idle_seconds = float("inf") if wait and idle_timeout is None else idle_timeout or 0.0
     with (
         without_prompts(),
         writable_store(store, create=False) as opened,
@@ -104,7 +103,7 @@ def worker(
             names[0] if names else None,
             executor,
             on_event,
-            idle_seconds=idle_seconds,
+            idle_seconds=wait,
             overrides=[text for text in overrides if text not in own],
         )
     parts = [f"{outcome.done} done"]
