@@ -57,7 +57,6 @@ def plot(
         list[str] | None,
         typer.Option(
             "--figure",
-            "-f",
             metavar="NAME,...",
             help="Draw these figures (default: all that the runs have data for).",
             autocompletion=complete_figure,

@@ -179,7 +179,7 @@ def test_consent_is_no_part_of_identity(
     assert given.config == without.config
 
 
-@pytest.mark.parametrize("command", ["run", "sweep", "worker", "retry", "eval", "select", "status"])
+@pytest.mark.parametrize("command", ["run", "sweep", "worker", "retry", "eval", "select"])
 def test_every_command_that_verifies_takes_consent(command: str) -> None:
     shown = call(command, "--help").output
     assert "--run-code " in shown

@@ -112,9 +112,8 @@ def test_a_folder_with_other_files_is_refused(call, tmp_path):
     for to in ("hf", "tensorboard"):
         code, out, err = call("export", "1", str(folder), "--to", to)
         assert (code, out) == (2, "")
-        assert "such as thesis.tex; name another folder or pass --force" in err
+        assert "such as thesis.tex; name another folder" in err
     assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
-    assert call("export", "1", str(folder), "--to", "tensorboard", "--force")[0] == 0
-    assert (folder / "thesis.tex").read_text() == "precious"
+    assert call("export", "1", "new", "--to", "tensorboard")[0] == 0
     # The folder of an earlier export is written again.
-    assert call("export", "1", str(folder), "--to", "tensorboard")[0] == 0
+    assert call("export", "1", "new", "--to", "tensorboard")[0] == 0

@@ -55,11 +55,11 @@ READING = (
         "db version",
     ),
     *("samples 1", "list experiments", "describe bandit"),
-    *("describe grpo --output masses.svg", "replay --run 1 -e grpo"),
+    *("describe grpo --output masses.svg", "replay 1 -e grpo"),
     *("keys", "schema", "doctor"),
 )
 WRITING = (
-    *("retry 1", "stop 1", "worker demo --wait 0", "eval 1", "select", "export 1 out"),
+    *("retry 1", "stop 1", "worker demo --wait=0", "eval 1", "select", "export 1 out"),
     *("export 1 --to tensorboard", "rm 1 --yes", "import jsonl log.jsonl", "init mine"),
 )
 TRAINING = ("run", "sweep")

@@ -439,7 +439,7 @@ def test_hostile_texts_do_no_harm(
     "arguments",
     [
         ["--figure", "curves,passk,levels"],
-        ["--figure", "heatmap", "--x", "model.path", "--y", "estimator", "--metric", "reward/mean"],
+        ["--figure", "heatmap", "--x", "model.path,estimator", "--metric", "reward/mean"],
         ["--figure", "curves", "--metric", HOSTILE],
     ],
 )

@@ -38,21 +38,23 @@ def test_a_sweep_becomes_one_page(plot, tmp_path):
 
 
 def test_figures_become_files_of_a_folder(plot, tmp_path):
-    out, _ = plot("two", "-f", "curves,acr", "-f", "masses", "-o", "new/folder", "--format", "svg")
+    out, _ = plot(
+        "two", "--figure", "curves,acr", "--figure", "masses", "-o", "new/folder", "--format", "svg"
+    )
     names = ["curves.svg", "acr.svg", "masses.svg"]
     assert out.splitlines() == [f"new/folder/{name}" for name in names]
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == set(names)
 
 
 def test_a_figure_is_named_after_its_sweep(plot, tmp_path):
-    assert plot("two", "-f", "masses", "--format", "pdf")[0] == "two-masses.pdf\n"
-    assert plot("1", "2", "-f", "masses")[0] == "runs-1--2-masses.png\n"
-    assert plot("-f", "masses", "-o", "m.svg")[0] == "m.svg\n"
+    assert plot("two", "--figure", "masses", "--format", "pdf")[0] == "two-masses.pdf\n"
+    assert plot("1", "2", "--figure", "masses")[0] == "runs-1--2-masses.png\n"
+    assert plot("--figure", "masses", "-o", "m.svg")[0] == "m.svg\n"
     assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_numbers_instead_of_a_picture(plot, tmp_path):
-    out, err = plot("two", "-f", "curves", "--metric", "reward/mean", "--format", "csv")
+    out, err = plot("two", "--figure", "curves", "--metric", "reward/mean", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [(row["row"], row["step"]) for row in rows] == [
         (row, str(step)) for row in ("grpo", "fade") for step in range(1, 13)
@@ -68,28 +70,21 @@ def test_numbers_instead_of_a_picture(plot, tmp_path):
 
 
 def test_numbers_beside_a_picture(plot, tmp_path):
-    out, err = plot("two", "-f", "acr", "-o", "a.png", "--format", "csv")
+    out, err = plot("two", "--figure", "acr", "-o", "a.png", "--format", "csv")
     assert out.startswith("row,seed,acr,pass@1")
     assert "Wrote a.png" in err
     assert (tmp_path / "a.png").exists()
 
 
-def test_figures_are_listed(plot):
-    out, _ = plot("--list")
-    assert out.splitlines()[0].split() == ["figure", "what", "it", "shows"]
-    assert "passk" in out
-    assert "heatmap" in out
-
-
 MISTAKES = {
-    "figure": (["-f", "pask"], ["'pask'", "'passk'"]),
+    "figure": (["--figure", "pask"], ["'pask'", "'passk'"]),
     "suffix": (["-o", "a.gif"], [".png, .svg, .pdf", ".gif"]),
     "folder": (["-o", "nowhere/a.png"], ["nowhere", "make it"]),
     "two formats": (["-o", "a.png", "--format", "svg"], ["a.png", ".svg"]),
-    "option of another figure": (["-f", "acr", "--smooth", "5"], ["--smooth", "acr"]),
-    "metric of another figure": (["-f", "acr", "--metric", "a"], ["--metric", "acr"]),
-    "keys of a figure without": (["-f", "masses", "--by", "seed"], ["--by", "masses"]),
-    "task of a figure without": (["-f", "masses", "--task", "gsm8k"], ["--task", "masses"]),
+    "option of another figure": (["--figure", "acr", "--smooth", "5"], ["--smooth", "acr"]),
+    "metric of another figure": (["--figure", "acr", "--metric", "a"], ["--metric", "acr"]),
+    "keys of a figure without": (["--figure", "masses", "--by", "seed"], ["--by", "masses"]),
+    "task of a figure without": (["--figure", "masses", "--task", "gsm8k"], ["--task", "masses"]),
     "no store": (["demo"], ["advsweep.db"]),
     "condition": (["--where", "nonsense"], ["--where", "KEY=VALUE"]),
 }
@@ -108,6 +103,6 @@ def test_a_misspelt_sweep_is_named_with_the_nearest(finished):
 
 
 def test_several_figures_are_no_csv(finished):
-    done = finished("plot", "two", "-f", "acr,masses", "--format", "csv")
+    done = finished("plot", "two", "--figure", "acr,masses", "--format", "csv")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("expected one figure, got acr, masses; select with --figure\n")

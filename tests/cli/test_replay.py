@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from advsweep.cli import main
-from advsweep.cli.replay import NAMES, Form
+from advsweep.cli.replay import NAMES
 from advsweep.logs.replay import Statistics
-from advsweep.logs.rollouts import FORMS
 from advsweep.store import open_store
 
 Run = Callable[..., tuple[str, str]]
@@ -63,9 +62,8 @@ def run(called: Callable[..., tuple[int, str, str]]) -> Run:
     return succeeded
 
 
-def test_names_follow_the_statistics_and_forms_the_readers() -> None:
+def test_names_follow_the_statistics() -> None:
     assert tuple(NAMES) == Statistics._fields
-    assert tuple(form.value for form in Form) == FORMS
 
 
 def test_every_estimator_is_replayed_or_listed_with_what_it_lacks(run: Run) -> None:
@@ -212,7 +210,7 @@ def test_a_run_of_our_own_has_the_numbers_that_it_recorded(
 ) -> None:
     # The first run is GRPO's.
     code, out, err = in_process(
-        "replay", "--run", "1", "-e", "grpo,dcpo", "--by", "step", "--format", "json"
+        "replay", "1", "-e", "grpo,dcpo", "--by", "step", "--format", "json"
     )
     assert code == 0, err
     assert err == (
@@ -236,10 +234,3 @@ def test_a_run_of_our_own_has_the_numbers_that_it_recorded(
         own = {r["step"]: r[name] for r in found["estimators"] if r[name] is not None}
         assert points
         assert own == pytest.approx(points), metric
-
-
-def test_a_run_or_rollouts_but_not_both(in_process: Callable[..., tuple[int, str, str]]) -> None:
-    for arguments in ((), ("rollouts", "--run", "1")):
-        code, _, err = in_process("replay", *arguments)
-        assert code == 2
-        assert "expected a PATH of rollouts or --run RUN" in err

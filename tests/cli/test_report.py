@@ -74,18 +74,18 @@ def test_mistakes_are_one_line(report, arguments, words):
     assert len(err.splitlines()) == 1
 
 
-def test_a_page_with_claims(report):
-    code, out, err = report("two", "--format", "html", "--claims", "demo", "--baseline", "fade")
+def test_a_page(report):
+    code, out, err = report("two", "--format", "html", "--baseline", "fade")
     assert (code, err) == (0, "")
     assert out.startswith("<!DOCTYPE html>")
-    for words in ("Differences to fade", "Claims about the demo", 'data-run="6"'):
+    for words in ("Differences to fade", 'data-run="6"'):
         assert words in out
 
 
-def test_claims_belong_to_the_page(report):
-    code, out, err = report("two", "--claims", "demo")
-    assert (code, out) == (2, "")
-    assert "--claims: expected --format html; use `advsweep claims` for others" in err
+def test_ranks_sort_the_rows(report):
+    code, out, _ = report("two", "--sort", "rank:pass@1", "--format", "json")
+    assert code == 0
+    assert "rank" in out
 
 
 def test_short_is_a_sentence_and_a_small_table(report):

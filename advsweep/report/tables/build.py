@@ -398,10 +398,14 @@ def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[R
 def _ranking(columns: Sequence[Column], pivot: Sequence[str], name: str) -> Column:
     """Returns the column that ranks the rows."""
     if pivot:
-        raise ReportError(f"--rank: expected no config key among --columns, got {', '.join(pivot)}")
+        raise ReportError(
+            f"--sort rank: expected no config key among --columns, got {', '.join(pivot)}"
+        )
     found = {column.name: column for column in columns}
     if name not in found:
-        raise NotFoundError(f"--rank: the table has no column '{name}'; {nearest(name, found)}")
+        raise NotFoundError(
+            f"--sort rank: the table has no column '{name}'; {nearest(name, found)}"
+        )
     return found[name]
 
 

@@ -339,8 +339,8 @@ def rank_rows(rows: Sequence[Row], column: Column) -> tuple[list[Row], dict[int,
     """
     if column.direction is MetricDirection.NEITHER:
         raise ReportError(
-            f"--rank {column.name}: expected a column whose higher or lower values are better, "
-            "such as pass@1 or collapse/acr"
+            f"--sort rank:{column.name}: expected a column whose higher or lower values are "
+            "better, such as pass@1 or collapse/acr"
         )
     higher = column.direction is MetricDirection.HIGHER
     trained = [row for row in rows if not row.is_base]
