@@ -42,16 +42,16 @@ def list_(
         ),
     ],
     config_dirs: options.ConfigDir = None,
-    how: Annotated[
-        MarkdownFormat,
-        typer.Option("--format", help="table for people; csv or json for programs; markdown."),
-    ] = MarkdownFormat.TABLE,
+    how: MarkdownFormat = MarkdownFormat.TABLE,
 ) -> None:
     """On a terminal that is too narrow for all columns, some are left out. `advsweep describe NAME`
     has the rest.
 
     A plug-in that is broken, or whose name advsweep or another package has, is listed with the
     reason; it does not affect other commands.
+
+    Options:
+        --format (how): table for people; csv or json for programs; markdown.
 
     Examples:
         advsweep list estimators

@@ -32,18 +32,18 @@ def claims(
             autocompletion=complete_claims,
         ),
     ],
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with code 1 unless every claim holds.")
-    ] = False,
+    strict: bool = False,
     spread: options.Spread = options.SpreadOption.POOLED,
     store: options.Store = None,
-    output: Annotated[
-        ClaimsFormat, typer.Option("--format", help="Choose the output format.")
-    ] = ClaimsFormat.TABLE,
+    output: ClaimsFormat = ClaimsFormat.TABLE,
 ) -> None:
     """LIST is a YAML file of statements, or the name of an experiment that comes with one. Each
     claim holds, is contradicted, or cannot be told from the runs. Exit code 2 if a claim is not
     judged, as it names a sweep, row or metric that does not exist.
+
+    Options:
+        --strict: Exit with code 1 unless every claim holds.
+        --format (output): Choose the output format.
 
     Examples:
         advsweep claims demo

@@ -46,65 +46,14 @@ def import_(
         str,
         typer.Argument(metavar="SOURCE", help="A file or a folder; for wandb also ENTITY/PROJECT."),
     ],
-    sweep: Annotated[
-        str | None,
-        typer.Option("--sweep", metavar="NAME", help="Add the runs to this sweep."),
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Set a config key of every run, such as estimator=grpo; may be repeated.",
-        ),
-    ] = None,
-    name_pattern: Annotated[
-        str | None,
-        typer.Option(
-            "--name-pattern",
-            metavar="PATTERN",
-            help="Take config keys from the names of files or folders: '{estimator}-s{seed}'. "
-            "Runs whose names do not match are left out.",
-        ),
-    ] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="THEIRS=OURS",
-            help="Rename a metric, as in train/score=reward/mean; NAME=step names the step. May be "
-            "repeated; comes before the format's own table.",
-        ),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--by",
-            metavar="COLUMN,...",
-            help="Columns that tell the runs of one file apart (default: estimator, seed, run, "
-            "run_id and run_name).",
-        ),
-    ] = None,
-    rows: Annotated[
-        str | None,
-        typer.Option(
-            "--rows",
-            metavar="KEY,...",
-            help="Config keys that alone tell settings apart (default: all that do not name "
-            "folders, machines or times). Runs that differ in others are replicates.",
-        ),
-    ] = None,
-    decimal: Annotated[
-        str | None,
-        typer.Option(
-            "--decimal",
-            metavar="SIGN",
-            help="The decimal sign of csv, . or , (default: as the cells of a file show it).",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be imported; change nothing.")
-    ] = False,
+    sweep: str | None = None,
+    assignments: list[str] | None = None,
+    name_pattern: str | None = None,
+    mapping: list[str] | None = None,
+    by: str | None = None,
+    rows: str | None = None,
+    decimal: str | None = None,
+    dry_run: bool = False,
     store: options.Store = None,
     how: options.Record = RecordFormat.TEXT,
 ) -> None:
@@ -113,6 +62,22 @@ def import_(
     like are left out and counted. Of a step that was logged twice the last value counts. Importing
     again adds what is new and nothing else. Imported runs are data: nothing in them is executed,
     and no worker trains them.
+
+    Options:
+        --sweep NAME: Add the runs to this sweep.
+        --set KEY=VALUE (assignments): Set a config key of every run, such as
+            estimator=grpo; may be repeated.
+        --name-pattern PATTERN: Take config keys from the names of files or folders:
+            '{estimator}-s{seed}'. Runs whose names do not match are left out.
+        --map THEIRS=OURS (mapping): Rename a metric, as in train/score=reward/mean;
+            NAME=step names the step. May be repeated; comes before the format's own table.
+        --by COLUMN,...: Columns that tell the runs of one file apart (default: estimator,
+            seed, run, run_id and run_name).
+        --rows KEY,...: Config keys that alone tell settings apart (default: all that do not
+            name folders, machines or times). Runs that differ in others are replicates.
+        --decimal SIGN: The decimal sign of csv, . or , (default: as the cells of a file
+            show it).
+        --dry-run: Print what would be imported; change nothing.
 
     Examples:
         advsweep import csv log.csv --set estimator=grpo --set seed=0
@@ -253,34 +218,21 @@ def export(
             autocompletion=complete_export_format,
         ),
     ] = "hf",
-    table: Annotated[
-        TableName | None,
-        typer.Option("--table", help="csv without DIR: print this table."),
-    ] = None,
-    step: Annotated[
-        int | None,
-        typer.Option(
-            "--step",
-            min=0,
-            metavar="N",
-            help="hf: use the weights after this step (default: last; 0: base model).",
-        ),
-    ] = None,
-    fields: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Trackers: set a field of tracking=FORMAT, such as project=mine; may be "
-            "repeated (default: the tracker's defaults).",
-        ),
-    ] = None,
+    table: TableName | None = None,
+    step: int | None = None,
+    fields: list[str] | None = None,
     store: options.Store = None,
 ) -> None:
     """Tables are replaced when a sweep is exported again. Trackers get the runs that are done,
     pruned, failed or interrupted: what they lack of each, or all of it where the tracker cannot
     tell. In a folder no tracker needs an account or a network. Exits with code 1 if a run cannot
     be sent.
+
+    Options:
+        --table: csv without DIR: print this table.
+        --step N >= 0: hf: use the weights after this step (default: last; 0: base model).
+        --set KEY=VALUE (fields): Trackers: set a field of tracking=FORMAT, such as
+            project=mine; may be repeated (default: the tracker's defaults).
 
     Examples:
         advsweep export last weights
@@ -432,19 +384,9 @@ def merge(
     other: Annotated[
         str, typer.Argument(metavar="OTHER", help="The store to read: a path or a URL.")
     ],
-    other_runs: Annotated[
-        Path | None,
-        typer.Option(
-            "--other-runs", metavar="DIR", help="Its folder of runs (default: next to the store)."
-        ),
-    ] = None,
-    folders: Annotated[
-        bool,
-        typer.Option("--folders/--no-folders", help="Copy the runs' folders with checkpoints."),
-    ] = True,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would change; change nothing.")
-    ] = False,
+    other_runs: Path | None = None,
+    folders: bool = True,
+    dry_run: bool = False,
     store: options.Store = None,
 ) -> None:
     """Copies runs, evaluations and sweeps. Runs are matched by identity. If both stores have the
@@ -456,6 +398,11 @@ def merge(
 
     The folders of copied runs, with logs and checkpoints, are copied too. With --no-folders, copied
     runs can be reported but not exported, and unfinished ones restart from step 0.
+
+    Options:
+        --other-runs DIR: Its folder of runs (default: next to the store).
+        --folders/--no-folders: Copy the runs' folders with checkpoints.
+        --dry-run: Print what would change; change nothing.
 
     Examples:
         advsweep merge ../other/advsweep.db --dry-run
@@ -516,20 +463,19 @@ def _print_merged(merged: MergeResult, what: str, *, dry_run: bool) -> None:
 
 def rm(
     targets: options.Targets,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also delete completed runs.")] = False,
-    models: Annotated[
-        bool,
-        typer.Option(
-            "--models",
-            help="Delete evaluations of models instead, named by model or start of an identity "
-            "as in `ls --models`.",
-        ),
-    ] = False,
+    yes: bool = False,
+    force: bool = False,
+    models: bool = False,
     store: options.Store = None,
 ) -> None:
     """Deleting a sweep deletes its runs, except those that another sweep shares. Deletion cannot be
     undone. Refuses to delete running runs.
+
+    Options:
+        --yes, -y: Do not ask for confirmation.
+        --force: Also delete completed runs.
+        --models: Delete evaluations of models instead, named by model or start of an
+            identity as in `ls --models`.
 
     Examples:
         advsweep rm 12 --force

@@ -52,42 +52,11 @@ def describe(
         ),
     ],
     fields: options.Assignments = None,
-    rewards: Annotated[
-        str | None,
-        typer.Option(
-            "--rewards",
-            metavar="ROWS",
-            help="Print an estimator's advantages of these groups: 1,0,0,1;0,0,0,1, where - is a "
-            "missing or unscorable rollout.",
-        ),
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="NAME=ROWS",
-            help="Give an estimator another input: lengths=3,5,2,2, or one number for all "
-            "rollouts, token_entropy=0.3; may be repeated.",
-        ),
-    ] = None,
-    group_size: Annotated[
-        int, typer.Option("--group-size", min=1, metavar="G", help="Rollouts per prompt of masses.")
-    ] = 8,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Draw masses into this .png, .svg or .pdf file."
-        ),
-    ] = None,
-    examples: Annotated[
-        int,
-        typer.Option(
-            "--examples",
-            min=0,
-            metavar="N",
-            help="Print this many problems of each split of a task.",
-        ),
-    ] = 2,
+    rewards: str | None = None,
+    inputs: list[str] | None = None,
+    group_size: int = 8,
+    output: Path | None = None,
+    examples: int = 2,
     config_dirs: options.ConfigDir = None,
     how: options.Listing = ListFormat.TABLE,
 ) -> None:
@@ -100,6 +69,15 @@ def describe(
     Of a task: splits, levels, floors (how often guessing is right), some problems, and what would
     prevent a training. Of a method: the estimator, objective and rollout policy that it sets. Of
     everything else its config keys.
+
+    Options:
+        --rewards ROWS: Print an estimator's advantages of these groups: 1,0,0,1;0,0,0,1,
+            where - is a missing or unscorable rollout.
+        --input NAME=ROWS (inputs): Give an estimator another input: lengths=3,5,2,2, or one
+            number for all rollouts, token_entropy=0.3; may be repeated.
+        --group-size G >= 1: Rollouts per prompt of masses.
+        --output, -o FILE: Draw masses into this .png, .svg or .pdf file.
+        --examples N >= 0: Print this many problems of each split of a task.
 
     Examples:
         advsweep describe fade

@@ -253,26 +253,11 @@ def evaluation_progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def evaluate(
     targets: options.OptionalTargets = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="PATH_OR_ID",
-            help="A folder that transformers loads, or a hub's name, in place of runs.",
-        ),
-    ] = None,
+    model: str | None = None,
     task: TaskName = None,
     samples: Samples = None,
     fields: Fields = None,
-    step: Annotated[
-        int | None,
-        typer.Option(
-            "--step",
-            min=0,
-            metavar="N",
-            help="Use a run's weights after this step (default: last).",
-        ),
-    ] = None,
+    step: int | None = None,
     config_dirs: options.ConfigDir = None,
     run_code: options.RunCode = False,
     store: options.Store = None,
@@ -281,6 +266,11 @@ def evaluate(
     """Samples answers to the held-out problems of the task and prints pass@k. The store keeps the
     counts. An evaluation that exists is printed and not repeated; an interrupted one resumes. The
     task and settings of a run default to those of its training.
+
+    Options:
+        --model PATH_OR_ID: A folder that transformers loads, or a hub's name, in place of
+            runs.
+        --step N >= 0: Use a run's weights after this step (default: last).
 
     Examples:
         advsweep eval last
@@ -347,22 +337,9 @@ def evaluate(
 
 
 def select(
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model", metavar="PATH_OR_ID", help="The selector: a folder, or a hub's name."
-        ),
-    ],
-    task: Annotated[
-        str,
-        typer.Option("--task", metavar="NAME", help="A task, as `advsweep list tasks` lists them."),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write JSON lines for task.level_file=FILE."
-        ),
-    ],
+    model: str,
+    task: str,
+    output: Path,
     samples: Samples = None,
     fields: Fields = None,
     config_dirs: options.ConfigDir = None,
@@ -372,6 +349,11 @@ def select(
     """Assigns the levels 0 to 6 of AVSPO to the problems of a task: level 0 is solved in at least
     95 % of the samples, level 6 in less than 1 %. The counts are an evaluation, which the store
     keeps and resumes as for `eval`.
+
+    Options:
+        --model PATH_OR_ID: The selector: a folder, or a hub's name.
+        --task NAME: A task, as `advsweep list tasks` lists them.
+        --output, -o FILE: Write JSON lines for task.level_file=FILE.
 
     Examples:
         advsweep select --model Qwen/Qwen2.5-0.5B --task gsm8k --output levels.jsonl

@@ -1,8 +1,12 @@
 """The group of all commands: imported when they are used, with their help texts.
 
 A command's help is its summary in `table.COMMANDS` and the docstring of its function, so that
-`advsweep --help` and TAB import no command. A last section `Examples:` of the docstring is printed
-line by line after the options.
+`advsweep --help` and TAB import no command. Its section `Options:` describes parameters without
+a `typer.Option`, in this form; a last section `Examples:` is printed line by line.
+
+    Options:
+        --limit, -n N >= 0 (most): What --limit does, an integer of at least 0 that the function
+            takes as `most`.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -22,6 +26,38 @@ from advsweep.errors import UnknownNameError
 from advsweep.plugins import PluginPoint
 
 _EXAMPLES = re.compile(r"(^|\n)\s*Examples:\n(?P<lines>.*)", re.DOTALL)
+
+
+_OPTIONS = re.compile(r"(^|\n)Options:\n(?P<entries>(    .*\n?)+)\n?")
+_OPTION = re.compile(
+    r"(?P<names>--[\w/-]+(, -\w)?)( (?P<metavar>(?!\()\S+))?( >= (?P<least>\d+))?"
+    r"( \((?P<parameter>\w+)\))?: (?P<help>.*)",
+    re.DOTALL,
+)
+
+
+def read_options(function: Any) -> str:
+    """Annotate a function by the section `Options:` of its docstring; return the other text."""
+    text = inspect.getdoc(function) or ""
+    found = _OPTIONS.search(text)
+    if found is None:
+        return text
+    hints = get_type_hints(function, include_extras=True)
+    for entry in re.split(r"\n    (?=-)", f"\n{found['entries'].rstrip()}")[1:]:
+        option = _OPTION.fullmatch(" ".join(entry.split()))
+        assert option, f"{function.__name__}: {entry}"
+        names = option["names"].split(", ")
+        name = option["parameter"] or names[0].partition("/")[0][2:].replace("-", "_")
+        if not hasattr(hints[name], "__metadata__"):
+            made = typer.Option(
+                *names,
+                metavar=option["metavar"],
+                min=int(option["least"]) if option["least"] else None,
+                help=option["help"],
+            )
+            hints[name] = Annotated[hints[name], made]
+    function.__annotations__ = hints
+    return text[: found.start()] + text[found.end() :]
 
 
 class Command(TyperCommand):
@@ -76,6 +112,8 @@ class Command(TyperCommand):
 
 def _metavar(found: re.Match[str]) -> str:
     """Return a plain word for the name of a Python type."""
+    if "|" in found[1]:
+        return found[1]  # the choices
     words = {"int": "N", "float": "NUMBER", "path": "PATH"}
     return next((word for kind, word in words.items() if kind in found[1]), "TEXT")
 
@@ -112,10 +150,10 @@ class Group(TyperGroup):
             if entry is not None:
                 module, _, attribute = entry.place.partition(":")
                 function = getattr(import_module(f"advsweep.cli.{module}"), attribute)
-                text = f"{entry.summary}\n\n{inspect.getdoc(function) or ''}"
+                text = f"{entry.summary}\n\n{read_options(function)}"
             elif (point := _plugins(self._entries).get(cmd_name)) is not None:
                 function = plugins.load_extension(plugins.COMMANDS, point.name)
-                text = inspect.getdoc(function) or _plugin_summary(point)
+                text = read_options(function) or _plugin_summary(point)
             else:
                 return None
             made = App()

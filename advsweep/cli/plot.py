@@ -62,92 +62,44 @@ def plot(
             autocompletion=complete_figure,
         ),
     ] = None,
-    target: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE|FOLDER",
-            help="Write all figures to a .png, .svg or .pdf file (a PDF has a page per figure), "
-            "or to a folder with a file per figure (default: SWEEP-FIGURE.png).",
-        ),
-    ] = None,
-    output: Annotated[
-        PlotFormat | None,
-        typer.Option(
-            "--format",
-            help="png, svg or pdf: format of the files if -o does not name it; csv or json: print "
-            "the numbers, in addition to the files of -o.",
-        ),
-    ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME,...",
-            help="Metrics of curves, or columns of other figures: pass@8 or collapse/acr@end.",
-        ),
-    ] = None,
-    smooth: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            metavar="STEPS",
-            help="Smooth the curves of metrics (not of evaluations) by a trailing mean over STEPS.",
-        ),
-    ] = 1,
-    x: Annotated[
-        str | None,
-        typer.Option(
-            "--x",
-            metavar="KEY[,KEY]",
-            help="Config keys of a heat map's axes; of rate and frontier in place of the rate.",
-        ),
-    ] = None,
-    k: Annotated[
-        int | None,
-        typer.Option(
-            "--k",
-            min=1,
-            help="k of pass@k by level and against pass@1 (default: a quarter of the samples).",
-        ),
-    ] = None,
-    points: Annotated[
-        PlotPoints,
-        typer.Option(help="Draw a point per run or per row in the regression on early collapse."),
-    ] = PlotPoints.RUNS,
-    by: Annotated[
-        list[str] | None,
-        typer.Option("--by", metavar="KEY,...", help="Draw a line per value of these keys."),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROW",
-            help="Compare with this row in the forest plot and the frontier (default: the first).",
-        ),
-    ] = None,
-    margin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[OUTCOME=]NUMBER,...",
-            help="Shade a margin of equivalence in the forest plot: of every pass@k, or of one "
-            "outcome.",
-        ),
-    ] = None,
-    control: Annotated[
-        str | None,
-        typer.Option(metavar="ROW", help="Mark this row of the forest plot as an A/A row."),
-    ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Use evaluations on this task (default: the task of the runs)."
-        ),
-    ] = None,
+    target: Path | None = None,
+    output: PlotFormat | None = None,
+    metrics: list[str] | None = None,
+    smooth: int = 1,
+    x: str | None = None,
+    k: int | None = None,
+    points: PlotPoints = PlotPoints.RUNS,
+    by: list[str] | None = None,
+    baseline: str | None = None,
+    margin: list[str] | None = None,
+    control: str | None = None,
+    task: str | None = None,
     store: options.Store = None,
 ) -> None:
-    """Examples:
+    """Options:
+        --output, -o FILE|FOLDER (target): Write all figures to a .png, .svg or .pdf file (a
+            PDF has a page per figure), or to a folder with a file per figure (default:
+            SWEEP-FIGURE.png).
+        --format (output): png, svg or pdf: format of the files if -o does not name it; csv
+            or json: print the numbers, in addition to the files of -o.
+        --metric NAME,... (metrics): Metrics of curves, or columns of other figures: pass@8
+            or collapse/acr@end.
+        --smooth STEPS >= 1: Smooth the curves of metrics (not of evaluations) by a trailing
+            mean over STEPS.
+        --x KEY[,KEY]: Config keys of a heat map's axes; of rate and frontier in place of
+            the rate.
+        --k N >= 1: k of pass@k by level and against pass@1 (default: a quarter of the
+            samples).
+        --points: Draw a point per run or per row in the regression on early collapse.
+        --by KEY,...: Draw a line per value of these keys.
+        --baseline ROW: Compare with this row in the forest plot and the frontier (default:
+            the first).
+        --margin [OUTCOME=]NUMBER,...: Shade a margin of equivalence in the forest plot: of
+            every pass@k, or of one outcome.
+        --control ROW: Mark this row of the forest plot as an A/A row.
+        --task NAME: Use evaluations on this task (default: the task of the runs).
+
+    Examples:
     advsweep plot demo
     advsweep plot demo --figure passk,acr -o figures --format svg
     advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf

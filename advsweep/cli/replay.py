@@ -51,66 +51,33 @@ def replay(
             autocompletion=complete_run,
         ),
     ],
-    names: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--estimators",
-            "-e",
-            metavar="NAME,...",
-            help="Replay these; options follow colons: grpo,power_alpha:alpha=3 (default: all).",
-        ),
-    ] = None,
-    steps: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A:B", help="Use steps A to B, both included; either may be left out."
-        ),
-    ] = None,
-    by: Annotated[
-        Parts | None,
-        typer.Option(help="Show the numbers of each step or solve rate (default: of all steps)."),
-    ] = None,
-    rewards: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reward",
-            metavar="NAME[=WEIGHT],...",
-            help="Use the weighted sum of these fields or columns as reward (default: verl's "
-            "score; the sum of TRL's reward functions).",
-        ),
-    ] = None,
-    success_at: Annotated[
-        float | None,
-        typer.Option(
-            metavar="REWARD",
-            help="Count rollouts with at least this reward as successes (default: the larger of "
-            "two rewards; of more, those at or above the mean of their group).",
-        ),
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="NAME=NUMBER",
-            help="Assume an input that the rollouts lack, one number for all: token_entropy=0.3; "
-            "may be repeated.",
-        ),
-    ] = None,
-    target: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="Draw into this .png, .svg or .pdf file."
-        ),
-    ] = None,
-    output: Annotated[
-        MarkdownFormat | None,
-        typer.Option("--format", help="Print the numbers in this format, in addition to a figure."),
-    ] = None,
+    names: list[str] | None = None,
+    steps: str | None = None,
+    by: Parts | None = None,
+    rewards: list[str] | None = None,
+    success_at: float | None = None,
+    inputs: list[str] | None = None,
+    target: Path | None = None,
+    output: MarkdownFormat | None = None,
     store: options.Store = None,
 ) -> None:
     """Nothing is trained: each estimator computes the advantages of the same rollouts, step by
     step. The rollouts are files that verl or TRL dumped, JSON lines of your own, or a run of the
     store.
+
+    Options:
+        --estimators, -e NAME,... (names): Replay these; options follow colons:
+            grpo,power_alpha:alpha=3 (default: all).
+        --steps A:B: Use steps A to B, both included; either may be left out.
+        --by: Show the numbers of each step or solve rate (default: of all steps).
+        --reward NAME[=WEIGHT],... (rewards): Use the weighted sum of these fields or
+            columns as reward (default: verl's score; the sum of TRL's reward functions).
+        --success-at REWARD: Count rollouts with at least this reward as successes (default:
+            the larger of two rewards; of more, those at or above the mean of their group).
+        --input NAME=NUMBER (inputs): Assume an input that the rollouts lack, one number for
+            all: token_entropy=0.3; may be repeated.
+        --output, -o FILE (target): Draw into this .png, .svg or .pdf file.
+        --format (output): Print the numbers in this format, in addition to a figure.
 
     Examples:
         advsweep replay rollouts

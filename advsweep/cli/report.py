@@ -54,104 +54,49 @@ def report(
         ),
     ] = None,
     where: options.Where = None,
-    rows: Annotated[
-        str | None,
-        typer.Option(
-            "--rows",
-            metavar="KEY,...",
-            help="Group runs into rows by these config keys (default: the estimator and all "
-            "keys that vary).",
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            metavar="NAME,...",
-            help="Show these metrics (collapse/acr@end, pass@8, pass@1[gsm8k], pass@1[level=3], "
-            "collapse/acr@slope, pass@32@pass@1=0.45, total/rollouts; * for all), once per value "
-            "of each config key listed.",
-        ),
-    ] = None,
-    sort: Annotated[
-        str | None,
-        typer.Option(
-            "--sort",
-            metavar="NAME",
-            help="Sort by a column, best first, or by a key; NAME:rising or NAME:falling. "
-            "rank:NAME sorts by the interval of each row's rank in a column, and shows it.",
-        ),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline",
-            metavar="ROW",
-            help="Compare rows with this row: grpo, or 'estimator=grpo group_size=8'; none for no "
-            "comparison (default: the first row).",
-        ),
-    ] = None,
-    difference: Annotated[
-        float | None,
-        typer.Option(
-            "--difference",
-            metavar="D",
-            help="Compute the seeds needed to detect this difference (default: the observed one).",
-        ),
-    ] = None,
+    rows: str | None = None,
+    columns: str | None = None,
+    sort: str | None = None,
+    baseline: str | None = None,
+    difference: float | None = None,
     spread: options.Spread = options.SpreadOption.POOLED,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at",
-            metavar="WHERE",
-            help="Compare at equal steps, rollouts, tokens or seconds (the most that all runs "
-            "have, or rollouts=50000), or at an equal value of a metric (pass@1=0.5).",
-        ),
-    ] = None,
-    assertions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--assert",
-            metavar="EXPR",
-            help="Exit with code 1 unless the data support this: 'pass@1[fade] >= pass@1[grpo] - "
-            "0.02'; may be repeated.",
-        ),
-    ] = None,
-    models: Annotated[
-        bool,
-        typer.Option(
-            "--models",
-            help="Report models evaluated by `advsweep eval --model` instead of runs, with "
-            "intervals over problems.",
-        ),
-    ] = False,
-    pool: Annotated[
-        bool,
-        typer.Option("--pool", help="Average the different configs of a row for each seed."),
-    ] = False,
-    mixed_protocols: Annotated[
-        bool,
-        typer.Option("--mixed-protocols", help="Include runs with different evaluation protocols."),
-    ] = False,
-    short: Annotated[
-        bool,
-        typer.Option(
-            "--short",
-            help="Print what the differences say, and a table of few columns without notes.",
-        ),
-    ] = False,
+    at: str | None = None,
+    assertions: list[str] | None = None,
+    models: bool = False,
+    pool: bool = False,
+    mixed_protocols: bool = False,
+    short: bool = False,
     store: options.Store = None,
-    output: Annotated[
-        ReportFormat,
-        typer.Option("--format", help="Choose the output format; html has figures and every run."),
-    ] = ReportFormat.TABLE,
+    output: ReportFormat = ReportFormat.TABLE,
 ) -> None:
     """Each row is an estimator, averaged over its seeds; each column is a metric: the share of
     zero-variance groups (ACR), pass@k of the last evaluation, entropy. Differences of the primary
     outcomes to the first row are tested seed by seed, and corrected together; those of other
     columns are descriptive. A base model before training and the chance baseline have rows of
     their own. With --assert the exit code is 1 unless the data support a statement, for CI.
+
+    Options:
+        --rows KEY,...: Group runs into rows by these config keys (default: the estimator
+            and all keys that vary).
+        --columns NAME,...: Show these metrics (collapse/acr@end, pass@8, pass@1[gsm8k],
+            pass@1[level=3], collapse/acr@slope, pass@32@pass@1=0.45, total/rollouts; * for
+            all), once per value of each config key listed.
+        --sort NAME: Sort by a column, best first, or by a key; NAME:rising or NAME:falling.
+            rank:NAME sorts by the interval of each row's rank in a column, and shows it.
+        --baseline ROW: Compare rows with this row: grpo, or 'estimator=grpo group_size=8';
+            none for no comparison (default: the first row).
+        --difference D: Compute the seeds needed to detect this difference (default: the
+            observed one).
+        --at WHERE: Compare at equal steps, rollouts, tokens or seconds (the most that all
+            runs have, or rollouts=50000), or at an equal value of a metric (pass@1=0.5).
+        --assert EXPR (assertions): Exit with code 1 unless the data support this:
+            'pass@1[fade] >= pass@1[grpo] - 0.02'; may be repeated.
+        --models: Report models evaluated by `advsweep eval --model` instead of runs, with
+            intervals over problems.
+        --pool: Average the different configs of a row for each seed.
+        --mixed-protocols: Include runs with different evaluation protocols.
+        --short: Print what the differences say, and a table of few columns without notes.
+        --format (output): Choose the output format; html has figures and every run.
 
     Examples:
         advsweep report demo

@@ -96,25 +96,13 @@ def _print_config(config: Plain, how: RecordFormat) -> None:
 
 def sweep(
     overrides: options.Overrides = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", help="Name the sweep (default: the experiment's name, or a hash)."),
-    ] = None,
+    name: str | None = None,
     jobs: options.Jobs = None,
     dry_run: DryRun = False,
     force: Force = False,
     retries: options.Retries = 2,
     retry_on: options.RetryOn = options.RETRIED,
-    max_failures: Annotated[
-        int | None,
-        typer.Option(
-            "--max-failures",
-            min=1,
-            metavar="N",
-            help="Start no more runs once N runs have failed after their retries (default: no "
-            "limit).",
-        ),
-    ] = None,
+    max_failures: int | None = None,
     time_limit: options.TimeLimit = None,
     memory_limit: options.MemoryLimit = None,
     run_code: options.RunCode = False,
@@ -135,6 +123,11 @@ def sweep(
     same shape (backend, model, task, rollout policy, group size, prompts per step), by the times
     that a paper reports for its sweep file, or by the backend's first guess. An identity that
     depends on missing data begins with a question mark.
+
+    Options:
+        --name: Name the sweep (default: the experiment's name, or a hash).
+        --max-failures N >= 1: Start no more runs once N runs have failed after their
+            retries (default: no limit).
 
     Examples:
         advsweep sweep estimator=grpo,fade seed=0,1,2 --name first

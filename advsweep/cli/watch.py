@@ -43,9 +43,7 @@ _LISTED = 20
 
 def ls(
     sweep: options.SweepName = None,
-    status: Annotated[
-        str | None, typer.Option("--status", help="List only runs with this status.")
-    ] = None,
+    status: str | None = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -55,14 +53,15 @@ def ls(
             help=f"List the newest N; 0: all (default of a table: {NEWEST}).",
         ),
     ] = None,
-    models: Annotated[
-        bool,
-        typer.Option("--models", help="List models evaluated by `advsweep eval --model` instead."),
-    ] = False,
+    models: bool = False,
     store: options.Store = None,
     how: options.Listing = ListFormat.TABLE,
 ) -> None:
     """The last column of the table, `what`, has the config keys in which the listed runs differ.
+
+    Options:
+        --status: List only runs with this status.
+        --models: List models evaluated by `advsweep eval --model` instead.
 
     Examples:
         advsweep ls
@@ -153,20 +152,17 @@ def _record(run: RunRecord, sweep: str | None) -> dict[str, Any]:
 
 def status(
     sweep: options.SweepName = None,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch",
-            help="Watch runs in a full screen: progress, curves and logs. Keys: / filter, enter "
-            "log, s stop, r restart, q quit; quitting stops no run.",
-        ),
-    ] = False,
+    watch: bool = False,
     store: options.Store = None,
     how: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Prints the number of runs per status, the running runs with their step, and the errors of the
     ten newest failures. Speed and time left count training steps only, without
     evaluations. For runs submitted to Slurm, calls squeue once to list the queued ones.
+
+    Options:
+        --watch: Watch runs in a full screen: progress, curves and logs. Keys: / filter,
+            enter log, s stop, r restart, q quit; quitting stops no run.
 
     Examples:
         advsweep status
@@ -293,13 +289,13 @@ def show(
 
 def logs(
     run: options.RunKey,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Keep printing new lines until the run ends."),
-    ] = False,
+    follow: bool = False,
     store: options.Store = None,
 ) -> None:
     """The log is a file in the run's folder, on the machine that trained it.
+
+    Options:
+        --follow, -f: Keep printing new lines until the run ends.
 
     Examples:
         advsweep logs last
@@ -333,15 +329,15 @@ def logs(
 
 def stop(
     targets: options.Targets,
-    kill: Annotated[
-        bool,
-        typer.Option("--kill", help="Kill processes on this machine now, without a checkpoint."),
-    ] = False,
+    kill: bool = False,
     store: options.Store = None,
 ) -> None:
     """The runs end as interrupted. Also prevents pending, interrupted and lost runs from being
     started by a worker or a queued job. The runs stay stopped until `advsweep retry`, or their
     `run` or `sweep` command, starts them again.
+
+    Options:
+        --kill: Kill processes on this machine now, without a checkpoint.
 
     Examples:
         advsweep stop 12
@@ -407,27 +403,19 @@ def samples(
             show_default=False,
         ),
     ] = None,
-    step: Annotated[
-        int | None,
-        typer.Option(
-            "--step",
-            min=0,
-            metavar="N",
-            help="Show the evaluation after this step; 0 is the base model (default: the last).",
-        ),
-    ] = None,
-    models: Annotated[
-        bool,
-        typer.Option(
-            "--models", help="Show those of models evaluated by `advsweep eval --model` instead."
-        ),
-    ] = False,
+    step: int | None = None,
+    models: bool = False,
     store: options.Store = None,
     how: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Each evaluation keeps the first answers to at most 8 problems, spread over the levels; a long
     answer loses its middle. Evaluations of the same problems keep answers to the same ones, so
     that the answers before and after training can be compared.
+
+    Options:
+        --step N >= 0: Show the evaluation after this step; 0 is the base model (default:
+            the last).
+        --models: Show those of models evaluated by `advsweep eval --model` instead.
 
     Examples:
         advsweep samples last

@@ -32,15 +32,7 @@ def worker(
         ),
     ] = None,
     jobs: options.Jobs = None,
-    wait: Annotated[
-        float,
-        typer.Option(
-            "--wait",
-            metavar="SECONDS",
-            min=0,
-            help="Wait this long for new runs when no run is open; inf: until stopped.",
-        ),
-    ] = 0,
+    wait: float = 0,
     runs: Annotated[
         Path | None,
         typer.Option(
@@ -64,6 +56,10 @@ def worker(
 
     Checkpoints are files. If workers on several machines share the folder given by --runs, a run
     resumes from the checkpoint of another machine; otherwise it restarts from step 0.
+
+    Options:
+        --wait SECONDS >= 0: Wait this long for new runs when no run is open; inf: until
+            stopped.
 
     Examples:
         advsweep worker --store postgresql://me@db.example.org/runs --runs /shared/runs
