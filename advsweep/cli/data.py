@@ -75,8 +75,8 @@ def import_(
             seed, run, run_id and run_name).
         --rows KEY,...: Config keys that alone tell settings apart (default: all that do not
             name folders, machines or times). Runs that differ in others are replicates.
-        --decimal SIGN: The decimal sign of csv, . or , (default: as the cells of a file
-            show it).
+        --decimal SIGN: The decimal sign of csv, . or , (default: a point, and no cell
+            with a comma).
         --dry-run: Print what would be imported; change nothing.
 
     Examples:
