@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from advsweep.backends.base import Run
 from advsweep.cli.output import (
     echo,
     echo_line,
@@ -14,7 +13,6 @@ from advsweep.cli.output import (
     warn,
 )
 from advsweep.config.space import Delete
-from advsweep.config.validation import reported_problems, validation_problems
 from advsweep.errors import ConfigError, NoStoreError, counted
 from advsweep.store import Store, open_store
 from advsweep.sweep.planning.eta import TimeEstimate, estimate
@@ -241,8 +239,6 @@ def print_start(plan: Plan, store: Store, jobs: int | None, *, force: bool = Fal
     left = estimate(plan, store, slots, force=force)
     echo_line(describe_plan(plan), err=True)
     echo_line(describe_remaining(left, slots), err=True)
-    if line := describe_tokens(plan, left):
-        echo_line(line, err=True)
 
 
 def describe_plan(plan: Plan) -> str:
@@ -286,51 +282,3 @@ def _several(values: Iterable[object], what: str) -> str:
     """List different values, or count them where they are many."""
     found = list(dict.fromkeys(map(str, values)))
     return f"{len(found)} {what}" if len(found) > _NAMES else ", ".join(found)
-
-
-def describe_tokens(plan: Plan, left: TimeEstimate) -> str | None:
-    """Describe how many tokens are generated, where nobody knows how long a training takes.
-
-    None if the time is known or guessed, or if a program apart from advsweep generates them.
-    """
-    if left.seconds is not None or left.guess is not None:
-        return None
-    trained = evaluated = 0
-    for planned, state in zip(plan.runs, left.runs, strict=True):
-        run = planned.run
-        if run.backend.external:
-            return None
-        tokens = run.backend.completion_tokens(run)
-        trained += state.steps_left * run.prompts_per_step * run.group_size * tokens
-        if state.steps_left:
-            evaluated += _answers(run, run.steps - state.steps_left) * tokens
-    line = (
-        f"At most {_in_words(trained + evaluated)} tokens are generated: {_in_words(trained)} in "
-        f"training, {_in_words(evaluated)} in evaluations"
-    )
-    if evaluated > trained:
-        line += "; a smaller evaluation.n makes them shorter"
-    return line
-
-
-def _answers(run: Run, done: int) -> int:
-    """Return the number of answers that the evaluations of a run sample after some steps."""
-    settings, last = run.evaluation, run.steps
-    steps = [step for step in settings.schedule(last) if done < step < last]
-    ends = 1 if done else 2
-    # A step that validation problems may choose has as many as the ends.
-    n_between = settings.n if settings.validation else settings.between().n
-    per_problem = ends * settings.n + len(steps) * n_between
-    answers = per_problem * (len(reported_problems(run.task, settings)) + settings.train_problems)
-    if settings.validation:
-        problems = len(validation_problems(run.task, settings)[1])
-        answers += (ends + len(steps)) * problems * settings.of_validation().n
-    return answers
-
-
-def _in_words(number: int) -> str:
-    """Write a number, a large one as 2.5 million."""
-    for size, name in ((10**9, "billion"), (10**6, "million")):
-        if number >= size:
-            return f"{number / size:.3g} {name}"
-    return f"{number:,}"

@@ -26,7 +26,7 @@ LIGHT = {
     "report two --format json": ("pandas", *HEAVY),
     "report two --format html": ("pandas", *HEAVY),
     "plot --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
-    "list figures": ("pandas", *HEAVY),
+    "list figures": tuple(module for module in HEAVY if module != "hydra"),
     "plot two --figure acr --format csv": ("pandas", *HEAVY),
     "logs last --follow": TABLES,
     "stop two": ("pandas", *HEAVY),

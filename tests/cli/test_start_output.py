@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from advsweep.cli.execution import check_overrides, print_outcome
-from advsweep.cli.plans import describe_plan, describe_remaining, describe_tokens, print_start
+from advsweep.cli.plans import describe_plan, describe_remaining, print_start
 from advsweep.errors import ConfigError
 from advsweep.store import open_store
 from advsweep.sweep.events import SweepResult
@@ -77,7 +76,6 @@ def test_workers_are_no_more_than_runs(capsys, tmp_path, jobs, slots):
 def test_nothing_is_said_of_tokens_where_they_mean_nothing(given):
     plan = make_plan(given, single=True)
     assert "tokens" not in describe_plan(plan)
-    assert describe_tokens(plan, estimate(plan, None, 1)) is None
 
 
 def test_first_guess_grows_with_the_work_and_shrinks_with_slots(tmp_path):
@@ -95,54 +93,6 @@ def test_first_guess_grows_with_the_work_and_shrinks_with_slots(tmp_path):
     assert guess_seconds(plan.runs[0], 50) == pytest.approx(6.4)
 
 
-def after(steps, plan):
-    """What is left of a plan of one run after some steps, in a store without finished runs."""
-    left = estimate(plan, None, 1)
-    [run] = left.runs
-    return replace(left, runs=[replace(run, steps_left=run.steps_left - steps)])
-
-
-def test_tokens_are_counted_where_no_time_is_known(tmp_path):
-    """2 runs of 12 steps of 64 x 8 answers of 10 tokens; 3 evaluations of 140 problems x 16."""
-    plan = make_plan(["estimator=grpo,fade", *FAKE], name="two")
-    with open_store(str(tmp_path / "advsweep.db")) as store:
-        left = estimate(plan, store, 2)
-    assert describe_tokens(plan, left) == (
-        "At most 257,280 tokens are generated: 122,880 in training, 134,400 in evaluations; a "
-        "smaller evaluation.n makes them shorter"
-    )
-    assert describe_tokens(plan, replace(left, seconds=3.0)) is None
-    assert describe_tokens(plan, replace(left, guess=3.0)) is None
-
-
-@pytest.mark.parametrize(
-    ("settings", "done", "answers"),
-    [
-        ([], 0, 2 * 128 * 140 + 3 * 128 * 140),
-        (["evaluation.every=0"], 0, 2 * 128 * 140),
-        (["evaluation.n_between=8"], 0, 2 * 128 * 140 + 3 * 8 * 140),
-        (["evaluation.at=[0,2,4,50,500]"], 0, 2 * 128 * 140 + 5 * 128 * 140),
-        (["evaluation.train_problems=10"], 0, 5 * 128 * 150),
-        # The base and step 50 are evaluated already.
-        ([], 50, 2 * 128 * 140 + 128 * 140),
-        ([], 200, 0),
-    ],
-)
-def test_tokens_of_evaluations(settings, done, answers):
-    plan = make_plan(["backend=fake", "steps=200", *settings], single=True)
-    trained = (200 - done) * 64 * 8 * 10
-    total = (trained + answers * 10) / 10**6
-    line = describe_tokens(plan, after(done, plan)) or ""
-    assert line.startswith(f"At most {total:.3g} million" if total else "At most 0 tokens")
-    assert ("a smaller evaluation.n" in line) is (answers * 10 > trained)
-
-
-def test_many_tokens_are_written_in_words():
-    plan = make_plan(["backend=fake", "steps=200000", "evaluation.every=0"], single=True)
-    line = describe_tokens(plan, estimate(plan, None, 1)) or ""
-    assert ": 1.02 billion in training, 358,400 in evaluations" in line
-
-
 def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
     first = advsweep("run", *SMALL)
     assert first.returncode == 0
@@ -152,7 +102,6 @@ def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
     assert "(from 1 earlier run)" in second[1]
     again = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
     assert again[1] == "Everything is done already; no steps left."
-    assert not [line for line in again if "tokens" in line][1:]
     forced = advsweep("run", "seed=1", "--force", *SMALL).stderr.splitlines()
     assert forced[1].startswith("12 steps left, about ")
 

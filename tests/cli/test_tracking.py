@@ -19,6 +19,7 @@ from advsweep.sweep.planning.plan import make_plan
 
 ENDLESS = """
 import atexit, time
+from pathlib import Path
 from dataclasses import dataclass
 from typing import ClassVar
 from advsweep.sweep.tracking.base import Tracking
