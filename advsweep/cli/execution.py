@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from advsweep.cli.output import echo, echo_line, warn
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, counted
 from advsweep.redaction import redacted
 from advsweep.report.data.outcomes import parse_outcomes
 from advsweep.store import Store, open_store
@@ -181,9 +181,11 @@ def print_outcome(plan: Plan, outcome: SweepResult, store: str | None = None) ->
         (outcome.submitted, "submitted"),
         (outcome.queued, "queued or running"),
     )
-    parts = ", ".join([f"{outcome.done} done", *(f"{n} {what}" for n, what in counts if n)])
-    what = f"sweep {plan.name}: " if plan.name else ""
-    echo_line(f"{what}{parts} of {len(outcome.run_ids)} runs", err=True)
+    done = [f"{outcome.done} done"] if plan.name or outcome.done else []
+    parts = ", ".join([*done, *(f"{n} {what}" for n, what in counts if n)])
+    total = len(outcome.run_ids)
+    summary = f"sweep {plan.name}: {parts} of {total} runs"
+    echo_line(summary if plan.name else f"{counted(total, 'run')}: {parts}", err=True)
     for run_id, error in list(outcome.failed.items())[:LISTED]:
         echo_line(f"  run {run_id} failed: {error} (advsweep logs {run_id}{where})", err=True)
     if outcome.halted:

@@ -78,6 +78,7 @@ class Command(TyperCommand):
             option = getattr(error, "option_name", None)
             message = getattr(error, "message", "").rstrip(".")
             if option in GONE:
+                error.possibilities = None  # type: ignore[attr-defined]
                 error.message = f"no such option: {option}; did you mean '{GONE[option]}'?"  # type: ignore[attr-defined]
             elif option is not None and any(p.name == "overrides" for p in self.params):
                 # `--seed 3` where a config key is meant.

@@ -94,19 +94,23 @@ def test_refuses(refused, words, arguments):
 
 def test_select_refuses_a_place_that_it_cannot_write_to(refused):
     refused(
-        ["--out: expected a file in an existing folder"],
-        *("select", "--model", ".", "--task", "countdown", "--out", "nowhere/levels.jsonl"),
+        ["--output: expected a file in an existing folder"],
+        *("select", "--model", ".", "--task", "countdown", "--output", "nowhere/levels.jsonl"),
     )
 
 
 def test_every_protocol_can_be_chosen(tmp_path, monkeypatch):
-    from advsweep.cli.evaluation_options import parse_request
+    from advsweep.cli.evaluation import parse_request
 
     monkeypatch.chdir(tmp_path)
     drawn = {}
     for name in ("standard", "greedy", "avg32", "sharpened_256", "plain_256"):
         parts = parse_request(
-            model=".", task="countdown", protocol=name, samples=None, fields=[], config_dirs=[]
+            model=".",
+            task="countdown",
+            samples=None,
+            fields=[f"evaluation={name}"],
+            config_dirs=[],
         )
         settings = parts.settings()
         drawn[name] = (settings.n, settings.temperature, settings.top_p)

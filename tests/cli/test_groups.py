@@ -100,6 +100,7 @@ def test_there_are_at_most_27_commands_and_150_options() -> None:
 def test_a_command_runs_without_importing_the_others(refused: Callable[..., None]) -> None:
     refused(["'reprot'", "'report'"], "reprot")
     refused(["estimators", "list estimators"], "estimators", "show", "fade")
+    refused(["--option; did you mean '--set KEY=VALUE'?;"], "eval", "1", "--option", "n=1")
     for name in (name for name in GONE if not name.startswith("-")):
         assert name not in NAMES
 

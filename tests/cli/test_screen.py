@@ -245,7 +245,7 @@ def test_a_restart_is_a_process_of_its_own(store):
 def test_the_screen_needs_a_terminal(store):
     result = CliRunner().invoke(app, ["status", "--watch", "--store", store.url])
     assert isinstance(result.exception, ConfigError)
-    assert "advsweep status" in str(result.exception)
+    assert "omit --watch" in str(result.exception)
 
 
 def test_an_empty_filter_result_has_nothing_to_act_on(store):
