@@ -46,12 +46,13 @@ def reference_pages() -> dict[str, str]:
 
 
 def commands() -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name of each command with the command and its context."""
+    """Yield the name of each command of ours with the command and its context."""
     from advsweep.cli.app import app
+    from advsweep.cli.table import COMMANDS
 
     root: Any = typer.main.get_command(app)
     context = typer.Context(root, info_name="advsweep", terminal_width=_WIDTH)
-    for name in root.list_commands(context):
+    for name in (name for entries in COMMANDS.values() for name in entries):
         command = root.get_command(context, name)
         own = typer.Context(command, info_name=name, parent=context, terminal_width=_WIDTH)
         yield name, command, own

@@ -55,7 +55,7 @@ def test_a_tracker_without_files_is_no_target_of_an_export(tmp_path):
 
 def test_the_command_to_send_runs_later_has_all_fields():
     tracking = WandbTracking(project="mine", mode=Mode.OFFLINE, tags=("a b", "c"), patience=5)
-    options = """-o mode=offline -o project=mine -o 'tags=['"'"'a b'"'"', '"'"'c'"'"']'"""
+    options = """--set mode=offline --set project=mine --set 'tags=['"'"'a b'"'"', '"'"'c'"'"']'"""
     assert sync_command(tracking, "1") == f"`advsweep export 1 --to wandb {options}`"
 
 
