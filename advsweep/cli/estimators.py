@@ -25,9 +25,9 @@ from advsweep.estimators.batch import (
     PER_TOKEN,
     Advantages,
     GroupBatch,
+    Groups,
     spread_input,
 )
-from advsweep.estimators.group_stats import Groups
 
 Rows = list[list[float | None]]
 """Groups of numbers; None marks a missing rollout."""

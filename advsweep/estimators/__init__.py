@@ -17,8 +17,7 @@ from advsweep.estimators.registry import ESTIMATORS, build_estimator, estimator_
 
 if TYPE_CHECKING:
     from advsweep.estimators.base import Estimator, Provenance, StatefulEstimator
-    from advsweep.estimators.batch import Advantages, GroupBatch
-    from advsweep.estimators.group_stats import Groups, Std, standardise
+    from advsweep.estimators.batch import Advantages, GroupBatch, Groups, Std, standardise
 
 __all__ = [
     "ESTIMATORS",
@@ -40,11 +39,11 @@ _MODULES = {
     "Advantages": "batch",
     "Estimator": "base",
     "GroupBatch": "batch",
-    "Groups": "group_stats",
+    "Groups": "batch",
     "Provenance": "base",
     "StatefulEstimator": "base",
-    "Std": "group_stats",
-    "standardise": "group_stats",
+    "Std": "batch",
+    "standardise": "batch",
 }
 
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import Provenance, StatefulEstimator
-from advsweep.estimators.batch import GroupBatch
-from advsweep.estimators.group_stats import Groups, Std, standardise
+from advsweep.estimators.batch import GroupBatch, Groups, Std, standardise
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

@@ -20,8 +20,8 @@ from advsweep.estimators.batch import (
     PER_TOKEN,
     Advantages,
     GroupBatch,
+    Groups,
 )
-from advsweep.estimators.group_stats import Groups
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -12,7 +12,7 @@ import torch
 
 from advsweep.components import option
 from advsweep.estimators.base import Estimator, Provenance
-from advsweep.estimators.group_stats import Groups, Std, at_least, standardise
+from advsweep.estimators.batch import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
     from advsweep.estimators.batch import PerRollout

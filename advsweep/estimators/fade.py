@@ -12,7 +12,7 @@ import torch
 from advsweep.components import option
 from advsweep.errors import BatchError
 from advsweep.estimators.base import Provenance, StatefulEstimator
-from advsweep.estimators.group_stats import Groups
+from advsweep.estimators.batch import Groups
 
 if TYPE_CHECKING:
     from torch import Tensor

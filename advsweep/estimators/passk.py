@@ -13,7 +13,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import Estimator, Provenance
-from advsweep.estimators.group_stats import Groups
+from advsweep.estimators.batch import Groups
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -12,24 +12,17 @@ if TYPE_CHECKING:
 
 # The modules of this package, and the names of the estimators that each defines. Names stand here
 # so that listing them imports no torch.
-_FAMILIES = {
-    "a_grae": "a_grae",
-    "aapo": "aapo",
+_MODULES = {
     "avspo": "avspo",
     "baselines": "dr_grpo gpg grpo min_baseline reinforce relu rloo",
-    "dcpo": "dcpo",
-    "exponential": "log_mean_exp softmax",
     "fade": "fade",
-    "ha_dw": "ha_dw",
-    "intrinsic_rewards": "intuitor rent",
-    "length_shaped": "grpo_lead t2t",
+    "grpo_variants": "aapo grpo_lead intuitor rent t2t",
     "passk": "passk_analytic passk_loo passk_mix",
-    "reshaped": "asym_grpo asym_power_alpha binary_contrastive easy_power maxrl power_alpha "
-    "power_norm skew_r",
-    "shifted": "asym_re mc_grpo quantile",
-    "signed": "nsr psr w_reinforce",
-    "token_shaped": "entropy_shaped",
-    "wrappers": "easy_focused filter_drop grpo_n hard_focused negative_dominant positive_dominant",
+    "reshaped": "asym_grpo asym_power_alpha asym_re binary_contrastive easy_power log_mean_exp "
+    "maxrl mc_grpo nsr power_alpha power_norm psr quantile skew_r softmax w_reinforce",
+    "visits": "dcpo ha_dw",
+    "wrappers": "a_grae easy_focused entropy_shaped filter_drop grpo_n hard_focused "
+    "negative_dominant positive_dominant",
 }
 
 _ALIASES = {
@@ -68,7 +61,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
     "estimator",
     {
         name: f"advsweep.estimators.{module}"
-        for module, names in _FAMILIES.items()
+        for module, names in _MODULES.items()
         for name in names.split()
     },
     aliases=_ALIASES,

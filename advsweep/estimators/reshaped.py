@@ -1,21 +1,23 @@
-"""Mean-centred rewards dᵢ = rᵢ - p, reweighted by solve rate or by sign."""
+"""Rewards less a baseline, reweighted by solve rate, by sign or exponentially."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
+from torch import Tensor
 
 from advsweep.components import option
 from advsweep.errors import BatchError
 from advsweep.estimators.base import Estimator, Provenance
-from advsweep.estimators.group_stats import Groups, standardise
+from advsweep.estimators.batch import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
-    from advsweep.estimators.batch import PerRollout
+    from advsweep.estimators.batch import FlagPerRollout, PerGroup, PerRollout
 
 
 class Scale(Enum):
@@ -254,3 +256,411 @@ class BinaryContrastive(Estimator):
         # An all-correct group has no failure to which its odds of 1/0 could apply.
         odds = groups.mean / q.masked_fill(q == 0, 1.0)
         return rewards - (1 - rewards) * odds
+
+
+class Baseline(Enum):
+    """What δ is added to: the mean of the group, nothing, or its smallest reward."""
+
+    MEAN = "mean"
+    NONE = "none"
+    MIN = "min"
+
+
+class Convention(Enum):
+    """Which quantile τ asks for: the paper's, which is that of 1-τ, or the usual one."""
+
+    PRINTED = "printed"
+    STANDARD = "standard"
+
+
+class Median(Enum):
+    """The median of an even number: the lower of the two in the middle, or between them."""
+
+    LOWER = "lower"
+    MIDPOINT = "midpoint"
+
+
+@dataclass(kw_only=True)
+class AsymRE(Estimator):
+    """Successes held back and failures pushed down by δ: Aᵢ = rᵢ - (b + δ).
+
+    Group masses with the group's mean as b are p (q-δ) and q (p+δ). Homogeneous groups get
+    -δ there, all-correct ones too. With δ = 0, b the mean is `dr_grpo`, none `reinforce` and
+    the minimum `min_baseline`.
+
+    Departures: none by default; δ has the sign that FADE prints and the size that it quotes.
+    The method's authors advise a baseline below the mean, which is δ < 0 here; its size in
+    their language-model runs is not in the text we have.
+    """
+
+    name: ClassVar[str] = "asym_re"
+    family: ClassVar[str] = "shifted baselines"
+    formula: ClassVar[str] = "Aᵢ = rᵢ - (b + δ),  b = p, 0 or min r"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.5, after Arnal et al. 2026 (arXiv:2506.20520)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
+    per_group: ClassVar[bool] = True
+
+    delta: float = option(
+        0.01, gt=-math.inf, lt=math.inf, help="δ: above 0 it biases towards failures"
+    )
+    baseline: Baseline = option(
+        Baseline.MEAN, help="b: the group's mean, none (0), or the group's smallest reward"
+    )
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        if self.baseline is Baseline.MEAN:
+            return groups.centred - self.delta
+        if self.baseline is Baseline.MIN:
+            return groups.rewards - groups.low - self.delta
+        return groups.rewards - self.delta
+
+
+@dataclass(kw_only=True)
+class Quantile(Estimator):
+    """The reward less a quantile of its group, one of its rewards: Aᵢ = rᵢ - Q_τ.
+
+    On a binary group the printed Q_τ is 0 if p ≤ τ and 1 otherwise, so the group masses are
+    p and 0 up to τ, 0 and q above: it learns from successes on hard prompts and from
+    failures on easy ones. Homogeneous groups get 0.
+
+    The method's own paper is QAE (arXiv:2509.22611): the standard quantile at 0.4, divided by
+    σ + ε. That is `convention=standard`, `tau=0.4`, `scale=std`. It is FADE's print with τ = 0.6.
+
+    Released code: QAE's, which interpolates between rewards as well.
+
+    Departures: FADE gives no value of τ; 1/2 is ours. FADE prints inf{x : CDF(x) ≥ 1-τ} for
+    binary rewards, taken here for graded rewards as well. `convention=standard` has τ for 1-τ;
+    both agree at τ = 1/2.
+    """
+
+    name: ClassVar[str] = "quantile"
+    family: ClassVar[str] = "shifted baselines"
+    formula: ClassVar[str] = "Aᵢ = rᵢ - Q_τ,  Q_τ = 0 if p ≤ τ else 1 on binary rewards"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.6, after Dabney et al. 2018 (arXiv:1710.10044)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
+    released_options: ClassVar[tuple[str, ...]] = (
+        "convention=standard tau=0.4 scale=std interpolate=true",
+    )
+    per_group: ClassVar[bool] = True
+
+    tau: float = option(0.5, gt=0, lt=1, help="τ: the solve rate up to which successes count")
+    convention: Convention = option(
+        Convention.PRINTED, help="the quantile of 1-τ, as printed, or of τ (standard)"
+    )
+    interpolate: bool = option(
+        False, absent=False, help="between the two nearest rewards, as QAE's code does"
+    )
+    scale: Scale = option(
+        Scale.MEAN, absent="mean", help="std: divided by the group's σ, as in QAE's paper"
+    )
+    std: Std = option(Std.POPULATION, absent="population", help="σ of scale=std: over G or G-1")
+    eps: float = option(0.0, ge=0, absent=0.0, help="ε of scale=std, added to σ")
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        level = self.tau if self.convention is Convention.STANDARD else 1 - self.tau
+        if self.interpolate:
+            baseline = _interpolated_quantile(groups, level)
+        else:
+            baseline = _order_statistic(groups, lambda count: _rank(level, count))
+        advantages = groups.rewards - baseline
+        if self.scale is Scale.STD:
+            return standardise(advantages, groups.std(self.std), self.eps)
+        return advantages
+
+
+@dataclass(kw_only=True)
+class MCGRPO(Estimator):
+    """The reward less the median of its group: Aᵢ = rᵢ - med r.
+
+    It is `quantile` at τ = 1/2: an even split has the baseline 0, or 1/2 with
+    `median=midpoint`. Homogeneous groups get 0.
+
+    Departures: FADE leaves the median of an even number open, the lower one is ours; none
+    otherwise. MC-GRPO's own
+    paper (arXiv:2601.22582) is another weight: it draws G + 1 rollouts, takes the median of
+    that odd group, divides by the median absolute deviation + 1e-3 and leaves the median
+    rollout out of the loss; its GSM8K trainer also multiplies by (G+1)/(number of non-zero
+    advantages). On rewards of 0 and 1 that deviation is 0 in every mixed odd group, so |A| is
+    1000 for each rollout that differs from the median.
+    """
+
+    name: ClassVar[str] = "mc_grpo"
+    family: ClassVar[str] = "shifted baselines"
+    formula: ClassVar[str] = "Aᵢ = rᵢ - med r"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.6, after Kim 2026 (arXiv:2601.22582)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
+    per_group: ClassVar[bool] = True
+
+    median: Median = option(
+        Median.LOWER, help="of an even number: the lower of the middle two, or their midpoint"
+    )
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        median = _order_statistic(groups, lambda count: _rank(0.5, count))
+        if self.median is Median.MIDPOINT:
+            upper = _order_statistic(groups, lambda count: count // 2 + 1)
+            median = median + (upper - median) / 2
+        return groups.rewards - median
+
+
+def _rank(level: float, count: int) -> int:
+    """Return the rank (from 1) of the smallest of `count` rewards with CDF(x) ≥ level."""
+    # Remove floating-point noise: (1 - 0.7) * 10 is 3.0000000000000004, whose ceiling is 4.
+    return max(1, math.ceil(round(level * count, 9)))
+
+
+def _interpolated_quantile(groups: Groups, level: float) -> PerGroup:
+    """Return the quantile, linearly interpolated between the two nearest ranks."""
+
+    def place(count: int) -> float:
+        # As for ranks, 0.1 * 7 is 0.7000000000000001.
+        return round(level * (count - 1), 9)
+
+    lower = _order_statistic(groups, lambda count: math.floor(place(count)) + 1)
+    upper = _order_statistic(groups, lambda count: math.ceil(place(count)) + 1)
+    size = groups.rewards.shape[1]
+    if groups.mask is None:
+        return torch.lerp(lower, upper, place(size) % 1)
+    shares = lower.new_tensor([place(max(count, 1)) % 1 for count in range(size + 1)])
+    return torch.lerp(lower, upper, shares[groups.mask.sum(dim=1, keepdim=True)])
+
+
+def _order_statistic(groups: Groups, rank: Callable[[int], int]) -> PerGroup:
+    """Return the reward of a rank (1: the smallest), which depends on the number that count."""
+    size = groups.rewards.shape[1]
+    if groups.mask is None:
+        return groups.rewards.kthvalue(rank(size), dim=1, keepdim=True).values
+    ascending = torch.where(groups.mask, groups.rewards, math.inf).sort(dim=1).values
+    counts = groups.mask.sum(dim=1, keepdim=True)
+    places = counts.new_tensor([rank(max(count, 1)) - 1 for count in range(size + 1)])
+    return ascending.gather(1, places[counts])
+
+
+_DROP_HELP = "leave rollouts of weight 0 out of the update and of its averages"
+
+
+@dataclass(kw_only=True)
+class PSR(Estimator):
+    """Positive sample reinforcement: Aᵢ = 1 for successes, 0 for failures.
+
+    Masses are p and 0, homogeneous groups included: it is `reinforce` on rewards of 0 and 1.
+
+    Departures: none from its authors' released code, with which A-GRAE's agrees; the papers
+    only name it. Both codes drop the failures from the batch, as `drop_zero_rows` does.
+    """
+
+    name: ClassVar[str] = "psr"
+    family: ClassVar[str] = "signed"
+    formula: ClassVar[str] = "Aᵢ = 1 if rᵢ = 1 else 0"
+    paper: ClassVar[str] = "PSR (Zhu et al. 2025, arXiv:2506.01347)"
+    equation: ClassVar[str] = "the authors' code; A-GRAE (arXiv:2602.05548), by name"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
+    per_group: ClassVar[bool] = True
+    binary_only: ClassVar[bool] = True
+
+    drop_zero_rows: bool = option(False, help=_DROP_HELP)
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        return groups.rewards.clone()
+
+    def _keep(self, groups: Groups) -> FlagPerRollout:
+        scorable = super()._keep(groups)
+        return scorable & (groups.rewards == 1) if self.drop_zero_rows else scorable
+
+
+@dataclass(kw_only=True)
+class NSR(Estimator):
+    """Negative sample reinforcement: Aᵢ = 0 for successes, -1 for failures.
+
+    Masses are 0 and q, homogeneous groups included: it is `psr` less 1.
+
+    Departures: none from its authors' released code, with which A-GRAE's agrees; the papers
+    only name it. Both codes drop the successes from the batch, as `drop_zero_rows` does.
+    """
+
+    name: ClassVar[str] = "nsr"
+    family: ClassVar[str] = "signed"
+    formula: ClassVar[str] = "Aᵢ = 0 if rᵢ = 1 else -1"
+    paper: ClassVar[str] = "NSR (Zhu et al. 2025, arXiv:2506.01347)"
+    equation: ClassVar[str] = "the authors' code; Two-stage view (arXiv:2510.04028), by name"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
+    per_group: ClassVar[bool] = True
+    binary_only: ClassVar[bool] = True
+
+    drop_zero_rows: bool = option(False, help=_DROP_HELP)
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        return groups.rewards - 1
+
+    def _keep(self, groups: Groups) -> FlagPerRollout:
+        scorable = super()._keep(groups)
+        return scorable & (groups.rewards == 0) if self.drop_zero_rows else scorable
+
+
+@dataclass(kw_only=True)
+class WReinforce(Estimator):
+    """Failures in full and successes a little: Aᵢ = λ for successes, -1 for failures.
+
+    Masses are λp and q, homogeneous groups included: it is λ `psr` + `nsr`.
+
+    Departures: none from its authors' released code, with which A-GRAE's agrees; the papers
+    only name it.
+    """
+
+    name: ClassVar[str] = "w_reinforce"
+    family: ClassVar[str] = "signed"
+    formula: ClassVar[str] = "Aᵢ = λ if rᵢ = 1 else -1"
+    paper: ClassVar[str] = "W-REINFORCE (Zhu et al. 2025, arXiv:2506.01347)"
+    equation: ClassVar[str] = "the authors' code; A-GRAE (arXiv:2602.05548), by name"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
+    per_group: ClassVar[bool] = True
+    binary_only: ClassVar[bool] = True
+
+    lam: float = option(0.1, gt=0, le=1, help="λ: advantage of a success")
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        failure = groups.rewards - 1
+        return torch.add(failure, groups.rewards, alpha=self.lam)
+
+
+# Where the other weights of a group sum to less, the best one's being 1, subtracting the best
+# from the total loses too many digits.
+_SWAMPED = 0.1
+
+
+class Variant(Enum):
+    """Which reading of log-mean-exp: the formula, or one of two that the masses may mean."""
+
+    LOO = "loo"
+    LOO_SAME_COUNT = "loo_same_count"
+    SIGNED_SOFTMAX = "signed_softmax"
+
+
+class Normalise(Enum):
+    """What the exponentials are divided by: their sum, or β times their mean."""
+
+    SHARE = "share"
+    RS = "rs"
+
+
+@dataclass(kw_only=True)
+class Softmax(Estimator):
+    """A softmax over the group less the uniform share: Aᵢ = exp(β rᵢ)/Z - 1/G, Z = Σ exp(β rⱼ).
+
+    The masses of a group, summed over its rollouts, are (e^β - 1) p q / (1 + p (e^β - 1)) on
+    both sides. Homogeneous groups get 0. As β → 0 it is β/G `dr_grpo`; as β → ∞, on binary
+    rewards, `maxrl`/G.
+
+    With `normalise=rs` it is RS-GRPO (arXiv:2509.24261), Aᵢ = (exp(β rᵢ)/mean exp(β rⱼ) - 1)/β.
+    That is the gradient of (1/β) log E exp(β r), and G/β times the default. Its paper has β = 2.
+    The masses of a group are p q (e^β - 1)/(β (1 + p (e^β - 1))) per rollout. As β → 0 it is
+    `dr_grpo`.
+
+    Departures: FADE has no value of β, 1 is ours, and calls the second limit the pass@k weight.
+    """
+
+    name: ClassVar[str] = "softmax"
+    family: ClassVar[str] = "exponential"
+    formula: ClassVar[str] = "Aᵢ = exp(β rᵢ)/Z - 1/G,  Z = Σ exp(β rⱼ)"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.9; normalise=rs: Jiang et al. 2025 (arXiv:2509.24261)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
+    per_group: ClassVar[bool] = True
+
+    beta: float = option(1.0, gt=0, lt=math.inf, help="β: the larger, the more the best count")
+    normalise: Normalise = option(
+        Normalise.SHARE, absent="share", help="share: less 1/G; rs: RS-GRPO, G/β times that"
+    )
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        weights = _weights(groups, self.beta, groups.high)
+        total = weights.sum(dim=1, keepdim=True)
+        mean = total / at_least(groups.count, 1)
+        # Not as weights / total - 1/G, where equal rewards would round to noise.
+        if self.normalise is Normalise.RS:
+            return (weights - mean) / (self.beta * mean)
+        return (weights - mean) / total
+
+
+@dataclass(kw_only=True)
+class LogMeanExp(Estimator):
+    """What a rollout adds to the group's log-mean-exp: Aᵢ = lme(r) - lme(r without i).
+
+    With lme(x) = (1/β) log(mean of exp(β x)), each over its own count. Homogeneous groups
+    get 0, and so does the only scorable rollout of a group. As β → 0 it is `rloo`/G, as
+    β → ∞ `passk_loo`.
+
+    Departures: the paper's masses, p e^β/(p e^β + q) and q/(p e^β + q) summed over a group,
+    do not follow from this formula. They are exactly those of `variant=signed_softmax`,
+    Aᵢ = e^β/Z for successes and -1/Z for failures (binary rewards only). The paper's
+    derivation keeps the count G in both means, `loo_same_count`: Aᵢ grows by
+    log(G/(G-1))/β, which makes every advantage positive. RS-GRPO, which FADE cites for
+    log-mean-exp, has another weight: `softmax` with `normalise=rs`. β = 1 is ours.
+    """
+
+    name: ClassVar[str] = "log_mean_exp"
+    family: ClassVar[str] = "exponential"
+    formula: ClassVar[str] = "Aᵢ = lme(r) - lme(r without i),  lme(x) = log(mean exp(β x))/β"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.9, after Jiang et al. 2025 (arXiv:2509.24261)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
+    per_group: ClassVar[bool] = True
+    minimum_group: ClassVar[int] = 2
+
+    beta: float = option(1.0, gt=0, lt=math.inf, help="β: the larger, the more the best count")
+    variant: Variant = option(
+        Variant.LOO, help="the formula, or what the paper's masses may come from"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant is Variant.SIGNED_SOFTMAX:
+            self._narrow(binary_only=True)
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        if self.variant is Variant.SIGNED_SOFTMAX:
+            return self._signed_softmax(groups)
+        advantages = self._leave_one_out(groups)
+        if self.variant is Variant.LOO_SAME_COUNT:
+            ratio = groups.count / at_least(groups.count - 1, 1)
+            log_ratio = ratio.log() if isinstance(ratio, Tensor) else math.log(ratio)
+            advantages = advantages + log_ratio / self.beta
+        if isinstance(groups.count, Tensor):
+            advantages = torch.where(groups.count > 1, advantages, 0.0)
+        return advantages
+
+    def _leave_one_out(self, groups: Groups) -> PerRollout:
+        others = at_least(groups.count - 1, 1)
+        weights = _weights(groups, self.beta, groups.high)
+        total = weights.sum(dim=1, keepdim=True)
+        mean = total / at_least(groups.count, 1)
+        rest = total - weights
+        advantages = torch.log1p((weights - mean) / rest).div_(self.beta)
+        if rest.amin().item() >= _SWAMPED:
+            return advantages
+
+        # The best reward outweighs the others so much that they are lost in the total or
+        # underflow. Their weights are therefore taken relative to the second best reward; the
+        # best one, clamped to the second, then has weight 1.
+        rewards = groups.rewards
+        if groups.mask is not None:
+            rewards = torch.where(groups.mask, rewards, -math.inf)
+        second = rewards.topk(2).values[:, 1:]
+        without_best = _weights(groups, self.beta, second).sum(dim=1, keepdim=True) - 1
+        logs = torch.log(mean / (without_best / others))
+        of_best = torch.add(groups.high - second, logs, alpha=1 / self.beta)
+        return torch.where(rest < _SWAMPED, of_best, advantages)
+
+    def _signed_softmax(self, groups: Groups) -> PerRollout:
+        weights = _weights(groups, self.beta, groups.high)
+        shares = weights / weights.sum(dim=1, keepdim=True)
+        return torch.where(groups.rewards == 1, shares, -shares)
+
+
+def _weights(groups: Groups, beta: float, largest: PerGroup) -> PerRollout:
+    """exp(β (rᵢ - largest)) of the rewards cut off at `largest`; 0 where masked."""
+    weights = (groups.rewards - largest).clamp_(max=0).mul_(beta).exp_()
+    return weights if groups.mask is None else torch.where(groups.mask, weights, 0.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 from torch import Tensor
 
 from advsweep.components import Component, option
-from advsweep.estimators.group_stats import On
+from advsweep.estimators.batch import On
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

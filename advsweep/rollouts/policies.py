@@ -9,8 +9,7 @@ import torch
 
 from advsweep.components import option
 from advsweep.errors import TrainingError
-from advsweep.estimators.batch import GroupBatch
-from advsweep.estimators.group_stats import Groups
+from advsweep.estimators.batch import GroupBatch, Groups
 from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
 
 if TYPE_CHECKING:

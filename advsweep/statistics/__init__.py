@@ -2,19 +2,38 @@
 
 from advsweep.statistics.association import (
     RankCorrelation,
+    SpreadRatio,
     correlation_interval,
     correlation_p_value,
+    difference_of_shares,
+    fisher_p_value,
     rank_correlation,
+    ratio_of_means,
+    ratio_of_spreads,
 )
-from advsweep.statistics.blocks import BlockSpread, PooledSpread, pool_spread
 from advsweep.statistics.comparison import (
+    BlockSpread,
     Comparison,
+    PooledSpread,
+    RankInterval,
     benjamini_hochberg,
     compare_paired,
     compare_seeds,
     compare_unpaired,
+    holm,
     improvement_share,
     permutation_p_value,
+    pool_spread,
+    rank_intervals,
+    seeds_needed,
+)
+from advsweep.statistics.curves import (
+    CommonSlope,
+    Regression,
+    predict,
+    regress,
+    regress_within,
+    value_at,
 )
 from advsweep.statistics.intervals import (
     Estimate,
@@ -24,51 +43,30 @@ from advsweep.statistics.intervals import (
     interquartile_mean,
     student_t_interval,
 )
-from advsweep.statistics.pass_at_k import answer_entropy, mean_over_problems, pass_at_k
-from advsweep.statistics.pass_laws import LAWS, LawFit, compare_laws
-from advsweep.statistics.power import seeds_needed
-from advsweep.statistics.power_law import PowerLaw, fit_pass_at_k
-from advsweep.statistics.ranks import RankInterval, holm, rank_intervals
-from advsweep.statistics.rarefaction import RAREFIED, rarefied_entropy
-from advsweep.statistics.ratios import (
-    SpreadRatio,
-    difference_of_shares,
-    fisher_p_value,
-    ratio_of_means,
-    ratio_of_spreads,
+from advsweep.statistics.pass_at_k import (
+    RAREFIED,
+    answer_entropy,
+    mean_over_problems,
+    pass_at_k,
+    rarefied_entropy,
 )
-from advsweep.statistics.regression import (
-    CommonSlope,
-    Regression,
-    predict,
-    regress,
-    regress_within,
-    value_at,
-)
-from advsweep.statistics.solve_rates import BetaComponent, SolveRateFit, fit_solve_rates
 
 __all__ = [
-    "LAWS",
     "RAREFIED",
-    "BetaComponent",
     "BlockSpread",
     "CommonSlope",
     "Comparison",
     "Estimate",
     "Interval",
-    "LawFit",
     "PooledSpread",
-    "PowerLaw",
     "RankCorrelation",
     "RankInterval",
     "Regression",
-    "SolveRateFit",
     "SpreadRatio",
     "all_or_none_interval",
     "answer_entropy",
     "benjamini_hochberg",
     "bootstrap_over_problems",
-    "compare_laws",
     "compare_paired",
     "compare_seeds",
     "compare_unpaired",
@@ -76,8 +74,6 @@ __all__ = [
     "correlation_p_value",
     "difference_of_shares",
     "fisher_p_value",
-    "fit_pass_at_k",
-    "fit_solve_rates",
     "holm",
     "improvement_share",
     "interquartile_mean",

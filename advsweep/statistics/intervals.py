@@ -6,14 +6,60 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import scipy as sp
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, stdtrit
 
 from advsweep.errors import AdvsweepError
-from advsweep.statistics.samples import as_sample, check_share
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+
+ROUNDING = 1e-12
+"""Relative size below which a difference or a spread counts as rounding error."""
+
+
+def as_sample(values: ArrayLike) -> Float[np.ndarray, " n"]:
+    """Return numbers as a one-dimensional array.
+
+    Raises:
+        AdvsweepError: the argument is not a list of numbers.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1:
+        raise AdvsweepError(f"expected a list of numbers, got an array of shape {sample.shape}")
+    return sample
+
+
+def as_pairs(x: ArrayLike, y: ArrayLike) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return two lists of numbers as arrays of the same length.
+
+    Raises:
+        AdvsweepError: the arguments are not two lists of numbers of the same length.
+    """
+    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if xs.ndim != 1 or xs.shape != ys.shape:
+        raise AdvsweepError(
+            f"expected two lists of numbers of the same length, got arrays of shapes {xs.shape} "
+            f"and {ys.shape}"
+        )
+    return xs, ys
+
+
+def check_share(name: str, value: float) -> None:
+    """Refuse a level or a power outside (0, 1)."""
+    if not 0 < value < 1:
+        raise AdvsweepError(f"{name}: expected a number in (0, 1), got {value:g}")
+
+
+def sample_sd(values: Float[np.ndarray, " n"], scale: float) -> float:
+    """Return the sample standard deviation; exactly 0 if it is only rounding error.
+
+    Args:
+        scale: magnitude of the numbers from which the values were computed.
+    """
+    sd = float(values.std(ddof=1))
+    return sd if sd > ROUNDING * scale else 0.0
+
 
 _AT_ONCE = 4_000_000  # numbers drawn at a time
 
@@ -59,7 +105,7 @@ def student_t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     mean = float(sample.mean()) if n else math.nan
     if n < 2:
         return Interval(mean, math.nan, math.nan, n)
-    t = float(stdtrit(n - 1, (1 + level) / 2))
+    t = float(sp.special.stdtrit(n - 1, (1 + level) / 2))
     half = t * float(sample.std(ddof=1)) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
 
@@ -98,7 +144,9 @@ def student_t_band(values: ArrayLike, level: float = 0.95) -> Band:
         mean = np.where(known, table, 0.0).sum(axis=0) / n
         deviations = np.where(known, table - mean, 0.0)
         sd = np.sqrt((deviations**2).sum(axis=0) / np.where(n > 1, n - 1, np.nan))
-        half = stdtrit(np.where(n > 1, n - 1.0, np.nan), (1 + level) / 2) * sd / np.sqrt(n)
+        half = (
+            sp.special.stdtrit(np.where(n > 1, n - 1.0, np.nan), (1 + level) / 2) * sd / np.sqrt(n)
+        )
     return Band(mean, mean - half, mean + half, n)
 
 
@@ -181,6 +229,6 @@ def _portions(resamples: int, each: int) -> list[int]:
 
 
 def _tails(level: float, n: int, df: int) -> list[float]:
-    t = float(stdtrit(df, (1 + level) / 2))
-    tail = float(ndtr(-t * math.sqrt(n / (n - 1))))
+    t = float(sp.special.stdtrit(df, (1 + level) / 2))
+    tail = float(sp.special.ndtr(-t * math.sqrt(n / (n - 1))))
     return [tail, 1 - tail]

@@ -11,20 +11,239 @@ beta             1 - B(a, b+k)/B(a, b): solve rates drawn from Beta(a, b)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaln, expit
+from scipy.special import betaln, expit, stdtrit
 
-from advsweep.errors import FitError
-from advsweep.statistics.power_law import checked_curve, fit_pass_at_k
+from advsweep.errors import AdvsweepError, FitError, counted
+from advsweep.statistics.intervals import ROUNDING, Estimate, as_sample, check_share
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+_PARAMETERS = 3
+
+# Bounds of ln a, ln b and ln(k + c) at the smallest k. They are wide enough for every curve with
+# the shape of the law, so a fit at an edge means another shape.
+_EDGES = np.array([[-20.0, -7.0, -9.0], [60.0, 4.0, 9.0]])
+_STARTS = (0.1, 1.0, 10.0, 100.0)
+_NEAR_AN_EDGE = 0.05
+_TRIES = 1000
+_TRIES_AGAIN = 50  # for resampled rows: a fit that takes longer diverges
+_CLIPPED = 1e-4  # for starting points only, because 0 and 1 have no logarithm
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """pass@k = exp(-a (k+c)^-b), a law of three parameters fitted to a curve.
+
+    Attributes:
+        a: the level: lower is better at every k.
+        b: the steepness: higher values gain more from more samples.
+        c: the shift of k, above minus the smallest k.
+        mse: mean squared residual, in pass@k squared.
+        r_squared: the share of the curve's variance over its points that the law explains.
+        points: number of k in the fit.
+        resampled: number of rows resampled for the intervals; 0 for intervals from residuals.
+    """
+
+    a: Estimate
+    b: Estimate
+    c: Estimate
+    mse: float
+    r_squared: float
+    points: int
+    resampled: int
+
+    def pass_at_k(self, k: ArrayLike) -> Float[np.ndarray, "*k"]:
+        """Return the law's pass@k; NaN where it is undefined, below the smallest k of the fit."""
+        shifted = np.asarray(k, dtype=np.float64) + self.c.value
+        with np.errstate(invalid="ignore", divide="ignore"):
+            log_shifted = np.log(shifted)
+        values: Float[np.ndarray, "*k"] = np.exp(
+            -self.a.value * np.exp(-self.b.value * log_shifted)
+        )
+        return values
+
+
+def fit_pass_at_k(
+    k: ArrayLike, values: ArrayLike, level: float = 0.95, resamples: int = 200, seed: int = 0
+) -> PowerLaw:
+    """Fit exp(-a (k+c)^-b) by least squares in pass@k, with a, b > 0 and k + c > 0.
+
+    FADE (arXiv:2607.01490), sec. 12, which also calls c k₀.
+
+    There are two kinds of intervals. For a table of values, whose mean over rows is the curve,
+    they are quantiles of fits to resampled rows and show how much other problems (or seeds)
+    would change the parameters. For a curve alone they are t intervals of ln a, ln b and ln(k+c)
+    from the residuals' spread and the curvature at the best fit (n-3 degrees of freedom). These
+    show how well the points determine the law if each is measured independently. Points of one
+    evaluation share their samples, so their intervals are too narrow for other purposes.
+
+    Args:
+        k: [points], without repetition.
+        values: pass@k of each: [points], or [rows, points] with a row for each problem or
+            seed. A k with a NaN value is left out.
+        resamples, seed: number and seed of the resamples of a table's rows.
+
+    Raises:
+        FitError: the curve does not support a fit: fewer than 4 points, values that are all 0,
+            all 1 or all equal, values that fall with k, or a best fit whose parameters diverge
+            because the curve has another shape.
+        AdvsweepError: the arrays do not match, k is below 1 or repeated, or values are outside
+            [0, 1] or a level outside (0, 1).
+    """
+    check_share("level", level)
+    ks, curve = checked_curve(k, values)
+    _, table = _points(k, values)
+    best = min(
+        (_solve(ks, curve, start) for start in _starts(ks, curve)), key=lambda found: found.cost
+    )
+    if _on_an_edge(best.at):
+        raise FitError(
+            "the best fit is no shifted power law: its parameters run away "
+            f"(a = {math.exp(best.at[0]):.3g}, b = {math.exp(best.at[1]):.3g}, "
+            f"c = {math.exp(best.at[2]) - ks[0]:.3g})"
+        )
+    rows = len(table) if len(table) > 1 else 0
+    if rows:
+        rng = np.random.default_rng(seed)
+        drawn = rng.multinomial(rows, np.full(rows, 1 / rows), size=resamples) / rows
+        fits = [_solve(ks, weights @ table, best.at, _TRIES_AGAIN).at for weights in drawn]
+        low, high = np.quantile(fits, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    else:
+        low, high = _t_intervals(best, level)
+    shift = np.array([0.0, 0.0, ks[0]])
+    with np.errstate(over="ignore"):  # an end may be infinite
+        ends = [np.exp(x) - shift for x in (best.at, low, high)]
+    a, b, c = (Estimate(*map(float, ends_of_one)) for ends_of_one in zip(*ends, strict=True))
+    mse = 2 * best.cost / ks.size
+    return PowerLaw(a, b, c, mse, float(1 - mse / curve.var()), ks.size, rows)
+
+
+class _Found(NamedTuple):
+    at: Float[np.ndarray, " parameters"]
+    cost: float  # half the sum of squares
+    jacobian: Float[np.ndarray, "points parameters"]
+
+
+def _solve(
+    k: Float[np.ndarray, " points"],
+    curve: Float[np.ndarray, " points"],
+    start: Float[np.ndarray, " parameters"],
+    tries: int = _TRIES,
+) -> _Found:
+    """Return the best fit in (ln a, ln b, ln(k+c) at the smallest k)."""
+    from scipy.optimize import least_squares
+
+    def residuals(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, " points"]:
+        log_a, log_b, log_first = at
+        exponents = np.exp(log_a - np.exp(log_b) * np.log(k - k[0] + np.exp(log_first)))
+        return np.asarray(np.exp(-exponents) - curve)
+
+    def jacobian(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, "points parameters"]:
+        log_a, log_b, log_first = at
+        b, first = np.exp(log_b), np.exp(log_first)
+        shifted = k - k[0] + first
+        exponents = np.exp(log_a - b * np.log(shifted))
+        slopes = [-np.ones_like(k), b * np.log(shifted), b * first / shifted]
+        return np.asarray(np.exp(-exponents) * exponents * slopes).T
+
+    found = least_squares(
+        residuals,
+        np.clip(start, *_EDGES),
+        jac=jacobian,
+        bounds=tuple(_EDGES),
+        x_scale="jac",
+        max_nfev=tries,
+    )
+    return _Found(found.x, float(found.cost), np.asarray(found.jac))
+
+
+def _starts(
+    k: Float[np.ndarray, " points"], curve: Float[np.ndarray, " points"]
+) -> Iterator[Float[np.ndarray, " parameters"]]:
+    """Yield starts: for some shifts, the line ln(-ln pass@k) = ln a - b ln(k+c) gives a and b."""
+    heights = np.log(-np.log(np.clip(curve, _CLIPPED, 1 - _CLIPPED)))
+    for first in _STARTS:
+        slope, intercept = np.polyfit(np.log(k - k[0] + first), heights, 1)
+        yield np.array([intercept, math.log(max(-slope, _CLIPPED)), math.log(first)])
+
+
+def _points(
+    k: ArrayLike, values: ArrayLike
+) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, "rows points"]]:
+    """Return the k in ascending order, and the table of values known at them."""
+    ks, table = as_sample(k), np.atleast_2d(np.asarray(values, dtype=np.float64))
+    if table.ndim != 2 or table.shape[1] != ks.size:
+        raise AdvsweepError(
+            f"expected pass@k for each of {ks.size} k, or a table with a row of such for each "
+            f"problem, got an array of shape {np.shape(values)}"
+        )
+    if (ks < 1).any() or np.unique(ks).size < ks.size:
+        raise AdvsweepError("expected every k once, and k >= 1")
+    if ((table < -ROUNDING) | (table > 1 + ROUNDING)).any():
+        raise AdvsweepError("expected pass@k as shares in [0, 1]; divide percentages by 100")
+    order = np.argsort(ks)
+    known = order[~np.isnan(table[:, order]).any(axis=0)]
+    return ks[known], table[:, known]
+
+
+def checked_curve(
+    k: ArrayLike, values: ArrayLike
+) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
+    """Return the k in ascending order, and the mean pass@k at them.
+
+    Raises:
+        FitError, AdvsweepError: as `fit_pass_at_k`.
+    """
+    ks, table = _points(k, values)
+    curve = table.mean(axis=0)
+    _refuse_hopeless(ks, curve)
+    return ks, curve
+
+
+def _refuse_hopeless(k: Float[np.ndarray, " points"], curve: Float[np.ndarray, " points"]) -> None:
+    if k.size <= _PARAMETERS:
+        raise FitError(
+            f"{counted(k.size, 'point')} of pass@k: a law of {_PARAMETERS} parameters needs more"
+        )
+    for value, meaning in ((0, "nothing"), (1, "everything")):
+        if (np.abs(curve - value) <= ROUNDING).all():
+            raise FitError(f"pass@k is {value} at every k: {meaning} was solved")
+    falls = np.flatnonzero(np.diff(curve) < -ROUNDING)
+    if falls.size:
+        i = falls[0]
+        raise FitError(
+            f"pass@k falls from {curve[i]:.4g} at k = {k[i]:g} to {curve[i + 1]:.4g} at "
+            f"k = {k[i + 1]:g}, which that of the same samples cannot do"
+        )
+    if np.ptp(curve) <= ROUNDING:
+        raise FitError(f"pass@k is {curve[0]:.4g} at every k: more samples solve nothing more")
+
+
+def _on_an_edge(at: Float[np.ndarray, " parameters"]) -> bool:
+    return bool((np.abs(at - _EDGES) < _NEAR_AN_EDGE).any())
+
+
+def _t_intervals(
+    best: _Found, level: float
+) -> tuple[Float[np.ndarray, " parameters"], Float[np.ndarray, " parameters"]]:
+    points = len(best.jacobian)
+    _, singular, directions = np.linalg.svd(best.jacobian, full_matrices=False)
+    # The fit says nothing about a direction on which no point depends: its variance is infinite.
+    with np.errstate(divide="ignore"):
+        variances = ((directions / singular[:, None]) ** 2).sum(axis=0)
+    spread = np.sqrt(2 * best.cost / (points - _PARAMETERS) * variances)
+    half = float(stdtrit(points - _PARAMETERS, (1 + level) / 2)) * spread
+    return best.at - half, best.at + half
+
+
+if TYPE_CHECKING:
     Points = Float[np.ndarray, " points"]
 
 SHIFTED_POWER = "shifted_power"

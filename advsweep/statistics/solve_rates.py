@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaln, chdtrc, expit, gammaln, logit, psi, xlog1py, xlogy
 
 from advsweep.errors import AdvsweepError, FitError, counted
-from advsweep.statistics.intervals import Estimate
-from advsweep.statistics.samples import as_sample, check_share
+from advsweep.statistics.intervals import Estimate, as_sample, check_share
 
 if TYPE_CHECKING:
     from jaxtyping import Float

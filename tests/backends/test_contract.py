@@ -25,8 +25,7 @@ from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import CheckpointError, TrainingError
 from advsweep.estimators.base import Estimator
-from advsweep.estimators.batch import GroupBatch
-from advsweep.estimators.group_stats import Groups
+from advsweep.estimators.batch import GroupBatch, Groups
 from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.clipped import Clipped
 from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource

@@ -13,7 +13,7 @@ from torch import Tensor
 from advsweep.diagnostics.probes import advantage_size, learning_rate_scale
 from advsweep.errors import BatchError
 from advsweep.estimators import Estimator, GroupBatch, build_estimator, estimator_names
-from advsweep.estimators.group_stats import Groups
+from advsweep.estimators.batch import Groups
 
 R7 = math.sqrt(7)
 

@@ -10,7 +10,7 @@ from scipy.special import betaln
 
 from advsweep.errors import FitError
 from advsweep.report.data.laws import NAMES, fitted_k
-from advsweep.statistics import LAWS, compare_laws
+from advsweep.statistics.pass_laws import LAWS, compare_laws
 
 K = 2.0 ** np.arange(8)
 

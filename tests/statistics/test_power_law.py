@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import AdvsweepError, FitError
-from advsweep.statistics import fit_pass_at_k, pass_at_k
+from advsweep.statistics import pass_at_k
+from advsweep.statistics.pass_laws import fit_pass_at_k
 
 KS = 2 ** np.arange(9)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advsweep.statistics.ranks import RankInterval, holm, rank_intervals
+from advsweep.statistics.comparison import RankInterval, holm, rank_intervals
 
 
 def test_holm_multiplies_by_the_tests_that_are_left() -> None:

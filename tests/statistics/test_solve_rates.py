@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import AdvsweepError, FitError
-from advsweep.statistics import fit_solve_rates
+from advsweep.statistics.solve_rates import fit_solve_rates
 
 MIXTURE = ((0.6, 1.0, 8.0), (0.4, 8.0, 2.0))
 

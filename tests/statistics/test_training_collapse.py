@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.statistics.training_collapse import collapse_onset
+from advsweep.statistics.curves import collapse_onset
 
 
 def curve(*pieces: tuple[float, int]) -> np.ndarray:

@@ -51,7 +51,7 @@ def law_values(
 
 
 def _number(name: str, ks: Sequence[int], curve: Float[np.ndarray, " points"]) -> float:
-    from advsweep.statistics import compare_laws, fit_pass_at_k
+    from advsweep.statistics.pass_laws import compare_laws, fit_pass_at_k
 
     try:
         if match := re.fullmatch(r"law/([abc])", name):

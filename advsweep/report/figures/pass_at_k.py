@@ -26,15 +26,9 @@ from advsweep.report.figures.chart import (
 from advsweep.report.figures.data import EvaluatedRow, FigureData
 from advsweep.report.figures.floors import dotted, dotted_handle
 from advsweep.report.figures.style import BLACK, RowStyle
-from advsweep.statistics import (
-    Interval,
-    PowerLaw,
-    fit_pass_at_k,
-    mean_over_problems,
-    pass_at_k,
-    student_t_interval,
-)
+from advsweep.statistics import Interval, mean_over_problems, pass_at_k, student_t_interval
 from advsweep.statistics.intervals import Band, student_t_band
+from advsweep.statistics.pass_laws import PowerLaw, fit_pass_at_k
 from advsweep.store import EvaluationRecord
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from advsweep.errors import FitError, NotFoundError, ReportError, counted
 from advsweep.report.figures.chart import Chart, Options, add_legend, estimate_fields, legend_height
 from advsweep.report.figures.data import EvaluatedRow, FigureData, Replicates
 from advsweep.report.figures.style import BLACK, RowStyle
-from advsweep.statistics import SolveRateFit, fit_solve_rates
 from advsweep.statistics.intervals import student_t_band
+from advsweep.statistics.solve_rates import SolveRateFit, fit_solve_rates
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -28,8 +28,7 @@ from advsweep.report.figures.chart import (
 from advsweep.report.figures.data import Curve, FigureData, mean_curve
 from advsweep.report.figures.style import RowStyle
 from advsweep.statistics import Regression, regress
-from advsweep.statistics.intervals import Band
-from advsweep.statistics.samples import ROUNDING
+from advsweep.statistics.intervals import ROUNDING, Band
 
 if TYPE_CHECKING:
     from jaxtyping import Float

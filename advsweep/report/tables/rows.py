@@ -14,7 +14,7 @@ from advsweep.report.data.grouping import Group
 from advsweep.report.data.measure import Values, over_problems
 from advsweep.report.tables.types import Cell, Row
 from advsweep.statistics import student_t_interval
-from advsweep.statistics.samples import ROUNDING
+from advsweep.statistics.intervals import ROUNDING
 from advsweep.store import EvaluationRecord, RunRecord
 
 MOST_SINGLE = 30

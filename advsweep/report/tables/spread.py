@@ -16,7 +16,7 @@ import numpy as np
 
 from advsweep.report.tables.types import Row, SpreadKind
 from advsweep.statistics import BlockSpread, Comparison, PooledSpread, compare_seeds, pool_spread
-from advsweep.statistics.samples import sample_sd
+from advsweep.statistics.intervals import sample_sd
 from advsweep.tasks.controls import CONTROL
 
 _ARM = ("estimator", "objective", "rollout", CONTROL)

@@ -250,7 +250,7 @@ def record_collapse(store: Store, record: RunRecord) -> None:
     """Records whether the policy collapsed in training, as a metric of the last step."""
     import numpy as np
 
-    from advsweep.statistics.training_collapse import WINDOW, collapse_onset
+    from advsweep.statistics.curves import WINDOW, collapse_onset
 
     curves = [store.metrics.series([record.id], name).get(record.id) for name in COLLAPSE_CURVES]
     if curves[0] is None or curves[1] is None:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from advsweep.components import option
 from advsweep.estimators import GroupBatch
-from advsweep.estimators.group_stats import Groups
+from advsweep.estimators.batch import Groups
 from advsweep.rollouts.base import Collected, RolloutPolicy
 
 

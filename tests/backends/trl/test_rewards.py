@@ -14,7 +14,7 @@ import pytest
 from advsweep.backends.base import Run
 from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.sampling import prompt_of
-from advsweep.estimators.group_stats import On
+from advsweep.estimators.batch import On
 from advsweep.tasks.base import Problem
 from advsweep.tasks.countdown import Countdown
 

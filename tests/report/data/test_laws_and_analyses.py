@@ -14,7 +14,8 @@ from advsweep.plugins import Discovery, PluginPoint
 from advsweep.report import build_report
 from advsweep.report.data.analyses import AnalysisColumns, analysis_columns
 from advsweep.report.data.columns import MetricDirection, parse_column
-from advsweep.statistics import fit_pass_at_k, pass_at_k
+from advsweep.statistics import pass_at_k
+from advsweep.statistics.pass_laws import fit_pass_at_k
 from advsweep.store import NewAnalysis
 
 

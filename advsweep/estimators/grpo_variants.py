@@ -1,9 +1,11 @@
-"""GRPO on rewards that depend on the length of responses: T2T and GRPO-LEAD."""
+"""GRPO with a margin over a reference, with rewards of its own, or on lengths of responses."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -11,14 +13,172 @@ import torch
 from advsweep.components import option
 from advsweep.errors import BatchError
 from advsweep.estimators.base import Estimator, Provenance
-from advsweep.estimators.baselines import GRPO
-from advsweep.estimators.batch import GroupBatch
-from advsweep.estimators.group_stats import Groups, Std, at_least, standardise
+from advsweep.estimators.baselines import GRPO, Conventions, Preset
+from advsweep.estimators.batch import GroupBatch, Groups, Std, at_least, standardise
+from advsweep.estimators.reshaped import Scale
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from advsweep.estimators.batch import FlagPerGroup, FlagPerRollout, PerGroup, PerRollout
+
+
+class AAPOPreset(Enum):
+    """Whose conventions: the paper's, a framework's, or one of the two released scripts'."""
+
+    PAPER = "paper"
+    TRL = "trl"
+    VERL = "verl"
+    RELEASED = "released"
+    RELEASED_1_5B = "released_1_5b"
+    RELEASED_7B = "released_7b"
+
+
+@dataclass(kw_only=True)
+class AAPO(GRPO):
+    """`grpo` and a clipped margin: Aᵢ = (rᵢ - p)/(σ + ε) + clip(rᵢ - rʳᵉᶠᵢ, δ_low, δ_high).
+
+    rʳᵉᶠᵢ is the reward of rollout i of the reference model on the same prompt; the pairing
+    is by index alone. Homogeneous groups get the margin, which is all 0 only if every
+    rollout does as well as its reference. Advantages do not sum to 0 and are at most
+    √(G-1) + max(|δ_low|, δ_high).
+
+    Released code: two scripts with two advantages. That of the 1.5B models has the sample σ and
+    ε = 1e-4; `preset=released` is the same. That of the 7B and Llama models divides by no σ,
+    against Eq. 5: Aᵢ = rᵢ - p + clip(...), so |A| ≤ 1 - 1/G + max(|δ_low|, δ_high) on rewards of
+    0 and 1.
+
+    Departures: none by default.
+    """
+
+    name: ClassVar[str] = "aapo"
+    family: ClassVar[str] = "reference margin"
+    formula: ClassVar[str] = "Aᵢ = (rᵢ - p)/(σ + ε) + clip(rᵢ - rʳᵉᶠᵢ, δ_low, δ_high)"
+    paper: ClassVar[str] = "AAPO (arXiv:2505.14264)"
+    equation: ClassVar[str] = "Eq. 5"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
+    released_options: ClassVar[tuple[str, ...]] = ("preset=released_1_5b", "preset=released_7b")
+    needs: ClassVar[frozenset[str]] = frozenset({"ref_rewards"})
+    conventions: ClassVar[Mapping[Enum, Conventions]] = {
+        AAPOPreset.PAPER: GRPO.conventions[Preset.PAPER],
+        AAPOPreset.TRL: GRPO.conventions[Preset.TRL],
+        AAPOPreset.VERL: GRPO.conventions[Preset.VERL],
+        # The authors' code is built on TRL and standardises as TRL does.
+        AAPOPreset.RELEASED: GRPO.conventions[Preset.TRL],
+        AAPOPreset.RELEASED_1_5B: GRPO.conventions[Preset.TRL],
+        AAPOPreset.RELEASED_7B: GRPO.conventions[Preset.TRL],
+    }
+
+    preset: AAPOPreset = option(  # type: ignore[assignment]
+        AAPOPreset.PAPER,
+        identity=False,
+        help="sets scale, std, eps and zero_variance where they are not given",
+    )
+    scale: Scale | None = option(
+        None,
+        absent="std",
+        help="mean: rᵢ - p is not divided by σ; null: the preset's (mean for released_7b)",
+    )
+    delta_low: float = option(-0.2, le=0, help="δ_low: smallest margin; -inf: not clipped")
+    delta_high: float = option(0.28, ge=0, help="δ_high: largest margin; inf: not clipped")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale is None:
+            unscaled = self.preset is AAPOPreset.RELEASED_7B
+            self.scale = Scale.MEAN if unscaled else Scale.STD
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        margin = groups.rewards - groups.finite("ref_rewards")
+        clipped = margin.clamp_(min=self.delta_low, max=self.delta_high)
+        if self.scale is Scale.MEAN:
+            return groups.centred + clipped
+        return super()._advantages(groups, info) + clipped
+
+
+_NO_ANSWER = -7.0
+"""RENT's code sets the entropy of a rollout without an answer to 7 in mathematics."""
+
+
+@dataclass(kw_only=True)
+class Intuitor(GRPO):
+    """The model's confidence as the reward: `grpo` on the mean KL(uniform ‖ π) of a rollout.
+
+    The authors' reward is the mean over response tokens of logsumexp(z) - mean(z), z the
+    logits, which is KL(uniform ‖ π) + log V; the constant cancels. The verifier's rewards are
+    not read, so their collapse rate is undefined here. Groups of equal confidence get 0.
+
+    Released code: the authors' version on TRL has the sample σ and ε = 1e-4 (`preset=trl` is the
+    same). Their version on verl has ε = 1e-6 (`preset=verl`).
+
+    Departures: the default has the population σ without an ε, as `grpo` has it here.
+    """
+
+    name: ClassVar[str] = "intuitor"
+    family: ClassVar[str] = "intrinsic rewards"
+    formula: ClassVar[str] = "Aᵢ = grpo of the rollout's mean KL(uniform ‖ π)"
+    paper: ClassVar[str] = "INTUITOR (arXiv:2505.19590)"
+    equation: ClassVar[str] = "the authors' code; named by AVSPO (arXiv:2605.21125)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED, Provenance.OURS)
+    released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
+    needs: ClassVar[frozenset[str]] = frozenset({"self_certainty"})
+    verifier_free: ClassVar[bool] = True
+    conventions: ClassVar[Mapping[Enum, Conventions]] = {
+        **GRPO.conventions,
+        Preset.RELEASED: GRPO.conventions[Preset.TRL],
+    }
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        confidence = GroupBatch(rewards=groups.finite("self_certainty"), mask=groups.mask)
+        return super()._advantages(Groups(confidence), info)
+
+
+@dataclass(kw_only=True)
+class RENT(GRPO):
+    """Certainty as the reward: `grpo` on the negative mean token entropy of a rollout.
+
+    The verifier's rewards are not read, so their collapse rate is undefined here. Groups of
+    equal entropy get 0.
+
+    A rollout in which no answer can be read is rewarded with `no_answer` where that is given.
+
+    Released code: the sample σ and ε = 1e-6; in mathematics also `no_answer=-7`.
+
+    Departures: the default has the population σ without an ε, as `grpo` has it here, and treats
+    all rollouts alike.
+    """
+
+    name: ClassVar[str] = "rent"
+    family: ClassVar[str] = "intrinsic rewards"
+    formula: ClassVar[str] = "Aᵢ = grpo of the rollout's negative mean token entropy"
+    paper: ClassVar[str] = "RENT (arXiv:2505.22660)"
+    equation: ClassVar[str] = "the authors' code; named by AVSPO (arXiv:2605.21125)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED, Provenance.OURS)
+    released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
+    needs: ClassVar[frozenset[str]] = frozenset({"token_entropy_exact"})
+    verifier_free: ClassVar[bool] = True
+
+    no_answer: float | None = option(
+        None,
+        gt=-math.inf,
+        lt=math.inf,
+        absent=None,
+        help="reward of a rollout without an answer; null: none of its own (-7 for released)",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.preset is Preset.RELEASED and self.no_answer is None:
+            self.no_answer = _NO_ANSWER
+        if self.no_answer is not None:
+            self._narrow(needs=self.needs | {"answered"})
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        certainty = -groups.finite("token_entropy_exact")
+        if self.no_answer is not None:
+            assert groups.batch.answered is not None
+            certainty = torch.where(groups.batch.answered, certainty, self.no_answer)
+        return super()._advantages(Groups(GroupBatch(rewards=certainty, mask=groups.mask)), info)
 
 
 _SHORTEST = 3

@@ -1,19 +1,19 @@
-"""Least-squares lines, their predictions, and interpolation along a curve."""
+"""Lines of least squares, and curves: interpolation, and the detection of a collapse."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import scipy as sp
 from numpy.typing import ArrayLike
-from scipy.special import ndtri, stdtr, stdtrit
 
 from advsweep.errors import AdvsweepError, FitError, counted
-from advsweep.statistics.intervals import Estimate, Interval
-from advsweep.statistics.samples import ROUNDING, as_pairs, check_share
+from advsweep.statistics.intervals import ROUNDING, Estimate, Interval, as_pairs, check_share
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -198,10 +198,10 @@ def _fit(
     # The residuals of points exactly on a line are rounding errors, not a spread.
     exact = float(np.abs(residuals).max()) <= ROUNDING * largest
     s = 0.0 if exact else math.sqrt(float(residuals @ residuals) / freedom)
-    half_width = float(stdtrit(freedom, (1 + level) / 2)) * s
+    half_width = float(sp.special.stdtrit(freedom, (1 + level) / 2)) * s
     of_slope = half_width / math.sqrt(x_spread)
     if s:
-        p_value = float(2 * stdtr(freedom, -abs(slope) * math.sqrt(x_spread) / s))
+        p_value = float(2 * sp.special.stdtr(freedom, -abs(slope) * math.sqrt(x_spread) / s))
     else:
         p_value = float(slope == 0)
     correlation = math.nan if flat else slope * math.sqrt(x_spread / y_spread)
@@ -222,7 +222,7 @@ def _r_squared(correlation: float, n: int, level: float) -> Estimate:
         return Estimate(correlation**2, math.nan, math.nan)
     if abs(correlation) == 1:
         return Estimate(1.0, 1.0, 1.0)
-    half = float(ndtri((1 + level) / 2)) / math.sqrt(n - 3)
+    half = float(sp.special.ndtri((1 + level) / 2)) / math.sqrt(n - 3)
     ends = [math.tanh(math.atanh(correlation) + side) for side in (-half, half)]
     low, high = sorted(end**2 for end in ends)
     return Estimate(correlation**2, 0.0 if ends[0] <= 0 <= ends[1] else low, high)
@@ -250,7 +250,7 @@ def predict(x: ArrayLike, y: ArrayLike, at: float, level: float = 0.95) -> Inter
         return Interval(fitted, math.nan, math.nan, n)
     residuals = ys - ys.mean() - slope * (xs - xs.mean())
     s = math.sqrt(float((residuals**2).sum()) / (n - 2))
-    t = float(stdtrit(n - 2, (1 + level) / 2))
+    t = float(sp.special.stdtrit(n - 2, (1 + level) / 2))
     half = t * s * math.sqrt(1 + 1 / n + (at - float(xs.mean())) ** 2 / spread)
     return Interval(fitted, fitted - half, fitted + half, n)
 
@@ -289,3 +289,53 @@ def value_at(x: ArrayLike, y: ArrayLike, at: ArrayLike) -> Float[np.ndarray, "*p
     step = xs[after] - xs[before]
     share = np.where(step > 0, (places - xs[before]) / np.where(step > 0, step, 1.0), 0.0)
     return np.where(reached, ys[before] + share * (ys[after] - ys[before]), np.nan)
+
+
+WINDOW = 10
+"""Steps over which curves are averaged."""
+
+FALLEN = 0.5
+"""Share of its highest mean reward below which a policy has fallen."""
+
+RISEN = 0.1
+"""Rise of the share of all-wrong groups that must come with it."""
+
+
+def collapse_onset(
+    rewards: Float[np.ndarray, " steps"], all_wrong: Float[np.ndarray, " steps"]
+) -> int | None:
+    """Return after how many steps a training's policy collapsed; None if it did not.
+
+    It collapsed if, over the last 10 steps, the mean reward is at most half of its highest
+    running mean, and the share of groups without a success is at least .1 above that at the
+    height. It began after the last step whose running mean was above half of the height.
+    Trainings of fewer than 30 steps, or without a positive reward, count as not collapsed.
+
+    Source: A-GRAE (arXiv:2602.05548), App. D.3: fully unsolved questions that rise in a late
+    stage, with a significant decrease of performance, in some of the runs of one configuration.
+
+    Departures: the paper counts collapsed runs and gives no criterion; this one is ours.
+
+    Args:
+        rewards: mean reward of each step; NaN where no rollout was scored.
+        all_wrong: share of groups without a success, of the same steps.
+    """
+    if len(rewards) < 3 * WINDOW:
+        return None
+    reward, wrong = _running_mean(rewards), _running_mean(all_wrong)
+    if np.isnan(reward).all() or math.isnan(reward[-1]):
+        return None
+    height = int(np.nanargmax(reward))
+    has_fallen = reward[height] > 0 and reward[-1] <= FALLEN * reward[height]
+    if not has_fallen or not wrong[-1] >= wrong[height] + RISEN:
+        return None
+    # The running mean at index i is over the steps i + 1 to i + WINDOW.
+    return int(np.flatnonzero(reward > FALLEN * reward[height])[-1]) + WINDOW
+
+
+def _running_mean(values: Float[np.ndarray, " steps"]) -> Float[np.ndarray, " windows"]:
+    windows = np.lib.stride_tricks.sliding_window_view(values, WINDOW)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        means: Float[np.ndarray, " windows"] = np.nanmean(windows, axis=1)
+    return means
