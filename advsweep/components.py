@@ -18,7 +18,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Self
@@ -301,3 +301,24 @@ def _identity_of(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_identity_of(v) for v in value]
     return to_plain(value)
+
+
+def leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys of a nested mapping with their values."""
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def named_leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys of a config with their values; a component's value is its name."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            inner = dict(value)
+            if "name" in inner:
+                yield f"{prefix}{key}", inner.pop("name")
+            yield from named_leaves(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

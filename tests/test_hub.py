@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from advsweep.hub import unreachable
+from advsweep.machine import hub_unreachable
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
 
 
 def test_a_hub_that_answers_can_be_reached(listening: socket.socket) -> None:
-    assert unreachable() == ""
+    assert hub_unreachable() == ""
 
 
 def test_a_hub_that_does_not_is_named_with_the_reason(listening: socket.socket) -> None:
     port = listening.getsockname()[1]
     listening.close()
-    assert unreachable() == f"http://127.0.0.1:{port} cannot be reached (Connection refused)"
+    assert hub_unreachable() == f"http://127.0.0.1:{port} cannot be reached (Connection refused)"
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "all_proxy", "HF_HUB_OFFLINE"])
@@ -38,4 +38,4 @@ def test_whoever_knows_better_is_asked(
 ) -> None:
     listening.close()
     monkeypatch.setenv(name, "1" if name == "HF_HUB_OFFLINE" else "http://127.0.0.1:1")
-    assert unreachable() == ""
+    assert hub_unreachable() == ""

@@ -24,6 +24,7 @@ from advsweep.cli import options
 from advsweep.cli.options import RecordFormat
 from advsweep.cli.output import echo, echo_line, print_columns, print_json
 from advsweep.errors import AdvsweepError
+from advsweep.machine import usable_cores
 from advsweep.packages import install_command, missing, quoted, requirements
 
 if TYPE_CHECKING:
@@ -123,8 +124,7 @@ def _check_machine() -> Check:
         f"advsweep {advsweep.__version__}",
         f"Python {platform.python_version()}",
         f"{system}{'' if tested else ' (tested on Linux x86_64)'}",
-        f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} "
-        "cores",
+        f"{len(usable_cores())} cores",
         f"{_memory() / 2**30:.1f} GiB of memory",
         f"{shutil.disk_usage(Path.cwd()).free / 2**30:.1f} GiB free here",
     ]

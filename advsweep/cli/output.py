@@ -25,6 +25,7 @@ from typing import Any
 import typer
 
 from advsweep.cli.options import ListFormat
+from advsweep.components import named_leaves
 from advsweep.printable import printable, printable_line
 from advsweep.writing import show_value, write, write_rows
 
@@ -130,16 +131,9 @@ def show_number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.6g}"
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Yield dotted keys and values as text; the value of a node with a name is the name."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            inner = dict(value)
-            if "name" in inner:
-                yield f"{prefix}{key}", str(inner.pop("name"))
-            yield from flatten(inner, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", "null" if value is None else str(value)
+def flatten(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return dotted keys and values as text; the value of a node with a name is the name."""
+    return [(key, "null" if v is None else str(v)) for key, v in named_leaves(config)]
 
 
 def duration(seconds: float | None) -> str:

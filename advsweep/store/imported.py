@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from advsweep.components import leaves
+
 IMPORTED = "imported"
 """The backend's name of every imported run; no such backend can be built."""
 
@@ -51,7 +53,7 @@ def row_keys(config: Mapping[str, Any]) -> list[str] | None:
 def setting_leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the dotted keys with values that tell the settings of imported runs apart."""
     chosen = row_keys(config)
-    for key, value in _leaves(config):
+    for key, value in leaves(config):
         if key.partition(".")[0] in _NODES:
             continue
         if chosen is None:
@@ -71,11 +73,3 @@ def is_per_run(key: str, value: Any) -> bool:
 def _is_of(key: str, chosen: str) -> bool:
     # `estimator` stands for its name alone, as in the options of reports.
     return key in (chosen, f"{chosen}.name")
-
-
-def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

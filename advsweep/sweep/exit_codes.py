@@ -6,7 +6,7 @@ import signal
 from collections import deque
 from typing import NamedTuple
 
-from advsweep.kernel import memory_kills
+from advsweep.machine import memory_kills
 from advsweep.store import Failure, Status
 
 DONE = 0

@@ -19,6 +19,7 @@ import numpy as np
 from advsweep.components import Component, Plain, option
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.local_files import cache_folder
+from advsweep.machine import usable_cores
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.dataset_problems import (
     DataTask,
@@ -29,7 +30,7 @@ from advsweep.tasks.dataset_problems import (
 from advsweep.tasks.dataset_rows import HUB, Source, absolute
 from advsweep.tasks.rewards import build_reward
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict, Verifier
-from advsweep.tasks.verifiers.pool import pool_for, usable_cores
+from advsweep.tasks.verifiers.pool import pool_for
 
 if TYPE_CHECKING:
     from advsweep.tasks.base import PerCompletion
@@ -262,7 +263,7 @@ class Dataset(DataTask):
     def _ask(self, jobs: Sequence[Job]) -> list[JobResult]:
         if not jobs:
             return []
-        workers = self.workers or usable_cores()
+        workers = self.workers or len(usable_cores())
         return pool_for(self._verifier, workers=workers, deadline=self.deadline).judge(jobs)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import ConfigError, nearest
-from advsweep.hub import unreachable
+from advsweep.machine import hub_unreachable
 from advsweep.packages import extra_command
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _from_hub(name: str, subset: str, split: str) -> Rows:
             f"data: '{HUB}{name}' needs the library datasets, which is not installed; "
             f"install it with `{extra_command('data')}`; {local}"
         ) from error
-    if not _is_cached(name) and (reason := unreachable()):
+    if not _is_cached(name) and (reason := hub_unreachable()):
         raise ConfigError(f"data: cannot load '{HUB}{name}': {reason}; {local}")
     repository, _, revision = name.partition("@")
     try:

@@ -112,7 +112,7 @@ def test_plans_and_warns_of_missing_resources(invoke):
 
 
 def test_time_estimate_notes_missing_cores(invoke, monkeypatch):
-    monkeypatch.setattr("advsweep.sweep.executors.local._cores", lambda: [0, 1])
+    monkeypatch.setattr("advsweep.sweep.executors.local.usable_cores", lambda: [0, 1])
     more = [*FAKE, "seed=3", "--jobs=8"]
     done = invoke("plan", *more, "resources.cpus=4")
     assert done.exit_code == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from advsweep import kernel
+from advsweep import machine
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status
 from advsweep.store.owners import process_started
@@ -213,7 +213,7 @@ def test_only_new_kills_of_the_kernel_count_as_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = tmp_path / "vmstat"
-    monkeypatch.setattr(kernel, "_VMSTAT", counts)
+    monkeypatch.setattr(machine, "_VMSTAT", counts)
     counts.write_text("nr_free_pages 7\noom_kill 3\n")
     classifier = ExitClassifier()
     classifier.sample()

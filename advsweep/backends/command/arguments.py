@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from advsweep.backends.base import NODE_KEYS, PARAMETERS
 from advsweep.components import to_plain
 from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.machine import usable_cores
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -200,13 +201,12 @@ def values_of(run: Run, parameters: Mapping[str, Any], directory: Path, file: st
         gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
     else:
         gpus = len([name for name in visible.split(",") if name.strip()])
-    has_affinity = hasattr(os, "sched_getaffinity")
     runtime = {
         "directory": str(directory),
         "template_directory": str(Path(file).parent) if file else "",
         "python": sys.executable,
         "run": run.identity[:12],
-        "cpus": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1,
+        "cpus": len(usable_cores()),
         "gpus": gpus,
     }
     return Values(config, parameters, runtime)

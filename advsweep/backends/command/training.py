@@ -34,8 +34,8 @@ from advsweep.backends.command.records import (
 )
 from advsweep.backends.command.template import Metrics, OutOfMemory, Template
 from advsweep.errors import NoMemoryError, ProcessKilledError, TrainingError, counted
-from advsweep.kernel import memory_kills
 from advsweep.local_files import open_private
+from advsweep.machine import memory_kills
 from advsweep.printable import printable_line
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from advsweep.backends.trl.config import Prompt
 from advsweep.errors import ConfigError
-from advsweep.hub import unreachable
+from advsweep.machine import hub_unreachable
 
 if TYPE_CHECKING:
     from advsweep.backends.trl.config import HfModel
@@ -106,7 +106,7 @@ def _check_hub(model: HfModel) -> None:
         kept = try_to_load_from_cache(model.path, "config.json", revision=model.hub_revision)
     except HFValidationError:
         return  # not a valid name on the hub; transformers reports that
-    if not isinstance(kept, str) and (reason := unreachable()):
+    if not isinstance(kept, str) and (reason := hub_unreachable()):
         raise ConfigError(
             f"model.path: there is no folder '{model.path}' here, and it cannot be fetched from "
             f"the hub: {reason}"

@@ -6,13 +6,14 @@ import base64
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import stdtrit
 
+from advsweep.components import named_leaves
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.data.columns import metric_range
 from advsweep.report.data.grouping import group_runs
@@ -220,16 +221,9 @@ def _format_time(value: datetime | None) -> str:
     return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else ""
 
 
-def _flatten(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields a nested mapping as dotted keys and texts; a node's name stands for the node."""
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            if "name" in value:
-                yield f"{prefix}{key}", str(value["name"])
-            rest = {inner: item for inner, item in value.items() if inner != "name"}
-            yield from _flatten(rest, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
+def _flatten(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = named_leaves(config)
+    return [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in found]
 
 
 def round_off(value: float | None) -> float | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from advsweep.components import option
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.local_files import cache_folder, make_private_folder
+from advsweep.machine import usable_cores
 from advsweep.sweep.executors.allocation import (
     VISIBLE,
     CorePool,
@@ -86,10 +87,10 @@ class LocalExecutor(Executor):
 
     def check(self) -> None:
         cpus, gpus = self.resources.cpus, self.resources.gpus
-        if cpus > len(_cores()):
+        if cpus > (usable := len(usable_cores())):
             raise ConfigError(
-                f"resources.cpus: expected at most {len(_cores())}, the cores that this process "
-                f"may use, got {cpus}"
+                f"resources.cpus: expected at most {usable}, the cores that this process may use, "
+                f"got {cpus}"
             )
         if gpus and not room(self._devices, gpus):
             raise ConfigError(
@@ -100,7 +101,7 @@ class LocalExecutor(Executor):
     def capacity(self) -> int:
         if self.jobs is not None:
             return self.jobs
-        fitting = len(_cores()) // self.resources.cpus
+        fitting = len(usable_cores()) // self.resources.cpus
         if self.resources.gpus:
             fitting = min(fitting, room(self._devices, self.resources.gpus))
         return max(1, fitting)
@@ -128,7 +129,7 @@ class LocalExecutor(Executor):
     def _empty_slots(self) -> SlotAllocator:
         folder = cache_folder() / "cores" / platform.node()
         pinned = self.pin and hasattr(os, "sched_setaffinity")
-        pool = CorePool(_cores() if pinned else (), folder)
+        pool = CorePool(usable_cores() if pinned else (), folder)
         return SlotAllocator(self.resources, pool, _devices)
 
     def _is_ready(self, job: Job) -> bool:
@@ -192,12 +193,6 @@ class LocalHandle(ProcessHandle):
         if code is not None:
             self.slots.give_back(self.slot)
         return code
-
-
-def _cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def _devices() -> list[Device]:

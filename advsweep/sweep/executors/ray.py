@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
+from advsweep.machine import usable_cores
 from advsweep.sweep.executors.base import Executor, Handle, Job, RemoteJob
 from advsweep.sweep.exit_codes import STOPPED
 
@@ -68,7 +69,7 @@ class RayExecutor(Executor):
             return self.jobs
         if self.address == LOCAL:
             # Starting the cluster takes seconds, and a plan needs none.
-            return max(1, _cores() // self.resources.cpus)
+            return max(1, len(usable_cores()) // self.resources.cpus)
         return self._room()
 
     def start(self, job: Job) -> Handle:
@@ -103,7 +104,7 @@ class RayExecutor(Executor):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self.address == LOCAL:
-            options |= {"num_cpus": _cores(), "include_dashboard": False}
+            options |= {"num_cpus": len(usable_cores()), "include_dashboard": False}
             options |= {"object_store_memory": _OBJECT_STORE_BYTES}
         if not self.address.startswith(_CLIENT):
             options["job_config"] = _job_config()
@@ -196,12 +197,6 @@ def _room(nodes: list[dict[str, Any]], needs: Mapping[str, float]) -> int:
         int(min(machine.get(key, 0) / amount for key, amount in needs.items()))
         for machine in resources
     )
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _protect_own_cluster() -> None:

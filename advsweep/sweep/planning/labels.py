@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from advsweep.components import leaves
 from advsweep.tasks.controls import titled
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ class _Flattened:
     def _node(self, key: str, value: Any) -> _Node:
         mark = (key, id(value) if isinstance(value, Mapping) else str(value))
         if mark not in self._nodes:
-            leaves = list(_leaves({key: value}))
-            names = [found for name, found in leaves if name.endswith(".name")]
-            self._nodes[mark] = _Node(leaves, names)
+            found = [(name, str(own)) for name, own in leaves({key: value})]
+            names = [text for name, text in found if name.endswith(".name")]
+            self._nodes[mark] = _Node(found, names)
         return self._nodes[mark]
 
 
@@ -91,13 +92,5 @@ def _names(values: Mapping[tuple[str, ...], Mapping[str, set[str]]]) -> set[str]
 
 
 def _varying(nodes: Iterable[_Node], vary: set[str]) -> list[str]:
-    leaves = (leaf for node in nodes for leaf in node.leaves)
-    return [f"{k.removesuffix('.name')}={v}" for k, v in leaves if k in vary]
-
-
-def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", str(value)
+    found = (leaf for node in nodes for leaf in node.leaves)
+    return [f"{k.removesuffix('.name')}={v}" for k, v in found if k in vary]

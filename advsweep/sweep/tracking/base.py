@@ -6,7 +6,7 @@ import importlib.util
 import math
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -179,15 +179,6 @@ def run_tags(record: RunRecord, tags: Iterable[str] = ()) -> list[str]:
 def error_text(record: RunRecord) -> str | None:
     """Returns the error that a run ended with, without control characters; None without one."""
     return printable(record.error) if record.error else None
-
-
-def leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the dotted keys and values of a config."""
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _printable(value: Any) -> Any:

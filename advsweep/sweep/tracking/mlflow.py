@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
-from advsweep.components import option
+from advsweep.components import leaves, option
 from advsweep.errors import ConfigError
 from advsweep.local_files import make_private_folder, outside_working_folder
 from advsweep.store import Status
@@ -26,7 +26,6 @@ from advsweep.sweep.tracking.base import (
     error_text,
     group_of,
     identifiers,
-    leaves,
     printable_config,
     run_key,
     run_tags,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from advsweep.components import option
+from advsweep.components import leaves, option
 from advsweep.local_files import make_private_folder
 from advsweep.printable import printable_line
 from advsweep.store import Status
@@ -18,7 +18,6 @@ from advsweep.sweep.tracking.base import (
     Track,
     Tracking,
     group_of,
-    leaves,
     printable_config,
 )
 

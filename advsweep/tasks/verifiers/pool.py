@@ -161,11 +161,6 @@ def _leave_all() -> None:
 os.register_at_fork(after_in_child=_leave_all)
 
 
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 Job = tuple[ReferenceAnswer, str | None]
 """A reference answer and a completion to judge; None: only read the reference answer."""
 
