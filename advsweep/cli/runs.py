@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from advsweep.store import EvaluationRecord, RunRecord, Store
-    from advsweep.store.tuning import TuningRecord
+    from advsweep.store.records import TuningRecord
 
 
 @dataclass(frozen=True)
@@ -223,8 +223,7 @@ def print_summary(store: Store, run: RunRecord) -> None:
 
 def describe_no_signal(store: Store, run_ids: Sequence[int]) -> list[str]:
     """Return a sentence for the runs that learned nothing, or hardly anything, for each cause."""
-    from advsweep.store.component_revisions import run_list
-    from advsweep.store.no_signal import find_no_signal
+    from advsweep.store.sanity import find_no_signal, run_list
 
     by_text: dict[str, list[int]] = {}
     for run_id, found in find_no_signal(store, run_ids).items():

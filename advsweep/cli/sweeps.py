@@ -30,7 +30,7 @@ from advsweep.cli.plans import (
 from advsweep.cli.runs import print_tuning
 from advsweep.errors import ConfigError, counted
 from advsweep.store import Store
-from advsweep.store.tuning import TuningRecord
+from advsweep.store.records import TuningRecord
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.plan import Plan, make_plan, outdated_runs
 from advsweep.sweep.retry_policy import Policy

@@ -69,8 +69,8 @@ def ls(
         advsweep ls --format csv
     """
     from advsweep.store import open_store
-    from advsweep.store.component_revisions import find_mixed_revisions
     from advsweep.store.records import parse_status
+    from advsweep.store.sanity import find_mixed_revisions
 
     if limit is None and how is ListFormat.TABLE:
         limit = NEWEST

@@ -10,9 +10,8 @@ from sqlalchemy import Connection, delete, func, select
 
 from advsweep.store.base import StorePart, insert_or_ignore, insert_or_update
 from advsweep.store.owners import LEASE_COLUMNS
-from advsweep.store.records import Status, SweepRecord, TrialRecord
+from advsweep.store.records import Status, SweepRecord, TrialRecord, TuningRecord
 from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS, TRIALS
-from advsweep.store.tuning import TuningRecord
 
 
 class Sweeps(StorePart):

@@ -13,8 +13,7 @@ from advsweep.store.records import COLLAPSED
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
-    from advsweep.store.records import RunOutline
-    from advsweep.store.tuning import TuningRecord
+    from advsweep.store.records import RunOutline, TuningRecord
 
 STEP_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
 """The metrics whose sum is the time of a training step, in seconds."""

@@ -18,8 +18,7 @@ from advsweep.config.sweep_file import read_spaces, sweep_nodes
 from advsweep.config.tuning import Tune
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.store import Status
-from advsweep.store.records import Failure
-from advsweep.store.tuning import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
+from advsweep.store.records import TUNE_KEY, Failure, TunedArm, TunedValue, TuningRecord, ValueState
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.registry import NoSearch, config_groups
 

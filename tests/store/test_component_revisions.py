@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from advsweep.store import NewRun, Store
-from advsweep.store.component_revisions import MixedRevisions, alike, component_name, run_list
+from advsweep.store.sanity import MixedRevisions, alike, component_name, run_list
 
 
 @pytest.mark.parametrize(

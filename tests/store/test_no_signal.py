@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from advsweep.store.no_signal import NoSignal, find_no_signal
+from advsweep.store.sanity import NoSignal, find_no_signal
 
 ALL_WRONG = {"collapse/acr": 1.0, "collapse/all_wrong": 1.0, "reward/mean": 0.0}
 

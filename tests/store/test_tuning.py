@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from advsweep.store import Store
-from advsweep.store.tuning import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
+from advsweep.store.records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
 
 RECORD = TuningRecord(
     key="optimizer.lr",

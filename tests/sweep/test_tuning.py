@@ -14,7 +14,7 @@ import yaml
 from advsweep.errors import ConfigError
 from advsweep.report.tables.build import build_report
 from advsweep.store import Status, Store, open_store
-from advsweep.store.tuning import TUNE_KEY, TuningRecord, ValueState
+from advsweep.store.records import TUNE_KEY, TuningRecord, ValueState
 from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.scheduler.execute import execute

@@ -20,8 +20,8 @@ from advsweep.components import option_of
 from advsweep.errors import NotFoundError, ReportError, first_of, nearest
 from advsweep.report.data.filters import HASH_KEY, MISSING, lookup, show_key
 from advsweep.store import RunOutline, RunRecord
-from advsweep.store.component_revisions import HASH
 from advsweep.store.imported import IMPORTED, is_imported, setting_leaves
+from advsweep.store.sanity import HASH
 from advsweep.tasks.controls import CONTROL, titled
 
 Group = dict[str, Any]

@@ -32,7 +32,7 @@ from advsweep.report.tables.types import Report, count_states
 from advsweep.report.tables.untrained import BASE, base_evaluations, short_name
 from advsweep.statistics.intervals import Band, student_t_band
 from advsweep.store import EvaluationRecord, RunRecord, Store
-from advsweep.store.tuning import TuningRecord
+from advsweep.store.records import TuningRecord
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

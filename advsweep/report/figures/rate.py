@@ -15,7 +15,7 @@ from advsweep.report.figures.chart import Chart, Options
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.style import BLACK, RowStyle, choose_styles
 from advsweep.statistics import Interval, student_t_interval
-from advsweep.store.tuning import TuningRecord
+from advsweep.store.records import TuningRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -89,8 +89,8 @@ from advsweep.report.tables.types import (
 from advsweep.report.tables.untrained import base_rows, model_rows
 from advsweep.statistics import RankInterval
 from advsweep.store import RunOutline, RunRecord, Status, Store
-from advsweep.store.component_revisions import find_mixed_revisions
 from advsweep.store.evaluation_records import unscorable_share
+from advsweep.store.sanity import find_mixed_revisions
 
 NO_BASELINE = "none"
 _SHOWN = 8  # values of a key in a message

@@ -13,7 +13,7 @@ from advsweep.report.data.grouping import Group
 from advsweep.report.data.outcomes import MOST_OF_SAMPLES
 from advsweep.report.tables.comparison import name_group
 from advsweep.store import EvaluationRecord, RunRecord, Store
-from advsweep.store.no_signal import find_no_signal
+from advsweep.store.sanity import find_no_signal
 
 START = 10
 """The training steps that count as the start."""

@@ -23,7 +23,7 @@ from advsweep.config.overrides import Override, parse_overrides
 from advsweep.config.space import Assignment, Point, PublishedTime, points
 from advsweep.config.sweep_file import read_spaces
 from advsweep.errors import ConfigError, counted
-from advsweep.store.component_revisions import alike, component_name, run_list
+from advsweep.store.sanity import alike, component_name, run_list
 from advsweep.sweep.early_stopping.base import Stopping
 from advsweep.sweep.executors.base import Executor
 from advsweep.sweep.planning.no_effect import EffectChecks, ineffective_rule

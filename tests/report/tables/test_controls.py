@@ -6,7 +6,7 @@ import pytest
 
 from advsweep.report import build_report
 from advsweep.report.data.filters import parse_where
-from advsweep.store.tuning import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
+from advsweep.store.records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
 
 NOISE = {"name": "noise", "false_positives": 0.1}
 
