@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,77 +33,9 @@ if TYPE_CHECKING:
 _Table = dict[str, "Float[np.ndarray, ' runs'] | float"]
 
 
-def rollout_metrics(
-    batch: GroupBatch,
-    advantages: Advantages,
-    *,
-    groups: Int[Tensor, " groups"] | None = None,
-    outcomes: Float[Tensor, "prompts rollouts"] | None = None,
-    judged: Float[Tensor, "prompts rollouts"] | None = None,
-    levels: Sequence[int] | None = None,
-    prompts: int | None = None,
-    references: int = 0,
-    turns: Int[Tensor, " prompts"] | None = None,
-    last_turn: int = 1,
-    verifier_free: bool = False,
-    tolerance: float = TOLERANCE,
-) -> dict[str, float]:
-    """Return the metrics of a step's rollouts, rewards and advantages by name.
-
-    Rewards, collapse and entropies cover every drawn group, so that they describe the model and
-    the problems independently of the rollout policy. Advantages and masses cover the groups
-    trained on; of an advantage per token, they take each rollout's means of A and of |A| over its
-    tokens. Masked rollouts enter no statistic. `reward/std` is the mean over groups of the
-    population standard deviation within a group, by which estimators divide, and not the spread
-    over the whole batch. `entropy/*` are means over rollouts of each rollout's mean per token,
-    if the batch has entropies. Metrics are NaN if nothing could be scored.
-
-    Args:
-        batch: all drawn groups, including discarded ones.
-        advantages: advantages of the groups that the step trains on.
-        groups: the numbers of these groups in the batch; by default all of them, in order.
-        outcomes: the verifier's verdicts, 1 for a success, if the rewards contain other terms;
-            by default the rewards.
-        judged: the numbers whose spread tells whether a group has collapsed; by default the
-            verdicts.
-        levels: difficulty level of each drawn group.
-        prompts: the target number of groups of the step; by default the number drawn.
-        references: number of rollouts that a reference model generated in addition.
-        turns: the turn of each drawn group, counted from 1, if prompts come in several. Rewards,
-            collapse and entropies then cover the first turn alone.
-        last_turn: the turn after which no prompt comes again.
-        verifier_free: the advantages are made of another signal than the rewards, so the
-            collapse rate is undefined and left out.
-        tolerance: groups whose judged numbers deviate less than this count as collapsed.
-
-    Returns:
-        `reward/mean`, `reward/std`, `reward/unscorable` (share of masked rollouts),
-        `collapse/*`, `prompts/fully_unsolved` (a number of prompts), `solved/K` (share of groups
-        with K successes), `cost/rollouts` (generated rollouts per rollout of the target),
-        `cost/utilisation` (share of the generated rollouts that take part in the update),
-        `cost/tokens` (generated tokens without those of reference rollouts), `entropy/*`; if the
-        step trains on any group also `collapse/acr_after`, `advantage/*`, `mass/*`, `weight/*`
-        and the terms of the predicted entropy change, `entropy/drift` and `entropy/covariance`;
-        and the estimator's own metrics as `estimator/*`. `mass/sign_ratio` and `weight/*` are
-        absent where they are undefined. With turns also, for every turn T, the share of prompts
-        that reach it, `retry/reached/turn_T`, and its masses per rollout of the first turn,
-        `mass/success/turn_T` and `mass/failure/turn_T` (FADE, Eq. 16).
-    """
-    (metrics,) = stacked_rollout_metrics(
-        batch,
-        advantages,
-        [advantages.info],
-        groups=groups,
-        outcomes=outcomes,
-        judged=judged,
-        levels=levels,
-        prompts=prompts,
-        references=references,
-        turns=turns,
-        last_turn=last_turn,
-        verifier_free=verifier_free,
-        tolerance=tolerance,
-    )
+def rollout_metrics(batch: GroupBatch, advantages: Advantages, **options: Any) -> dict[str, float]:
+    """Return `stacked_rollout_metrics` of a single run."""
+    (metrics,) = stacked_rollout_metrics(batch, advantages, [advantages.info], **options)
     return metrics
 
 
@@ -124,21 +56,52 @@ def stacked_rollout_metrics(
     tolerance: float = TOLERANCE,
     brief: bool = False,
 ) -> list[dict[str, float]]:
-    """Return `rollout_metrics` of several runs, whose groups follow one run after another.
+    """Return the metrics of a step's rollouts, rewards and advantages by name, for each run.
 
-    All runs have the same number of groups. With more than one run, all groups are trained on.
-    Each run's numbers have the same bits whatever the other runs are.
+    The runs' groups follow one run after another, as many for each; with more than one run, all
+    groups are trained on. Each run's numbers have the same bits whatever the other runs are.
+
+    Rewards, collapse and entropies cover every drawn group, so that they describe the model and
+    the problems independently of the rollout policy. Advantages and masses cover the groups
+    trained on; of an advantage per token, they take each rollout's means of A and of |A| over its
+    tokens. Masked rollouts enter no statistic. `reward/std` is the mean over groups of the
+    population standard deviation within a group, by which estimators divide, and not the spread
+    over the whole batch. `entropy/*` are means over rollouts of each rollout's mean per token,
+    if the batch has entropies. Metrics are NaN if nothing could be scored.
 
     Args:
-        batch: the drawn groups; with a mask only for a single run.
-        advantages: advantages of all runs; their `info` is not read.
+        batch: all drawn groups, including discarded ones; with a mask only for a single run.
+        advantages: advantages of the groups that the step trains on; their `info` is not read.
         infos: the numbers that each run's estimator logs; one entry per run.
-        groups: the groups trained on, for a single run.
-        levels: levels of the groups of all runs.
-        prompts, references: the numbers of each run.
-        turns, last_turn: as there, for a single run.
-        verifier_free: one value for all runs, or one per run.
+        groups: for a single run, the numbers of the groups trained on in the batch; by default
+            all of them, in order.
+        outcomes: the verifier's verdicts, 1 for a success, if the rewards contain other terms;
+            by default the rewards.
+        judged: the numbers whose spread tells whether a group has collapsed; by default the
+            verdicts.
+        levels: difficulty level of each drawn group.
+        prompts: the target number of groups of each run's step; by default the number drawn.
+        references: number of rollouts that a reference model generated in addition for each run.
+        turns: for a single run, the turn of each drawn group, counted from 1, if prompts come in
+            several. Rewards, collapse and entropies then cover the first turn alone.
+        last_turn: the turn after which no prompt comes again.
+        verifier_free: whether the advantages are made of another signal than the rewards, so that
+            the collapse rate is undefined and left out; for all runs, or one per run.
+        tolerance: groups whose judged numbers deviate less than this count as collapsed.
         brief: return only `reward/*`, `cost/*` and the `collapse/*` of the judged numbers.
+
+    Returns:
+        `reward/mean`, `reward/std`, `reward/unscorable` (share of masked rollouts),
+        `collapse/*`, `prompts/fully_unsolved` (a number of prompts), `solved/K` (share of groups
+        with K successes), `cost/rollouts` (generated rollouts per rollout of the target),
+        `cost/utilisation` (share of the generated rollouts that take part in the update),
+        `cost/tokens` (generated tokens without those of reference rollouts), `entropy/*`; if the
+        step trains on any group also `collapse/acr_after`, `advantage/*`, `mass/*`, `weight/*`
+        and the terms of the predicted entropy change, `entropy/drift` and `entropy/covariance`;
+        and the estimator's own metrics as `estimator/*`. `mass/sign_ratio` and `weight/*` are
+        absent where they are undefined. With turns also, for every turn T, the share of prompts
+        that reach it, `retry/reached/turn_T`, and its masses per rollout of the first turn,
+        `mass/success/turn_T` and `mass/failure/turn_T` (FADE, Eq. 16).
     """
     runs = StackedRollouts.of(batch.rewards, batch.mask, runs=len(infos))
     assert batch.mask is None or len(infos) == 1
