@@ -106,11 +106,11 @@ class LineLog(Reader):
         self._finished = True
 
     def poll(self) -> Iterator[LoggedStep]:
-        for line, ended in self._lines():
+        for line, ended in self.lines():
             if (step := self._parse(line, ended=ended)) is not None:
                 yield step
 
-    def _lines(self) -> Iterator[tuple[str, bool]]:
+    def lines(self) -> Iterator[tuple[str, bool]]:
         """Yield each new line with whether its end was read."""
         for block in self._blocks():
             *lines, rest = (self._rest + block).split(b"\n")
@@ -372,25 +372,18 @@ def json_objects(path: Path, left_out: Counter[str]) -> Iterator[dict[str, Any]]
     Raises:
         ConfigError: the file cannot be read.
     """
-    try:
-        stream = open_regular(path.resolve())
-    except OSError as error:
-        raise unreadable(path, error) from error
-    with stream:
-        while line := stream.readline(MAX_LINE):
-            ended = len(line) < MAX_LINE or line.endswith(b"\n")
-            while not ended and (rest := stream.readline(MAX_LINE)):
-                line, ended = b"-", rest.endswith(b"\n")  # Too long: damaged.
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line.decode("utf-8", "replace"))
-            except (ValueError, RecursionError):
-                row = None
-            if isinstance(row, dict):
-                yield row
-            else:
-                left_out[DAMAGED] += 1
+    log = JsonLines().open(path)
+    log.finish()
+    for line, _ in log.lines():
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            yield row
+        else:
+            left_out[DAMAGED] += 1
+    left_out.update(log.left_out)
 
 
 def _flat(node: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

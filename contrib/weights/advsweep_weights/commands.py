@@ -27,7 +27,7 @@ from advsweep_weights.analyses import (
     ensure_weights,
     steps_to_analyse,
 )
-from advsweep_weights.changes import DELTA, WeightChange, align, mean, weight_changes
+from advsweep_weights.changes import DELTA, WeightChange, align, weight_changes
 from advsweep_weights.hidden_states import Direction
 from advsweep_weights.model_files import StoredWeights
 
@@ -121,8 +121,6 @@ def weights(
                 "--table: expected total or matrices, or a run with several checkpoints "
                 "(backend.keep_every=50 keeps them), or several runs of one base model"
             )
-        if len(analysed) > 1 and output is ListFormat.TABLE:
-            rows = list(_by_estimator(rows))
     elif len(analysed) > 1 and table is WeightTable.TOTAL:
         rows = [_run_row(each) for each in changes]
     else:
@@ -266,20 +264,6 @@ def _between(changes: Sequence[StepChange]) -> Iterator[Row]:
                 "other_estimator": b.run.estimator,
                 **dataclasses.asdict(align(a.change, b.change)),
             }
-
-
-def _by_estimator(pairs: Sequence[Row]) -> Iterator[Row]:
-    """Average over the pairs of runs of each pair of estimators."""
-    grouped: dict[tuple[str, str], list[Row]] = {}
-    for pair in pairs:
-        a, b = sorted((pair["estimator"], pair["other_estimator"]))
-        grouped.setdefault((a, b), []).append(pair)
-    for (a, b), members in grouped.items():
-        means = {
-            name: mean([m[name] for m in members if not math.isnan(m[name])])
-            for name in ("head", "layers", "early", "middle", "late")
-        }
-        yield {"estimator": a, "other_estimator": b, "pairs": len(members), **means}
 
 
 def _print(rows: Sequence[Row], output: ListFormat, changes: Sequence[WeightChange]) -> None:

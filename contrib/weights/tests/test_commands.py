@@ -75,7 +75,7 @@ def test_the_checkpoints_of_a_run_and_the_runs_of_a_sweep_are_aligned(here, call
     assert [(row["run"], row["step"]) for row in each] == [("1", "4"), ("2", "4")]
     assert 0 < float(each[0]["head_share"]) < 1
     table = call("weights", "two", "--table", "alignment")[1].splitlines()
-    assert table[1].split()[:3] == ["grpo", "ha_dw", "1"]
+    assert table[1].split()[:4] == ["1", "grpo", "2", "ha_dw"]
 
 
 def test_hidden_states_are_those_that_predict_the_tokens(here, call, monkeypatch):
