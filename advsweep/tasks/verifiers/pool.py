@@ -97,12 +97,6 @@ class VerifierPool:
         with self._lock:
             self._close()
 
-    def leave(self) -> None:
-        """Close this process's copy of a connection that another process uses."""
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = self._process = None
-
     def _connect(self) -> Connection:
         if self._connection is None:
             ours, theirs = socket.socketpair()
@@ -154,7 +148,9 @@ def _close_all() -> None:
 def _leave_all() -> None:
     """Forget the parent's pools after a fork; they end when no copy of a connection is open."""
     for pool in _pools.values():
-        pool.leave()
+        if pool._connection is not None:
+            pool._connection.close()
+        pool._connection = pool._process = None
     _pools.clear()
 
 
@@ -190,14 +186,6 @@ class QueuedJob:
     job: Job
     alone: bool = False
     blame: str = ""
-
-    def answer(self, found: JobResult) -> JobResult:
-        """Return the result of the job, given the result of a worker."""
-        if not self.blame:
-            return found
-        if found is None:
-            return Verdict(Outcome.WRONG, reason=self.blame)
-        return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_REFERENCE)
 
 
 @dataclass
@@ -246,7 +234,12 @@ class JobBatch:
         return deque([self._suspects.popleft()] if self._suspects and not others else [])
 
     def answered(self, task: QueuedJob, found: JobResult) -> None:
-        self.answers[task.number] = task.answer(found)
+        """Keep the result of a job, given the result of a worker."""
+        if task.blame and found is None:
+            found = Verdict(Outcome.WRONG, reason=task.blame)
+        elif task.blame:
+            found = Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_REFERENCE)
+        self.answers[task.number] = found
 
     def failed(self, tasks: deque[QueuedJob], reason: str, *, certain: bool) -> None:
         """Take back the jobs of a worker that ended during the first of them.
@@ -373,35 +366,25 @@ def _judge(verifier: Verifier, reference: ReferenceAnswer, completion: str | Non
         MemoryError: the completion or the machine may be at fault, so this process ends, and the
             server tries the job again.
     """
-    if completion is None:
-        return None if _can_read(verifier, reference) else _unscorable(UNREADABLE_REFERENCE)
+    failure = ""
+    if completion is not None:
+        try:
+            return verifier.judge(reference, completion)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 (libraries raise anything on text of a model)
+            failure = f"the verifier failed ({f'{type(error).__name__}: {error}'[:200]})"
+            if isinstance(error, (OSError, AdvsweepError)):
+                return Verdict(Outcome.UNSCORABLE, reason=failure)
     try:
-        return verifier.judge(reference, completion)
-    except MemoryError:
-        raise
-    except (OSError, AdvsweepError) as error:
-        return _unscorable(f"the verifier failed ({_text(error)})")
-    except Exception as error:  # noqa: BLE001 (libraries raise anything on text of a model)
-        if not _can_read(verifier, reference):
-            return _unscorable(UNREADABLE_REFERENCE)
-        return Verdict(Outcome.WRONG, reason=f"the verifier failed ({_text(error)})")
-
-
-def _can_read(verifier: Verifier, reference: ReferenceAnswer) -> bool:
-    try:
-        return verifier.reads(reference)
+        is_readable = verifier.reads(reference)
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001 (libraries raise anything on bad data)
-        return False
-
-
-def _unscorable(reason: str) -> Verdict:
-    return Verdict(Outcome.UNSCORABLE, reason=reason)
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:200]
+        is_readable = False
+    if not is_readable:
+        return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_REFERENCE)
+    return Verdict(Outcome.WRONG, reason=failure) if failure else None
 
 
 def main(descriptor: int) -> None:

@@ -109,14 +109,6 @@ def test_directions(lab):
     assert _verdicts(lab, *claims, sweep="main") == list(verdicts)
 
 
-def test_of_several_statements_all_must_hold(lab):
-    b, c = f"{REWARD}[b] > {REWARD}[a]", f"{REWARD}[c] > {REWARD}[a]"
-    wrong = f"{REWARD}[b] < {REWARD}[a]"
-    assert _verdicts(
-        lab, {"statement": [b, b]}, {"statement": [b, c]}, {"statement": [c, wrong]}, sweep="main"
-    ) == [ClaimVerdict.HOLDS, ClaimVerdict.CANNOT_TELL, ClaimVerdict.CONTRADICTED]
-
-
 def test_fewer_seeds_than_required_cannot_tell(lab):
     [result] = _evaluate(lab, _compared("higher"), sweep="main", seeds=5)
     assert (result.verdict, result.more) == (ClaimVerdict.CANNOT_TELL, 2)
@@ -159,22 +151,6 @@ def test_where_chooses_the_runs(lab):
         {**claim, "where": "group_size=16"},
         sweep="sizes",
     ) == [ClaimVerdict.CONTRADICTED, ClaimVerdict.HOLDS]
-
-
-@pytest.mark.parametrize(
-    ("over", "direction", "verdict"),
-    [
-        ("group_size", "rises", ClaimVerdict.HOLDS),
-        ("group_size", "falls", ClaimVerdict.CONTRADICTED),
-        ("noise", "rises", ClaimVerdict.CANNOT_TELL),
-    ],
-)
-def test_trends(lab, over, direction, verdict):
-    trend = {"of": REWARD, "over": over, "direction": direction, "points": "runs"}
-    [result] = _evaluate(lab, {"trend": trend}, sweep="sizes")
-    assert (result.verdict, result.n) == (verdict, 8)
-    assert (result.more is None) == (verdict is not ClaimVerdict.CANNOT_TELL)
-    assert result.reason.startswith(f"{verdict.value}: ")
 
 
 def test_a_trend_by_hand(lab):
@@ -299,38 +275,6 @@ def test_claims_that_cannot_be_read(change, message):
     claim = {"id": "x", "says": "so", "statement": "pass@1[a] > pass@1[b]", **change}
     with pytest.raises(ConfigError, match=f"^{message}"):
         parse_claim_list({"claims": [claim]})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"direction": "up"}, "direction: expected one of higher, lower, not lower"),
-        ({"margin": -1}, "margin: expected a number >= 0"),
-        ({"than": None}, "'than' is missing"),
-    ],
-)
-def test_comparisons_that_cannot_be_read(change, message):
-    claim = {"id": "x", "says": "so", **_compared("higher"), **change}
-    claim = {key: value for key, value in claim.items() if value is not None}
-    with pytest.raises(ConfigError, match=message):
-        parse_claim_list({"claims": [claim]})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"of": None}, "trend: expected a mapping of of, over, direction"),
-        ({"direction": "up"}, "trend.direction: expected rises or falls, got 'up'"),
-        ({"points": "seeds"}, "trend.points: expected runs or rows, got 'seeds'"),
-        ({"within": {"a": 1}}, "trend.within: expected a list of keys"),
-        ({"amid": "group_size"}, "trend: no key is called 'amid'"),
-    ],
-)
-def test_trends_that_cannot_be_read(change, message):
-    trend = {"of": "pass@1", "over": "collapse/acr", "direction": "falls", **change}
-    trend = {key: value for key, value in trend.items() if value is not None}
-    with pytest.raises(ConfigError, match=f"^claim x: {message}"):
-        parse_claim_list({"claims": [{"id": "x", "says": "so", "trend": trend}]})
 
 
 @pytest.mark.parametrize(

@@ -34,17 +34,23 @@ def planned(sweep: str) -> tuple[RunOutline, ...]:
     plan = make_plan([f"+experiment={experiment.as_posix()}"], fetch=False)
     return tuple(
         RunOutline(
-            number,
-            planned.run.identity,
-            1,
-            planned.run.config_hash,
-            planned.run.seed,
-            planned.run.steps,
-            planned.run.steps,
-            planned.config,
-            None,
-            Status.DONE,
-            (sweep,),
+            id=number,
+            identity=planned.run.identity,
+            attempt=1,
+            config_hash=planned.run.config_hash,
+            seed=planned.run.seed,
+            estimator=planned.config["estimator"]["name"],
+            step=planned.run.steps,
+            steps=planned.run.steps,
+            stage=None,
+            config=planned.config,
+            stopping=None,
+            stop_requested=False,
+            error=None,
+            pid=None,
+            host=None,
+            status=Status.DONE,
+            sweeps=(sweep,),
         )
         for number, planned in enumerate(plan.runs)
     )
