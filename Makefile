@@ -82,7 +82,7 @@ demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, 
 	@echo
 	@$(BIN)/advsweep claims demo
 	@echo
-	@$(BIN)/advsweep plot demo --k 8
+	@$(BIN)/advsweep plot demo
 
 studies: $(VENV)/.core  ## every study of experiments/ from studies.db: hours; started again it goes on
 	@for study in $(STUDIES); do OMP_NUM_THREADS=1 $(BIN)/python experiments/study.py $$study || exit 1; done

@@ -198,7 +198,7 @@ def _print_masses(
     if output is None:
         records, assumed = mass_curves(estimators, group_size, given)
     else:
-        from advsweep.report.figures.style import check_path
+        from advsweep.report.figures.chart import check_path
 
         check_path(output)
         records, assumed = mass_curves(estimators, group_size, given)
@@ -213,30 +213,16 @@ def _print_masses(
 
 def draw_masses(records: Sequence[dict[str, Any]], output: Path, given: dict[str, float]) -> None:
     """Draw the masses of estimators over the solve rate into a file."""
-    from advsweep.report.figures.masses import MassCurve, draw_masses
-    from advsweep.report.figures.style import save
+    from advsweep.report.figures.advantages import draw_masses
+    from advsweep.report.figures.chart import write
 
-    curves: dict[str, list[dict[str, Any]]] = {}
+    curves: dict[str, list[tuple[float, Sequence[float]]]] = {}
     for record in records:
-        curves.setdefault(record["estimator"], []).append(record)
+        numbers = [record[name] for name in ("m_S", "m_F", "sum", "ratio")]
+        curves.setdefault(record["estimator"], []).append((record["p"], numbers))
     where = "".join(f", {name} = {value:g}" for name, value in given.items())
-    figure = draw_masses(
-        [
-            MassCurve(
-                label=label,
-                rates=[row["p"] for row in rows],
-                success=[row["m_S"] for row in rows],
-                failure=[row["m_F"] for row in rows],
-                total=[row["sum"] for row in rows],
-                ratio=[row["ratio"] for row in rows],
-            )
-            for label, rows in curves.items()
-        ],
-        title=f"Expected masses, G = {records[0]['group_size']}{where}",
-        compare=len(curves) > 1,
-        points=False,
-    )
-    save(figure, output)
+    title = f"Expected masses, G = {records[0]['group_size']}{where}"
+    write([draw_masses(curves, title)], output)
 
 
 def _describe_task(

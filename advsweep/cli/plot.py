@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,12 +68,10 @@ def plot(
     metrics: list[str] | None = None,
     smooth: int = 1,
     x: str | None = None,
-    k: int | None = None,
     points: PlotPoints = PlotPoints.RUNS,
     by: list[str] | None = None,
     baseline: str | None = None,
     margin: list[str] | None = None,
-    control: str | None = None,
     task: str | None = None,
     store: options.Store = None,
 ) -> None:
@@ -88,15 +87,12 @@ def plot(
             mean over STEPS.
         --x KEY[,KEY]: Config keys of a heat map's axes; of rate and frontier in place of
             the rate.
-        --k N >= 1: k of pass@k by level and against pass@1 (default: a quarter of the
-            samples).
         --points: Draw a point per run or per row in the regression on early collapse.
         --by KEY,...: Draw a line per value of these keys.
         --baseline ROW: Compare with this row in the forest plot and the frontier (default:
             the first).
         --margin [OUTCOME=]NUMBER,...: Shade a margin of equivalence in the forest plot: of
             every pass@k, or of one outcome.
-        --control ROW: Mark this row of the forest plot as an A/A row.
         --task NAME: Use evaluations on this task (default: the task of the runs).
 
     Examples:
@@ -118,16 +114,15 @@ def plot(
         smooth=smooth,
         x=across,
         y=up,
-        k=k,
         points=PointUnit(points.value),
         by=tuple(dict.fromkeys(_split(by))),
         task=task,
         baseline=baseline,
         margin=tuple(_split(margin)),
-        control=control,
     )
     _refuse_unused(chart_options, {f.name: f.uses for f in chosen or FIGURES.values()})
     numbers = output if output in _NUMBERS else None
+    chart_options = replace(chart_options, intervals=numbers is not None)
     suffix = f".{output.value}" if output is not None and numbers is None else None
     if target is not None:
         _check_target(target, suffix)
@@ -175,7 +170,7 @@ def _refuse_unused(chart_options: Options, uses: Mapping[str, frozenset[str]]) -
 
 def _check_target(target: Path, suffix: str | None) -> None:
     from advsweep.errors import ReportError
-    from advsweep.report.figures.style import check_path
+    from advsweep.report.figures.chart import check_path
 
     if _is_folder(target):
         if target.exists() and not target.is_dir():
@@ -228,7 +223,7 @@ def _default_target(
 def _write(charts: Sequence[Chart], target: Path, suffix: str | None) -> Iterator[Path]:
     """Draws figures into a file or a folder; yields each path once it is written."""
     from advsweep.errors import ReportError
-    from advsweep.report.figures.registry import write
+    from advsweep.report.figures.chart import write
 
     if not _is_folder(target):
         write(charts, target)
@@ -260,14 +255,14 @@ def _print(charts: Sequence[Chart], output: PlotFormat) -> None:
     if output is PlotFormat.JSON:
         print_json(
             [
-                {"figure": c.name, "title": c.title, "notes": c.notes, "values": c.records()}
+                {"figure": c.name, "title": c.title, "notes": c.notes, "values": c.records}
                 for c in charts
             ]
         )
         return
     for note in charts[0].notes:
         echo_line(note, err=True)
-    records = charts[0].records()
+    records = charts[0].records
     print_csv(list(records[0]), (_cells(record) for record in records))
 
 

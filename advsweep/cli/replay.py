@@ -88,7 +88,7 @@ def replay(
     from advsweep.logs.rollouts import RolloutNotes, read_rollouts
 
     if target is not None:
-        from advsweep.report.figures.style import check_path
+        from advsweep.report.figures.chart import check_path
 
         check_path(target)
     first, last = _parse_steps(steps)
@@ -312,15 +312,14 @@ def _cell(value: Any) -> str:
 
 
 def _draw(result: Replay, by: Parts | None, target: Path, source: str) -> None:
-    from advsweep.report.figures.replay import ReplayFigure, draw_replay, step_ranges
-    from advsweep.report.figures.style import save
+    from advsweep.report.figures.advantages import draw_replay, step_ranges
+    from advsweep.report.figures.chart import write
 
+    by = by or Parts.STEP
     numbers: dict[str, dict[str, list[float]]] = {}
-    x: list[float] | None = None
+    x: list[float] = []
     for label, own in _by_cosine(result).items():
-        statistics = own.overall
-        if by is not None:
-            statistics, x, _ = _parts(result, own, by)
+        statistics, x, _ = _parts(result, own, by)
         lists = (values.tolist() for values in statistics)
         numbers[label] = dict(zip(NAMES.values(), lists, strict=True))
     if not numbers:
@@ -328,13 +327,6 @@ def _draw(result: Replay, by: Parts | None, target: Path, source: str) -> None:
     note = _heading(result)
     if by is Parts.STEP and (width := step_ranges(len(result.steps))) > 1:
         note += f"; a point is the mean of {width} steps"
-    figure = draw_replay(
-        ReplayFigure(
-            title=f"Advantages on the rollouts of {source}",
-            note=note,
-            numbers=numbers,
-            x=x,
-            x_label="" if by is None else by.value.replace("_", " "),
-        )
-    )
-    save(figure, target)
+    title = f"Advantages on the rollouts of {source}"
+    x_label = by.value.replace("_", " ")
+    write([draw_replay(title, note, numbers, x, x_label)], target)

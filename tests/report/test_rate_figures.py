@@ -8,9 +8,9 @@ import pytest
 from matplotlib.text import Text
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError
-from advsweep.report.figures.chart import Options, caption
+from advsweep.report.figures.chart import Options, draw_page
 from advsweep.report.figures.data import FigureData
-from advsweep.report.figures.registry import FIGURES, collect, draw_page
+from advsweep.report.figures.registry import FIGURES, collect
 
 T2 = 4.302652729911275  # Student's t of 2 degrees of freedom, at 97.5 %
 
@@ -34,7 +34,7 @@ def rates(lab: Any) -> Any:
 
 def test_each_arm_has_a_line_over_the_rate_its_best_and_the_width_near_it(rates: Any) -> None:
     chart = chart_of(rates, "rate")
-    found = {(r["row"], r["optimizer.lr"]): r for r in chart.records()}
+    found = {(r["row"], r["optimizer.lr"]): r for r in chart.records}
     assert {place: r["mean"] for place, r in found.items()} == pytest.approx(
         {
             ("grpo", 0.1): 4 / 8,
@@ -52,17 +52,18 @@ def test_each_arm_has_a_line_over_the_rate_its_best_and_the_width_near_it(rates:
     # 90 % of 6/8 is 5.4/8, six tenths of the way down to 5/8; no smaller rate was tried.
     edge = found["psr", 0.1]
     assert (edge["near_from"], edge["near_to"]) == (0.1, pytest.approx(0.1 * 2**0.6))
-    page = draw_page([chart])
-    assert [text.get_text() for text in page.axes[1].texts] == ["←"]
-    assert [text.get_text() for text in page.axes[1].get_xticklabels()] == ["0.1", "0.2", "0.4"]
-    upper = page.axes[0].lines
-    assert sum(len(line.get_ydata()) for line in upper if line.get_marker() == ".") == 10
+    upper, lower = chart.panels
+    ends = [own.style.marker for own in lower.series if own.style.marker in "<|>"]
+    assert ends == ["|", "|", "<", "|"]
+    assert list(upper.x_ticks.values()) == ["0.1", "0.2", "0.4"]
+    assert sum(len(own.y) for own in upper.series if own.mark.name == "faint") == 10
+    draw_page([chart])
 
 
 def test_a_lower_metric_is_best_at_its_least_mean(lab: Any, constant: Any) -> None:
     for rate, share in ((0.1, 0.2), (0.2, 0.4)):
         lab.run(points=constant(collapse__acr=share), optimizer__lr=rate)
-    first, _ = chart_of(lab, "rate", metrics=("collapse/acr",)).records()
+    first, _ = chart_of(lab, "rate", metrics=("collapse/acr",)).records
     # 0.2 / 90 % lies at a ninth of the way to 0.4.
     assert (first["chosen"], first["near_to"]) == (True, pytest.approx(0.1 * 2 ** (1 / 9)))
 
@@ -102,7 +103,7 @@ def frontier(lab: Any) -> Any:
 
 def test_arms_are_compared_with_the_frontier_of_the_baseline(frontier: Any) -> None:
     chart = chart_of(frontier, "frontier", metrics=("kl/base",))
-    found = {(r["row"], r["optimizer.lr"], r["step"]): r for r in chart.records()}
+    found = {(r["row"], r["optimizer.lr"], r["step"]): r for r in chart.records}
     # 32 % with .6 is worse than 34 % with .9.
     best = [place for place, r in found.items() if place[0] == "grpo" and r["frontier"]]
     assert best == [("grpo", 0.1, 10), ("grpo", 0.1, 20), ("grpo", 0.2, 20)]
@@ -120,9 +121,9 @@ def test_arms_are_compared_with_the_frontier_of_the_baseline(frontier: Any) -> N
 
 def test_the_baseline_of_the_frontier_can_be_named(frontier: Any) -> None:
     chart = chart_of(frontier, "frontier", metrics=("kl/base",), baseline="psr")
-    assert [cloud.label for cloud in chart.clouds] == ["psr", "grpo"]
+    assert list(dict.fromkeys(r["row"] for r in chart.records)) == ["psr", "grpo"]
     # The frontier of psr has gaps of 13 % and 7 %, in which nothing is compared.
-    assert {record["n"] for record in chart.records()} == {0}
+    assert {record["n"] for record in chart.records} == {0}
     with pytest.raises(NotFoundError, match="--baseline: no row is called 'ppo'"):
         chart_of(frontier, "frontier", metrics=("kl/base",), baseline="ppo")
 
@@ -134,9 +135,9 @@ def test_entropies_of_equal_numbers_of_samples_are_compared(lab: Any) -> None:
         for step, solved in ((5, (2, 2)), (10, (3, 1)), (15, (3, 3))):
             lab.evaluate(run, f"{rate}@{step}", step, solved, n=4)
     chart = chart_of(lab, "frontier")
-    assert chart.metric == "entropy/right"
-    assert {record["step"] for record in chart.records()} == {5, 10, 15, None}
-    assert "Only evaluations of 4 samples per problem" in caption(chart).replace("\n", " ")
+    assert chart.panels[0].y_label == "entropy/right"
+    assert {record["step"] for record in chart.records} == {5, 10, 15, None}
+    assert "Only evaluations of 4 samples per problem" in chart.caption.replace("\n", " ")
     # pass@k does not depend on the number of samples.
     chart = chart_of(lab, "frontier", metrics=("pass@2",))
-    assert {record["step"] for record in chart.records()} == {0, 5, 10, 15, 20, None}
+    assert {record["step"] for record in chart.records} == {0, 5, 10, 15, 20, None}

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.bases import group_bases
 from advsweep.report.data.columns import ANSWER_ENTROPY, parse_column
 from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations, select_evaluations
-from advsweep.report.data.filters import Filter, describe_filters
-from advsweep.report.data.floors import find_common_floors
-from advsweep.report.data.grouping import Group, group_runs, value_of
+from advsweep.report.data.filters import MISSING, Filter, describe_filters
+from advsweep.report.data.grouping import Group, group_runs, known_keys, value_of
 from advsweep.report.data.measure import curves, measure
 from advsweep.report.data.selection import collapsed_runs, select_runs
-from advsweep.report.figures.floors import FloorRow
+from advsweep.report.data.windows import Curve
 from advsweep.report.figures.style import (
     MOST_STYLES,
     UNTRAINED,
@@ -30,14 +30,8 @@ from advsweep.report.figures.style import (
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.types import Report, count_states
 from advsweep.report.tables.untrained import BASE, base_evaluations, short_name
-from advsweep.statistics.intervals import Band, student_t_band
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.records import TuningRecord
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Int
-
-    Series = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
 
 
 @dataclass(frozen=True)
@@ -127,19 +121,16 @@ class FigureData:
         labels, remarks = label_rows([group for group, _ in groups])
         self.remarks = (*selection.remarks, *remarks)
         collapsed = collapsed_runs(store, self.runs)
-        self.rows = [
-            Replicates(
-                label + _count_collapsed(members, collapsed),
-                group,
-                tuple(sorted(members, key=lambda run: run.seed)),
-                styled[members[0].config_hash],
-            )
-            for label, (group, members) in zip(labels, groups, strict=True)
-        ]
-        self._series: dict[str, Mapping[int, Series]] = {}
+        self.rows = []
+        for label, (group, members) in zip(labels, groups, strict=True):
+            if count := sum(run.id in collapsed for run in members):
+                label += f" ({count} of {len(members)} collapsed)"
+            own = tuple(sorted(members, key=lambda run: run.seed))
+            self.rows.append(Replicates(label, group, own, styled[own[0].config_hash]))
+        self._series: dict[str, Mapping[int, Curve]] = {}
 
     def distinct_rows(self) -> list[Replicates]:
-        """Returns the rows, if each can have a style of its own.
+        """Return the rows, if each can have a style of its own.
 
         Raises:
             ReportError: there are more rows than styles.
@@ -190,7 +181,7 @@ class FigureData:
         return None if self.sweep is None else self._store.sweeps.tuning(self.sweep)
 
     def point_style(self, row: Replicates) -> tuple[str, RowStyle]:
-        """Returns the label and the style of the points of a row's runs.
+        """Return the label and the style of the points of a row's runs.
 
         With more rows than styles, all rows of an estimator share both.
         """
@@ -205,7 +196,7 @@ class FigureData:
         return {name for row in self.rows for name in self._store.metrics.names(row.runs[0].id)}
 
     def on_task(self, name: str) -> str:
-        """Returns the name of an evaluation's column, for the chosen task if there is one."""
+        """Return the name of an evaluation's column, for the chosen task if there is one."""
         return name if self._task is None else f"{name}[{self._task}]"
 
     def report(self, columns: Sequence[str] | None, baseline: str | None) -> Report:
@@ -224,8 +215,8 @@ class FigureData:
             described=columns is not None,
         )
 
-    def series(self, metric: str) -> Mapping[int, Series]:
-        """Returns the curve of a metric, or of a score of evaluations, by run id.
+    def series(self, metric: str) -> Mapping[int, Curve]:
+        """Return the curve of a metric, or of a score of evaluations, by run id.
 
         Raises:
             NotFoundError: no run has it; the message suggests the nearest.
@@ -242,36 +233,8 @@ class FigureData:
             raise NotFoundError(self._unknown("metric", metric))
         return self._series[metric]
 
-    def thinned(
-        self, metric: str, points: int
-    ) -> tuple[Float[np.ndarray, " points"], int, dict[int, Float[np.ndarray, " points"]]]:
-        """Returns a metric's curves with at most `points` points, as `thin` does.
-
-        Stretches of evenly spaced steps are averaged by the database, which needs a fraction of
-        the memory.
-
-        Raises:
-            NotFoundError: no run has it; the message suggests the nearest.
-            ReportError: the evaluations have different settings.
-        """
-        column = parse_column(metric)
-        if column is not None and column.is_single:
-            return thin(self.series(metric), points)
-        ids = [run.id for run in self.runs]
-        steps = self._store.metrics.steps(ids, metric)
-        gaps = set(np.diff(steps).tolist())
-        per = -(-len(steps) // points)
-        if per <= 1 or len(gaps) > 1:
-            return thin(self.series(metric), points)
-        starts = range(steps[0], steps[-1] + 1, per * gaps.pop())
-        means = self._store.metrics.series(ids, metric, stretches=starts)
-        values = {run_id: np.full(len(starts), np.nan) for run_id in means}
-        for run_id, (own, mean) in means.items():
-            values[run_id][(own - starts.start) // starts.step] = mean
-        return _middles(np.array(steps), per), per, values
-
     def values(self, name: str) -> Mapping[int, float]:
-        """Returns the finite values of a table's column, by run id.
+        """Return the finite values of a table's column, by run id.
 
         Raises:
             NotFoundError: no run has it; the message suggests the nearest.
@@ -287,6 +250,39 @@ class FigureData:
             raise NotFoundError(self._unknown("number", name))
         return found
 
+    def check_keys(self, keys: Sequence[str]) -> None:
+        """Check that some run has each key.
+
+        Raises:
+            NotFoundError: none has; the message suggests the nearest.
+        """
+        for key in keys:
+            if all(value_of(run, key) is MISSING for run in self.runs):
+                hint = nearest(key, known_keys(self.runs))
+                raise NotFoundError(f"no run of {self.name} has a key '{key}'; {hint}")
+
+    def table(self, columns: Sequence[str], keys: Sequence[str] = ()) -> pd.DataFrame:
+        """Return a line for each run that has all columns: its row, seed, keys and numbers.
+
+        Keys are JSON texts, None for a run without one.
+
+        Raises:
+            NotFoundError: no run has a column; the message suggests the nearest.
+            ReportError: the evaluations have different settings.
+        """
+        numbers = {column: self.values(column) for column in columns}
+        lines = []
+        for row in self.rows:
+            for run in row.runs:
+                known = {key: value_of(run, key) for key in keys}
+                texts = {k: None if v is MISSING else json.dumps(v) for k, v in known.items()}
+                lines.append(
+                    {"row": row.label, "seed": run.seed}
+                    | texts
+                    | {column: own.get(run.id) for column, own in numbers.items()}
+                )
+        return pd.DataFrame(lines).dropna(subset=list(columns))
+
     def _unknown(self, what: str, name: str) -> str:
         hint = nearest(name, [*self.metric_names, "pass@1", ANSWER_ENTROPY])
         return f"no run of {self.name} has a {what} '{name}'; {hint}"
@@ -300,7 +296,7 @@ class FigureData:
         return select_evaluations(self._store, self.runs, along=True)
 
     @property
-    def _evaluations(self) -> TaskEvaluations:
+    def evaluations(self) -> TaskEvaluations:
         """The evaluations on the chosen task.
 
         Raises:
@@ -320,13 +316,13 @@ class FigureData:
         return found
 
     def evaluated_rows(self) -> list[EvaluatedRow]:
-        """Returns the evaluations of the rows after training, and of untrained models.
+        """Return the evaluations of the rows after training, and of untrained models.
 
         Raises:
             ReportError: there are more rows than styles, no run was evaluated, or the evaluations
                 have different settings.
         """
-        rows, found = self.distinct_rows(), self._evaluations.final
+        rows, found = self.distinct_rows(), self.evaluations.final
         evaluated = [
             EvaluatedRow(row.label, row.style, [found[r.id] for r in row.runs if r.id in found])
             for row in rows
@@ -336,7 +332,7 @@ class FigureData:
     @cached_property
     def untrained(self) -> list[EvaluatedRow]:
         """The base models of the runs, and models that were evaluated like the runs."""
-        known = base_evaluations(self._evaluations)
+        known = base_evaluations(self.evaluations)
         families = group_bases(self.runs, self._evaluated)
         named: list[tuple[str, list[EvaluationRecord]]] = []
         for family in families:
@@ -344,99 +340,8 @@ class FigureData:
             label = BASE if len(families) == 1 else f"{BASE} {short_name(first)}"
             records = [known[subject] for subject in family.members if subject in known]
             named += [(label, records)] if records else []
-        named += [(str(record.settings["model"]), [record]) for record in self._evaluations.models]
+        named += [(str(record.settings["model"]), [record]) for record in self.evaluations.models]
         return [
             EvaluatedRow(label, UNTRAINED[place % len(UNTRAINED)], records, trained=False)
             for place, (label, records) in enumerate(named)
         ]
-
-    @cached_property
-    def floors(self) -> list[FloorRow]:
-        """The floors of the problems that all runs of a seed were evaluated on."""
-        found = list(find_common_floors(self._evaluations).values())
-        first = len(self.untrained)
-        return [
-            FloorRow(
-                name,
-                UNTRAINED[(first + place) % len(UNTRAINED)],
-                [(floors[name], record.problem_ids) for record, floors in found],
-            )
-            for place, name in enumerate(found[0][1] if found else ())
-        ]
-
-
-def _count_collapsed(runs: Sequence[RunRecord], collapsed: Collection[int]) -> str:
-    count = sum(run.id in collapsed for run in runs)
-    return f" ({count} of {len(runs)} collapsed)" if count else ""
-
-
-def thin(
-    series: Mapping[int, Series], points: int
-) -> tuple[Float[np.ndarray, " points"], int, dict[int, Float[np.ndarray, " points"]]]:
-    """Averages neighbouring steps, so that curves have at most `points` points.
-
-    Returns:
-        The mean step of each stretch; the number of steps in a stretch; and by run the mean of
-        the finite values in each stretch, NaN where there are none.
-    """
-    steps = np.unique(np.concatenate([own for own, _ in series.values()]))
-    per = -(-len(steps) // points)
-    grid = _middles(steps, per)
-    thinned = {}
-    for run_id, (own, values) in series.items():
-        places = np.searchsorted(steps, own) // per
-        known = np.isfinite(values)
-        sums = np.bincount(places[known], values[known], len(grid))
-        counts = np.bincount(places[known], minlength=len(grid))
-        with np.errstate(invalid="ignore"):
-            thinned[run_id] = sums / counts
-    return grid, per, thinned
-
-
-def _middles(steps: Int[np.ndarray, " steps"], per: int) -> Float[np.ndarray, " points"]:
-    """Returns the mean of each stretch of `per` steps."""
-    starts = np.arange(0, len(steps), per)
-    sums: Float[np.ndarray, " points"] = np.add.reduceat(steps, starts)
-    return sums / np.diff([*starts, len(steps)])
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The mean of some runs' curves at each step, and its interval."""
-
-    steps: Int[np.ndarray, " steps"]
-    band: Band
-
-
-def mean_curve(series: Sequence[Series], smooth: int = 1) -> Curve:
-    """Return the mean over runs at each step that any of them has.
-
-    Args:
-        smooth: the number of steps in the running mean of each run; fewer at its start.
-    """
-    steps = np.unique(np.concatenate([own for own, _ in series]))
-    table = np.full((len(series), len(steps)), np.nan)
-    for row, (own, values) in zip(table, series, strict=True):
-        row[np.searchsorted(steps, own)] = running_mean(own, values, smooth)
-    return Curve(steps, student_t_band(table))
-
-
-def running_mean(
-    steps: Int[np.ndarray, " points"], values: Float[np.ndarray, " points"], window: int
-) -> Float[np.ndarray, " points"]:
-    """Return the mean over the last `window` steps at each point of a curve.
-
-    Steps without a point do not count, and neither do values that are not finite.
-    """
-    if window == 1:
-        return values
-    known = np.isfinite(values)
-    sums, counts = (
-        np.concatenate([[0.0], np.cumsum(part)]) for part in (np.where(known, values, 0.0), known)
-    )
-    first = np.searchsorted(steps, steps - window, side="right")
-    with np.errstate(invalid="ignore"):
-        means: Float[np.ndarray, " points"] = (sums[1:] - sums[first]) / (
-            counts[1:] - counts[first]
-        )
-    return means

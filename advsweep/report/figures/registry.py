@@ -1,54 +1,90 @@
-"""All figures by name, and the functions that collect, draw and write them."""
+"""All figures by name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from advsweep.errors import NotFoundError, ReportError, UnknownNameError, nearest
-from advsweep.report.figures.chart import RC_PARAMS, WIDTH, Chart, Options, compose, total_height
-from advsweep.report.figures.collapse import EarlyCollapse
+from advsweep.report.figures import chart
+from advsweep.report.figures.comparisons import acr, forest, heatmap
 from advsweep.report.figures.data import FigureData
-from advsweep.report.figures.forest import Forest
-from advsweep.report.figures.frontier import Frontier
-from advsweep.report.figures.heatmap import HeatMap
-from advsweep.report.figures.pass_at_k import Diversity, Levels, PassAtK
-from advsweep.report.figures.rate import Rate
-from advsweep.report.figures.solve_rates import Difficulty, SolveRates
-from advsweep.report.figures.style import house_style, save, save_pages
-from advsweep.report.figures.training import Controllers, EntropyDynamics, Masses, TrainingCurves
+from advsweep.report.figures.evaluations import difficulty, diversity, levels, passk
+from advsweep.report.figures.rates import frontier, rate
+from advsweep.report.figures.training import controllers, curves, entropy, masses, solve_rates
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-_IN_ONE_COLUMN = 3
-_PAD = 0.055  # inches
+class Figure(NamedTuple):
+    """A figure: what it shows, the options that have an effect on it, and its function.
 
-FIGURES: dict[str, type[Chart]] = {
-    figure.name: figure
-    for figure in (
-        Forest,
-        Rate,
-        Frontier,
-        TrainingCurves,
-        PassAtK,
-        EarlyCollapse,
-        Diversity,
-        Levels,
-        Difficulty,
-        EntropyDynamics,
-        Controllers,
-        Masses,
-        SolveRates,
-        HeatMap,
-    )
+    The function raises ReportError or NotFoundError if there is nothing to draw.
+    """
+
+    name: str
+    summary: str
+    uses: frozenset[str]
+    collect: Callable[[FigureData, chart.Options], chart.Chart]
+
+
+_ROWS = (
+    (
+        forest,
+        "metrics baseline margin",
+        "differences to the baseline in the primary outcomes (--baseline), with a margin of "
+        "equivalence (--margin)",
+    ),
+    (
+        rate,
+        "x metrics task",
+        "pass@1 (--metric) over the learning rate (--x) of each arm, with the chosen rate and the "
+        "rates near the best; of a tuned sweep its tuning",
+    ),
+    (
+        frontier,
+        "x metrics task baseline",
+        "pass@1 against the entropy of correct answers (--metric) over rates (--x) and steps, and "
+        "differences off the frontier of the baseline (--baseline)",
+    ),
+    (curves, "metrics smooth", "metrics over the training, with bands over seeds"),
+    (passk, "task", "pass@k over k after training, with shifted power laws fitted to it"),
+    (
+        acr,
+        "task points by",
+        "final pass@1 over the ACR of the first 100 steps, a point for each run (--points rows: "
+        "for each row), with R²; also for each value of keys (--by)",
+    ),
+    (diversity, "task", "pass@1 against pass@k at a quarter of the samples, and answer entropy"),
+    (levels, "task", "pass@1, and pass@k at a quarter of the samples, of each difficulty level"),
+    (difficulty, "task", "solve rates of problems after training, with one beta and two fitted"),
+    (
+        entropy,
+        "smooth",
+        "token entropy over the training, and its change at each step against FADE's two terms",
+    ),
+    (
+        controllers,
+        "smooth",
+        "what estimators set themselves while training: alpha, delta, tau, ...",
+    ),
+    (
+        masses,
+        "smooth",
+        "weight that goes into pushing successes up and failures down, over the training",
+    ),
+    (solve_rates, "", "share of groups with each number of successes, over the training"),
+    (heatmap, "x y metrics task", "a number over two swept keys (--x, --y, --metric)"),
+)
+
+FIGURES = {
+    name: Figure(name, summary, frozenset(uses.split()), function)
+    for function, uses, summary in _ROWS
+    if (name := function.__name__.replace("_", "-"))
 }
 
 
-def find_figures(names: Sequence[str]) -> list[type[Chart]]:
-    """Returns the figures with these names, each once.
+def find_figures(names: Sequence[str]) -> list[Figure]:
+    """Return the figures with these names, each once.
 
     Raises:
         UnknownNameError: there is no such figure; the message suggests the nearest.
@@ -59,18 +95,21 @@ def find_figures(names: Sequence[str]) -> list[type[Chart]]:
     return [FIGURES[name] for name in dict.fromkeys(names)]
 
 
-def collect(figure: type[Chart], data: FigureData, options: Options) -> Chart:
-    """Collects a figure of some runs, with a note on their selection.
+def collect(figure: Figure, data: FigureData, options: chart.Options) -> chart.Chart:
+    """Make a figure of some runs, with a note on their selection.
 
     Raises:
         ReportError, NotFoundError: there is nothing to draw; the message says why.
     """
-    chart = figure.collect(data, options)
-    return replace(chart, notes=list(dict.fromkeys([*chart.notes, *data.remarks])))
+    made = figure.collect(data, options)
+    notes = list(dict.fromkeys([*made.notes, *data.remarks]))
+    return replace(made, name=figure.name, notes=notes)
 
 
-def collect_all(data: FigureData, options: Options) -> tuple[list[Chart], dict[str, str]]:
-    """Collects every figure that the runs have data for.
+def collect_all(
+    data: FigureData, options: chart.Options
+) -> tuple[list[chart.Chart], dict[str, str]]:
+    """Make every figure that the runs have data for.
 
     Returns:
         The figures; and by name the reason why another figure is missing.
@@ -78,7 +117,7 @@ def collect_all(data: FigureData, options: Options) -> tuple[list[Chart], dict[s
     Raises:
         ReportError: the runs have data for none.
     """
-    charts: list[Chart] = []
+    charts: list[chart.Chart] = []
     refused: dict[str, str] = {}
     for name, figure in FIGURES.items():
         try:
@@ -88,45 +127,3 @@ def collect_all(data: FigureData, options: Options) -> tuple[list[Chart], dict[s
     if not charts:
         raise ReportError(f"nothing of {data.name} can be drawn: {'; '.join(refused.values())}")
     return charts, refused
-
-
-def draw_page(charts: Sequence[Chart]) -> Figure:
-    """Draws figures below each other; more than three of them in two columns."""
-    columns = _columns(charts)
-    heights = [sum(map(total_height, column)) for column in columns]
-    with house_style(RC_PARAMS):
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-        # Padding in inches; shares of the figure would grow with the page.
-        layout = ConstrainedLayoutEngine(h_pad=_PAD, w_pad=_PAD, hspace=0, wspace=0)
-        figure = Figure(figsize=(WIDTH * len(columns), max(heights)), layout=layout)
-        places = figure.subfigures(1, len(columns), squeeze=False)[0]
-        for column, place, height in zip(columns, places, heights, strict=True):
-            # The empty rest of a shorter column.
-            rest = [] if height == max(heights) else [max(heights) - height]
-            ratios = [*map(total_height, column), *rest]
-            canvases = place.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False)[:, 0]
-            for chart, canvas in zip(column, canvases, strict=False):
-                compose(chart, canvas)
-    return figure
-
-
-def _columns(charts: Sequence[Chart]) -> list[list[Chart]]:
-    """Returns one column, or two columns of about equal height."""
-    if len(charts) <= _IN_ONE_COLUMN:
-        return [list(charts)]
-
-    def taller(first: int) -> float:
-        return max(sum(map(total_height, part)) for part in (charts[:first], charts[first:]))
-
-    first = min(range(1, len(charts)), key=taller)
-    return [list(charts[:first]), list(charts[first:])]
-
-
-def write(charts: Sequence[Chart], path: Path) -> None:
-    """Writes figures to one file: one page, or a PDF with a page for each figure."""
-    if path.suffix.lower() != ".pdf":
-        save(draw_page(charts), path)
-    else:
-        save_pages((draw_page([chart]) for chart in charts), path)

@@ -1,22 +1,14 @@
-"""Styles of figures: colours and markers of rows, matplotlib settings and reproducible files."""
+"""How rows look in figures: their colours, markers and labels."""
 
 from __future__ import annotations
 
-import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from advsweep.errors import ReportError
-from advsweep.local_files import outside_working_folder
 from advsweep.report.data.filters import show_key
 from advsweep.report.data.grouping import Group, key_order
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure, FigureBase
 
 # Okabe and Ito's colours, which any kind of colour vision distinguishes, without their yellow:
 # it is too pale for lines on white. After them darker and duller ones, then black.
@@ -25,126 +17,22 @@ COLOURS = (
     *("#882255", "#332288", "#8F8F1F", "#6B3F12", "#145A22", "#7F7F7F"),
     "#000000",
 )
-SUFFIXES = (".png", ".svg", ".pdf")
-_DPI = 150
-
-# No time and no version: the same figure gives the same bytes.
-_METADATA = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None, "Creator": None},
-    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
-# Type 42 embeds fonts as text, as journals require.
-_STYLE = {"svg.hashsalt": "advsweep", "pdf.fonttype": 42}
-
-
-@functools.cache
-def load_matplotlib() -> None:
-    """Imports matplotlib without the settings in `matplotlibrc` of the working folder."""
-    with outside_working_folder():
-        import matplotlib.style  # noqa: F401
-
-
-@contextmanager
-def house_style(extra: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Sets matplotlib's defaults, whatever the user's settings are, and stable ids."""
-    load_matplotlib()
-    import matplotlib.style
-
-    with matplotlib.style.context(["default", {**_STYLE, **(extra or {})}]):
-        yield
-
-
-def check_path(path: Path) -> None:
-    """Checks the path of a figure before the work of drawing it.
-
-    Raises:
-        ReportError: the suffix is not in `SUFFIXES`, or the folder does not exist.
-    """
-    if path.suffix.lower() not in SUFFIXES:
-        raise ReportError(
-            f"{path}: expected a file ending in {', '.join(SUFFIXES)}, got '{path.suffix}'"
-        )
-    if not path.parent.is_dir():
-        raise ReportError(f"{path}: there is no folder {path.parent}; make it first")
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Writes a figure in the format of the path's suffix.
-
-    Raises:
-        ReportError: the file cannot be written.
-    """
-    check_path(path)
-    with house_style(), _writing(path):
-        _fix_layout(figure)
-        figure.savefig(path, dpi=_DPI, metadata=_METADATA[path.suffix.lower()])
-
-
-def save_pages(figures: Iterable[Figure], path: Path) -> None:
-    """Writes a PDF with a page for each figure.
-
-    Raises:
-        ReportError: the file cannot be written.
-    """
-    check_path(path)
-    with house_style(), _writing(path):
-        from matplotlib.backends.backend_pdf import PdfPages
-
-        with PdfPages(path, metadata=_METADATA[".pdf"]) as pages:
-            for figure in figures:
-                _fix_layout(figure)
-                pages.savefig(figure, dpi=_DPI)
-
-
-def _fix_layout(figure: Figure) -> None:
-    """Lays a figure out once, and rounds the positions.
-
-    The layout solver adds numbers in no fixed order; without rounding, the last bit of a position
-    could change the ids in the file.
-    """
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    _round_parts(figure)
-    for axes in figure.axes:
-        left, bottom, width, height = axes.get_position().bounds
-        axes.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
-
-
-def _round_parts(figure: FigureBase) -> None:
-    for part in figure.subfigs:
-        # The positions of axes are relative to these.
-        part.bbox_relative.set_points(part.bbox_relative.get_points().round(6))
-        _round_parts(part)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be written ({error.strerror})") from error
-
-
 _PALETTE = COLOURS[:-1]
 BLACK = COLOURS[-1]
 """Base models and models without a run are black."""
 
 _MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "d", "p", "h", "8")
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.8), (6, 1.6, 1.4, 1.6), (1.4, 1.4))
-_HATCHES = ("", "/////", "xxxxx", ".....")
 _FILLINGS = (None, "white", "#bbbbbb", "black")
 MOST_STYLES = 2 * len(_PALETTE)
 """The largest number of rows in a figure that distinguishes rows."""
-MOST_SHADES = len(_MARKERS)
-"""The number of distinct shades."""
 
 
 class RowStyle(NamedTuple):
-    """The style of a row's lines, points and bars.
+    """The style of a row's lines and points.
 
     Attributes:
-        variant: the index of its dashes, marker filling and hatch.
+        variant: the index of its dashes and marker filling.
     """
 
     colour: str
@@ -165,10 +53,6 @@ class RowStyle(NamedTuple):
         if self.variant == 0:
             return {**own, "markeredgecolor": "white", "markeredgewidth": 0.5}
         return {**own, "markerfacecolor": _FILLINGS[self.variant]}
-
-    @property
-    def hatch(self) -> str:
-        return _HATCHES[self.variant]
 
 
 UNTRAINED = (
@@ -217,20 +101,6 @@ def _shade(colour: str, variant: int) -> str:
     paint = float(shade > own)  # white or black
     share = (shade - own) / (paint - own)
     return "#" + "".join(f"{round(255 * (p + share * (paint - p))):02X}" for p in parts)
-
-
-def shaded_styles(count: int) -> list[RowStyle]:
-    """Looks of values that are in an order: from dark to light, each with a marker."""
-    load_matplotlib()
-    import matplotlib
-
-    shades = matplotlib.colormaps["cividis"]
-    # The lightest shades are too pale on white.
-    at = [0.9 * place / max(count - 1, 1) for place in range(count)]
-    return [
-        RowStyle(matplotlib.colors.to_hex(shades(share)), _MARKERS[place % len(_MARKERS)])
-        for place, share in enumerate(at)
-    ]
 
 
 def label_of(group: Group) -> str:

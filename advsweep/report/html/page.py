@@ -20,8 +20,14 @@ from advsweep.report.claims.render import lay_out_claims
 from advsweep.report.claims.sentences import find_differences
 from advsweep.report.data.filters import Filter
 from advsweep.report.figures.data import FigureData
-from advsweep.report.html.figure_data import collect_differences, collect_figures, label_row
-from advsweep.report.html.page_data import collect_runs, lay_out_runs, read_last_values
+from advsweep.report.html.page_data import (
+    collect_differences,
+    collect_figures,
+    collect_runs,
+    label_row,
+    lay_out_runs,
+    read_last_values,
+)
 from advsweep.report.tables.footnotes import describe_family, difference_notes
 from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.types import Report
@@ -43,7 +49,7 @@ def render_page(
     where: Sequence[Filter] = (),
     claim_results: ClaimResults | None = None,
 ) -> str:
-    """Returns a report as an HTML page with figures and every run; equal data give equal bytes.
+    """Return a report as an HTML page with figures and every run; equal data give equal bytes.
 
     Args:
         store: the store that the report was made from.

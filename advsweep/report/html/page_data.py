@@ -1,4 +1,4 @@
-"""Curves and runs of the page: thinned and packed curves, and what each run opens to."""
+"""Data of the page: the panels of figures, thinned and packed curves, and the runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import base64
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +15,20 @@ from scipy.special import stdtrit
 
 from advsweep.components import named_leaves
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report.data.columns import metric_range
+from advsweep.report.claims.sentences import judge_difference
+from advsweep.report.data.columns import Column, metric_range
+from advsweep.report.data.filters import show_key
 from advsweep.report.data.grouping import group_runs
+from advsweep.report.data.windows import Curve
+from advsweep.report.figures.chart import Options, Panel
 from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.evaluations import floor_rows
+from advsweep.report.figures.registry import FIGURES
 from advsweep.report.figures.style import label_of
 from advsweep.report.figures.training import STANDARD
-from advsweep.report.tables.layout import show
+from advsweep.report.tables.comparison import name_group
+from advsweep.report.tables.layout import show, show_difference
+from advsweep.report.tables.types import Report, Row
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.writing import Entry, Heading, Line, Table
 
@@ -38,13 +46,176 @@ BUDGET = 3_000_000
 """Largest number of characters that all curves take together."""
 
 _PACKED = 4  # characters of a value
+_FIRST_SHOWN = 8  # rows
 # Kept first where not all metrics fit.
 _FAMILIES = ("estimator", "collapse", "mass", "entropy", "reward", "advantage", "pass@1", "loss")
 _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
+_FIGURES = {
+    "passk": ("pass@k after training", ""),
+    "levels": ("by difficulty level", ""),
+    "difficulty": ("solve rates of the problems", "solid line: one beta fitted, dashed: two"),
+    "solve-rates": ("successes in the groups", "colour: share of the groups"),
+}
+"""Title and hint of each figure of `advsweep plot` on the page."""
+
+
+def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, Any]:
+    """Return what the page's figures are drawn from, and notes on them.
+
+    Args:
+        columns: the columns of the report's table, which the page can draw over each other.
+    """
+    rows, curves = _collect_rows(data), collect_curves(data)
+    values = []
+    for column in columns:
+        with suppress(NotFoundError, ReportError):
+            own = {str(run): round_off(value) for run, value in data.values(column.name).items()}
+            values.append({"name": column.name, "runs": own})
+    notes = [
+        "curves: means over seeds, with 95 % Student t bands where there are two seeds or more"
+    ]
+    if (per := max((metric["per"] for metric in curves["metrics"]), default=1)) > 1:
+        notes.append(
+            f"curves are thinned: a point is the mean over up to {per} neighbouring recorded "
+            "steps, and bands are of that mean"
+        )
+    if curves["left_out"]:
+        listed = ", ".join(curves["left_out"])
+        notes.append(f"metrics left out, to keep this page small: {listed}")
+    if len(data.rows) > _FIRST_SHOWN:
+        notes.append(
+            f"at first {_FIRST_SHOWN} rows are shown; the buttons above, or words of their "
+            "labels, show others"
+        )
+    if len(values) > 1:
+        notes.append("points of one column over another: one for each run, after its training")
+    figures = []
+    for name, (title, hint) in _FIGURES.items():
+        try:
+            made = FIGURES[name].collect(data, Options(intervals=False))
+        except (NotFoundError, ReportError) as error:
+            notes.append(f"no {title}: {error}")
+            continue
+        notes += [f"{title}: {note}" for note in made.notes]
+        of_rows = {row["label"] for row in rows} >= {panel.title for panel in made.panels}
+        panels = [_collect_panel(panel) for panel in made.panels]
+        figures.append({"title": title, "hint": hint, "multiples": of_rows, "panels": panels})
+    return {
+        "rows": rows,
+        "first": _FIRST_SHOWN,
+        "curves": curves,
+        "columns": values,
+        "figures": figures,
+        "notes": notes,
+    }
+
+
+def _collect_rows(data: FigureData) -> list[dict[str, Any]]:
+    """Return the label, style and runs of each row; after them bases, floors and models."""
+    rows: list[dict[str, Any]] = [
+        {
+            "label": row.label,
+            "colour": row.style.colour,
+            "variant": row.style.variant,
+            "runs": [run.id for run in row.runs],
+            "keys": {key: _plain(value) for key, value in row.group.items()},
+        }
+        for row in data.rows
+    ]
+    with suppress(ReportError):
+        untrained = [(row.label, row.style) for row in data.untrained]
+        untrained += [(label, style) for label, style, *_ in floor_rows(data, np.array([1]))]
+        # Their black would be invisible on a dark page.
+        rows += [
+            {
+                "label": label,
+                "colour": "var(--ink)",
+                "variant": style.variant,
+                "runs": [],
+                "keys": {},
+            }
+            for label, style in untrained
+        ]
+    return rows
+
+
+def _plain(value: Any) -> float | str:
+    """Return the value of a config key as a number, by which the page sorts, or as text."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if number and math.isfinite(value) else show_key(value)
+
+
+def _collect_panel(panel: Panel) -> dict[str, Any]:
+    """Return a panel as the page's script draws it."""
+    cells = panel.cells
+    return {
+        "title": panel.title,
+        "xLabel": panel.x_label,
+        "log": panel.x_scale == "log",
+        "xTicks": panel.x_ticks and [[place, text] for place, text in panel.x_ticks.items()],
+        "yTicks": panel.y_ticks and [[place, text] for place, text in panel.y_ticks.items()],
+        "yLimits": panel.y_limits,
+        "within": panel.within,
+        "series": [
+            {
+                "label": series.label,
+                "mark": series.mark.name,
+                "variant": series.style.variant,
+                **{name: _rounded(getattr(series, name)) for name in ("x", "y", "low", "high")},
+            }
+            for series in panel.series
+        ],
+        "cells": cells
+        and {
+            "x": _rounded(cells.x),
+            "y": _rounded(cells.y),
+            # Colours tell no more than three digits apart.
+            "values": [[round_off(value, 3) for value in line] for line in cells.values.tolist()],
+            "within": cells.within,
+            "gamma": cells.gamma,
+            "of": cells.rows,
+        },
+    }
+
+
+def _rounded(values: Any) -> list[float | None] | None:
+    return None if values is None else [round_off(v) for v in np.asarray(values).tolist()]
+
+
+def collect_differences(report: Report) -> list[dict[str, Any]]:
+    """Return the lines of a forest plot for each column, with what each difference says.
+
+    Columns are in the report's order: the primary outcomes first, as the page shows the first few.
+    """
+    return [
+        {
+            "name": column.header,
+            "better": column.direction.value,
+            "primary": any(column is outcome for outcome in report.family.outcomes),
+            "lines": [
+                {
+                    "label": label_row(report.rows[d.row]),
+                    "mean": round_off(d.comparison.difference),
+                    "low": round_off(d.comparison.low),
+                    "high": round_off(d.comparison.high),
+                    "text": " ".join(show_difference(d.comparison)),
+                    "outcome": judge_difference(d),
+                }
+                for d in report.differences
+                if d.column is column
+            ],
+        }
+        for column in dict.fromkeys(d.column for d in report.differences)
+    ]
+
+
+def label_row(row: Row) -> str:
+    """Name a row of a report as the figures do: `fade h_star=0.5, group_size=8`."""
+    return label_of(row.group) if "estimator" in row.group else name_group(row.group)
 
 
 def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
-    """Returns the runs' curves of every metric, or of the first metrics that fit.
+    """Return the runs' curves of every metric, or of the first metrics that fit.
 
     Returns:
         `metrics`: for each metric its `name`, the `steps` of its points, how many steps a point
@@ -61,7 +232,7 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
     size = 0
     for place, name in enumerate(names):
         try:
-            steps, per, values = data.thinned(name, points)
+            steps, per, values = thin(data.series(name), points)
         except (NotFoundError, ReportError):
             # Evaluations with different settings make no curve.
             continue
@@ -84,6 +255,30 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
         "left_out": left_out,
         "t": [0, 0, *(round_off(float(stdtrit(n - 1, 0.975))) for n in range(2, most + 1))],
     }
+
+
+def thin(
+    series: Mapping[int, Curve], points: int
+) -> tuple[Float[np.ndarray, " points"], int, dict[int, Float[np.ndarray, " points"]]]:
+    """Average neighbouring steps, so that curves have at most `points` points.
+
+    Returns:
+        The mean step of each stretch; the number of steps in a stretch; and by run the mean of
+        the finite values in each stretch, NaN where there are none.
+    """
+    steps = np.unique(np.concatenate([own for own, _ in series.values()]))
+    per = -(-len(steps) // points)
+    starts = np.arange(0, len(steps), per)
+    grid = np.add.reduceat(steps, starts) / np.diff([*starts, len(steps)])
+    thinned = {}
+    for run_id, (own, values) in series.items():
+        places = np.searchsorted(steps, own) // per
+        known = np.isfinite(values)
+        sums = np.bincount(places[known], values[known], len(grid))
+        counts = np.bincount(places[known], minlength=len(grid))
+        with np.errstate(invalid="ignore"):
+            thinned[run_id] = sums / counts
+    return grid, per, thinned
 
 
 def _rank(name: str) -> tuple[int, bool, int, str]:
@@ -127,17 +322,18 @@ def lay_out_runs(runs: Sequence[RunRecord], last: LastValues) -> Table:
     names = [f"pass@{k}" for k in sorted({*ks[:1], *ks[-1:]})]
     names += [name for name in _RUN_METRICS if name in known]
     labels = {run.id: label_of(group) for group, members in group_runs(runs) for run in members}
-    lines = [
-        Line(
-            names=(str(run.id), labels[run.id], str(run.seed), run.status.value),
-            entries=(
-                Entry(f"{run.step}/{run.steps}", value=run.step),
-                _entry(_seconds(run), ".0f"),
-                *(_entry(last.get(run.id, {}).get(name)) for name in names),
-            ),
+    lines = []
+    for run in runs:
+        seconds = None
+        if run.started is not None and run.finished is not None:
+            seconds = (run.finished - run.started).total_seconds()
+        entries = (
+            Entry(f"{run.step}/{run.steps}", value=run.step),
+            _entry(seconds, ".0f"),
+            *(_entry(last.get(run.id, {}).get(name)) for name in names),
         )
-        for run in runs
-    ]
+        texts = (str(run.id), labels[run.id], str(run.seed), run.status.value)
+        lines.append(Line(names=texts, entries=entries))
     return Table(
         names=("run", "row", "seed", "status"),
         columns=tuple(Heading((heading,)) for heading in ("steps", "seconds", *names)),
@@ -151,14 +347,8 @@ def _entry(value: float | None, form: str = "") -> Entry:
     return Entry(format(value, form) if form else show(value), value=value)
 
 
-def _seconds(run: RunRecord) -> float | None:
-    if run.started is None or run.finished is None:
-        return None
-    return (run.finished - run.started).total_seconds()
-
-
 def collect_runs(store: Store, runs: Sequence[RunRecord], last: LastValues) -> dict[str, Any]:
-    """Returns config, provenance and numbers of each run; what runs share is written once.
+    """Return config, provenance and numbers of each run; what runs share is written once.
 
     Returns:
         `pairs`: every key with a value that some run has; `metrics`: their names; `runs`: by run
@@ -174,19 +364,21 @@ def collect_runs(store: Store, runs: Sequence[RunRecord], last: LastValues) -> d
         evaluations.setdefault(evaluation.run_id, []).append(evaluation)
     places: dict[tuple[str, str], int] = {}
 
-    def pooled(pairs: Iterable[tuple[str, str]]) -> list[int]:
+    def pooled(node: Mapping[str, Any]) -> list[int]:
+        pairs = [(k, v if isinstance(v, str) else json.dumps(v)) for k, v in named_leaves(node)]
         return [places.setdefault(pair, len(places)) for pair in pairs]
 
     described = {
         str(run.id): {
             "is": _identity(run),
-            "config": pooled(_flatten(run.config)),
-            "environment": pooled(_flatten(_published(environments.get(run.id, {})))),
+            "config": pooled(run.config),
+            # Without the command line: pages are passed on, and it names files.
+            "environment": pooled({**environments.get(run.id, {}), "command": {}}),
             "last": [round_off(last.get(run.id, {}).get(name)) for name in metrics],
             "evaluations": [
                 [
                     e.step,
-                    pooled([("task", e.task), *_flatten(e.settings)]),
+                    pooled({"task": e.task, **e.settings}),
                     {name: round_off(value) for name, value in e.scores().items()},
                 ]
                 for e in evaluations.get(run.id, ())
@@ -197,12 +389,8 @@ def collect_runs(store: Store, runs: Sequence[RunRecord], last: LastValues) -> d
     return {"pairs": [list(pair) for pair in places], "metrics": metrics, "runs": described}
 
 
-def _published(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The environment without the command line: pages are passed on, and it names files."""
-    return {key: value for key, value in environment.items() if key != "command"}
-
-
 def _identity(run: RunRecord) -> dict[str, str]:
+    times = {"started": run.started, "finished": run.finished}
     found = {
         "identity": run.identity,
         "attempt": str(run.attempt),
@@ -210,24 +398,14 @@ def _identity(run: RunRecord) -> dict[str, str]:
         "sweeps": ", ".join(run.sweeps),
         "status": run.status.value + (f" ({run.failure.value})" if run.failure else ""),
         "error": run.error or "",
-        "started": _format_time(run.started),
-        "finished": _format_time(run.finished),
+        **{key: f"{at:%Y-%m-%d %H:%M:%S} UTC" for key, at in times.items() if at},
         "host": run.host or "",
     }
     return {key: text for key, text in found.items() if text}
 
 
-def _format_time(value: datetime | None) -> str:
-    return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else ""
-
-
-def _flatten(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = named_leaves(config)
-    return [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in found]
-
-
-def round_off(value: float | None) -> float | None:
-    """Rounds to five digits, more than a screen shows; None where there is no finite value."""
+def round_off(value: float | None, digits: int = 5) -> float | None:
+    """Round to five digits, more than a screen shows; None where there is no finite value."""
     if value is None or not math.isfinite(value):
         return None
-    return float(f"{value:.5g}")
+    return float(f"{value:.{digits}g}")

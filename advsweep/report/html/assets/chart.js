@@ -1,15 +1,20 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const MARGIN = { left: 56, right: 14, top: 10, bottom: 36 };
+const MARGIN = { right: 14, top: 10, bottom: 36 };
+const LEFT = 56;
 const HEIGHT = 270;
 const IN_READOUT = 9;
 // The dashes of `advsweep plot`.
 const DASHES = ["", "7 3", "2 2.5", "8 3 2 3"];
+// Matplotlib's cividis at five places, which any kind of colour vision distinguishes.
+const SHADES = [[0, 34, 78], [66, 78, 108], [124, 123, 120], [187, 175, 107], [254, 232, 56]];
 
-function svg(tag, attributes, parent) {
+function svg(tag, attributes, parent, text) {
   const node = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
+  // Not as markup: names and configs may contain anything.
+  if (text !== undefined) node.textContent = text;
   if (parent) parent.append(node);
   return node;
 }
@@ -17,7 +22,6 @@ function svg(tag, attributes, parent) {
 function html(tag, attributes, parent, text) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
-  // Not as markup: names and configs may contain anything.
   if (text !== undefined) node.textContent = text;
   if (parent) parent.append(node);
   return node;
@@ -55,21 +59,25 @@ function niceTicks(low, high, about) {
   return ticks.map((t) => [t, text(t)]);
 }
 
+function shadeOf(share) {
+  const at = Math.min(Math.max(share, 0), 1) * (SHADES.length - 1);
+  const i = Math.min(Math.floor(at), SHADES.length - 2);
+  return `rgb(${SHADES[i].map((low, c) => Math.round(low + (SHADES[i + 1][c] - low) * (at - i))).join(" ")})`;
+}
+
 /*
- * A chart of lines over an x that all series share, or of points. It calls `content()` for what to
- * draw:
- *   {x, xLabel, name, log, series: [{label, colour, variant, y, low, high, runs, law}]}
- *   {xLabel, name, scatter: true, series: [{label, colour, x, y, names}]}
- * `low` is null without a band, `runs` has the y of each run, `law` is a function of x, and `names`
- * has the label of each point.
+ * A chart of a panel, as `Panel` of figures/chart.py has it. It calls `content()` for what to draw:
+ *   {name, xLabel, log, xTicks, yTicks, yLimits, within, series, cells}
+ * with series of {label, colour, variant, mark, x, y, low, high, names}: `names` are those of the
+ * points; and `cells` {x, y, values, within, gamma, texts, titles} with the edges of a heat map.
  */
 class Chart {
-  constructor(host, content) {
+  constructor(host, content, height = HEIGHT) {
     this.host = host;
     this.content = content;
+    this.height = height;
     this.zoom = null;
-    this.focused = false;
-    this.root = svg("svg", { class: "chart", tabindex: "0", role: "img" }, host);
+    this.root = svg("svg", { class: "chart", role: "img" }, host);
     this.readout = html("div", { class: "readout", hidden: "" }, host);
     this.clip = `clip-${Chart.count++}`;
     this.listen();
@@ -80,60 +88,58 @@ class Chart {
 
   draw() {
     const shown = this.content();
+    const { root, height } = this;
     this.shown = shown;
     this.width = this.host.clientWidth;
-    const { root } = this;
+    const longest = Math.max(...(shown.yTicks || []).map(([, text]) => text.length), 0);
+    this.left = Math.min(Math.max(LEFT, 12 + 6 * longest), this.width / 3);
     root.replaceChildren();
-    root.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
-    root.setAttribute("height", HEIGHT);
-    root.setAttribute("aria-label", `${shown.name} over ${shown.xLabel}, ${shown.series.length} rows`);
+    root.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
+    root.setAttribute("height", height);
+    root.setAttribute("aria-label", `${shown.name} over ${shown.xLabel}, ${shown.series.length} series`);
     this.setDomain(shown);
     this.drawAxes(shown);
     const clip = svg("clipPath", { id: this.clip }, svg("defs", {}, root));
-    svg("rect", { x: MARGIN.left, y: MARGIN.top, width: this.innerWidth, height: this.innerHeight }, clip);
+    svg("rect", { x: this.left, y: MARGIN.top, width: this.innerWidth, height: this.innerHeight }, clip);
     const plot = svg("g", { "clip-path": `url(#${this.clip})` }, root);
-    for (const series of shown.series) this.drawBand(plot, shown, series);
-    for (const series of shown.series) this.drawSeries(plot, shown, series);
+    if (shown.cells) this.drawCells(plot, shown.cells);
+    for (const series of shown.series) this.drawBand(plot, series);
+    for (const series of shown.series) this.drawSeries(plot, series);
     this.cursor = svg("line", { class: "cursor", y1: MARGIN.top, y2: MARGIN.top + this.innerHeight, visibility: "hidden" }, root);
-    this.frame = svg("rect", { class: "frame", visibility: "hidden" }, root);
-    if (!shown.series.length) {
-      svg("text", { x: this.width / 2, y: HEIGHT / 2, class: "empty" }, root).textContent = "no row that is shown has it";
+    this.frame = svg("rect", { class: "frame", y: MARGIN.top, height: this.innerHeight, visibility: "hidden" }, root);
+    if (!shown.series.length && !shown.cells) {
+      svg("text", { x: this.width / 2, y: height / 2, class: "empty" }, root, "no row that is shown has it");
     }
     root.dataset.domain = JSON.stringify(this.domain);
-    root.dataset.zoomed = String(this.zoom !== null);
     this.host.classList.toggle("zoomed", this.zoom !== null);
   }
 
-  get innerWidth() { return Math.max(this.width - MARGIN.left - MARGIN.right, 10); }
-  get innerHeight() { return HEIGHT - MARGIN.top - MARGIN.bottom; }
+  get innerWidth() { return Math.max(this.width - this.left - MARGIN.right, 10); }
+  get innerHeight() { return this.height - MARGIN.top - MARGIN.bottom; }
 
-  setDomain(shown) {
-    const along = shown.log ? Math.log2 : (v) => v;
-    const all = shown.scatter ? shown.series.flatMap((series) => series.x) : shown.x;
-    let [left, right] = all.length ? extent(all.map(along)) : [0, 1];
+  setDomain({ series, cells, log, yLimits, yRows }) {
+    const along = log ? Math.log2 : (v) => v;
+    const all = cells ? [...cells.x] : series.flatMap((own) => [...own.x]).map(along);
+    let [left, right] = all.length ? extent(all) : [0, 1];
     if (right === left) [left, right] = [left - 0.5, right + 0.5];
     // Without a margin, points at the edge would be cut in half.
-    if (shown.log || shown.scatter) [left, right] = [left - 0.02 * (right - left), right + 0.02 * (right - left)];
-    this.full = [left, right];
-    const x = this.zoom ? this.zoom.x : this.full;
-    const y = (this.zoom && this.zoom.y) || this.fitY(shown, along, x);
+    const margin = series.some((own) => own.mark === "points" || own.mark === "banded") ? 0.02 * (right - left) : 0;
+    const x = this.zoom || [left - margin, right + margin];
+    const y = cells ? extent(cells.y) : yLimits || this.fitY(series, along, x);
     this.domain = { x, y };
-    this.px = (v) => MARGIN.left + ((along(v) - x[0]) / (x[1] - x[0])) * this.innerWidth;
+    this.px = (v) => this.left + ((along(v) - x[0]) / (x[1] - x[0])) * this.innerWidth;
     this.py = (v) => MARGIN.top + (1 - (v - y[0]) / (y[1] - y[0])) * this.innerHeight;
   }
 
   // Contains all means, and bands as far as they do not flatten the means.
-  fitY(shown, along, [left, right]) {
+  fitY(series, along, [left, right]) {
     let [low, high, bandLow, bandHigh] = [Infinity, -Infinity, Infinity, -Infinity];
-    for (const { x, y, low: lower, high: upper, within, runs } of shown.series) {
+    for (const { x, y, low: lower, high: upper, within } of series) {
       const [least, most] = within || [-Infinity, Infinity];
-      const xs = (x || shown.x).map(along);
-      for (let i = 0; i < xs.length; i++) {
-        if (xs[i] < left || xs[i] > right) continue;
-        for (const own of [y, ...runs]) {
-          if (own[i] < low) low = own[i];
-          if (own[i] > high) high = own[i];
-        }
+      for (let i = 0; i < x.length; i++) {
+        if (along(x[i]) < left || along(x[i]) > right) continue;
+        if (y[i] < low) low = y[i];
+        if (y[i] > high) high = y[i];
         if (lower && lower[i] < bandLow) bandLow = Math.max(lower[i], least);
         if (lower && upper[i] > bandHigh) bandHigh = Math.min(upper[i], most);
       }
@@ -146,26 +152,24 @@ class Chart {
     return [bottom - margin, top + margin];
   }
 
-  drawAxes(shown) {
+  drawAxes({ xLabel, xTicks, yTicks }) {
     const { root, domain } = this;
     const bottom = MARGIN.top + this.innerHeight;
-    const right = MARGIN.left + this.innerWidth;
+    const right = this.left + this.innerWidth;
     const axes = svg("g", { class: "axes" }, root);
-    for (const [value, text] of niceTicks(...domain.y, 6)) {
+    for (const [value, text] of yTicks || niceTicks(...domain.y, this.innerHeight / 35)) {
       const y = this.py(value);
-      svg("line", { class: "rule", x1: MARGIN.left, x2: right, y1: y, y2: y }, axes);
-      svg("text", { class: "tick-y", x: MARGIN.left - 7, y: y + 3.5 }, axes).textContent = text;
+      svg("line", { class: "rule", x1: this.left, x2: right, y1: y, y2: y }, axes);
+      svg("text", { class: "tick-y", x: this.left - 7, y: y + 3.5 }, axes, text);
     }
-    const ticks = shown.log
-      ? shown.x.filter((v) => Math.log2(v) >= domain.x[0] && Math.log2(v) <= domain.x[1]).map((v) => [v, String(v)])
-      : niceTicks(...domain.x, Math.max(2, Math.min(8, this.innerWidth / 70)));
-    for (const [value, text] of ticks) {
+    for (const [value, text] of xTicks || niceTicks(...domain.x, Math.max(2, Math.min(8, this.innerWidth / 70)))) {
       const x = this.px(value);
+      if (x < this.left - 1 || x > right + 1) continue;
       svg("line", { class: "tick", x1: x, x2: x, y1: bottom, y2: bottom + 4 }, axes);
-      svg("text", { class: "tick-x", x, y: bottom + 16 }, axes).textContent = text;
+      svg("text", { class: "tick-x", x, y: bottom + 16 }, axes, text);
     }
-    svg("line", { class: "axis", x1: MARGIN.left, x2: right, y1: bottom, y2: bottom }, axes);
-    svg("text", { class: "label", x: MARGIN.left + this.innerWidth / 2, y: HEIGHT - 4 }, axes).textContent = shown.xLabel;
+    svg("line", { class: "axis", x1: this.left, x2: right, y1: bottom, y2: bottom }, axes);
+    svg("text", { class: "label", x: this.left + this.innerWidth / 2, y: this.height - 4 }, axes, xLabel);
   }
 
   path(xs, ys) {
@@ -180,131 +184,94 @@ class Chart {
   }
 
   // Bands of shares stay between 0 and 1.
-  drawBand(plot, { x }, { colour, low: lower, high: upper, within }) {
-    if (!lower) return;
+  drawBand(plot, { mark, x, colour, low, high, within }) {
+    if (!low || mark === "points") return;
     const [least, most] = within || [-Infinity, Infinity];
-    const [low, high] = [lower, upper].map((end) => end.map((v) => Math.min(Math.max(v, least), most)));
-    let start = 0;
-    while (start < x.length) {
-      while (start < x.length && !Number.isFinite(low[start])) start++;
-      let end = start;
-      while (end < x.length && Number.isFinite(low[end])) end++;
-      if (end > start) {
-        const back = this.path(x.slice(start, end).reverse(), Array.from(low.slice(start, end)).reverse());
-        const outline = `${this.path(x.slice(start, end), high.slice(start, end))}${back.replace("M", "L")}Z`;
-        svg("path", { class: "band", d: outline }, plot).style.setProperty("--own", colour);
+    const known = [...x.keys()].filter((i) => Number.isFinite(low[i]));
+    const end = (ends, places) => this.path(places.map((i) => x[i]), places.map((i) => Math.min(Math.max(ends[i], least), most)));
+    const outline = `${end(high, known)}${end(low, known.reverse()).replace("M", "L")}Z`;
+    svg("path", { class: "band", d: known.length ? outline : "" }, plot).style.setProperty("--own", colour);
+  }
+
+  drawSeries(plot, { label, colour, variant, mark, x, y, low, high }) {
+    const group = svg("g", { class: "series", "data-label": label }, plot);
+    group.style.setProperty("--own", colour);
+    if (mark === "bars") {
+      y.forEach((value, i) => svg("rect", {
+        class: "bar", x: this.px(x[i]), width: Math.max(this.px(x[i + 1]) - this.px(x[i]) - 1, 0.5),
+        y: this.py(value), height: Math.max(this.py(0) - this.py(value), 0),
+      }, group));
+      return;
+    }
+    const isLine = !["points", "banded"].includes(mark);
+    const known = (i) => Number.isFinite(y[i]);
+    for (let i = 0; i < x.length; i++) {
+      // A line has points for isolated values alone, which it does not show.
+      if (!known(i) || (isLine && (known(i - 1) || known(i + 1)))) continue;
+      const at = this.px(x[i]);
+      svg("circle", { class: "point", cx: at, cy: this.py(y[i]), r: 3.5 }, group);
+      if (mark === "points" && low && Number.isFinite(low[i])) {
+        svg("line", { class: "fit", x1: at, x2: at, y1: this.py(low[i]), y2: this.py(high[i]) }, group);
       }
-      start = end;
     }
+    if (isLine) svg("path", { class: mark, d: this.path(x, y), "stroke-dasharray": DASHES[variant] || "" }, group);
   }
 
-  drawSeries(plot, { x: shared, log, scatter }, series) {
-    const x = series.x || shared;
-    const group = svg("g", { class: "series", "data-label": series.label }, plot);
-    group.style.setProperty("--own", series.colour);
-    const dash = DASHES[series.variant] || "";
-    for (const run of series.runs) svg("path", { class: "run", d: this.path(x, run) }, group);
-    const known = (i) => Number.isFinite(series.y[i]);
-    x.forEach((value, i) => {
-      // A curve has points for isolated values alone, which its line does not show.
-      if (!known(i) || (!log && !scatter && (known(i - 1) || known(i + 1)))) return;
-      svg("circle", { class: "point", cx: this.px(value), cy: this.py(series.y[i]), r: 3.5 }, group);
-    });
-    if (!log && !scatter) {
-      svg("path", { class: "mean", d: this.path(x, series.y), "stroke-dasharray": dash }, group);
-    }
-    if (!series.law) return;
-    const [first, last] = [Math.log2(x[0]), Math.log2(x[x.length - 1])];
-    const dense = Array.from({ length: 120 }, (_, i) => 2 ** (first + ((last - first) * i) / 119));
-    svg("path", { class: "law", d: this.path(dense, dense.map(series.law)), "stroke-dasharray": dash }, group);
+  drawCells(plot, { x, y, values, within: [low, high], gamma, texts, titles }) {
+    plot.setAttribute("shape-rendering", "crispEdges");
+    values.forEach((line, row) => line.forEach((value, column) => {
+      if (!Number.isFinite(value) && !texts) return;
+      const share = high > low ? ((value - low) / (high - low)) ** gamma : 0.5;
+      const [left, top] = [this.px(x[column]), this.py(y[row + 1])];
+      const [width, height] = [this.px(x[column + 1]) - left, this.py(y[row]) - top];
+      const fill = Number.isFinite(value) ? shadeOf(share) : "none";
+      const cell = svg("rect", { class: "cell", x: left, y: top, width: width + 0.2, height: height + 0.2, fill }, plot);
+      if (titles) svg("title", {}, cell, titles(row, column));
+      const lines = texts ? texts(row, column) : [];
+      lines.forEach((text, i) => svg("text", {
+        class: "cell-text", x: left + width / 2, y: top + height / 2 + 4 + 13 * (i - (lines.length - 1) / 2),
+        "data-shade": fill === "none" ? "none" : share > 0.5 ? "light" : "dark",
+      }, plot, text));
+    }));
   }
 
+  // A drag zooms x; y then fits the visible values.
   listen() {
     const { root } = this;
     let from = null;
     root.addEventListener("pointermove", (event) => {
       const at = this.place(event);
-      if (from) this.showFrame(from, at);
-      else this.hover(at);
+      if (from === null) return this.hover(at);
+      for (const [name, value] of Object.entries({ x: Math.min(from, at.x), width: Math.abs(from - at.x), visibility: "visible" })) {
+        this.frame.setAttribute(name, value);
+      }
     });
     root.addEventListener("pointerleave", () => this.leave());
     root.addEventListener("pointerdown", (event) => {
-      if (event.button) return;
-      from = this.place(event);
+      if (event.button || this.shown.cells) return;
+      from = this.place(event).x;
       root.setPointerCapture(event.pointerId);
       this.leave();
     });
     root.addEventListener("pointerup", (event) => {
-      const start = from;
-      from = null;
+      const to = this.place(event).x;
       this.frame.setAttribute("visibility", "hidden");
-      if (start) this.zoomTo(start, this.place(event));
+      if (from !== null && Math.abs(from - to) > 6) {
+        const { x: [low, high] } = this.domain;
+        this.zoom = [from, to].sort((a, b) => a - b).map((v) => low + ((v - this.left) / this.innerWidth) * (high - low));
+        this.draw();
+      }
+      from = null;
     });
-    root.addEventListener("pointercancel", () => { from = null; this.draw(); });
     root.addEventListener("dblclick", () => this.reset());
-    root.addEventListener("wheel", (event) => {
-      // Scrolling the page must not zoom every figure that it passes.
-      if (document.activeElement !== root && !event.ctrlKey) return;
-      event.preventDefault();
-      this.scale(event.deltaY > 0 ? 1.25 : 0.8, this.place(event).share);
-    }, { passive: false });
-    root.addEventListener("keydown", (event) => {
-      const acts = {
-        "+": () => this.scale(0.8, 0.5), "=": () => this.scale(0.8, 0.5), "-": () => this.scale(1.25, 0.5),
-        ArrowLeft: () => this.pan(-0.1), ArrowRight: () => this.pan(0.1),
-        0: () => this.reset(), Escape: () => this.reset(),
-      };
-      if (!acts[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      acts[event.key]();
-    });
   }
 
   place(event) {
     const box = this.root.getBoundingClientRect();
-    const x = Math.min(Math.max(event.clientX - box.left, MARGIN.left), MARGIN.left + this.innerWidth);
-    const y = Math.min(Math.max(event.clientY - box.top, MARGIN.top), MARGIN.top + this.innerHeight);
-    return { x, y, share: (x - MARGIN.left) / this.innerWidth, rise: 1 - (y - MARGIN.top) / this.innerHeight };
-  }
-
-  showFrame(a, b) {
-    const flat = Math.abs(a.y - b.y) < 12;
-    const frame = {
-      x: Math.min(a.x, b.x), width: Math.abs(a.x - b.x),
-      y: flat ? MARGIN.top : Math.min(a.y, b.y), height: flat ? this.innerHeight : Math.abs(a.y - b.y),
-      visibility: "visible",
+    return {
+      x: Math.min(Math.max(event.clientX - box.left, this.left), this.left + this.innerWidth),
+      y: event.clientY - box.top,
     };
-    for (const [name, value] of Object.entries(frame)) this.frame.setAttribute(name, value);
-  }
-
-  // A horizontal drag zooms x alone; y then fits the visible values.
-  zoomTo(a, b) {
-    if (Math.abs(a.x - b.x) < 6) return;
-    const between = ([low, high], shares) => shares.sort((p, q) => p - q).map((s) => low + s * (high - low));
-    const y = Math.abs(a.y - b.y) < 12 ? null : between(this.domain.y, [a.rise, b.rise]);
-    this.setZoom(between(this.domain.x, [a.share, b.share]), y);
-  }
-
-  scale(factor, share) {
-    const [low, high] = this.domain.x;
-    const at = low + share * (high - low);
-    this.setZoom([at - (at - low) * factor, at + (high - at) * factor], null);
-  }
-
-  pan(share) {
-    if (!this.zoom) return;
-    const [low, high] = this.zoom.x;
-    const by = share * (high - low);
-    const room = Math.min(Math.max(by, this.full[0] - low), this.full[1] - high);
-    this.setZoom([low + room, high + room], this.zoom.y);
-  }
-
-  setZoom(x, y) {
-    const kept = [Math.max(x[0], this.full[0]), Math.min(x[1], this.full[1])];
-    const whole = kept[0] <= this.full[0] && kept[1] >= this.full[1] && !y;
-    if (kept[1] - kept[0] < (this.full[1] - this.full[0]) / 1e4) return;
-    this.zoom = whole ? null : { x: kept, y };
-    this.draw();
   }
 
   reset() {
@@ -312,47 +279,29 @@ class Chart {
     this.draw();
   }
 
+  // Reads out all series at the nearest x; among points those at the nearest point.
   hover(at) {
-    const { shown } = this;
-    if (!shown.series.length) return;
-    if (shown.scatter) return this.hoverPoint(at);
-    let nearest = 0;
-    shown.x.forEach((value, i) => {
-      if (Math.abs(this.px(value) - at.x) < Math.abs(this.px(shown.x[nearest]) - at.x)) nearest = i;
-    });
-    const x = this.px(shown.x[nearest]);
-    if (x < MARGIN.left - 1 || x > MARGIN.left + this.innerWidth + 1) return this.leave();
+    const points = this.shown.series.filter(({ mark }) => mark !== "run" && mark !== "fit").flatMap((series) =>
+      Array.from(series.y, (y, i) => {
+        const x = series.mark === "bars" ? (series.x[i] + series.x[i + 1]) / 2 : series.x[i];
+        const fall = series.mark === "points" ? this.py(y) - at.y : 0;
+        return { series, i, x, y, away: Math.hypot(this.px(x) - at.x, fall), off: Math.abs(this.py(y) - at.y) };
+      }).filter(({ y }) => Number.isFinite(y)));
+    if (!points.length) return;
+    const nearest = points.reduce((a, b) => (b.away < a.away ? b : a));
+    if (nearest.series.mark === "points" && nearest.away > 40) return this.leave();
+    const alike = points.filter(({ x }) => x === nearest.x).sort((a, b) => a.off - b.off);
+    const listed = alike.slice(0, IN_READOUT).sort((a, b) => b.y - a.y);
+    const x = this.px(nearest.x);
     for (const [name, value] of Object.entries({ x1: x, x2: x, visibility: "visible" })) this.cursor.setAttribute(name, value);
-    const known = shown.series.filter((s) => Number.isFinite(s.y[nearest]));
-    const away = (s) => Math.abs(this.py(s.y[nearest]) - at.y);
-    const listed = [...known].sort((a, b) => away(a) - away(b)).slice(0, IN_READOUT);
-    listed.sort((a, b) => b.y[nearest] - a.y[nearest]);
-    const lines = listed.map((series) => {
-      const half = series.high ? series.high[nearest] - series.y[nearest] : NaN;
-      return [series.colour, series.label, shortInterval(series.y[nearest], half)];
-    });
-    const more = known.length - listed.length;
-    this.readOut(x, `${shown.xLabel} ${short(shown.x[nearest])}${more ? `, and ${more} more rows` : ""}`, lines);
-  }
-
-  hoverPoint(at) {
-    const points = this.shown.series.flatMap((series) =>
-      series.x.map((x, i) => ({ series, i, away: Math.hypot(this.px(x) - at.x, this.py(series.y[i]) - at.y) })));
-    points.sort((a, b) => a.away - b.away);
-    if (!points.length || points[0].away > 40) return this.leave();
-    const { series, i } = points[0];
-    const values = `${short(series.y[i])} at ${short(series.x[i])}`;
-    this.readOut(this.px(series.x[i]), series.names[i], [[series.colour, series.label, values]]);
-  }
-
-  readOut(x, title, lines) {
     this.readout.replaceChildren();
-    html("div", { class: "at" }, this.readout, title);
-    for (const [colour, what, value] of lines) {
+    const more = alike.length - listed.length;
+    html("div", { class: "at" }, this.readout, `${this.shown.xLabel} ${short(nearest.x)}${more ? `, and ${more} more rows` : ""}`);
+    for (const { series, i, y } of listed) {
       const line = html("div", {}, this.readout);
-      html("span", { class: "swatch" }, line).style.setProperty("--own", colour);
-      html("span", { class: "what" }, line, what);
-      html("b", {}, line, value);
+      html("span", { class: "swatch" }, line).style.setProperty("--own", series.colour);
+      html("span", { class: "what" }, line, series.names ? `${series.label}, ${series.names[i]}` : series.label);
+      html("b", {}, line, shortInterval(y, series.high ? series.high[i] - y : NaN));
     }
     this.readout.hidden = false;
     const left = x + 14 + this.readout.offsetWidth > this.width ? x - 14 - this.readout.offsetWidth : x + 14;

@@ -1,7 +1,6 @@
 "use strict";
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const FIRST_SHOWN = 8;
 const WITH_BANDS = 6;
 const PANELS = 4;
 // Curves with fewer points come from evaluations, which are means already.
@@ -16,6 +15,9 @@ function unpack(text) {
   }
   return new Float32Array(bits.buffer);
 }
+
+// JSON has no NaN.
+const numbers = (values) => values && values.map((value) => value ?? NaN);
 
 // Running mean over the last `window` points, without non-finite values.
 function smoothed(values, window) {
@@ -47,7 +49,7 @@ function meanAndBand(runs, length) {
 
 function startFigures() {
   const panels = document.getElementById("panels");
-  const hidden = new Set(DATA.rows.slice(FIRST_SHOWN).filter((row) => row.runs.length).map((row) => row.label));
+  const hidden = new Set(DATA.rows.slice(DATA.first).filter((row) => row.runs.length).map((row) => row.label));
   const bands = document.getElementById("bands");
   const each = document.getElementById("each");
   const smooth = document.getElementById("smooth");
@@ -61,20 +63,19 @@ function startFigures() {
     if (!cache.has(key)) {
       const known = row.runs.filter((id) => metric.runs[id]);
       const runs = known.map((id) => smoothed(unpack(metric.runs[id]), Number(smooth.value)));
-      cache.set(key, { ...row, runs, within: metric.within, ...meanAndBand(runs, metric.steps.length) });
+      const own = { ...row, x: metric.steps, within: metric.within };
+      cache.set(key, { ...own, mark: "mean", runs: runs.map((y) => ({ ...own, mark: "run", y })), ...meanAndBand(runs, metric.steps.length) });
     }
     return cache.get(key);
   }
 
-  function asChosen(series) {
-    return { ...series, runs: each.checked ? series.runs : [], low: bands.checked ? series.low : null };
-  }
-
   // Series of hidden rows are never computed, which keeps large pages quick.
-  const shownRows = (rows) => rows.filter((row) => !hidden.has(row.label));
+  const isShown = (label) => !hidden.has(label);
+  const shownRows = () => DATA.rows.filter((row) => isShown(row.label));
+  const asChosen = (series) => ({ ...series, low: bands.checked || series.mark === "points" ? series.low : null });
 
-  function addChart({ head, host }, content) {
-    const chart = new Chart(host, content);
+  function addChart({ head, host }, content, height) {
+    const chart = new Chart(host, content, height);
     const reset = html("button", { type: "button", class: "reset" }, head, "reset zoom");
     reset.addEventListener("click", () => chart.reset());
     draws.push(() => chart.draw());
@@ -84,33 +85,13 @@ function startFigures() {
   DATA.curves.metrics.slice(0, PANELS).forEach((first, number) => {
     const made = panel(panels);
     const menu = addMenu(made.head, `metric of figure ${number + 1}`, [...metrics.keys()].sort(), first.name);
-    const chart = addChart(made, () => ({
-      name: menu.value,
-      x: metrics.get(menu.value).steps,
-      xLabel: "training step",
-      series: shownRows(DATA.rows).map((row) => seriesOf(metrics.get(menu.value), row)).filter((row) => row.n).map(asChosen),
-    }));
+    const chart = addChart(made, () => {
+      const rows = shownRows().map((row) => seriesOf(metrics.get(menu.value), row)).filter((row) => row.n);
+      const runs = each.checked ? rows.flatMap((row) => row.runs) : [];
+      return { name: menu.value, xLabel: "training step", series: [...runs, ...rows.map(asChosen)] };
+    });
     menu.addEventListener("change", () => chart.reset());
   });
-
-  const looks = new Map(DATA.rows.map((row) => [row.label, row]));
-  if (DATA.passk.lines) {
-    const lines = DATA.passk.lines.map(({ law, mean, ...line }) => ({
-      ...looks.get(line.label),
-      ...line,
-      y: mean.map((v) => v ?? NaN),
-      low: line.n > 1 ? line.low.map((v) => v ?? NaN) : null,
-      high: line.high.map((v) => v ?? NaN),
-      within: [0, 1],
-      runs: [],
-      law: law && ((k) => Math.exp(-law[0] * (k + law[2]) ** -law[1])),
-    }));
-    const made = panel(panels);
-    html("span", { class: "title" }, made.head, "pass@k after training");
-    addChart(made, () => ({
-      name: "pass@k", x: DATA.passk.ks, xLabel: "k", log: true, series: shownRows(lines).map(asChosen),
-    }));
-  }
 
   const columns = new Map(DATA.columns.map((column) => [column.name, column.runs]));
   if (columns.size > 1) {
@@ -123,25 +104,56 @@ function startFigures() {
     const chart = addChart(made, () => ({
       name: y.value,
       xLabel: x.value,
-      scatter: true,
-      series: shownRows(DATA.rows).map((row) => {
+      series: shownRows().map((row) => {
         const [xs, ys] = [columns.get(x.value), columns.get(y.value)];
         const ids = row.runs.filter((id) => xs[id] !== undefined && ys[id] !== undefined);
         const names = ids.map((id) => `run ${id}`);
-        return { ...row, runs: [], names, x: ids.map((id) => xs[id]), y: ids.map((id) => ys[id]) };
+        return { ...row, mark: "points", names, x: ids.map((id) => xs[id]), y: ids.map((id) => ys[id]) };
       }).filter((row) => row.x.length),
     }));
     for (const menu of [x, y]) menu.addEventListener("change", () => chart.reset());
   }
 
-  draws.push(...addDistributions(panels, shownRows, looks));
+  // The figures of `advsweep plot`: those with a panel for each row stand below each other.
+  const looks = new Map(DATA.rows.map((row) => [row.label, row]));
+  for (const { title, hint, panels: parts, multiples } of DATA.figures) {
+    const host = multiples ? panel(panels, true) : null;
+    if (host) {
+      html("span", { class: "title" }, host.head, title);
+      html("span", { class: "hint" }, host.head, hint);
+      host.host.classList.add("multiples");
+    }
+    for (const part of parts) {
+      const made = panel(host ? host.host : panels);
+      html("span", { class: "title" }, made.head, host ? part.title : `${title}${part.title && `: ${part.title}`}`);
+      if (host) draws.push(() => { made.figure.hidden = !isShown(part.title); });
+      const own = host ? looks.get(part.title) : null;
+      const series = part.series.map((line) => ({
+        ...(own || looks.get(line.label)), ...line, within: part.within,
+        y: numbers(line.y), low: numbers(line.low), high: numbers(line.high),
+      }));
+      addChart(made, () => ({
+        ...part,
+        name: title,
+        series: own ? series : series.filter(({ label }) => isShown(label)).map(asChosen),
+        cells: part.cells && { ...part.cells, titles: (row, at) => describeCell(part.cells, row, at) },
+      }), host ? 160 : undefined);
+    }
+  }
+
   addHeatMap(panels, columns);
   drawLegend(hidden, redraw);
-  writeNotes();
+  for (const line of DATA.notes) html("li", {}, document.getElementById("figure-notes"), line);
   // More bands would hide each other and the lines.
-  bands.checked = shownRows(DATA.rows).filter((row) => row.runs.length).length <= WITH_BANDS;
+  bands.checked = shownRows().filter((row) => row.runs.length).length <= WITH_BANDS;
   for (const control of [bands, each, smooth]) control.addEventListener("change", redraw);
   redraw();
+}
+
+function describeCell({ x, values, of }, row, column) {
+  const until = x[column + 1] - 1;
+  const when = x[column] === until ? `step ${until}` : `steps ${x[column]} to ${until}`;
+  return `${when}, ${of[row]}: ${short(values[row][column])} of the groups`;
 }
 
 function drawLegend(hidden, redraw) {
@@ -176,7 +188,7 @@ function drawLegend(hidden, redraw) {
     const button = html("button", { type: "button", class: "plain" }, legend, text);
     button.addEventListener("click", () => show(wanted));
   }
-  if (DATA.rows.length > FIRST_SHOWN) {
+  if (DATA.rows.length > DATA.first) {
     const words = html("input", { type: "search", placeholder: "show rows with these words", "aria-label": "show rows with these words" });
     legend.prepend(words);
     words.addEventListener("input", () => {
@@ -185,28 +197,4 @@ function drawLegend(hidden, redraw) {
     });
   }
   update();
-}
-
-function writeNotes() {
-  const notes = document.getElementById("figure-notes");
-  const pers = [...new Set(DATA.curves.metrics.map((metric) => metric.per))].sort((a, b) => a - b);
-  const lines = ["curves: means over seeds, with 95 % Student t bands where there are two seeds or more"];
-  if (pers[pers.length - 1] > 1) {
-    lines.push(`curves are thinned: a point is the mean over up to ${pers[pers.length - 1]} neighbouring recorded steps, and bands are of that mean`);
-  }
-  if (DATA.curves.left_out.length) {
-    lines.push(`metrics left out, to keep this page small: ${DATA.curves.left_out.join(", ")}`);
-  }
-  if (DATA.rows.filter((row) => row.runs.length).length > FIRST_SHOWN) {
-    lines.push(`at first ${FIRST_SHOWN} rows are shown; the buttons above, or words of their labels, show others`);
-  }
-  if (DATA.columns.length > 1) lines.push("points of one column over another: one for each run, after its training");
-  const noted = [
-    ["pass@k", DATA.passk], ["difficulty levels", DATA.levels],
-    ["solve rates of the problems", DATA.difficulty], ["successes in the groups", DATA.solved],
-  ];
-  for (const [what, { refused, notes: own = [] }] of noted) {
-    lines.push(...(refused ? [`no ${what}: ${refused}`] : own.map((note) => `${what}: ${note}`)));
-  }
-  for (const line of lines) html("li", {}, notes, line);
 }

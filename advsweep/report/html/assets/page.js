@@ -53,7 +53,7 @@ function addPairs(host, title, pairs) {
   }
 }
 
-function numbers(named) {
+function known(named) {
   return named.filter(([, value]) => value !== null).map(([name, value]) => [name, short(value)]);
 }
 
@@ -63,9 +63,9 @@ function describe(id, host) {
   addPairs(host, "config", pairsOf(run.config));
   addPairs(host, "environment", pairsOf(run.environment));
   for (const [step, settings, scores] of run.evaluations) {
-    addPairs(host, `evaluation after step ${step}`, [...numbers(Object.entries(scores)), ...pairsOf(settings)]);
+    addPairs(host, `evaluation after step ${step}`, [...known(Object.entries(scores)), ...pairsOf(settings)]);
   }
-  addPairs(host, "metrics, last values", numbers(DATA.metrics.map((name, i) => [name, run.last[i]])));
+  addPairs(host, "metrics, last values", known(DATA.metrics.map((name, i) => [name, run.last[i]])));
 }
 
 function startRuns() {
@@ -108,20 +108,6 @@ function startRuns() {
   matching.textContent = `${rows.length} runs`;
 }
 
-function startTheme() {
-  const button = document.getElementById("theme");
-  const root = document.documentElement;
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  function apply(dark) {
-    root.dataset.theme = dark ? "dark" : "light";
-    button.textContent = dark ? "light" : "dark";
-  }
-  button.addEventListener("click", () => apply(root.dataset.theme === "light"));
-  system.addEventListener("change", () => apply(system.matches));
-  apply(system.matches);
-}
-
-startTheme();
 startTables();
 startForests();
 // Paper cannot open what is folded.

@@ -1,0 +1,380 @@
+"""Figures of evaluations after training: pass@k, levels, diversity and solve rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from advsweep.errors import FitError, ReportError, counted
+from advsweep.report.data.floors import find_common_floors
+from advsweep.report.data.outcomes import MOST_OF_SAMPLES
+from advsweep.report.figures import chart
+from advsweep.report.figures.data import EvaluatedRow, FigureData
+from advsweep.report.figures.style import BLACK, UNTRAINED, RowStyle
+from advsweep.statistics import mean_over_problems, pass_at_k, student_t_interval
+from advsweep.statistics.intervals import Band, student_t_band
+from advsweep.statistics.pass_laws import PowerLaw, fit_pass_at_k
+from advsweep.statistics.solve_rates import SolveRateFit, fit_solve_rates
+from advsweep.store import EvaluationRecord
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+_DESCRIBED = 8
+"""With at most this many rows the caption has the parameters of their laws."""
+
+_RESAMPLED_FROM = 15
+"""With fewer problems the intervals of laws come from residuals, not from resampled problems."""
+
+_BINS = 10
+_BETAS = {1: RowStyle(BLACK, "o"), 2: RowStyle(BLACK, "o", 1)}
+"""The line of each number of fitted betas: solid and dashed."""
+
+
+def passk(data: FigureData, options: chart.Options) -> chart.Chart:
+    """Draw pass@k over k, with shifted power laws fitted to it."""
+    rows = data.evaluated_rows()
+    fitted = _powers_of_two(_fewest_samples(rows))
+    ks = _powers_of_two(_largest_k(rows))
+    dense = np.geomspace(ks[0], ks[-1], 60)
+    bands: list[chart.Series] = []
+    laws: list[chart.Series] = []
+    records: list[chart.Record] = []
+    notes: list[str] = []
+    explained = []
+    for row in rows:
+        band, law, refused = _fit_law(row, ks, fitted)
+        bands.append(chart.Series.of_band(row.label, row.style, ks, band, chart.BANDED))
+        records += _law_records(row.label, bands[-1], law, refused)
+        if law is None:
+            notes.append(f"no line for {row.label}: {refused}")
+            continue
+        explained.append(law.r_squared)
+        y = law.pass_at_k(dense)
+        laws.append(chart.Series(row.label, row.style, dense, y, chart.FIT))
+        if len(rows) <= _DESCRIBED:
+            values = (estimate.value for estimate in (law.a, law.b, law.c))
+            a, b, c = (f"{value:.3g}" for value in values)
+            notes.append(f"law of {row.label}: a {a}, b {b}, c {c}")
+    for label, style, help_, band in floor_rows(data, ks):
+        bands.append(chart.Series.of_band(label, style, ks, band, chart.DOTTED))
+        records += _law_records(label, bands[-1], None, None)
+        notes.append(f"dotted: {label}, {help_}")
+    low, high = chart.limits(bands)
+    good = f" (R² from {min(explained):.4f} on)" if explained else ""
+    thin = f"thin lines: exp(-a (k+c)^-b), fitted to the means at k = 1, 2, ..., {fitted[-1]}{good}"
+    panel = chart.Panel(
+        series=[*bands, *laws],
+        x_label="k",
+        y_label="pass@k",
+        x_scale="log",
+        x_ticks={int(k): str(k) for k in ks},
+        y_limits=(max(low, -0.02), min(high, 1.02)),
+        within=(0.0, 1.0),
+        height=3.2,
+    )
+    return chart.Chart(
+        title=f"{data.name}: pass@k on {rows[0].evaluations[0].task}",
+        notes=[*_seeds_note(rows, "bands"), *chart.cut_note([bands]), thin, *notes],
+        records=records,
+        panels=[panel],
+    )
+
+
+def _law_records(
+    label: str, series: chart.Series, law: PowerLaw | None, refused: str | None
+) -> list[chart.Record]:
+    return [
+        {
+            "row": label,
+            "k": int(k),
+            **fields,
+            "law": None if law is None else float(law.pass_at_k(k)),
+            **chart.estimate_fields(law, "a", "b", "c"),
+            **{name: getattr(law, name, None) for name in ("mse", "r_squared", "resampled")},
+            "refused": refused,
+        }
+        for k, fields in zip(series.x, series.records, strict=True)
+    ]
+
+
+def floor_rows(
+    data: FigureData, ks: Int[np.ndarray, " ks"]
+) -> list[tuple[str, RowStyle, str, Band]]:
+    """Return each floor of the problems: its label, style, meaning and pass@k at each k."""
+    found = list(find_common_floors(data.evaluations).values())
+    rows = []
+    for place, name in enumerate(found[0][1] if found else (), len(data.untrained)):
+        means = np.mean(
+            [
+                [floors[name].pass_at(int(k), record.problem_ids).mean() for k in ks]
+                for record, floors in found
+            ],
+            axis=0,
+        )
+        unknown = np.full(len(ks), np.nan)
+        band = Band(means, unknown, unknown, np.ones(len(ks), dtype=np.int64))
+        rows.append((name, UNTRAINED[place % len(UNTRAINED)], found[0][1][name].help, band))
+    return rows
+
+
+def _seeds_note(rows: Sequence[EvaluatedRow], what: str) -> list[str]:
+    return chart.seeds_note([len(row.evaluations) for row in rows if row.trained], what)
+
+
+def _fewest_samples(rows: Sequence[EvaluatedRow]) -> int:
+    """Return the number of samples per problem that every evaluation has."""
+    return min(int(record.n.max(initial=0)) for row in rows for record in row.evaluations)
+
+
+def _powers_of_two(most: int) -> Int[np.ndarray, " points"]:
+    """Return 1, 2, 4, ... up to a number."""
+    return 2 ** np.arange(max(most, 1).bit_length())
+
+
+def _largest_k(rows: Sequence[EvaluatedRow]) -> int:
+    """Return the largest power of two up to a quarter of the samples per problem.
+
+    The estimate of pass@k varies most above. Of few samples it is 2, as pass@1 shows no diversity.
+    """
+    samples = _fewest_samples(rows)
+    most = max(int(MOST_OF_SAMPLES * samples), min(samples, 2))
+    return int(_powers_of_two(most)[-1])
+
+
+def _pass_at_ks(
+    records: Sequence[EvaluationRecord], ks: Sequence[int] | Int[np.ndarray, " points"]
+) -> Float[np.ndarray, "records points"]:
+    """Return the mean over problems of pass@k, for each evaluation and k."""
+    return np.array(
+        [
+            [mean_over_problems(pass_at_k(record.n, record.c, int(k))) for k in ks]
+            for record in records
+        ]
+    )
+
+
+def _fit_law(
+    row: EvaluatedRow, ks: Int[np.ndarray, " points"], fitted: Int[np.ndarray, " points"]
+) -> tuple[Band, PowerLaw | None, str | None]:
+    """Return a row's pass@k at the k that are shown, its law, and why it has none."""
+    means = _pass_at_ks(row.evaluations, fitted)
+    band = student_t_band(means[:, : len(ks)])
+    of_problems = np.mean(
+        [[pass_at_k(record.n, record.c, int(k)) for k in fitted] for record in row.evaluations],
+        axis=0,
+    ).T
+    # Resampling needs enough problems, and a pass@k of each of them.
+    whole = len(of_problems) >= _RESAMPLED_FROM and not np.isnan(of_problems).any()
+    try:
+        return band, fit_pass_at_k(fitted, of_problems if whole else means.mean(axis=0)), None
+    except FitError as error:
+        return band, None, str(error)
+
+
+def levels(data: FigureData, options: chart.Options) -> chart.Chart:
+    """Draw pass@1 and pass@k of each difficulty level."""
+    rows = data.evaluated_rows()
+    first = rows[0].evaluations[0]
+    values, problems = np.unique(first.levels, return_counts=True)
+    if len(values) < 2:
+        raise ReportError(
+            f"all {len(first.levels)} problems of {first.task} are of level {values[0]}, so "
+            "there is nothing to tell apart"
+        )
+    panels, records = [], []
+    for k in sorted({1, _largest_k(rows)}):
+        series = []
+        for place, row in enumerate(rows):
+            table = [
+                mean_over_problems(
+                    np.where(own.levels == values[:, None], pass_at_k(own.n, own.c, k), np.nan)
+                )
+                for own in row.evaluations
+            ]
+            x = np.arange(len(values)) + 0.8 * ((place + 0.5) / len(rows) - 0.5)
+            series.append(
+                chart.Series.of_band(row.label, row.style, x, student_t_band(table), chart.POINTS)
+            )
+            records += [
+                {"row": row.label, "k": k, "level": int(level), "problems": int(count), **fields}
+                for level, count, fields in zip(values, problems, series[-1].records, strict=True)
+            ]
+        panel = chart.Panel(
+            title=f"pass@{k}",
+            series=series,
+            x_ticks={
+                place: f"level {level}\n{counted(int(problems[place]), 'problem')}"
+                for place, level in enumerate(values)
+            },
+            x_limits=(-0.55, len(values) - 0.45),
+            y_label=f"pass@{k}",
+            y_limits=(-0.02, 1.02),
+            within=(0.0, 1.0),
+            guides=[("x", place + 0.5) for place in range(len(values) - 1)],
+            height=2.5,
+        )
+        panels.append(panel)
+    return chart.Chart(
+        title=f"{data.name}: pass@k by difficulty level of {first.task}",
+        notes=_seeds_note(rows, "intervals"),
+        records=records,
+        panels=panels,
+    )
+
+
+def diversity(data: FigureData, options: chart.Options) -> chart.Chart:
+    """Draw pass@1 against pass@k and against answer entropy."""
+    rows = data.evaluated_rows()
+    k = _largest_k(rows)
+    if k == 1:
+        raise ReportError(
+            f"{data.name} was evaluated with one sample for each problem, which tells "
+            "nothing of diversity; `advsweep eval --samples` draws more"
+        )
+    names = ("pass@1", f"pass@{k}", "entropy/answer")
+    points: list[list[chart.Series]] = [[], []]
+    records = []
+    for row in rows:
+        table = _pass_at_ks(row.evaluations, [1, k])
+        entropies = [float(record.answer_entropy.mean()) for record in row.evaluations]
+        means = [student_t_interval(own) for own in (*table.T, entropies)]
+        records += [
+            {"row": row.label, "metric": name, **mean._asdict()}
+            for name, mean in zip(names, means, strict=True)
+        ]
+        x = means[0]
+        for series, y in zip(points, means[1:], strict=True):
+            one = chart.Series(
+                row.label,
+                row.style,
+                [x.mean],
+                [y.mean],
+                chart.POINTS,
+                low=[y.low],
+                high=[y.high],
+                x_low=[x.low],
+                x_high=[x.high],
+            )
+            series.append(one)
+    labels = (f"pass@{k}", "answer entropy, nats")
+    return chart.Chart(
+        title=f"{data.name}: accuracy and diversity",
+        notes=_seeds_note(rows, "intervals"),
+        records=records,
+        panels=[
+            chart.Panel(series=series, x_label="pass@1", y_label=label, height=2.9)
+            for series, label in zip(points, labels, strict=True)
+        ],
+        columns=2,
+    )
+
+
+def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
+    """Draw FADE's distribution of difficulty (arXiv:2607.01490, sec. 12) of held-out problems."""
+    rows = data.evaluated_rows()
+    left, described, records, panels = [], [], [], []
+    for row in rows:
+        # The samples of all seeds together.
+        n = np.sum([record.n for record in row.evaluations], axis=0)
+        c = np.sum([record.c for record in row.evaluations], axis=0)
+        samples = int(n.max())
+        if samples == 0:
+            raise ReportError(
+                f"no sample of {row.label} could be scored, so that it has no solve rates"
+            )
+        if short := int((n < samples).sum()):
+            left.append(
+                f"left out in {row.label}: {counted(short, 'problem')} with samples that could "
+                "not be scored"
+            )
+        histogram = np.bincount(c[n == samples], minlength=samples + 1)
+        number = min(_BINS, samples + 1)
+        starts = np.ceil(np.arange(number + 1) * (samples + 1) / number).astype(np.int64)
+        shares = np.add.reduceat(histogram / histogram.sum(), starts[:-1])
+        edges = starts / (samples + 1)
+        series = [chart.Series("", row.style, edges, shares, chart.BARS)]
+        texts = []
+        for betas, style in _BETAS.items():
+            fit, refused = _fit_betas(histogram, betas, 200 if options.intervals else 1)
+            expected = None
+            if fit is not None:
+                expected = np.add.reduceat(fit.shares(), starts[:-1])
+                label = "one beta" if betas == 1 else "two betas"
+                middles = (edges[:-1] + edges[1:]) / 2
+                series.append(chart.Series(label, style, middles, expected, chart.FIT))
+            texts.append(_describe_betas(betas, fit, refused))
+            records += [
+                {
+                    "row": row.label,
+                    "betas": betas,
+                    "problems": int(histogram.sum()),
+                    "samples": samples,
+                    "from": int(starts[i]),
+                    "to": int(starts[i + 1]) - 1,
+                    "share": float(shares[i]),
+                    "expected": None if expected is None else float(expected[i]),
+                    **_parameters(fit),
+                    "refused": refused,
+                }
+                for i in range(number)
+            ]
+        described.append(f"in {row.label}: {'; '.join(texts)}")
+        panels.append((row.label, series))
+    top = 1.05 * max(float(np.max(own.y)) for _, series in panels for own in series)
+    note = "of each problem the samples of all seeds together; lines: beta-binomials fitted "
+    return chart.Chart(
+        title=f"{data.name}: solve rates of problems of {rows[0].evaluations[0].task}",
+        notes=[f"{note}by least squares", *left, *(described if len(rows) <= _DESCRIBED else ())],
+        records=records,
+        panels=[
+            chart.Panel(
+                title=label,
+                series=series,
+                x_label="solve rate",
+                y_label="share of problems",
+                x_limits=(0.0, 1.0),
+                y_limits=(0.0, top),
+                height=1.9,
+            )
+            for label, series in panels
+        ],
+        columns=chart.grid_columns(len(panels)),
+    )
+
+
+def _fit_betas(
+    histogram: Int[np.ndarray, " counts"], betas: int, resamples: int
+) -> tuple[SolveRateFit | None, str | None]:
+    try:
+        return fit_solve_rates(histogram, betas, resamples=resamples), None
+    except FitError as error:
+        return None, str(error)
+
+
+def _describe_betas(betas: int, fit: SolveRateFit | None, refused: str | None) -> str:
+    if fit is None:
+        return f"no fit of {'one beta' if betas == 1 else 'two betas'}: {refused}"
+    parts = [
+        (f"{part.weight.value:.2g} " if betas > 1 else "")
+        + f"Beta({part.alpha.value:.3g}, {part.beta.value:.3g})"
+        for part in fit.components
+    ]
+    p = f", p = {fit.p_value:.2g}" if math.isfinite(fit.p_value) else ""
+    return f"{' + '.join(parts)} (AIC {fit.aic:.1f}{p})"
+
+
+def _parameters(fit: SolveRateFit | None) -> chart.Record:
+    """Return the parameters of both components with intervals, and the goodness of the fit."""
+    parts = () if fit is None else fit.components
+    found: chart.Record = {}
+    for place in range(max(_BETAS)):
+        part = parts[place] if place < len(parts) else None
+        for name, value in chart.estimate_fields(part, "weight", "alpha", "beta").items():
+            parameter, *end = name.split("_")
+            found["_".join([parameter, str(place + 1), *end])] = value
+    goodness = ("sse", "chi_square", "degrees", "p_value", "aic")
+    return found | {name: getattr(fit, name, None) for name in goodness}

@@ -1,0 +1,425 @@
+"""Figures over the learning rate, or another key with numbers, for each arm of a sweep.
+
+Training trades diversity for accuracy, faster at a higher rate. Two arms that walk along one curve
+at different speeds differ at the end and in nothing else; what an arm does better is how far it
+lies above the curve of the baseline, its frontier. The frontier consists of the rates and steps
+that are best in the mean over seeds: no other one has both a higher pass@1 and more diversity. Each
+seed has its own values there, as seeds may have other base models and problems. An arm's point is
+compared with the frontier of its seed at its pass@1, on the straight line between two points of
+the frontier that are at most `MAX_GAP` of pass@1 apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.report.data.columns import (
+    ANSWER_ENTROPY,
+    RAREFIED_ENTROPY,
+    RIGHT_ENTROPY,
+    MetricDirection,
+    parse_column,
+)
+from advsweep.report.data.cutoffs import MAX_GAP
+from advsweep.report.data.windows import Curve
+from advsweep.report.figures import chart
+from advsweep.report.figures.data import Arm, FigureData
+from advsweep.report.figures.style import BLACK, RowStyle, choose_styles
+from advsweep.statistics import Interval, student_t_interval
+
+RATE = "optimizer.lr"
+NEAR = 0.9
+"""A value is near the best if its score is at least this part of the best."""
+_MOST_TICKS = 10
+_ACCURACY = "pass@1"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The scores of an arm: those of each seed, for each value, ascending.
+
+    Attributes:
+        chosen: the value that tuning chose; None for the one with the best mean.
+    """
+
+    label: str
+    style: RowStyle
+    scores: Mapping[float, Sequence[float]]
+    lower: bool
+    chosen: float | None = None
+
+    @property
+    def means(self) -> list[Interval]:
+        return [student_t_interval(scores) for scores in self.scores.values()]
+
+    @property
+    def best(self) -> int:
+        """The place of the best mean."""
+        means = [own.mean for own in self.means]
+        return means.index(min(means) if self.lower else max(means))
+
+    @property
+    def near(self) -> tuple[float, float] | None:
+        """Where the line between the means is near the best; None of a best mean of at most 0.
+
+        An end at the first or the last value is open: the line is near the best at all values on
+        that side.
+        """
+        values, means = list(self.scores), np.array([own.mean for own in self.means])
+        best = float(means[self.best])
+        if not best > 0:
+            return None
+        above = best / NEAR - means if self.lower else means - NEAR * best
+        is_log = min(values) > 0
+        places = np.log(values) if is_log else np.array(values)
+        ends = []
+        for step in (-1, 1):
+            last = self.best
+            while 0 <= last + step < len(above) and above[last + step] >= 0:
+                last += step
+            if not 0 <= last + step < len(above):
+                ends.append(values[last])
+                continue
+            part = above[last] / (above[last] - above[last + step])
+            place = float(places[last] + part * (places[last + step] - places[last]))
+            ends.append(math.exp(place) if is_log else place)
+        return ends[0], ends[1]
+
+
+def rate(data: FigureData, options: chart.Options) -> chart.Chart:
+    """Draw a score over the learning rate of each arm; of a tuned sweep its tuning."""
+    tuning = data.tuning
+    if tuning is None or options.x or options.metric or options.task:
+        key, metric = options.x or RATE, options.metric or data.on_task(_ACCURACY)
+        lines, rings = _swept(data, key, metric), "the best means"
+    elif data.where:
+        raise ReportError(
+            f"the tuning of {data.name} is drawn whole, without --where; `advsweep plot "
+            f"{tuning.sweep} --figure rate` draws some of its runs"
+        )
+    else:
+        key, metric = tuning.key, tuning.metric
+        rings = f"the choices of the tuning ({tuning.sweep})"
+        first = [arm.name.partition(" ")[0] for arm in tuning.arms]
+        styles = choose_styles(first, list(dict.fromkeys(first)))
+        lines = [
+            _Line(arm.name, style, grid, tuning.lower, arm.chosen)
+            for arm, style in zip(tuning.arms, styles, strict=True)
+            if (grid := {each.value: each.scores for each in arm.grid if each.scores})
+        ]
+    if not any(len(line.scores) > 1 for line in lines):
+        raise ReportError(
+            f"expected an arm with two values of '{key}', got none in {data.name}; --x names "
+            "another key"
+        )
+    records = [
+        {
+            "row": line.label,
+            key: value,
+            "metric": metric,
+            **own._asdict(),
+            "best": place == line.best,
+            "chosen": value == line.chosen,
+            "near_from": None if line.near is None else line.near[0],
+            "near_to": None if line.near is None else line.near[1],
+        }
+        for line in lines
+        for place, (value, own) in enumerate(zip(line.scores, line.means, strict=True))
+    ]
+    values = sorted({value for line in lines for value in line.scores})
+    few = len(values) <= _MOST_TICKS
+    low, high = values[0], values[-1]
+    pad = 0.05 * (high - low)
+    axis: dict[str, Any] = {
+        "x_limits": (low - pad, high + pad),
+        "x_ticks": {value: f"{value:g}" for value in values} if few else None,
+    }
+    if low > 0:
+        factor = (high / low) ** 0.05
+        axis |= {"x_scale": "log", "x_limits": (low / factor, high * factor)}
+    drawn = [_draw(line, place, axis["x_limits"]) for place, line in enumerate(lines)]
+    upper, lower = (
+        [series for own in parts for series in own] for parts in zip(*drawn, strict=True)
+    )
+    return chart.Chart(
+        title=f"{data.name}: {metric} over {key}",
+        notes=[
+            f"lines: means; small points: seeds; rings: {rings}",
+            f"bars: where the line between the means is within {NEAR:.0%} of the arm's best; "
+            "arrows: at least up to the edge of the values that were tried",
+        ],
+        records=records,
+        panels=[
+            chart.Panel(series=upper, y_label=metric, height=2.8, **axis),
+            chart.Panel(
+                title=f"within {NEAR:.0%} of the best",
+                series=lower,
+                x_label=key,
+                rows=[line.label for line in lines],
+                height=0.6 + 0.21 * len(lines),
+                **axis,
+            ),
+        ],
+    )
+
+
+def _swept(data: FigureData, key: str, metric: str) -> list[_Line]:
+    """Return the lines of arms with several values of a key."""
+    found, column = data.values(metric), parse_column(metric)
+    lower = column is not None and column.direction is MetricDirection.LOWER
+    lines = []
+    for arm in data.arms(key):
+        scores = {
+            value: own
+            for value, row in arm.rows.items()
+            if (own := [found[run.id] for run in row.runs if run.id in found])
+        }
+        if scores:
+            line = _Line(arm.label, arm.style, scores, lower)
+            lines.append(replace(line, chosen=list(scores)[line.best]))
+    return lines
+
+
+def _draw(
+    line: _Line, place: int, limits: tuple[float, float]
+) -> tuple[list[chart.Series], list[chart.Series]]:
+    """Return means, seeds and a ring at the chosen value; and the range near the best.
+
+    A range with an open end goes on to the limits of the axis.
+    """
+    style, values = line.style, list(line.scores)
+    means = [own.mean for own in line.means]
+    seeds = [(value, score) for value, scores in line.scores.items() for score in scores]
+    rings = [i for i, value in enumerate(values) if value == line.chosen]
+    upper = [
+        chart.Series("", style, values, means, chart.JOINED),
+        chart.Series("", style, [x for x, _ in seeds], [y for _, y in seeds], chart.FAINT),
+        chart.Series(
+            "",
+            RowStyle(BLACK, "o"),
+            [values[i] for i in rings],
+            [means[i] for i in rings],
+            chart.RING,
+        ),
+    ]
+    lower = [chart.Series("", style, [values[line.best]], [place], chart.POINTS)]
+    if line.near is not None:
+        low, high = line.near
+        left = (limits[0], "<") if low == values[0] else (low, "|")
+        right = (limits[1], ">") if high == values[-1] else (high, "|")
+        ends = [left[0], right[0]]
+        lower.append(chart.Series("", style, ends, [place, place], chart.WIDE))
+        for x, marker in (left, right):
+            end = RowStyle(style.colour, marker)
+            lower.append(chart.Series("", end, [x], [place], chart.POINTS))
+    return upper, lower
+
+
+def frontier(data: FigureData, options: chart.Options) -> chart.Chart:
+    """Draw pass@1 against diversity over rates and steps, and how far arms lie off a frontier."""
+    key = options.x or RATE
+    arms = data.arms(key)
+    first = _find_arm(options.baseline, arms)
+    arms.sort(key=lambda arm: arm is not first)
+    metric, diversity = _diversity(data, options.metric)
+    diversity, fewer = _equal_samples(data, metric, diversity)
+    points = _points(arms, data.series(data.on_task(_ACCURACY)), diversity)
+    means = _means(points)
+    if (known := int((means["arm"] == 0).sum())) < 3:
+        raise ReportError(
+            f"expected {first.label} with pass@1 and {metric} at three or more rates and steps, "
+            f"got {known}; evaluation.at or evaluation.every makes evaluations"
+        )
+    _compare(points, means)
+    off = {i: student_t_interval(own.dropna()) for i, own in points.groupby("point")["off"]}
+    best = means[means["frontier"]].sort_values(["x", "y"])
+    names = (key, "step", "seeds", _ACCURACY, metric, "frontier")
+    upper, lower, records = [], [], []
+    for place, arm in enumerate(arms):
+        own, top = means[means["arm"] == place], best[best["arm"] == place]
+        if own.empty:
+            continue
+        # The mean over the arm's own frontier, by seed.
+        of_top = points[points["point"].isin(top.index)].dropna(subset=["off"])
+        whole = student_t_interval(of_top.groupby("seed", sort=False)["off"].mean())
+        label = f"{arm.label}: nowhere comparable"
+        if place == 0:
+            label = f"{arm.label} (baseline)"
+        elif whole.n > 1:
+            label = f"{arm.label}: {whole.mean:+.3f} [{whole.low:+.3f}, {whole.high:+.3f}]"
+        upper.append(chart.Series(label, arm.style, own["x"], own["y"], chart.FAINT))
+        upper.append(chart.Series(label, arm.style, top["x"], top["y"], chart.POINTS))
+        told = [i for i in top.index if off[i].n > 1]
+        y, low, high = ([getattr(off[i], end) for i in told] for end in ("mean", "low", "high"))
+        lower.append(chart.Series(label, arm.style, top["x"][told], y, chart.POINTS, low, high))
+        fields = own[["value", "step", "seeds", "x", "y", "frontier"]].itertuples(index=False)
+        # The last is of the arm as a whole, without a step.
+        lines = [*zip(fields, map(off.get, own.index), strict=True), ([None] * len(names), whole)]
+        records += [
+            {"row": arm.label, **dict(zip(names, line, strict=True))}
+            | {"off": one.mean, "low": one.low, "high": one.high, "n": one.n}
+            for line, one in lines
+            if one is not None
+        ]
+    base = best.loc[best["arm"] == 0, ["x", "y"]].to_numpy()
+    for line in itertools.pairwise(base):
+        if line[1][0] - line[0][0] <= MAX_GAP:
+            x, y = np.transpose(line)
+            upper.append(chart.Series("", first.style, x, y, chart.FIT))
+    pad = 0.05 * (means["x"].max() - means["x"].min()) or 0.05
+    x_limits = (means["x"].min() - pad, means["x"].max() + pad)
+    return chart.Chart(
+        title=f"{data.name}: accuracy against diversity",
+        notes=[
+            f"points: means over seeds at each {key} and step; full ones: no other of the arm has "
+            f"both a higher pass@1 and more {metric}",
+            f"the line: that frontier of {first.label}, where its points are at most {MAX_GAP:g} "
+            "of pass@1 apart",
+            "below: how far the full points lie above it at equal pass@1, with 95 % Student t "
+            "intervals over the seeds that have it there; in the legend: the mean over the points",
+            *fewer,
+        ],
+        records=records,
+        panels=[
+            chart.Panel(series=upper, y_label=metric, x_limits=x_limits, height=3.1),
+            chart.Panel(
+                series=lower,
+                x_label=_ACCURACY,
+                y_label="off the frontier",
+                x_limits=x_limits,
+                guides=[("y", 0.0)],
+            ),
+        ],
+    )
+
+
+def _points(
+    arms: Sequence[Arm], accuracy: Mapping[int, Curve], diversity: Mapping[int, Curve]
+) -> pd.DataFrame:
+    """Return pass@1 (x) and diversity (y) of each arm, value, step and seed."""
+    lines = []
+    for place, arm in enumerate(arms):
+        for value, run in ((value, run) for value, row in arm.rows.items() for run in row.runs):
+            if run.id in accuracy and run.id in diversity:
+                of_step = dict(zip(*map(np.ndarray.tolist, diversity[run.id]), strict=True))
+                lines += [
+                    (place, value, step, run.seed, x, of_step.get(step, math.nan))
+                    for step, x in zip(*map(np.ndarray.tolist, accuracy[run.id]), strict=True)
+                ]
+    points = pd.DataFrame(lines, columns=["arm", "value", "step", "seed", "x", "y"])
+    points = points[np.isfinite(points["x"]) & np.isfinite(points["y"])]
+    # The base model is that of every value.
+    first = points[points["step"] == 0].groupby("arm")["value"].first().reindex(points["arm"])
+    kept = (points["step"] > 0) | (points["value"] == first.to_numpy())
+    points = points[kept].copy()
+    points["point"] = points.groupby(["arm", "value", "step"], sort=False).ngroup()
+    return points
+
+
+def _means(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean of each point over its seeds, and whether it is on its arm's frontier."""
+    means = points.groupby("point").agg(
+        arm=("arm", "first"),
+        value=("value", "first"),
+        step=("step", "first"),
+        x=("x", "mean"),
+        y=("y", "mean"),
+        seeds=("seed", "size"),
+    )
+    # A mean over some of the seeds is no mean of the arm.
+    whole = means[means["seeds"] == means.groupby("arm")["seeds"].transform("max")]
+    falling = whole.sort_values(["x", "y"], ascending=False)
+    above = falling.groupby("arm")["y"].transform(lambda y: y.cummax().shift(fill_value=-math.inf))
+    means["frontier"] = (falling["y"] > above).reindex(means.index, fill_value=False)
+    return means
+
+
+def _compare(points: pd.DataFrame, means: pd.DataFrame) -> None:
+    """Set `off`: how far each point lies above the baseline's frontier of its seed, or NaN.
+
+    The base model is a point of the frontiers.
+    """
+    base = means.index[means["frontier"] & (means["arm"] == 0)]
+    frontiers = {
+        seed: own.sort_values(["x", "y"])[["x", "y"]].to_numpy()
+        for seed, own in points[points["point"].isin(base)].groupby("seed")
+    }
+
+    def off(seed: int, x: float, y: float) -> float:
+        known = frontiers.get(seed)
+        if known is None or not known[0, 0] <= x <= known[-1, 0]:
+            return math.nan
+        after = int(np.searchsorted(known[:, 0], x))
+        if known[after, 0] != x and known[after, 0] - known[after - 1, 0] > MAX_GAP:
+            return math.nan
+        return y - float(np.interp(x, known[:, 0], known[:, 1]))
+
+    points["off"] = [
+        off(seed, x, y) if arm > 0 and step else math.nan
+        for arm, step, seed, x, y in points[["arm", "step", "seed", "x", "y"]].itertuples(
+            index=False
+        )
+    ]
+
+
+def _find_arm(name: str | None, arms: Sequence[Arm]) -> Arm:
+    """Return the arm with a label, in full or by its first word; by default the first.
+
+    Raises:
+        NotFoundError: no arm, or several.
+    """
+    if name is None:
+        return arms[0]
+    found = [arm for arm in arms if arm.label == name]
+    found = found or [arm for arm in arms if arm.label.split()[0] == name]
+    if len(found) != 1:
+        how = f"several rows are called '{name}'" if found else f"no row is called '{name}'"
+        raise NotFoundError(f"--baseline: {how}; {nearest(name, [arm.label for arm in arms])}")
+    return found[0]
+
+
+def _diversity(data: FigureData, metric: str | None) -> tuple[str, Mapping[int, Curve]]:
+    """Return the measure of diversity and its curves: that of the primary outcomes by default."""
+    for name in [metric] if metric else map(data.on_task, (RAREFIED_ENTROPY, RIGHT_ENTROPY)):
+        try:
+            found = data.series(name)
+        except NotFoundError:
+            if metric:
+                raise
+            continue
+        if any(np.isfinite(values).any() for _, values in found.values()):
+            return name, found
+    raise ReportError(f"no evaluation of {data.name} has correct answers; --metric names another")
+
+
+def _equal_samples(
+    data: FigureData, metric: str, curves: Mapping[int, Curve]
+) -> tuple[Mapping[int, Curve], list[str]]:
+    """Keep evaluations of one number of samples where a metric depends on it, and say so.
+
+    The entropy of the answers that were drawn rises with their number. Rarefied entropy does not.
+    """
+    samples = data.samples_along()
+    counts = Counter(n for run in curves for n in samples.get(run, {}).values())
+    column = parse_column(metric)
+    if len(counts) < 2 or column is None or column.quantity not in (ANSWER_ENTROPY, RIGHT_ENTROPY):
+        return curves, []
+    [(usual, _)] = counts.most_common(1)
+    kept = {}
+    for run, (steps, values) in curves.items():
+        alike = np.array([samples[run].get(int(step)) == usual for step in steps])
+        kept[run] = steps[alike], values[alike]
+    note = (
+        f"only evaluations of {usual} samples per problem: {metric} of unequal numbers of samples "
+        f"is not comparable, {RAREFIED_ENTROPY} is"
+    )
+    return kept, [note]
