@@ -23,7 +23,7 @@ from torch import Tensor
 from advsweep.backends import BACKENDS
 from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.errors import CheckpointError, TrainingError
+from advsweep.errors import CheckpointError, ConfigError, TrainingError
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import GroupBatch, Groups
 from advsweep.objectives.base import LossInputs, LossOutput
@@ -175,29 +175,42 @@ def test_a_finished_run_has_nothing_left_to_do(run: Run, train: Any, tmp_path: P
 
 
 # Fewer prompts than five steps draw, so that they come again.
-FEW_PROMPTS: dict[str, dict[str, Any]] = {
-    "bandit": {"prompts_per_level": 8},
-    "fake": {"levels": [0]},
-    "tiny": {"levels": [0]},
-    "trl": {"levels": [0]},
+FEW_PROMPTS: dict[str, dict[str, Any]] = {"bandit": {"prompts_per_level": 8}}
+REFERENCES = {"estimator": {"name": "aapo"}, "rollout": {"name": "reference"}}
+LAYERS = {"reset_layers": 1, "reset_layers_every": 3}
+
+REMEMBERED: dict[str, dict[str, Any]] = {
+    "prompts": {"estimator": {"name": "dcpo"}, "objective": {"name": "adaptive_clipped"}},
+    "references": REFERENCES,
+    "references of each step": {**REFERENCES, "rollout": {"name": "reference", "update_every": 1}},
+    "references of some": {**REFERENCES, "rollout": {"name": "reference", "update_every": 2}},
+    "retries": {"rollout": {"name": "retry", "turns": 3}},
+    "a renewed penalty": {"objective": {"name": "clipped", "kl_coef": 0.1, "renew_every": 2}},
+    "moments": {"optimizer": {"name": "adamw", "reset_every": 3}, "estimator": "reinforce"},
+    "reset layers": {"backend": LAYERS, "estimator": "reinforce"},
+    **{control: {"control": control} for control in ("aa", "placebo", "noise")},
+    "earlier weights": {"backend": {"stale_steps": 2}, "estimator": {"name": "nsr"}},
 }
+"""What a training has beside its weights, by the settings that make it so."""
 
 
-def test_a_memory_of_prompts_goes_on_where_it_was(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+@pytest.mark.parametrize("what", REMEMBERED)
+def test_what_a_training_remembers_goes_on_where_it_was(
+    backend: str, small_run: MakeRun, train: Any, KilledError: Any, tmp_path: Path, what: str
 ) -> None:
-    run = small_run(
-        backend,
-        estimator={"name": "dcpo"},
-        objective={"name": "adaptive_clipped"},
-        task=FEW_PROMPTS.get(backend, {"levels": [0]}),
-    )
+    changes = dict(REMEMBERED[what])
+    if what == "prompts":
+        changes["task"] = FEW_PROMPTS.get(backend, {"levels": [0]})
+    try:
+        run = small_run(backend, **changes)
+    except ConfigError:
+        pytest.skip("this backend has none")
     whole = train(run, tmp_path / "whole")
-    begun = train(run, tmp_path / "parts", stop_after=3)
+    with pytest.raises(KilledError):
+        train(run, tmp_path / "parts", die_after=3)
     rest = train(run, tmp_path / "parts")
-    assert rest.resumptions == [3]
-    assert begun.lasting | rest.lasting == whole.lasting
-    assert rest.points[5]["estimator/visits"] > whole.points[1]["estimator/visits"] + 0.5
+    assert rest.resumptions == [2]
+    assert rest.lasting == {step: values for step, values in whole.lasting.items() if step > 2}
     assert same_files(run, tmp_path / "whole", tmp_path / "parts")
 
 

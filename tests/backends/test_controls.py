@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advsweep.backends import BACKENDS
-from advsweep.backends.base import Can, Run, StackMember
+from advsweep.backends.base import Run, StackMember
 from advsweep.backends.build import build_run
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import Task
@@ -22,23 +21,6 @@ CONTROLS = ["aa", "placebo", "noise"]
 @pytest.fixture(params=["tiny", "bandit", "trl"])
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def test_backends_say_whether_they_have_controls() -> None:
-    able = {name for name in BACKENDS.names() if Can.CONTROLS in BACKENDS.get(name).supports}
-    assert able == {"tiny", "bandit", "trl"}
-
-
-@pytest.mark.parametrize("control", CONTROLS)
-def test_an_interrupted_control_goes_on_bit_for_bit(
-    backend: str, control: str, small_run: MakeRun, train: Any, KilledError: Any, tmp_path: Path
-) -> None:
-    run = small_run(backend, control=control)
-    whole = train(run, tmp_path / "whole").lasting
-    with pytest.raises(KilledError):
-        train(run, tmp_path / "killed", die_after=3)
-    rest = train(run, tmp_path / "killed").lasting
-    assert rest == {step: whole[step] for step in (3, 4, 5)}
 
 
 def test_a_repetition_has_other_rollouts_of_the_same_problems(

@@ -96,35 +96,6 @@ def test_the_last_layers_go_back_to_the_base(
     assert points[3]["optim/step_norm"] < change
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_resumed_training_resets_as_an_uninterrupted_one(
-    small_run: MakeRun, train: Any, tmp_path: Path, backend: str
-) -> None:
-    settings: dict[str, Any] = {"checkpoint_every": 1, "keep_last": 9}
-    if backend == "tiny":
-        settings |= {"reset_layers": 1, "reset_layers_every": 3}
-    changes = {
-        "objective": RENEWED,
-        "optimizer": {"name": "adamw", "lr": 0.003, "reset_every": 3},
-        "backend": settings,
-        "estimator": "reinforce",
-    }
-    run = small_run(backend, **changes)
-    whole = train(run, tmp_path / "whole").points
-    first = train(run, tmp_path / "parts", stop_after=3).points
-    later = train(run, tmp_path / "parts").points
-    assert sorted(first) == [1, 2, 3]
-    assert sorted(later) == [4, 5]
-    for step, values in (first | later).items():
-        for name, value in values.items():
-            if not name.startswith(("time/", "memory/")):
-                assert value == whole[step][name], (step, name)
-    ends = [checkpoint(run, tmp_path / part, 5) for part in ("whole", "parts")]
-    assert ends[0].keys() == ends[1].keys()
-    for file, tensors in ends[0].items():
-        assert all(torch.equal(value, ends[1][file][name]) for name, value in tensors.items())
-
-
 def test_without_resets_a_run_is_what_it_was(small_run: MakeRun) -> None:
     plain = small_run("tiny")
     absent = {

@@ -14,7 +14,6 @@ import pytest
 from advsweep.backends import BACKENDS
 from advsweep.backends.base import Can, Run
 from advsweep.backends.build import build_run
-from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import ConfigError, TrainingError
 from advsweep.rollouts import ROLLOUTS
 from advsweep.tasks.countdown import Countdown
@@ -81,28 +80,6 @@ def test_it_trains_to_finite_numbers(
         assert (values.get("optim/grad_norm", 0) > 0) == mixed
         trained = values["cost/utilisation"] * values["cost/rollouts"]
         assert trained <= (2 if again else 1) + 1e-12
-
-
-@pytest.mark.parametrize("options", [{}, {"update_every": 1}, {"update_every": 2}])
-def test_a_killed_run_with_references_goes_on_as_if_it_had_not_been(
-    backend: str,
-    small_run: MakeRun,
-    train: Any,
-    KilledError: Any,
-    tmp_path: Path,
-    options: dict[str, int],
-) -> None:
-    run = small_run(backend, estimator={"name": "aapo"}, rollout={"name": "reference", **options})
-    whole = train(run, tmp_path / "whole")
-    with pytest.raises(KilledError):
-        train(run, tmp_path / "parts", die_after=3)
-    rest = train(run, tmp_path / "parts")
-    assert rest.resumptions == [2]
-    assert rest.lasting == {step: values for step, values in whole.lasting.items() if step > 2}
-    files = [
-        Checkpoints(tmp_path / d, run.identity).load(run.steps).files for d in ("whole", "parts")
-    ]
-    assert dict(files[0]) == dict(files[1])
 
 
 def test_renewing_the_reference_shows_from_the_next_step_on(
@@ -299,15 +276,3 @@ def test_failed_prompts_are_tried_again(
     for name in ("reward/mean", "collapse/acr", "entropy/token", "prompts/fully_unsolved"):
         assert points[1][name] == plain[name]
     assert points[1]["mass/success/turn_1"] == pytest.approx(plain["mass/success"])
-
-
-@pytest.mark.parametrize("backend", ["tiny", "bandit"])
-def test_a_killed_run_with_retries_goes_on_as_if_it_had_not_been(
-    backend: str, small_run: MakeRun, train: Any, KilledError: Any, tmp_path: Path
-) -> None:
-    run = small_run(backend, rollout={"name": "retry", "turns": 3})
-    whole = train(run, tmp_path / "whole")
-    with pytest.raises(KilledError):
-        train(run, tmp_path / "parts", die_after=3)
-    rest = train(run, tmp_path / "parts")
-    assert rest.lasting == {step: values for step, values in whole.lasting.items() if step > 2}

@@ -34,7 +34,7 @@ from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.backends.trl.sampling import ModelSampler, OpenBase
+    from advsweep.backends.trl.sampling import OpenBase
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.tasks.base import Sampler, Task
 
@@ -244,17 +244,6 @@ class TrlBackend(Backend):
             return engine_sampler(
                 generation, model, folder, tokens=tokens, top_p=top_p, alone=alone
             )
-        return self._load(model, generation, folder, tokens, top_p, base)
-
-    def _load(
-        self,
-        model: HfModel,
-        generation: TransformersGeneration,
-        folder: Path | None,
-        tokens: int,
-        top_p: float,
-        base: OpenBase | None = None,
-    ) -> ModelSampler:
         from advsweep.backends.trl.loading import load_model, load_tokenizer
         from advsweep.backends.trl.sampling import ModelSampler
 

@@ -106,7 +106,9 @@ class Training:
                 run,
                 backend,
                 layout,
-                reference=self._reference_sampler,
+                reference=lambda: self._model_sampler(
+                    lambda: contextlib.nullcontext(self._reference_model())
+                ),
                 args=self._settings(scratch),
                 train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
                 processing_class=self._tokenizer,
@@ -145,7 +147,9 @@ class Training:
             return False
         step = trainer.steps_done
         if self._run.rollout.renews_reference(step):
-            self._renew_reference()
+            trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+            self._reference_model().load_state_dict(trained.state_dict())
+            self._renewed = True
         metrics = trainer.step_metrics()
         if self._loop is None:
             return self._follow()
@@ -295,9 +299,6 @@ class Training:
 
         yield call
 
-    def _reference_sampler(self) -> ModelSampler:
-        return self._model_sampler(lambda: contextlib.nullcontext(self._reference_model()))
-
     def _model_sampler(self, opened: Callable[[], AbstractContextManager[Any]]) -> ModelSampler:
         return ModelSampler(
             opened=opened,
@@ -316,18 +317,13 @@ class Training:
             self._reference.to(self.trainer.accelerator.device)
         return self._reference
 
-    def _renew_reference(self) -> None:
-        trained = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped)
-        self._reference_model().load_state_dict(trained.state_dict())
-        self._renewed = True
-
     # Checkpoints
 
     def _save(self, checkpoints: Checkpoints, step: int) -> Path:
-        return checkpoints.save_folder(step, self._write_all)
+        def write_all(folder: Path) -> None:
+            self._write_share(self._broadcast(("write", folder))[1])
 
-    def _write_all(self, folder: Path) -> None:
-        self._write_share(self._broadcast(("write", folder))[1])
+        return checkpoints.save_folder(step, write_all)
 
     def _write_share(self, folder: Path) -> None:
         """Write this process's files of a checkpoint, and wait for the others."""

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from advsweep.backends.base import Run
-from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.tiny.trainer import WeightHistory
 from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.clipped import Clipped
@@ -93,19 +92,3 @@ def test_ratios_are_to_the_weights_that_sampled(
     assert max(gaps[0]) < 1e-4
     assert gaps[1][0] < 1e-4
     assert min(gaps[1][1:]) > 1e-3
-
-
-def test_a_killed_run_goes_on_as_if_it_had_not_been(
-    small_run: MakeRun, train: Any, KilledError: Any, tmp_path: Path
-) -> None:
-    run = small_run("tiny", **ALWAYS_MOVES, backend={"stale_steps": 2})
-    whole = train(run, tmp_path / "whole")
-    with pytest.raises(KilledError):
-        train(run, tmp_path / "parts", die_after=3)
-    rest = train(run, tmp_path / "parts")
-    assert rest.resumptions == [2]
-    assert rest.lasting == {step: values for step, values in whole.lasting.items() if step > 2}
-    files = [
-        Checkpoints(tmp_path / d, run.identity).load(run.steps).files for d in ("whole", "parts")
-    ]
-    assert dict(files[0]) == dict(files[1])
