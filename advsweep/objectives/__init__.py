@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 OBJECTIVES: Registry[Objective] = Registry(
     "objective",
     {
-        "adaptive_clipped": "advsweep.objectives.clipped",
-        "clipped": "advsweep.objectives.clipped",
-        "cross_entropy": "advsweep.objectives.tokenwise",
+        "adaptive_clipped": "advsweep.objectives.losses",
+        "clipped": "advsweep.objectives.losses",
+        "cross_entropy": "advsweep.objectives.losses",
     },
     group="advsweep.objectives",
     base="advsweep.objectives.base:Objective",

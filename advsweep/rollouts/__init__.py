@@ -17,7 +17,7 @@ ROLLOUTS: Registry[RolloutPolicy] = Registry(
         "filter_drop": "advsweep.rollouts.policies",
         "plain": "advsweep.rollouts.policies",
         "reference": "advsweep.rollouts.policies",
-        "retry": "advsweep.rollouts.retry",
+        "retry": "advsweep.rollouts.policies",
     },
     group="advsweep.rollouts",
     base="advsweep.rollouts.base:RolloutPolicy",

@@ -27,7 +27,7 @@ from advsweep.errors import CheckpointError, ConfigError, TrainingError
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import GroupBatch, Groups
 from advsweep.objectives.base import LossInputs, LossOutput
-from advsweep.objectives.clipped import Clipped
+from advsweep.objectives.losses import Clipped
 from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
 from advsweep.tasks.base import Completions, Split
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.objectives import OBJECTIVES
-from advsweep.objectives.clipped import AdaptiveClipped
+from advsweep.objectives.losses import AdaptiveClipped
 
 
 def bounds(q: float, low: float = 0.16, high: float = 0.2, cap: float = 10.0) -> tuple[float, ...]:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.objectives import OBJECTIVES
-from advsweep.objectives.clipped import Clipped
-from advsweep.objectives.tokenwise import CrossEntropy
+from advsweep.objectives.losses import Clipped, CrossEntropy
 
 
 # Rows: A = 1 with l = -.2, -.4; A = -2 with l = -.5. Token losses -l A: .2, .4, -1.

@@ -15,7 +15,7 @@ from advsweep.errors import ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.rollouts import ROLLOUTS
 from advsweep.rollouts.base import Collected
-from advsweep.rollouts.retry import Retry
+from advsweep.rollouts.policies import Retry
 
 ROWS = [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
 

@@ -13,7 +13,7 @@ import torch
 from advsweep.backends.base import Run
 from advsweep.backends.tiny.trainer import WeightHistory
 from advsweep.objectives.base import LossInputs, LossOutput
-from advsweep.objectives.clipped import Clipped
+from advsweep.objectives.losses import Clipped
 
 MakeRun = Callable[..., Run]
 

@@ -20,7 +20,7 @@ from advsweep.backends.tiny.weights import Weights
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs, LossOutput
-from advsweep.objectives.clipped import Clipped
+from advsweep.objectives.losses import Clipped
 from advsweep.tasks.countdown import Countdown
 
 G = 4

@@ -19,7 +19,7 @@ from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl.config import HfModel, fingerprint
 from advsweep.errors import ConfigError, NoMemoryError
 from advsweep.objectives.base import LossInputs, LossOutput
-from advsweep.objectives.clipped import Clipped
+from advsweep.objectives.losses import Clipped
 from advsweep.tasks.base import Split
 
 MakeRun = Callable[..., Run]

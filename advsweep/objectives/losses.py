@@ -1,12 +1,14 @@
-"""Objectives with one loss per token: their shared base, and the cross-entropy."""
+"""Losses: clipped ratios, and their terms token by token."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Self
 
+import torch
 from torch import Tensor
 
 from advsweep.components import option
@@ -14,7 +16,7 @@ from advsweep.errors import ConfigError
 from advsweep.objectives.base import LossInputs, LossOutput, Objective
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Num
+    from jaxtyping import Bool, Float, Num
 
 
 class Aggregation(Enum):
@@ -181,3 +183,139 @@ class CrossEntropy(Tokenwise):
         self, inputs: LossInputs, metrics: dict[str, Tensor]
     ) -> Float[Tensor, "*runs rollouts tokens"]:
         return -inputs.log_probs * inputs.token_advantages
+
+
+_LARGEST_LOG_RATIO = 40.0
+"""Log-ratios count as at most this. exp(89) overflows float32, and infinity times an advantage or a
+gradient of 0 is NaN; the square of exp(40), which a gradient's norm contains, is still finite."""
+
+
+class Ratio(Enum):
+    """The unit of the importance ratio: a token, or a whole sequence."""
+
+    TOKEN = "token"
+    SEQUENCE = "sequence"
+
+
+@dataclass(kw_only=True)
+class Clipped(Tokenwise):
+    """Clipped surrogate: the token loss is -min(w A, clip(w, 1 - ε_low, 1 + ε_high) A).
+
+    The ratio w is exp(l - l₀) per token, or exp(mean_t(l - l₀)) per sequence (GSPO). A token
+    has no gradient when A > 0 and w > 1 + ε_high, or A < 0 and w < 1 - ε_low. Where A < 0 the
+    token loss is at most -`dual_clip` A. Aggregation, KL penalty and entropy bonus are those
+    of `Tokenwise`.
+
+    Advantages per token with the sequence ratio s follow GSPO-token: wₜ = sg(s) exp(lₜ - sg(lₜ)),
+    with sg stopping the gradient. A token is clipped by its own advantage and by the ratio of its
+    sequence, and moves its own log-probability alone. If a rollout's advantages are equal, loss
+    and gradient are those of GSPO.
+
+    Source: Schulman et al. 2017 (arXiv:1707.06347) Eq. 7; Shao et al. 2024
+    (arXiv:2402.03300) Eq. 3-4; Yu et al. 2025 (arXiv:2503.14476) Eq. 8; Liu et al. 2025
+    (arXiv:2503.20783); Zheng et al. 2025 (arXiv:2507.18071) Eq. 5-7, and for GSPO-token Eq.
+    13-14; the dual clip is that of
+    Ye et al. 2020 (arXiv:1912.09729), which verl, and so A-GRAE's scripts, take with 3.
+
+    Departures: with the sequence ratio every token carries its sequence's loss, so that
+    `seq_mean_token_mean` is GSPO's formula and the others weigh sequences by length. Log-ratios
+    above 40 count as 40, without gradient, so that nothing overflows.
+    """
+
+    name: ClassVar[str] = "clipped"
+
+    clip_low: float = option(0.2, ge=0, le=1, help="ratios below 1 - this are clipped")
+    clip_high: float = option(0.2, ge=0, help="ratios above 1 + this are clipped")
+    ratio: Ratio = option(Ratio.TOKEN, help="importance ratio per token, or per sequence (GSPO)")
+    dual_clip: float = option(
+        math.inf, gt=1, absent="inf", help="largest token loss per |A| where A < 0; inf: no limit"
+    )
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        mask = inputs.completion_mask
+        advantages = inputs.token_advantages
+        log_ratio = (inputs.log_probs - inputs.old_log_probs).where(mask, 0.0)
+        if self.ratio is Ratio.SEQUENCE:
+            lengths = mask.sum(dim=-1, keepdim=True).clamp(min=1)
+            mean = log_ratio.sum(dim=-1, keepdim=True) / lengths
+            if inputs.has_token_advantages:
+                # Each token has the value of its sequence's ratio and its own gradient.
+                log_ratio = mean.detach() + (log_ratio - log_ratio.detach())
+            else:
+                log_ratio = mean.expand_as(log_ratio)
+        ratio = log_ratio.clamp(max=_LARGEST_LOG_RATIO).exp()
+        free = ratio * advantages
+        clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
+        loss, stopped = _clip(free, clipped, advantages, self.dual_clip)
+        metrics["loss/clip_fraction"] = _share(stopped & mask, inputs)
+        return loss
+
+
+@dataclass(kw_only=True)
+class AdaptiveClipped(Tokenwise):
+    """Clipped surrogate whose bounds widen for tokens that were improbable when sampled.
+
+    The token loss is -min(w A, clip(w, low, high) A) with the ratio w = exp(l - l₀) and, with
+    q = exp(l₀), the roots of (w - 1) w q = -ε_low and +ε_high as bounds:
+
+        low = ½ + ½ √max(1 - 4 ε_low/q, 0),  high = min(½ + ½ √(1 + 4 ε_high/q), cap)
+
+    Where A < 0 the token loss is at most -`dual_clip` A. Aggregation, KL penalty and entropy
+    bonus are those of `Tokenwise`; the default sums over rollouts, so that a learning rate of
+    SGD is for sums.
+
+    Source: DCPO (arXiv:2509.02333), dynamic adaptive clipping, and its authors' code.
+
+    Departures: log-ratios above 40 count as 40, without gradient, so that nothing overflows.
+    """
+
+    name: ClassVar[str] = "adaptive_clipped"
+
+    aggregation: Aggregation = option(
+        Aggregation.SEQ_SUM_TOKEN_MEAN, help="how token losses become one number"
+    )
+    clip_low: float = option(0.16, ge=0, help="ε_low: the lower bound at q = 1 is near 1 - this")
+    clip_high: float = option(0.2, ge=0, help="ε_high: the upper bound at q = 1 is near 1 + this")
+    cap: float = option(10.0, ge=1, help="the largest upper bound")
+    dual_clip: float = option(
+        10.0, gt=1, help="largest token loss per |A| where A < 0; inf: no limit"
+    )
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        mask = inputs.completion_mask
+        advantages = inputs.token_advantages
+        old = inputs.old_log_probs.where(mask, 0.0)
+        log_ratio = (inputs.log_probs - old).where(mask, 0.0)
+        ratio = log_ratio.clamp(max=_LARGEST_LOG_RATIO).exp()
+        rarity = 4 * (-old).clamp(max=_LARGEST_LOG_RATIO).exp()
+        low = 0.5 + 0.5 * (1 - self.clip_low * rarity).clamp(min=0).sqrt()
+        high = (0.5 + 0.5 * (1 + self.clip_high * rarity).sqrt()).clamp(max=self.cap)
+        free = ratio * advantages
+        clipped = torch.minimum(torch.maximum(ratio, low), high) * advantages
+        loss, stopped = _clip(free, clipped, advantages, self.dual_clip)
+        metrics["loss/clip_fraction"] = _share(stopped & mask, inputs)
+        return loss
+
+
+def _share(
+    tokens: Bool[Tensor, "*runs rollouts tokens"], inputs: LossInputs
+) -> Float[Tensor, "*runs"]:
+    """Return the share of the minibatch's tokens, in the precision of the loss."""
+    # At least float32, which integers would be divided in.
+    precision = torch.promote_types(inputs.log_probs.dtype, torch.float32)
+    return total(tokens).to(precision) / inputs.tokens
+
+
+def _clip(
+    free: Tensor, clipped: Tensor, advantages: Tensor, dual_clip: float
+) -> tuple[Tensor, Tensor]:
+    """Return the token losses, and a flag for the tokens without gradient."""
+    least = torch.minimum(free, clipped)
+    if math.isinf(dual_clip):
+        return -least, clipped < free
+    limit = (dual_clip * advantages).where(advantages < 0, -math.inf)
+    return -torch.maximum(least, limit), (clipped < free) | (least < limit)
