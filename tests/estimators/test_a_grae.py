@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -74,19 +73,6 @@ def test_the_released_scripts_train_plain_grpo() -> None:
 def test_parts(parts: str, success: float, failure: float) -> None:
     values = build_estimator("a_grae", alpha=0.5, parts=parts)(batch_of(*OMEGA_04))
     assert pair(values) == pytest.approx((success, failure), abs=1e-9)
-
-
-@given(st.lists(st.integers(0, 8), min_size=2, max_size=6), st.floats(0.05, 1))
-def test_group_masses_on_mixed_groups(successes: list[int], alpha: float) -> None:
-    batch = batch_of(*successes)
-    values = build_estimator("a_grae", alpha=alpha)(batch)
-    p = batch.rewards.mean(dim=1)
-    omega = p.mean()
-    mixed = (p > 0) & (p < 1)
-    failure = torch.where(mixed, (omega * (1 - p).sqrt() + (1 - omega) * p.sqrt()) / 2, 0.0)
-    success = failure * min(1.0, omega.item() / alpha)
-    assert torch.allclose((values * batch.rewards).mean(dim=1), success)
-    assert torch.allclose(-(values * (1 - batch.rewards)).mean(dim=1), failure)
 
 
 @given(st.lists(st.integers(0, 8), min_size=2, max_size=6))
@@ -190,16 +176,3 @@ def test_rates_outside_the_unit_interval_are_refused() -> None:
     weighted = GroupBatch(rewards=torch.tensor([[3.0, 1.0]]), solve_rates=torch.tensor([0.5]))
     with pytest.raises(BatchError, match=r"mean reward in \[0, 1\] over the batch, got 2"):
         estimator(weighted)
-
-
-def test_at_full_mean_reward_only_hard_prompts_weigh() -> None:
-    # ω = 1 is the control experiment `hard_focused`: A / (2 √p).
-    rewards = torch.tensor([[1.5, 0.5]], dtype=torch.float64)
-    batch = GroupBatch(rewards=rewards, solve_rates=torch.tensor([0.25], dtype=torch.float64))
-    assert build_estimator("a_grae")(batch)[0].tolist() == pytest.approx([1.0, -1.0])
-
-
-def test_is_a_function_of_the_whole_batch(advantages: Callable[..., Tensor]) -> None:
-    alone = advantages("a_grae", [[1.0, 0.0, 0.0, 0.0]])
-    beside = advantages("a_grae", [[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
-    assert not torch.allclose(alone[0], beside[0])

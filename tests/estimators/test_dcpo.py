@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from statistics import fmean, variance
 
@@ -11,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.errors import BatchError
 from advsweep.estimators import GroupBatch, build_estimator
 
 BINARY = st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=4)
@@ -116,21 +114,3 @@ def test_a_group_without_a_scorable_rollout_is_no_visit() -> None:
     values = estimator(batch)
     assert (values[1] == 0).all()
     assert set(estimator.state_dict()["visits"]) == {"a"}
-
-
-def test_memory_survives_json() -> None:
-    estimator, resumed = build_estimator("dcpo"), build_estimator("dcpo")
-    estimator(batch_of([1.0, 0, 0, 0]))
-    resumed.load_state_dict(json.loads(json.dumps(estimator.state_dict())))
-    batch = batch_of([1.0, 1, 0, 0])
-    assert torch.equal(estimator(batch), resumed(batch))
-    assert estimator.state_dict() == resumed.state_dict()
-    estimator.reset()
-    assert estimator.state_dict() == {"visits": {}}
-
-
-def test_a_batch_without_prompt_ids_is_refused() -> None:
-    with pytest.raises(BatchError, match="needs prompt_ids"):
-        build_estimator("dcpo")(GroupBatch(rewards=torch.ones(1, 2)))
-    with pytest.raises(BatchError, match=r"prompt_ids: expected the shape \[2\], got \[1\]"):
-        build_estimator("dcpo")(GroupBatch(rewards=torch.ones(2, 2), prompt_ids=("a",)))

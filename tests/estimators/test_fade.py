@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.errors import BatchError, ConfigError
+from advsweep.errors import BatchError
 from advsweep.estimators import GroupBatch, build_estimator
 
 
@@ -81,19 +81,6 @@ def test_delta_by_entropy(entropy: float, delta: float) -> None:
     info = estimator.compute(batch_of(2, entropy=entropy)).info
     assert info["delta"] == pytest.approx(delta)
     assert info["alpha"] == 1.0
-
-
-@given(st.lists(st.integers(0, 8), min_size=1, max_size=5), st.floats(0, 2))
-def test_masses(successes: list[int], entropy: float) -> None:
-    batch = batch_of(*successes, entropy=entropy)
-    advantages = build_estimator("fade", h_star=0.8).compute(batch)
-    alpha, delta = advantages.info["alpha"], advantages.info["delta"]
-    p = batch.rewards.mean(dim=1)
-    expected = torch.where(p < 1, p * (1 - p) ** alpha, 0.0)
-    success = (advantages.values * batch.rewards).mean(dim=1)
-    failure = -(advantages.values * (1 - batch.rewards)).mean(dim=1)
-    assert torch.allclose(success, expected)
-    assert torch.allclose(failure, expected / delta)
 
 
 def test_reductions() -> None:
@@ -210,11 +197,6 @@ def test_means_that_are_no_rates_are_refused() -> None:
     batch = GroupBatch(rewards=rewards, token_entropy=rewards)
     with pytest.raises(BatchError, match=r"needs it in \[0, 1\]"):
         build_estimator("fade")(batch)
-
-
-def test_a_misspelt_mode_offers_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"estimator\.mode: .*did you mean 'alpha_only'"):
-        build_estimator("fade", mode="alpha-only")
 
 
 # A long run

@@ -121,17 +121,6 @@ def test_the_mean_reward_is_over_scorable_rollouts() -> None:
     assert info == pytest.approx({"c": 2 / 3})
 
 
-@given(st.lists(st.integers(0, 8), min_size=1, max_size=5), st.floats(0, 1), st.floats(0.1, 3))
-def test_masses(successes: list[int], c: float, lam: float) -> None:
-    batch = batch_of(*successes)
-    values = build_estimator("ha_dw", c0=c, lam=lam)(batch)
-    p = batch.rewards.mean(dim=1)
-    spread = lam * (p * (1 - p)).sqrt()
-    gap = p - c
-    assert torch.allclose((values * batch.rewards).mean(dim=1), spread * (-gap).exp())
-    assert torch.allclose(-(values * (1 - batch.rewards)).mean(dim=1), spread * gap.exp())
-
-
 def test_expected_masses_are_of_a_baseline_at_the_solve_rate() -> None:
     # C is the first mean reward, p; λ E[√(p̂ q̂) e^∓(p̂ - p)] over the binomial.
     p, size = 0.3, 8

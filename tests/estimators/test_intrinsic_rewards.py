@@ -63,14 +63,6 @@ def test_groups_of_an_equal_signal_get_exactly_nothing(name: str) -> None:
         assert torch.equal(values, torch.zeros(2, 9))
 
 
-def test_masked_rollouts_leave_no_trace(name: str) -> None:
-    signal = torch.tensor([[1.0, 4.0, float("nan")]])
-    mask = torch.tensor([[True, True, False]])
-    values = build_estimator(name)(batch_of(name, signal, mask=mask))
-    alone = build_estimator(name)(batch_of(name, signal[:, :2]))
-    assert torch.equal(values, torch.cat((alone, torch.zeros(1, 1)), dim=1))
-
-
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_signal_that_is_not_finite_is_refused(name: str, bad: float) -> None:
     with pytest.raises(BatchError, match=f"{SIGNALS[name][0]}: expected finite numbers"):

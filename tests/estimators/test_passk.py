@@ -214,13 +214,6 @@ def test_mix_weighs_the_two_by_solve_rate(successes: int, k: int) -> None:
     assert values.sum().abs().item() < 1e-12
 
 
-@given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=8, max_size=8), min_size=1))
-def test_mix_at_k_of_one_is_grpo(rows: list[list[float]]) -> None:
-    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
-    values = build_estimator("passk_mix", k=1)(batch)
-    assert torch.allclose(values, build_estimator("grpo")(batch), atol=1e-12)
-
-
 def test_mix_with_a_mask_and_refusals() -> None:
     rewards = torch.tensor([[1.0, 0, 0, 0, 1, 1]], dtype=torch.float64)
     mask = torch.tensor([[True] * 4 + [False] * 2])

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from advsweep.errors import ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
 
 GRADED = st.lists(
@@ -74,25 +73,9 @@ def test_asym_re_shifts_another_estimator(
         assert torch.equal(values, build_estimator(same)(batch))
 
 
-@pytest.mark.parametrize("p", [0.25, 0.5, 0.875])
-@pytest.mark.parametrize("delta", [0.01, -0.3])
-def test_asym_re_masses_of_a_mixed_group(p: float, delta: float) -> None:
-    rewards = (torch.arange(8) < 8 * p).double()[None]
-    values = build_estimator("asym_re", delta=delta)(GroupBatch(rewards=rewards))
-    q = 1 - p
-    assert (values * rewards).mean().item() == pytest.approx(p * (q - delta))
-    assert -(values * (1 - rewards)).mean().item() == pytest.approx(q * (p + delta))
-
-
 def test_asym_re_pushes_homogeneous_groups_down(advantages: Callable[..., Tensor]) -> None:
     values = advantages({"name": "asym_re", "delta": 0.5}, [[1.0] * 3, [0.0] * 3, [0.1] * 3])
     assert values.tolist() == [[-0.5] * 3] * 3
-
-
-@pytest.mark.parametrize("delta", [math.inf, -math.inf])
-def test_asym_re_refuses_an_endless_shift(delta: float) -> None:
-    with pytest.raises(ConfigError, match="delta: expected > -inf and < inf"):
-        build_estimator("asym_re", delta=delta)
 
 
 # quantile
@@ -155,14 +138,6 @@ def test_quantile_moves_with_its_rewards(rows: list[list[float]]) -> None:
     assert (values == 0).any(dim=1).all(), "the quantile is one of the rewards"
 
 
-@given(rows=GRADED)
-def test_conventions_agree_in_the_middle(rows: list[list[float]]) -> None:
-    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
-    printed = build_estimator("quantile", tau=0.5)(batch)
-    standard = build_estimator("quantile", tau=0.5, convention="standard")(batch)
-    assert torch.equal(printed, standard)
-
-
 def test_quantile_at_a_rate_that_is_tau_only_without_rounding() -> None:
     # 1 - 0.7 is 0.30000000000000004, of which ten are more than three.
     rewards = (torch.arange(10) < 7).double()[None]
@@ -176,12 +151,6 @@ def test_quantile_of_what_the_mask_leaves() -> None:
     values = build_estimator("quantile", tau=0.4)(GroupBatch(rewards=rewards, mask=mask))
     # 1-τ = 0.6 of three: the second, 2.
     assert values.tolist() == [[3, -1, 0, 0, 0], [0] * 5, [0] * 5]
-
-
-@pytest.mark.parametrize("tau", [0.0, 1.0])
-def test_quantile_refuses_the_ends(tau: float) -> None:
-    with pytest.raises(ConfigError, match="tau: expected > 0 and < 1"):
-        build_estimator("quantile", tau=tau)
 
 
 # mc_grpo
@@ -201,13 +170,6 @@ def test_midpoint_is_the_usual_median(rows: list[list[float]], size: int) -> Non
     values = build_estimator("mc_grpo", median="midpoint")(GroupBatch(rewards=rewards))
     expected = rewards - rewards.quantile(0.5, dim=1, keepdim=True)
     assert torch.allclose(values, expected, atol=1e-12)
-
-
-def test_even_split(advantages: Callable[..., Tensor]) -> None:
-    rewards = [[1.0, 0, 1, 0]]
-    assert advantages("mc_grpo", rewards).tolist() == rewards
-    midpoint = advantages({"name": "mc_grpo", "median": "midpoint"}, rewards)
-    assert midpoint.tolist() == [[0.5, -0.5, 0.5, -0.5]]
 
 
 def test_median_of_what_the_mask_leaves() -> None:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.errors import BatchError, ConfigError
+from advsweep.errors import BatchError
 from advsweep.estimators import GroupBatch, build_estimator
 
 BINARY = st.lists(
@@ -74,9 +74,3 @@ def test_rollouts_of_weight_zero_can_be_dropped(name: str, kept: float) -> None:
 def test_graded_rewards_are_refused(name: str, reward: float) -> None:
     with pytest.raises(BatchError, match=f"rewards of 0 and 1 only, got {reward:g}"):
         build_estimator(name)(GroupBatch(rewards=torch.tensor([[1.0, reward]])))
-
-
-@pytest.mark.parametrize("lam", [0.0, 1.1])
-def test_successes_count_for_something_and_no_more_than_failures(lam: float) -> None:
-    with pytest.raises(ConfigError, match="lam: expected > 0 and <= 1"):
-        build_estimator("w_reinforce", lam=lam)

@@ -102,14 +102,6 @@ def test_conventions_are_those_of_grpo() -> None:
     assert build_estimator("t2t", preset="trl").plain()["eps"] == 1e-4
 
 
-def test_masked_rollouts_do_not_set_the_scale() -> None:
-    mask = torch.tensor([[True, True, True, False]])
-    masked = batch_of([[1, 0, 0, 1]], [[4.0, 8, 2, 100]], mask=mask)
-    alone = batch_of([[1, 0, 0]], [[4.0, 8, 2]])
-    values = build_estimator("t2t")(masked)
-    assert torch.allclose(values[:, :3], build_estimator("t2t")(alone))
-
-
 @pytest.mark.parametrize(
     ("lengths", "options", "message"),
     [

@@ -115,15 +115,6 @@ def test_wrappers_refuse_it_as_a_base(name: str) -> None:
         build_estimator(name, base="entropy_shaped")
 
 
-def test_shapes_are_checked() -> None:
-    estimator = build_estimator("entropy_shaped")
-    for shape in ((2, 4), (2, 3, 3), (1, 4, 3)):
-        with pytest.raises(BatchError, match="expected the shape"):
-            estimator(a_batch(torch.ones(shape)))
-    with pytest.raises(BatchError, match="at least 3 tokens, which the longest rollout has, got 2"):
-        estimator(a_batch(torch.ones(2, 4, 2)))
-
-
 def test_metrics_are_those_of_the_base_without_entropy() -> None:
     """Constant over tokens: the same numbers, up to the rounding of a mean of equal ones."""
     batch = a_batch(torch.zeros(2, 4, 3), token_entropy=torch.rand(2, 4))
