@@ -329,7 +329,7 @@ def group_rows(
     Raises:
         UnknownNameError: there is no such group or component.
     """
-    from advsweep.config.tuning import Tune
+    from advsweep.config.space import Tune
     from advsweep.tasks.verifiers import VERIFIERS
 
     if group == TUNE:

@@ -41,9 +41,9 @@ from advsweep.config.space import (
     Dimension,
     PublishedTime,
     Space,
+    Tune,
     When,
 )
-from advsweep.config.tuning import Tune
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.tasks.controls import CONTROL, Control
 

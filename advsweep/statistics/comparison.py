@@ -5,7 +5,8 @@ both methods (initial weights, order of prompts) then cancels in the difference.
 
 The formulas stand here, on scipy.special, instead of calls of scipy.stats. scipy.stats takes
 longer to import than a report takes to print, and its tests return NaN or warn for differences
-that are all equal, which a cost or a finished benchmark has."""
+that are all equal, which a cost or a finished benchmark has.
+"""
 
 from __future__ import annotations
 
@@ -78,12 +79,19 @@ def pool_spread(values: ArrayLike) -> BlockSpread | None:
     distinct, places = np.unique(table, axis=0, return_inverse=True)
     if len(distinct) < LEAST_METHODS:
         return None
-    # In this order: beside one of a much larger spread, all others look narrow.
+    # The usual moderated t (limma) shrinks each arm's variance towards a prior that is estimated
+    # from the others. With three to nine arms there are too few variances to estimate one, so
+    # that one wild arm would lend its spread to all. Here an arm either shares the common spread
+    # or does not: F tests set apart first those that vary more than the others, which keep their
+    # own t-test, then leave out those that vary less, which would make it too small. In this
+    # order: next to an arm of a much larger spread, all others look narrow.
     wider = _share_below(distinct) > 1 - _TAIL
     alike = distinct[~wider]
     kept = alike[_share_below(alike) >= _TAIL]
     if len(kept) < 2:
         return None
+    # Residuals of the layout methods x seeds lose a degree of freedom for each mean. A difference
+    # of two runs on one seed has twice the variance of a residual.
     df = (len(kept) - 1) * (kept.shape[1] - 1)
     sd = math.sqrt(2 * float(_squares(kept).sum()) / df)
     if sd <= ROUNDING * float(np.abs(kept).max()):

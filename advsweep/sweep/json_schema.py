@@ -33,8 +33,7 @@ from advsweep.components import (
 )
 from advsweep.config.groups import PRESET_GROUPS, ConfigGroups
 from advsweep.config.overrides import CALL
-from advsweep.config.space import PublishedTime
-from advsweep.config.tuning import Tune
+from advsweep.config.space import PublishedTime, Tune
 from advsweep.errors import UnknownNameError, first_of, nearest
 from advsweep.sweep.registry import GROUPS
 from advsweep.tasks.controls import CONTROL

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advsweep.config.overrides import parse_overrides
-from advsweep.config.space import SEED, Assignment, Point, arm_of, points
+from advsweep.config.space import SEED, Assignment, Point, Tune, arm_of, points
 from advsweep.config.sweep_file import read_spaces, sweep_nodes
-from advsweep.config.tuning import Tune
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.store import Status
 from advsweep.store.records import TUNE_KEY, Failure, TunedArm, TunedValue, TuningRecord, ValueState

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.config.tuning import Tune
+from advsweep.config.space import Tune
 from advsweep.errors import ConfigError
 
 GRID = (1e-4, 2e-4, 4e-4)

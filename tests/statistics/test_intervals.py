@@ -22,10 +22,6 @@ def test_worked_values() -> None:
     assert interval == pytest.approx((2.0, 2 - half, 2 + half, 5))
 
 
-def test_equal_values_have_an_interval_of_no_width() -> None:
-    assert student_t_interval([0.5, 0.5, 0.5]) == (0.5, 0.5, 0.5, 3)
-
-
 def test_one_value_has_no_interval() -> None:
     interval = student_t_interval([0.7])
     assert (interval.mean, interval.n) == (0.7, 1)

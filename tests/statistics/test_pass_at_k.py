@@ -59,13 +59,6 @@ def test_arguments_broadcast() -> None:
     assert pass_at_k([], [], 4).shape == (0,)
 
 
-@given(st.integers(1, 60), st.integers(0, 60))
-def test_rises_with_k(n: int, c: int) -> None:
-    values = pass_at_k(n, min(c, n), np.arange(1, n + 1))
-    assert (np.diff(values) >= -1e-15).all()
-    assert values[0] == pytest.approx(min(c, n) / n)
-
-
 def test_undefined_where_there_are_fewer_samples_than_k() -> None:
     values = pass_at_k([4, 8], [2, 2], 8)
     assert np.isnan(values[0])

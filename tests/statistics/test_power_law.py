@@ -89,12 +89,6 @@ def test_resampled_problems_hold_what_more_problems_would_say():
     assert (held >= 33).all()
 
 
-def test_the_law_goes_on_beyond_its_points():
-    found = fit_pass_at_k(KS, law(2, 0.3, 1))
-    assert found.pass_at_k([1, 1024]) == pytest.approx(law(2, 0.3, 1, np.array([1, 1024])))
-    assert np.isnan(found.pass_at_k(-5))
-
-
 def test_order_of_k_and_points_without_a_value_do_not_matter():
     values = law(2, 0.3, 1) + np.array([0, 1, 0, -1, 0, 1, 0, 0, 0]) * 1e-3
     expected = fit_pass_at_k(KS[1:], values[1:])

@@ -157,12 +157,6 @@ def test_pass_at_k_by_hand():
     assert found.pass_at_k([1, 2, 9]) == pytest.approx([1 / 2, 2 / 3, 9 / 10], rel=1e-6)
 
 
-def test_a_seed_repeats_it():
-    histogram = drawn(8, 100, (1, 0.5, 1.5))
-    one, again, other = (fit_solve_rates(histogram, resamples=20, seed=s) for s in (0, 0, 1))
-    assert one.components == again.components != other.components
-
-
 def test_an_interval_runs_away_where_the_shapes_do():
     # Little more spread than chance has it.
     (found,) = fit_solve_rates([6, 15, 25, 25, 17, 7, 4, 1, 0]).components

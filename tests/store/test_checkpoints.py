@@ -46,11 +46,6 @@ def test_an_analysis_stores_nan_as_null(store, clock, run_id):
     assert found.directions.tolist() == ANALYSIS.directions.tolist()
 
 
-def test_an_analysis_without_directions(store, run_id):
-    store.analyses.add(run_id, dataclasses.replace(ANALYSIS, directions=None))
-    assert store.analyses.select([run_id], "weights")[0].directions is None
-
-
 def test_adding_an_analysis_again_changes_nothing(store, run_id):
     store.analyses.add(run_id, ANALYSIS)
     store.analyses.add(run_id, dataclasses.replace(ANALYSIS, result={"later": True}))

@@ -41,13 +41,6 @@ def test_points_are_sorted_by_name_and_step(store, ids):
     assert store.metrics.names(ids[2]) == store.metrics.points(ids[2]) == []
 
 
-def test_a_later_point_replaces_an_earlier_one(store, ids):
-    store.metrics.record(ids[0], [("x", 1, 1.0), ("x", 1, 2.0)])
-    assert store.metrics.points(ids[0]) == [("x", 1, 2.0)]
-    store.metrics.record(ids[0], [("x", 1, 3.0)])
-    assert store.metrics.points(ids[0]) == [("x", 1, 3.0)]
-
-
 def test_values_are_stored_exactly(store, ids):
     numbers = [0.1, 1e-308, 0.0, 1 / 3, math.inf, -math.inf, math.nan, 2**53]
     store.metrics.record(ids[0], [("x", step, value) for step, value in enumerate(numbers)])

@@ -48,13 +48,6 @@ def test_each_store_has_its_own_folder_of_runs(tmp_path, monkeypatch):
     assert open_store(str(tmp_path / "other.db")).runs_directory == tmp_path / "big-disk"
 
 
-def test_data_persists_after_closing(tmp_path):
-    with open_store(str(tmp_path / "a.db")) as store:
-        store.sweeps.add("demo", {"seeds": 3})
-    with open_store(str(tmp_path / "a.db"), create=False) as store:
-        assert [(s.name, s.spec) for s in store.sweeps.select()] == [("demo", {"seeds": 3})]
-
-
 def test_reading_creates_no_store(tmp_path):
     path = tmp_path / "a.db"
     with pytest.raises(StoreError, match=r"no store at .*a\.db; run `advsweep run` first") as error:

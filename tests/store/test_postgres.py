@@ -48,12 +48,6 @@ def test_processes_that_create_the_same_store_at_once(empty_database, side_by_si
         assert len(store.sweeps.select()) == 3
 
 
-def test_a_database_of_another_program_is_left_alone(empty_database, postgres_server):
-    postgres_server.ask("empty", "CREATE TABLE songs (title TEXT)")
-    with pytest.raises(StoreError, match=r"other tables \(songs\)"):
-        open_store(empty_database)
-
-
 def test_a_missing_driver_is_named(monkeypatch):
     assert locate("postgresql://me@host/db").url.drivername == "postgresql+pg8000"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -12,7 +12,7 @@ import pytest
 
 from advsweep.errors import StoreError
 from advsweep.store import AnswerSample, NewEvaluation, ProblemCounts, Store, open_store
-from advsweep.store.evaluation_records import MAX_CHARACTERS, shorten
+from advsweep.store.evaluation_records import MAX_CHARACTERS
 from advsweep.store.merge import merge
 
 IDENTITY = "ab" * 32
@@ -75,11 +75,6 @@ def test_answers_are_read_with_their_problems(store, run_id):
     assert _sample(reward=0.0).verdict == _sample(reward=0.5).verdict == "wrong"
 
 
-def test_an_evaluation_without_answers_has_none(store, run_id):
-    store.evaluations.add(_evaluation(run_id))
-    assert store.samples.select([IDENTITY]) == {}
-
-
 def test_the_first_answers_of_an_evaluation_stay(store, run_id):
     for answer in ("one", "two"):
         store.evaluations.add(_evaluation(run_id), [_sample(answer=answer)])
@@ -97,13 +92,6 @@ def test_a_long_answer_loses_its_middle(store, run_id):
     assert kept.answer.startswith("aaa")
     assert kept.answer.endswith("bbb")
     assert f"[... {MAX_CHARACTERS} characters left out ...]" in kept.answer
-
-
-def test_shortening_leaves_short_texts_as_they_are():
-    exactly = "é" * MAX_CHARACTERS
-    assert shorten(exactly) == exactly
-    assert shorten("a\0b") == "a\ufffdb"
-    assert shorten(shorten(exactly + "x")) == shorten(exactly + "x")
 
 
 def test_answers_go_with_their_evaluation(store, run_id):

@@ -55,10 +55,6 @@ def test_it_says_what_was_chosen_and_where_an_edge_was() -> None:
     assert not RECORD.is_over
 
 
-def test_a_score_is_the_mean_over_seeds() -> None:
-    assert [each.score for each in RECORD.arms[0].grid] == [pytest.approx(0.2), 0.5, None]
-
-
 def _changed(**changes: Any) -> Any:
     return {**RECORD.plain(), **changes}
 
