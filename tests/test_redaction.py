@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advsweep.redaction import redacted, redacted_arguments, redacted_command
+from advsweep.printable import redacted, redacted_arguments, redacted_command
 
 pytestmark = pytest.mark.security
 

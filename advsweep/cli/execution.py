@@ -11,7 +11,7 @@ from typing import Any
 
 from advsweep.cli.output import echo, echo_line, warn
 from advsweep.errors import ConfigError, counted
-from advsweep.redaction import redacted
+from advsweep.printable import redacted
 from advsweep.report.data.outcomes import parse_outcomes
 from advsweep.store import Store, open_store
 from advsweep.sweep.events import Event, SweepResult

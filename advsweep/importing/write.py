@@ -22,8 +22,7 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from advsweep.logs.base import LAST_STEP, ProblemResult
 from advsweep.logs.names import LoggedStep, estimator_node
-from advsweep.printable import printable_line
-from advsweep.redaction import MASK, redacted
+from advsweep.printable import MASK, printable_line, redacted
 from advsweep.store import Store
 from advsweep.store.base import insert_or_ignore
 from advsweep.store.evaluations import insert_evaluation, link_evaluation, remove_unused_problems

@@ -31,8 +31,7 @@ from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.local_files import open_regular
 from advsweep.logs.base import LAST_STEP, ImportedRun, ImportOptions, ProblemResult, Reader
 from advsweep.logs.lines import json_objects
-from advsweep.printable import printable_line
-from advsweep.redaction import redacted
+from advsweep.printable import printable_line, redacted
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+)\.jsonl")
 _CHECKPOINT = re.compile(

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from advsweep.errors import NotFoundError, StoreError, nearest
-from advsweep.redaction import redacted_command
+from advsweep.printable import redacted_command
 from advsweep.store.base import StorePart, chunks, insert_or_ignore, peer_ids
 from advsweep.store.evaluations import remove_unused_problems
 from advsweep.store.imported import is_calibration, is_imported

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
 from advsweep.local_files import make_private_folder, open_private
-from advsweep.redaction import redacted, redacted_arguments
+from advsweep.printable import redacted, redacted_arguments
 from advsweep.sweep.worker.environment import COMMAND_VARIABLE
 
 if TYPE_CHECKING:

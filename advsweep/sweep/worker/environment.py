@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import advsweep
 from advsweep.components import Plain
-from advsweep.redaction import redacted_arguments
+from advsweep.printable import redacted_arguments
 
 if TYPE_CHECKING:
     from advsweep.store import Store

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, ClassVar, NamedTuple, final
 
 from advsweep.components import Component, Plain, parameters
-from advsweep.redaction import redacted
+from advsweep.printable import redacted
 
 ReferenceAnswer = Mapping[str, Any]
 """The reference answer to a problem, in JSON types; most verifiers read its key `answer`."""

@@ -35,7 +35,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 from advsweep.components import Plain, option
 from advsweep.errors import ConfigError
-from advsweep.redaction import redacted
+from advsweep.printable import redacted
 from advsweep.tasks.verifiers.base import (
     RUN_CODE,
     RUN_CODE_AS_ROOT,
