@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -230,27 +230,21 @@ def evaluate_in_pieces(
     """
     made: Sampler | None = None
     results: list[ProblemResult] = []
-    for number, piece in enumerate(_pieces(problems, settings.n)):
+    size = max(1, PIECE_SAMPLES // settings.n)
+    for number, start in enumerate(range(0, len(problems), size)):
+        piece = problems[start : start + size]
         on_progress(len(results), len(problems))
         file = folder / f"{number:05d}.json"
         if file.exists():
             results += _read(file, piece)
             continue
         made = made or sampler()
-        counted = count(made, task, settings, piece, _seed(settings.seed, number))
+        seed = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0])
+        counted = count(made, task, settings, piece, seed)
         _write(file, counted)
         results += counted
     on_progress(len(results), len(problems))
     return results
-
-
-def _pieces(problems: Sequence[Problem], n: int) -> Iterator[Sequence[Problem]]:
-    size = max(1, PIECE_SAMPLES // n)
-    return (problems[start : start + size] for start in range(0, len(problems), size))
-
-
-def _seed(seed: int, number: int) -> int:
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
 def _write(file: Path, results: Sequence[ProblemResult]) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
-from advsweep.logs.base import LAST_STEP, ProblemResult
+from advsweep.logs.base import LAST_STEP, ProblemCount
 from advsweep.logs.names import LoggedStep, estimator_node
 from advsweep.printable import MASK, printable_line, redacted
 from advsweep.store import Store
@@ -36,7 +36,7 @@ from advsweep.store.tables import EVALUATIONS, POINTS, RUN_EVALUATIONS, RUNS, SW
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    Curve = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
+    LoggedCurve = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
 
 _CHUNK = 50_000  # points written at once
 _MAX_TEXT = 200
@@ -99,8 +99,8 @@ class RunContent:
     form: str
     source: str
     config: Mapping[str, Any]
-    curves: Mapping[str, Curve]
-    evaluations: Sequence[ProblemResult]
+    curves: Mapping[str, LoggedCurve]
+    evaluations: Sequence[ProblemCount]
     repeated: int = 0
 
     @property
@@ -136,7 +136,7 @@ def gather(
     source: str,
     config: Mapping[str, Any],
     steps: Iterable[LoggedStep],
-    evaluations: Sequence[ProblemResult] = (),
+    evaluations: Sequence[ProblemCount] = (),
 ) -> RunContent:
     """Read the steps of a run and return its content: for each metric and step the last value."""
     logged: dict[str, tuple[array[int], array[float]]] = {}
@@ -147,7 +147,7 @@ def gather(
                     logged[name] = array("i"), array("d")
                 logged[name][0].append(step)
                 logged[name][1].append(value)
-    curves: dict[str, Curve] = {}
+    curves: dict[str, LoggedCurve] = {}
     repeated = 0
     for name, (numbers, floats) in sorted(logged.items()):
         at = np.frombuffer(numbers, np.int32).astype(np.int64)
@@ -159,9 +159,9 @@ def gather(
         repeated += int((~last).sum())
         curves[name] = at[last], values[last]
     # Results that a store accepts; of equal problems the last.
-    sound: dict[tuple[int, str, str], ProblemResult] = {}
+    sound: dict[tuple[int, str, str], ProblemCount] = {}
     for each in evaluations:
-        result = ProblemResult(*each)
+        result = ProblemCount(*each)
         if 0 <= result.correct <= result.n < 2**32 and 0 <= result.step <= LAST_STEP:
             problem = printable_line(str(result.problem))[:_MAX_TEXT]
             task = printable_line(str(result.task))[:_MAX_TEXT]
@@ -384,7 +384,7 @@ def _put_points(
 
 
 def _put_evaluations(connection: Connection, run_id: int, content: RunContent) -> None:
-    grouped: dict[tuple[int, str], list[ProblemResult]] = {}
+    grouped: dict[tuple[int, str], list[ProblemCount]] = {}
     for result in content.evaluations:
         grouped.setdefault((result.step, result.task), []).append(result)
     kept = set()
@@ -405,7 +405,7 @@ def _put_evaluations(connection: Connection, run_id: int, content: RunContent) -
 
 
 def _evaluation(
-    content: RunContent, step: int, task: str, results: Sequence[ProblemResult]
+    content: RunContent, step: int, task: str, results: Sequence[ProblemCount]
 ) -> tuple[dict[str, Any], str, list[Any]]:
     """Return the row, the digest of the problems and the problems of an evaluation."""
     problems = [[result.problem, "", 0] for result in results]

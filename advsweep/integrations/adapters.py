@@ -154,17 +154,16 @@ class SlimeRewards(RowEstimator):
         advantages = self.advantages(
             rewards,
             [sample.group_index for sample in samples],
-            sessions=[_session(place, sample.rollout_id) for place, sample in enumerate(samples)],
+            sessions=[
+                ("row", place) if sample.rollout_id is None else ("id", sample.rollout_id)
+                for place, sample in enumerate(samples)
+            ],
             scorable=torch.tensor([reward is not None for reward in raw]),
             lengths=torch.tensor([float(sum(mask)) for mask in masks]),
             surprisal=surprisal,
             prompts=[prompt_name(sample.prompt) for sample in samples],
         )
         return raw, advantages.tolist()
-
-
-def _session(place: int, rollout: Any) -> tuple[bool, Any]:
-    return (True, place) if rollout is None else (False, rollout)
 
 
 # prime-rl

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from advsweep.logs.base import ImportedRun, ImportOptions, ProblemResult, Reader
+from advsweep.logs.base import ImportedRun, ImportOptions, ProblemCount, Reader
 from advsweep.logs.names import LoggedStep
 from advsweep.registry import Registry
 
@@ -23,7 +23,7 @@ __all__ = [
     "ImportOptions",
     "ImportedRun",
     "LoggedStep",
-    "ProblemResult",
+    "ProblemCount",
     "Reader",
     "open_metric_log",
 ]

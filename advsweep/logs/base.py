@@ -41,7 +41,7 @@ _NAMED = 20
 """Columns of a log that counts of left out values name."""
 
 
-class ProblemResult(NamedTuple):
+class ProblemCount(NamedTuple):
     """The samples of one problem in one evaluation.
 
     Attributes:
@@ -83,7 +83,7 @@ class ImportedRun:
     source: str
     config: dict[str, Any]
     steps: Iterable[LoggedStep]
-    evaluations: list[ProblemResult] = field(default_factory=list)
+    evaluations: list[ProblemCount] = field(default_factory=list)
     left_out: Mapping[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     key: str | None = None

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.local_files import open_regular
-from advsweep.logs.base import LAST_STEP, ImportedRun, ImportOptions, ProblemResult, Reader
+from advsweep.logs.base import LAST_STEP, ImportedRun, ImportOptions, ProblemCount, Reader
 from advsweep.logs.lines import json_objects
 from advsweep.printable import printable_line, redacted
 
@@ -179,7 +179,7 @@ def _imported(
 ) -> ImportedRun:
     left_out: Counter[str] = Counter()
     notes: list[str] = []
-    evaluations: list[ProblemResult] = []
+    evaluations: list[ProblemCount] = []
     given = options.settings_of(path)
     for folder in folders:
         sizes = folder.results.get("n-samples")
@@ -198,7 +198,7 @@ def _imported(
                 of = f"{task} at step {folder.step}" if folder.step else task
                 notes.append(f"{of}: {len(counts):,} of {size:,} problems are in the samples")
             evaluations += [
-                ProblemResult(folder.step, problem, count.n, count.correct, task)
+                ProblemCount(folder.step, problem, count.n, count.correct, task)
                 for problem, count in counts.items()
             ]
     return ImportedRun(

@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 from advsweep.components import option
 from advsweep.errors import AdvsweepError, ConfigError, counted
-from advsweep.logs.base import ImportedRun, ImportOptions, ProblemResult
+from advsweep.logs.base import ImportedRun, ImportOptions, ProblemCount
 from advsweep.logs.lines import JsonLines
 from advsweep.logs.names import LoggedStep, merged
 from advsweep.logs.rollout_metrics import (
@@ -158,7 +158,7 @@ def _steps(
 
 def _evaluations(
     files: list[Path], success_at: float, left_out: Counter[str]
-) -> list[ProblemResult]:
+) -> list[ProblemCount]:
     """Return n and c of the problems of each validation.
 
     A problem is known by its prompt, since verl gives it another uid in each validation. A sample
@@ -182,7 +182,7 @@ def _evaluations(
             break
         else:
             left_out["validations without a sample that can be read"] += 1
-    return [ProblemResult(step, problem, n, c) for (step, problem), (n, c) in counts.items()]
+    return [ProblemCount(step, problem, n, c) for (step, problem), (n, c) in counts.items()]
 
 
 @dataclass

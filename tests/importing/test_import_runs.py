@@ -11,7 +11,7 @@ from advsweep.errors import AdvsweepError, ConfigError
 from advsweep.importing import import_runs
 from advsweep.importing.write import ImportAction, gather, write_run
 from advsweep.logs import READERS
-from advsweep.logs.base import ImportedRun, ProblemResult
+from advsweep.logs.base import ImportedRun, ProblemCount
 from advsweep.logs.lines import NOT_WHOLE
 from advsweep.logs.names import LoggedStep, NamePattern
 from advsweep.store import Status
@@ -169,8 +169,8 @@ def test_one_table_may_hold_several_runs(store, tmp_path):
 
 
 def test_results_per_problem_become_an_evaluation(store):
-    results = [ProblemResult(5, "p1", 4, 1), ProblemResult(5, "p2", 4, 4, ""),
-               ProblemResult(5, "p3", 2, 3)]  # fmt: skip
+    results = [ProblemCount(5, "p1", 4, 1), ProblemCount(5, "p2", 4, 4, ""),
+               ProblemCount(5, "p3", 2, 3)]  # fmt: skip
     config = {"backend": {"name": "imported", "format": "x"}, "estimator": {"name": "grpo"}}
     content = gather("x", "a", config, [LoggedStep(7, {"a": 1.0})], results)
     write_run(store, content, environment={})
@@ -178,7 +178,7 @@ def test_results_per_problem_become_an_evaluation(store):
     # 1 - C(3, 1) / C(4, 1) = 1/4 and 1, so that their mean is 5/8.
     assert record.scores([1])["pass@1"] == 0.625
     assert (record.step, record.settings["k"], record.problem_ids) == (5, [1, 2, 4], ("p1", "p2"))
-    more = gather("x", "a", config, [LoggedStep(7, {"a": 1.0})], [ProblemResult(5, "p1", 8, 8)])
+    more = gather("x", "a", config, [LoggedStep(7, {"a": 1.0})], [ProblemCount(5, "p1", 8, 8)])
     write_run(store, more, environment={})
     (record,) = store.evaluations.select([1])
     assert record.problem_ids == ("p1",)
@@ -307,7 +307,7 @@ def test_imports_into_postgresql(postgres_url, logs):
         assert _import(store, logs, pattern=PATTERN).count(ImportAction.UNCHANGED) == 6
         config = {"backend": {"name": "imported", "format": "x"}, "estimator": {"name": "grpo"}}
         for correct in (1, 2):
-            results = [ProblemResult(1, "p", 4, correct)]
+            results = [ProblemCount(1, "p", 4, correct)]
             write_run(
                 store,
                 gather("x", "a", config, [LoggedStep(1, {"a": 0.5})], results),

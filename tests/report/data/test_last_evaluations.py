@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advsweep.importing.write import gather, write_run
-from advsweep.logs.base import ProblemResult
+from advsweep.logs.base import ProblemCount
 from advsweep.logs.names import LoggedStep
 from advsweep.report.data.evaluations import select_evaluations
 from advsweep.store import open_store
@@ -11,7 +11,7 @@ from advsweep.store import open_store
 
 def test_the_last_evaluation_of_an_imported_run_counts_even_if_the_log_goes_on(tmp_path):
     config = {"backend": {"name": "imported", "format": "x"}, "estimator": {"name": "grpo"}}
-    results = [ProblemResult(step, "p", 4, step // 4) for step in (0, 4, 8)]
+    results = [ProblemCount(step, "p", 4, step // 4) for step in (0, 4, 8)]
     with open_store(str(tmp_path / "advsweep.db")) as store:
         content = gather("x", "a", config, [LoggedStep(10, {"a": 1.0})], results)
         write_run(store, content, environment={})
