@@ -25,14 +25,9 @@ from advsweep.report.figures.registry import (
 )
 from advsweep.report.figures.style import MOST_STYLES, choose_styles, label_rows
 from advsweep.report.figures.training import running_mean
-from advsweep.statistics import (
-    fit_pass_at_k,
-    fit_solve_rates,
-    mean_over_problems,
-    pass_at_k,
-    regress,
-    student_t_interval,
-)
+from advsweep.statistics import mean_over_problems, pass_at_k, regress, student_t_interval
+from advsweep.statistics.pass_laws import fit_pass_at_k
+from advsweep.statistics.solve_rates import fit_solve_rates
 from advsweep.store import Status
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown

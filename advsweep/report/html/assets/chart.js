@@ -117,7 +117,7 @@ class Chart {
   get innerWidth() { return Math.max(this.width - this.left - MARGIN.right, 10); }
   get innerHeight() { return this.height - MARGIN.top - MARGIN.bottom; }
 
-  setDomain({ series, cells, log, yLimits, yRows }) {
+  setDomain({ series, cells, log, yLimits }) {
     const along = log ? Math.log2 : (v) => v;
     const all = cells ? [...cells.x] : series.flatMap((own) => [...own.x]).map(along);
     let [left, right] = all.length ? extent(all) : [0, 1];
@@ -166,7 +166,7 @@ class Chart {
       const x = this.px(value);
       if (x < this.left - 1 || x > right + 1) continue;
       svg("line", { class: "tick", x1: x, x2: x, y1: bottom, y2: bottom + 4 }, axes);
-      svg("text", { class: "tick-x", x, y: bottom + 16 }, axes, text);
+      text.split("\n").forEach((line, i) => svg("text", { class: "tick-x", x, y: bottom + 16 + 13 * i }, axes, line));
     }
     svg("line", { class: "axis", x1: this.left, x2: right, y1: bottom, y2: bottom }, axes);
     svg("text", { class: "label", x: this.left + this.innerWidth / 2, y: this.height - 4 }, axes, xLabel);
