@@ -36,6 +36,9 @@ Records = Sequence[Mapping[str, Any]]
 
 NO_NUMBER = "–"
 
+_DIGITS = 3  # after the point of a number without an interval
+_LARGE = 6
+
 
 class Mark(Enum):
     """The rank of a number in its column, where it is significant."""
@@ -199,6 +202,41 @@ def show_value(value: Any) -> str:
     if plain is None:
         return ""
     return " ".join(map(str, plain)) if isinstance(plain, list) else str(plain)
+
+
+def show(value: float) -> str:
+    """Format a number with three decimals, a large one with fewer, a tiny one as `1.23e-05`."""
+    if value != 0 and abs(value) < 10**-_DIGITS:
+        return f"{value:.{_DIGITS}g}"
+    if abs(value) < 1000:
+        return f"{value:.{_DIGITS}f}"
+    return f"{value:.0f}" if abs(value) < 10**_LARGE else f"{value:.4g}"
+
+
+def show_interval(mean: float, half_width: float) -> tuple[str, str]:
+    """Format a mean and half its interval: two significant digits, the mean with as many decimals.
+
+    The half width is empty if there is none, and `0` where nothing varies.
+
+    >>> show_interval(0.49133, 0.0442)
+    ('0.491', '0.044')
+    """
+    if not math.isfinite(half_width) or not math.isfinite(mean):
+        return show(mean), ""
+    if half_width == 0:
+        return show(mean), "0"
+    # Round first: 0.0996 becomes 0.10, not 0.100.
+    digits = 1 - int(f"{half_width:.1e}".partition("e")[2])
+    if digits > _LARGE:
+        return f"{mean:.{_DIGITS}g}", f"{half_width:.2g}"
+    return f"{mean:.{max(digits, 0)}f}", f"{half_width:.{max(digits, 0)}f}"
+
+
+def show_p(value: float) -> str:
+    """Format a p-value with three decimals, a smaller one as `<0.001`."""
+    if math.isnan(value):
+        return ""
+    return "<0.001" if value < 10**-_DIGITS else f"{value:.{_DIGITS}f}"
 
 
 def _write_json(content: Any) -> str:

@@ -19,8 +19,7 @@ from pathlib import Path
 from bench_report import plan_run
 from figures import head, show
 
-from advsweep.report.data.table_files import TABLE_FILES, write_tables
-from advsweep.report.data.tidy_tables import tidy_tables
+from advsweep.report.data.export import FORMATS, export_tables
 from advsweep.store import Owner, Status, Store, open_store
 
 METRICS, STEPS = 10, 1_000
@@ -34,7 +33,7 @@ def main() -> None:
             url = f"{folder}/{runs}.db"
             with open_store(url) as store:
                 _fill(store, runs)
-            for form in TABLE_FILES:
+            for form in FORMATS:
                 command = [sys.executable, __file__, url, form, f"{folder}/{runs}-{form}"]
                 done = subprocess.run(command, check=True, capture_output=True, text=True)
                 seconds, cpu, megabytes = done.stdout.split()
@@ -56,10 +55,10 @@ def _fill(store: Store, runs: int) -> None:
 def _export(url: str, form: str, folder: str) -> None:
     with open_store(url, create=False) as store:
         # Imports what the format needs.
-        write_tables(tidy_tables(store, []), Path(f"{folder}-empty"), form)
+        export_tables(store, [], Path(f"{folder}-empty"), form)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         began, cpu = time.perf_counter(), time.process_time()
-        write_tables(tidy_tables(store, store.runs.select()), Path(folder), form)
+        export_tables(store, store.runs.select(), Path(folder), form)
         seconds, used = time.perf_counter() - began, time.process_time() - cpu
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(f"{seconds:.1f} {used:.1f} {peak / 1024:.0f}")

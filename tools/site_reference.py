@@ -183,7 +183,7 @@ def _presets(key: str, registry: Registry[Any], files: ConfigGroups) -> list[lis
 
 def metrics_page() -> str:
     """Return the page of all metrics and columns."""
-    from advsweep.report.data.metric_catalogue import METRICS
+    from advsweep.report.data.metrics import read_catalogue
 
     parts = [
         "# Metrics and columns\n",
@@ -193,14 +193,14 @@ def metrics_page() -> str:
         "[Reports](../reports.md) has the windows (`@end`, `@first100`) and filters "
         "(`[level=3]`) that any column takes.\n",
     ]
-    for subject, metrics in METRICS.items():
+    for subject, metrics in read_catalogue().items():
         rows = [
             [
                 code(metric.name),
                 escape(metric.unit),
-                "" if metric.direction.value == "neither" else metric.direction.value,
+                "" if metric.better.value == "neither" else metric.better.value,
                 escape(metric.meaning),
-                escape(metric.source),
+                escape(metric.paper),
             ]
             for metric in metrics
         ]

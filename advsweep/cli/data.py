@@ -181,7 +181,7 @@ _WRITTEN = {_MARK, "config.json"}
 
 
 class TableName(Enum):
-    """Tables that are exported; see `report.data.tidy_tables`."""
+    """Tables that are exported; see `report.data.export`."""
 
     RUNS = "runs"
     METRICS = "metrics"
@@ -242,26 +242,25 @@ def export(
         advsweep export demo --to wandb --set project=mine
     """
     from advsweep.cli.runs import find_targets
-    from advsweep.report.data.table_files import TABLE_FILES, write_tables
-    from advsweep.report.data.tidy_tables import tidy_tables
+    from advsweep.report.data.export import FORMATS, export_tables
     from advsweep.store import open_store
     from advsweep.sweep.registry import TRACKINGS
 
-    names = ["hf", *TABLE_FILES, *(name for name in TRACKINGS if name != "none")]
+    names = ["hf", *FORMATS, *(name for name in TRACKINGS if name != "none")]
     if to not in names:
         raise ConfigError(f"--to: no format is called '{to}'; {nearest(to, names)}")
     if step is not None and to != "hf":
         raise ConfigError(f"--step: expected --to hf, got --to {to}")
     if fields and to not in TRACKINGS:
         raise ConfigError(f"--set: expected --to with a tracker, got --to {to}")
-    if (table is not None) is not (to in TABLE_FILES and directory is None) or (
+    if (table is not None) is not (to in FORMATS and directory is None) or (
         table is not None and to != "csv"
     ):
         raise ConfigError("--table: expected it with --to csv and without DIR, and DIR otherwise")
     if directory is None and to == "hf":
         raise ConfigError("DIR: expected a folder for the weights, got none")
     opened = open_store(store, create=False)
-    if directory is not None and to not in TABLE_FILES:
+    if directory is not None and to not in FORMATS:
         _refuse_other_files(directory)
     if to == "hf":
         assert directory is not None
@@ -276,7 +275,7 @@ def export(
         _print_table(opened, runs, table.value)
         return
     with progress_bar("runs", len(runs)) as on_run:
-        rows = write_tables(tidy_tables(opened, runs, on_run), directory, to)
+        rows = export_tables(opened, runs, directory, to, on_run)
     counts = ", ".join(f"{count} {name}" for name, count in rows.items())
     echo_line(f"Wrote {counts} to {directory}.", err=True)
     echo(str(directory))
@@ -305,11 +304,10 @@ def _export_weights(store: Store, key: str, directory: Path, step: int | None) -
 
 def _print_table(store: Store, runs: Sequence[RunRecord], name: str) -> None:
     """Print one table as the file of an export has it."""
-    from advsweep.report.data.table_files import write_tables
-    from advsweep.report.data.tidy_tables import tidy_tables
+    from advsweep.report.data.export import export_tables
 
     with tempfile.TemporaryDirectory() as folder:
-        write_tables(tidy_tables(store, runs), Path(folder) / "tables", "csv")
+        export_tables(store, runs, Path(folder) / "tables", "csv")
         with (Path(folder) / "tables" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
             while text := file.read(1 << 20):
                 echo_rendered(text)

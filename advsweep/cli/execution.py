@@ -12,7 +12,6 @@ from typing import Any
 from advsweep.cli.output import echo, echo_line, warn
 from advsweep.errors import ConfigError, counted
 from advsweep.printable import redacted
-from advsweep.report.data.outcomes import parse_outcomes
 from advsweep.store import Store, open_store
 from advsweep.sweep.events import Event, SweepResult
 from advsweep.sweep.executors.base import QueueExecutor
@@ -69,6 +68,8 @@ def check_outcomes(plan: Plan) -> None:
         ConfigError: a column does not exist.
     """
     if "outcomes" in plan.spec:
+        from advsweep.report.data.columns import parse_outcomes  # loads pandas
+
         parse_outcomes(plan.spec["outcomes"], "sweep.outcomes")
 
 

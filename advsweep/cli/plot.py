@@ -16,7 +16,7 @@ from advsweep.cli.output import echo_line
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
-    from advsweep.report.data.filters import Filter
+    from advsweep.report.data.runs import Filter
     from advsweep.report.figures.chart import Chart, Options
     from advsweep.report.figures.data import FigureData
     from advsweep.store import Store
@@ -100,7 +100,7 @@ def plot(
     advsweep plot demo --figure passk,acr -o figures --format svg
     advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
     """
-    from advsweep.report.data.filters import parse_where
+    from advsweep.report.data.runs import parse_where
     from advsweep.report.figures.chart import Options, PointUnit
     from advsweep.report.figures.registry import FIGURES, collect, collect_all, find_figures
     from advsweep.store import open_store
@@ -148,7 +148,7 @@ def plot(
 
 
 def _split(texts: Sequence[str] | None) -> list[str]:
-    from advsweep.report.data.filters import split_list
+    from advsweep.report.data.runs import split_list
 
     return [part for text in texts or () for part in split_list(text) if part]
 

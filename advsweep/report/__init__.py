@@ -45,14 +45,13 @@ from advsweep.report.claims.lists import (
 )
 from advsweep.report.claims.render import render_claims
 from advsweep.report.claims.sentences import describe_findings, lay_out_short, shorten_report
-from advsweep.report.data.columns import Column, MetricDirection
-from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
-from advsweep.report.data.filters import Filter, parse_where, split_list
+from advsweep.report.data.columns import Column, Cutoff, parse_cutoff
+from advsweep.report.data.metrics import MetricDirection
+from advsweep.report.data.runs import Filter, parse_where, split_list
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import find_marks
-from advsweep.report.tables.export import render
-from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.models import build_model_report
+from advsweep.report.tables.render import lay_out, render
 from advsweep.report.tables.types import Cell, Difference, Provenance, Report, Row, SpreadKind
 from advsweep.writing import FORMATS, Document, Mark, Table
 

@@ -21,21 +21,19 @@ import pandas as pd
 
 from advsweep.errors import ConfigError, counted
 from advsweep.printable import printable
-from advsweep.report.data.cutoffs import parse_cutoff
-from advsweep.report.data.filters import Filter, parse_where, split_list
-from advsweep.report.data.frame import (
+from advsweep.report.data.columns import parse_cutoff
+from advsweep.report.data.frames import (
     evaluation_frame,
     hashable,
     metric_frame,
     problem_frame,
     run_frame,
 )
-from advsweep.report.data.selection import read_runs, select_runs
+from advsweep.report.data.runs import Filter, name_group, parse_where, read_runs, split_list
+from advsweep.report.data.selection import select_runs
 from advsweep.report.tables.build import build_report
-from advsweep.report.tables.comparison import name_group
-from advsweep.report.tables.export import render, report_records
-from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.models import build_model_report
+from advsweep.report.tables.render import lay_out, render, report_records
 from advsweep.report.tables.types import Report, SpreadKind
 from advsweep.store import RunRecord, Store, open_store
 from advsweep.writing import Entry, Mark, Table
@@ -297,7 +295,7 @@ def _select(
     store: Store, sweep: str | None, where: str | Sequence[str], *, mixed: bool = False
 ) -> list[RunRecord]:
     filters = _filters(where)
-    runs = read_runs(store, sweep, None, filters)
+    runs = read_runs(store, sweep)
     return select_runs(store, runs, filters, mixed=mixed, finished_only=False).runs
 
 

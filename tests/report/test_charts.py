@@ -14,7 +14,7 @@ from matplotlib.transforms import Bbox
 
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError, UnknownNameError
 from advsweep.report.data.columns import metric_range
-from advsweep.report.data.filters import parse_where
+from advsweep.report.data.runs import parse_where
 from advsweep.report.figures.chart import Options, PointUnit, draw_page, write
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.registry import (

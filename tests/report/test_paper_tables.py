@@ -9,7 +9,8 @@ import pytest
 import tables
 
 from advsweep.errors import ReportError
-from advsweep.report.data.columns import MetricDirection, parse_column
+from advsweep.report.data.columns import parse_column
+from advsweep.report.data.metrics import MetricDirection
 
 # What is bold in print, and not the best of its column, or the best and not bold, by table: the
 # task, if rows have one, and the column.

@@ -190,8 +190,10 @@ def test_refuses_runs_of_several_tasks_unless_mixed(lab):
     lab.run("fade", 0, solved=(4, 4), task={"name": "countdown"})
     with pytest.raises(ReportError, match=r"task: countdown \(1 run\) and math \(1 run\)"):
         build_report(lab.store, "demo")
-    mixed = build_report(lab.store, "demo", columns=["pass@1"], mixed_protocols=True)
-    assert [row.cells["pass@1"].mean for row in mixed.rows[1:]] == pytest.approx([0.5, 1.0])
+    with pytest.raises(ReportError, match=r"different tasks; expected one of \[math, countdown\]"):
+        build_report(lab.store, "demo", columns=["pass@1"], mixed_protocols=True)
+    mixed = build_report(lab.store, "demo", columns=["pass@1[math]"], mixed_protocols=True)
+    assert [row.cells["pass@1[math]"].n for row in mixed.rows[1:]] == [1, 0]
 
 
 @pytest.mark.parametrize(

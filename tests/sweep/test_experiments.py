@@ -12,7 +12,7 @@ import tables
 from advsweep.backends.trl.backend import TrlBackend
 from advsweep.config.groups import conf_directory
 from advsweep.config.settings import Schedule
-from advsweep.report.data.filters import lookup, parse_where
+from advsweep.report.data.runs import parse_where
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.tasks import dataset_rows as rows
@@ -131,7 +131,7 @@ def test_a_table_s_methods_are_all_trained(name: str, table: str) -> None:
     trained = {
         method
         for method, where in tables.methods(table.partition("-")[0]).items()
-        if any(all(c.holds(lookup(r.config, c.key)) for c in parse_where(where)) for r in plan.runs)
+        if any(all(c.holds(value_of(r, c.key)) for c in parse_where(where)) for r in plan.runs)
     }
     assert trained == set(printed["method"]) - {tables.BASE}
 

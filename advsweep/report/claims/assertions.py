@@ -23,24 +23,21 @@ from typing import TypeVar
 import numpy as np
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
-from advsweep.report.data.columns import Column, MetricDirection
-from advsweep.report.data.filters import parse_where, show_key
-from advsweep.report.data.outcomes import find_outcome
-from advsweep.report.data.windows import NUMBER
+from advsweep.report.data.columns import NUMBER, Column, find_outcome
+from advsweep.report.data.metrics import MetricDirection
+from advsweep.report.data.runs import name_group, parse_where, show_key
 from advsweep.report.tables.comparison import (
     LEVEL,
     BaselineRows,
+    Spreads,
     count_seeds,
-    name_group,
     parse_baseline,
     show_seeds,
     with_baseline,
 )
-from advsweep.report.tables.layout import show, show_p
-from advsweep.report.tables.spread import Spreads
 from advsweep.report.tables.types import Difference, Report, Row
 from advsweep.statistics import Comparison, compare_paired, compare_unpaired
-from advsweep.writing import NO_NUMBER
+from advsweep.writing import NO_NUMBER, show, show_p
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 # A column may end in brackets itself; the last brackets hold the row.

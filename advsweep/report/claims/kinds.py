@@ -23,12 +23,8 @@ from advsweep.report.claims.assertions import (
     judge_assertion,
     parse_assertion,
 )
-from advsweep.report.data.filters import Filter, parse_where
-from advsweep.report.tables.comparison import (
-    LEVEL,
-    count_seeds,
-)
-from advsweep.report.tables.layout import show
+from advsweep.report.data.runs import Filter, parse_where
+from advsweep.report.tables.comparison import LEVEL, count_seeds
 from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import (
     Comparison,
@@ -38,6 +34,7 @@ from advsweep.statistics import (
     ratio_of_means,
     ratio_of_spreads,
 )
+from advsweep.writing import show
 
 if TYPE_CHECKING:
     from advsweep.report.claims.lists import Claim

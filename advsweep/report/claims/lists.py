@@ -48,11 +48,17 @@ from advsweep.report.claims.kinds import (
 )
 from advsweep.report.claims.points import Shape, Trend
 from advsweep.report.claims.reports import ClaimReports, columns_of
-from advsweep.report.data.columns import REACHED, Column
-from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
-from advsweep.report.data.filters import Filter, parse_where, split_list
-from advsweep.report.data.outcomes import KEY, find_outcome, parse_outcomes
-from advsweep.report.tables.comparison import SEEDS_FOR_A_MARK, name_group
+from advsweep.report.data.columns import (
+    OUTCOMES,
+    REACHED,
+    Column,
+    Cutoff,
+    find_outcome,
+    parse_cutoff,
+    parse_outcomes,
+)
+from advsweep.report.data.runs import Filter, name_group, parse_where, split_list
+from advsweep.report.tables.comparison import SEEDS_FOR_A_MARK
 from advsweep.report.tables.types import SpreadKind
 from advsweep.statistics import benjamini_hochberg
 from advsweep.store import Store
@@ -180,7 +186,7 @@ def parse_claim_list(document: Any, name: str = "claims") -> ClaimList:
     """
     if not isinstance(document, Mapping) or not isinstance(document.get("claims"), list):
         raise ConfigError(f"{name}: expected a mapping with a list under 'claims'")
-    check_keys(document, ("title", "common", KEY, "claims"), name)
+    check_keys(document, ("title", "common", OUTCOMES, "claims"), name)
     common = document.get("common") or {}
     if not isinstance(common, Mapping):
         raise ConfigError(f"{name}: common: expected a mapping, got {common!r}")
@@ -198,7 +204,7 @@ def parse_claim_list(document: Any, name: str = "claims") -> ClaimList:
     return ClaimList(
         title=str(document.get("title", name)),
         claims=tuple(claims),
-        outcomes=tuple(parse_outcomes(document.get(KEY), f"{name}: {KEY}")),
+        outcomes=tuple(parse_outcomes(document.get(OUTCOMES), f"{name}: {OUTCOMES}")),
     )
 
 

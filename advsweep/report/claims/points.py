@@ -22,15 +22,8 @@ from advsweep.report.claims.kinds import (
     choose,
     show_interval,
 )
-from advsweep.report.data.filters import split_list
-from advsweep.report.tables.comparison import (
-    LEVEL,
-    MOST_SEEDS,
-    BaselineRows,
-    name_group,
-    parse_baseline,
-)
-from advsweep.report.tables.layout import show
+from advsweep.report.data.runs import name_group, split_list
+from advsweep.report.tables.comparison import LEVEL, MOST_SEEDS, BaselineRows, parse_baseline
 from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import (
     CommonSlope,
@@ -43,6 +36,7 @@ from advsweep.statistics import (
     regress,
     regress_within,
 )
+from advsweep.writing import show
 
 if TYPE_CHECKING:
     from advsweep.report.claims.lists import Claim

@@ -10,8 +10,7 @@ from advsweep.errors import counted
 from advsweep.report.claims.assertions import DECIDED, ClaimVerdict
 from advsweep.report.claims.lists import ClaimResult, ClaimResults
 from advsweep.report.tables.comparison import MOST_SEEDS
-from advsweep.report.tables.layout import show_p
-from advsweep.writing import Document, Entry, Heading, Line, Table, write
+from advsweep.writing import Document, Entry, Heading, Line, Table, show_p, write
 
 _COUNTED = {ClaimVerdict.HOLDS: "hold", ClaimVerdict.CANNOT_TELL: "cannot be told"}
 

@@ -12,16 +12,20 @@ from advsweep.errors import NotFoundError, ReportError, StoreError
 from advsweep.report.claims.assertions import find_row
 from advsweep.report.data.columns import REACHED, Column, needs_curves, parse_column
 from advsweep.report.data.evaluations import select_evaluations
-from advsweep.report.data.filters import Filter, parse_where, show_key
-from advsweep.report.data.grouping import is_key, value_of
 from advsweep.report.data.measure import measure
-from advsweep.report.data.selection import read_runs
+from advsweep.report.data.runs import (
+    Filter,
+    is_key,
+    name_group,
+    parse_where,
+    read_runs,
+    show_key,
+    value_of,
+)
 from advsweep.report.tables.build import build_report
-from advsweep.report.tables.chance import chance_column, describe_chance, guess
-from advsweep.report.tables.comparison import name_group
-from advsweep.report.tables.footnotes import provenance
-from advsweep.report.tables.types import Report, RowKind, SpreadKind, count_states
-from advsweep.store import Failure, RunOutline, RunRecord, Status, Store
+from advsweep.report.tables.notes import chance_column, describe_chance, guess, provenance
+from advsweep.report.tables.types import Report, SpreadKind, Subject, count_states
+from advsweep.store import Failure, RunRecord, Status, Store
 
 if TYPE_CHECKING:
     from advsweep.report.claims.lists import Claim
@@ -133,7 +137,7 @@ class ClaimReports:
                 continue
             origin = f"claim {claim.id}"
             named = [find_row(report, name, origin) for name in claim.kind.rows]
-            bases = [row for row in report.rows if row.kind is RowKind.BASE]
+            bases = [row for row in report.rows if row.subject is Subject.BASE]
             # Those that the named rows start from, as far as their names tell.
             own = [
                 base
@@ -181,14 +185,14 @@ class ClaimReports:
         evaluated = select_evaluations(self._store, done, along=along)
         values = measure(self._store, done, evaluated, columns)
         for column in columns:
-            if not values[column.name]:
+            if values[column.name].isna().all():
                 raise NotFoundError(f"no run has a number '{column.name}'")
-        return sum(all(f.holds(values[f.key].get(run.id, math.nan)) for f in when) for run in done)
+        return sum(all(f.holds(float(values[f.key][run.id])) for f in when) for run in done)
 
-    def _runs(self, claim: Claim, name: str, key: str) -> list[RunRecord | RunOutline]:
+    def _runs(self, claim: Claim, name: str, key: str) -> list[RunRecord]:
         """Return a claim's runs that a row's name fits, whatever their status."""
         filters = parse_where(name, f"claim {claim.id}") if "=" in name else []
-        runs = read_runs(self._store, claim.sweep, None, ())
+        runs = read_runs(self._store, claim.sweep)
         own = [f for f in claim.where if f.key != "status" and is_key(runs, f.key)]
         return [
             run

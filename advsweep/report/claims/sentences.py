@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from advsweep.report.data.columns import MetricDirection
-from advsweep.report.tables.comparison import LEVEL, MOST_SEEDS, name_group
-from advsweep.report.tables.footnotes import describe_family, difference_notes
-from advsweep.report.tables.layout import lay_out, show_difference, show_p
+from advsweep.report.data.metrics import MetricDirection
+from advsweep.report.data.runs import name_group
+from advsweep.report.tables.comparison import LEVEL, MOST_SEEDS
+from advsweep.report.tables.notes import describe_family, difference_notes
+from advsweep.report.tables.render import lay_out, show_difference
 from advsweep.report.tables.types import Difference, Report
-from advsweep.writing import Document
+from advsweep.writing import Document, show_p
 
 SAME = "same for every seed"
 NOT_SIGNIFICANT = "not significant"

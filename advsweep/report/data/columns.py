@@ -1,53 +1,53 @@
-"""The columns of a table, and how each number is made from a run.
+"""The columns of a table: one language, and one parser.
 
-    METRIC           mean over all steps of the training
-    METRIC@firstN    mean over the first N steps, fewer if the run is shorter
-    METRIC@end       mean over the last 10 steps
+    METRIC           of the training's steps, such as `collapse/acr`: their mean
     total/COST       sum over the training: steps, rollouts, tokens, seconds
     pass@K           of the last evaluation: mean over problems of the unbiased estimate
-    entropy/answer   of the last evaluation: mean over problems, in nats
-    entropy/right    of the last evaluation: entropy of the right answers alone, in nats; mean
-                     over the problems that have one
-    entropy/right_rarefied   the same of 8 right answers, over the problems that have so many;
-                     of 16: entropy/right_rarefied[m=16]
-    entropy/right_rarefied_share   the share of these problems
-    kl/base          of the last evaluation: KL of an answer from the base model, in nats
-
-METRIC is any metric that the runs recorded, such as `collapse/acr`. A mean leaves out steps
-whose value is not a number. Metrics and columns of evaluations take a window on their curve
-(`report.data.windows`), and every column a cutoff of its own (`report.data.cutoffs`):
-
-    COLUMN@min, @argmax, @slope, @steps_to=X, @share>X, ...
-    COLUMN@WHAT=X    where the run first comes to X: pass@32@pass@1=0.45, total/rollouts@pass@1=0.45
-    COLUMN@selected  of the evaluation at the step with the best pass@1 on validation problems
-                     (evaluation.select_on), where COLUMN is one of evaluations
+    entropy/answer   of the last evaluation: mean over problems, in nats; also entropy/right (of the
+                     correct answers alone), entropy/right_rarefied (of 8 of them, [m=16] of 16),
+                     entropy/right_rarefied_share (of the problems that have so many), kl/base
+    law/a, law/mse/power     laws of pass@k over k of the last evaluation (`statistics.pass_laws`)
     reached@WHAT=X   1 for a run that comes to X, and 0 for one that does not
 
-Columns of evaluations can name their task and level:
+Columns of evaluations select a task, problems or a reference:
 
-    pass@8[gsm8k]            of the evaluation on that task; entropy/token[gsm8k] likewise
-    pass@8[level=3]          of the problems of that level alone; [gsm8k,level=3] both
-    pass@8[base=0.1:0.5]     of the problems whose solve rate before the training is in [.1, .5)
-    pass@8[split=train]      on the training problems (evaluation.train_problems)
-    law/a, law/mse/power     laws of pass@k over k of the last evaluation (`report.data.laws`)
-    pass@8[above=guess]      minus that of a floor, an answerer without skill, on the same problems
-    pass@8[mean], [iqm]      mean, or interquartile mean, over the tasks
+    pass@8[gsm8k]  [level=3]  [gsm8k,level=3]  [split=train]
+    pass@8[base=0.1:0.5]     the problems whose solve rate before the training is in [.1, .5)
+    pass@8[above=guess]      minus that of an answerer without skill on the same problems
+    pass@8[mean]  [iqm]      mean, or interquartile mean, over the tasks
 
 Without a task they measure the task that the runs were trained on. `*` stands for every k, task
 or level: pass@*, pass@1[*], pass@1[level=*].
+
+A window takes a number from the curve of a metric, or of a column over the evaluations within the
+training; a cutoff says where in each run a column is measured:
+
+    @firstN, @end    mean over the first N steps, the last 10 steps
+    @min, @max, @argmin, @argmax   the extreme values, and the first steps that have them
+    @slope           slope of the line of least squares, per 100 steps
+    @var             variance of the values, with n - 1
+    @steps_to=X      the first step at X, from whichever side
+    @share>X, @share<X       the share of the steps above, or below X
+    @selected        of the evaluation at the step with the best pass@1 on validation problems
+    COLUMN@WHAT=X    where the run first comes to X: pass@32@pass@1=0.45, total/rollouts@pass@1=0.45
+
+Values that are not a number are left out. Other packages add columns of stored analyses through
+the entry point group `advsweep.columns` (`report.data.analyses`).
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from typing import Any
 
-from advsweep.report.data.cutoffs import COSTS, Cutoff, parse_cutoff
-from advsweep.report.data.laws import PATTERN as LAW_PATTERN
-from advsweep.report.data.windows import END_STEPS, NUMBER, Window, WindowKind, parse_window
-from advsweep.statistics import RAREFIED
+import numpy as np
+
+from advsweep.errors import ConfigError, first_of, nearest
+from advsweep.report.data.metrics import MetricDirection, find_metric
+from advsweep.statistics import RAREFIED, value_at
 
 ANSWER_ENTROPY = "entropy/answer"
 TOKEN_ENTROPY = "entropy/token"
@@ -55,81 +55,209 @@ RIGHT_ENTROPY = "entropy/right"
 RAREFIED_ENTROPY = "entropy/right_rarefied"
 RAREFIED_SHARE = "entropy/right_rarefied_share"
 KL_BASE = "kl/base"
+
 REACHED = "reached"
 """The column that says whether a run comes to the cutoff of `--at`."""
 
 UNEVALUATED = "reward/mean@end"
 """The default column, and the one that is compared, of runs without an evaluation."""
 
-OVER_TASKS = ("mean", "iqm")
+COSTS = ("steps", "rollouts", "tokens", "seconds")
 
+LAWS = ("shifted_power", "power", "exponential", "logarithmic", "logistic", "beta")
+"""The laws of `statistics.pass_laws`, which loads scipy; a test compares them."""
 
-class MetricDirection(Enum):
-    """Which values of a metric are better."""
+OUTCOMES = "outcomes"
+"""The key of a sweep file and of a list of claims that declares primary outcomes."""
 
-    HIGHER = "higher"
-    LOWER = "lower"
-    NEITHER = "neither"
+MOST_OF_SAMPLES = 1 / 4
+"""The largest k of pass@k as a share of the samples per problem; the estimate varies most above."""
 
+END_STEPS = 10
+"""How many steps `@end` averages over."""
 
-# Neither direction is better for the others: all-correct groups teach nothing, but a better model
-# has more of them, and estimators trade entropy and cost for accuracy.
-_DIRECTIONS = {
-    "collapse/acr": MetricDirection.LOWER,
-    "collapse/acr_after": MetricDirection.LOWER,
-    "collapse/all_wrong": MetricDirection.LOWER,
-    "law/a": MetricDirection.LOWER,
-    "memory/peak_gpu_mb": MetricDirection.LOWER,
-    "memory/peak_mb": MetricDirection.LOWER,
-    "reward/mean": MetricDirection.HIGHER,
-}
+SMOOTHED = 10
+"""Steps in the running mean of a training metric in which a value is looked for."""
 
-# Metrics between 0 and 1, by the start of their names.
-_SHARES = (
-    "collapse/",
-    "pass@",
-    RAREFIED_SHARE,
-    "advantage/zero_fraction",
-    "cost/utilisation",
-    "loss/clip_fraction",
-    "estimator/acr",
-    "estimator/omega",
-    "estimator/triggered",
-)
+PER_STEPS = 100
+"""Steps that `@slope` is per."""
 
-_HEADERS = {
-    "collapse/acr": "ACR",
-    "collapse/acr@first100": "ACR 1-100",
-    "collapse/acr@end": "ACR end",
-    "collapse/all_wrong@end": "all wrong",
-    "collapse/all_correct@end": "all right",
-    "entropy/token@end": "H tok",
-    "cost/rollouts": "rollouts",
-    **{f"total/{cost}": f"all {cost}" for cost in COSTS},
-}
+Curve = tuple[np.ndarray, np.ndarray]
+"""Steps and the values at them."""
 
-_EVALUATED_HEADERS = {
-    ANSWER_ENTROPY: "H ans",
-    TOKEN_ENTROPY: "H tok",
-    RIGHT_ENTROPY: "H right",
-    RAREFIED_ENTROPY: "H right/{m}",
-    RAREFIED_SHARE: "has {m} right",
-    KL_BASE: "KL base",
-}
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_SHARE = r"(?:0?\.\d+|[01]\.?0*)"
+_NAMED = 3
 
 # Names of metrics may have an @ before a digit, as no window begins with one: exact/pass@8,
 # val/acc/mean@16.
-_PATTERN = re.compile(
+_SOURCE = re.compile(
     rf"total/(?P<total>{'|'.join(COSTS)})"
-    rf"|(?P<evaluated>pass@(?P<k>[1-9]\d{{0,8}})|entropy/answer|entropy/right(?:_rarefied(?:_share)?)?"
-    rf"|{KL_BASE}|{LAW_PATTERN}|entropy/token(?=\[))"
+    r"|(?P<evaluated>pass@(?P<k>[1-9]\d{0,8})|entropy/answer|entropy/right(?:_rarefied(?:_share)?)?"
+    rf"|{KL_BASE}|law/(?:[abc]|(?:mse|aic)/(?:{'|'.join(LAWS)}))|entropy/token(?=\[))"
     r"(?:\[(?P<of>[^\[\]]+)\])?"
     r"|(?!pass@)(?P<metric>[^@\[\]=<>]+(?:@\d[^@\[\]=<>]*)*)"
 )
-_SHARE = r"(?:0?\.\d+|[01]\.?0*)"
-_BASE = re.compile(rf"base=(?P<low>{_SHARE}):(?P<high>{_SHARE})")
-_ABOVE = re.compile(r"above=(?P<floor>[A-Za-z_]\w*)")
-_CUTOFF = re.compile(rf"[A-Za-z_].*={NUMBER}")
+_PART = re.compile(
+    rf"level=(?P<level>\d{{1,9}})|base=(?P<low>{_SHARE}):(?P<high>{_SHARE})|m=(?P<m>\d{{1,4}})"
+    r"|(?P<train>split=train)|above=(?P<above>[A-Za-z_]\w*)|(?P<over>mean|iqm)|(?P<task>[^=]+)"
+)
+_WINDOW = re.compile(
+    r"(?P<first>first)(?P<steps>[1-9]\d{0,8})"
+    r"|(?P<plain>end|min|max|argmin|argmax|slope|var|selected)"
+    rf"|(?P<valued>steps_to=|share>|share<)(?P<value>{NUMBER})"
+)
+_CUTOFF = re.compile(rf"(?!steps_to=)[A-Za-z_].*={NUMBER}")
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a column takes from a curve.
+
+    Attributes:
+        kind: `first`, `end`, `min`, `steps_to=`, `share>`, ...; `mean` of all its values.
+        value: the steps of `@firstN`, or the X of `@steps_to=X` and `@share>X`; 0 for others.
+    """
+
+    kind: str
+    value: float = 0.0
+
+    @property
+    def keeps_unit(self) -> bool:
+        """Whether its number is a value of the curve, or a mean of such."""
+        return self.kind in ("first", "end", "min", "max", "selected")
+
+    def of(self, curve: Curve, end: float | None = None) -> float:
+        """Return the window's number; NaN where the curve has none.
+
+        Args:
+            end: the step at which the curve ends; None for its last one.
+        """
+        steps, values = _finite(curve)
+        if end is not None:
+            steps, values = steps[steps <= end], values[steps <= end]
+        if self.kind == "first":
+            values = values[steps <= self.value]
+        elif self.kind == "end" and len(steps):
+            values = values[steps > (steps[-1] if end is None else end) - END_STEPS]
+        if not len(values):
+            return math.nan
+        match self.kind:
+            case "min" | "max":
+                return float(getattr(values, self.kind)())
+            case "argmin" | "argmax":
+                return float(steps[getattr(values, self.kind)()])
+            case "var":
+                return float(values.var(ddof=1)) if len(values) > 1 else math.nan
+            case "slope":
+                centred = steps - steps.mean()
+                spread = float(centred @ centred)
+                total = float(centred @ (values - values.mean()))
+                return PER_STEPS * total / spread if spread else math.nan
+            case "steps_to=":
+                return step_at((steps, values), self.value)
+            case "share>":
+                return float((values > self.value).mean())
+            case "share<":
+                return float((values < self.value).mean())
+        # fsum, as the store's own means: a value does not depend on the order of its sum.
+        return math.fsum(values) / len(values)
+
+
+def step_at(curve: Curve, value: float) -> float:
+    """Return the step at which a curve first reaches a value, from whichever side; NaN if never.
+
+    The curve is a straight line between two points.
+    """
+    steps, values = _finite(curve)
+    # A curve that starts above is mirrored, so that it comes from below.
+    side = -1.0 if values.size and values[0] > value else 1.0
+    return float(value_at(side * values, steps, side * value))
+
+
+def smoothed(curve: Curve) -> Curve | None:
+    """Return the running mean of a metric over ten steps; None for a shorter run."""
+    steps, values = curve
+    if len(steps) < SMOOTHED:
+        return None
+    window = np.ones(SMOOTHED) / SMOOTHED
+    return steps[SMOOTHED - 1 :], np.convolve(values, window, "valid")
+
+
+def _finite(curve: Curve) -> Curve:
+    steps, values = curve
+    known = ~np.isnan(values)
+    return steps[known], values[known]
+
+
+@dataclass(frozen=True)
+class Cutoff:
+    """Where in their training runs are compared.
+
+    Attributes:
+        what: a cost, or the name of a column.
+        value: the value to reach; None for the largest cost that all runs reach.
+    """
+
+    what: str
+    value: float | None = None
+
+    @property
+    def is_cost(self) -> bool:
+        return self.what in COSTS
+
+    @property
+    def text(self) -> str:
+        return self.what if self.value is None else f"{self.what}={self.value:g}"
+
+
+def parse_cutoff(text: str, option: str = "--at") -> Cutoff:
+    """Parse a cutoff as users write it: `rollouts`, `rollouts=50000`, `pass@1=0.5`.
+
+    Args:
+        option: the option that the text comes from, for the message.
+
+    Raises:
+        ConfigError: the text is no cutoff.
+    """
+    # The name of a column may have an = of its own: pass@1[level=3]=0.5.
+    what, equals, written = text.strip().rpartition("=")
+    what = what if equals else written
+    try:
+        value = float(written) if equals else None
+    except ValueError:
+        value = math.nan
+    wrong = what not in COSTS if value is None else not math.isfinite(value)
+    if not what or wrong or (what in COSTS and value is not None and value <= 0):
+        raise ConfigError(
+            f"{option}: expected {', '.join(COSTS)}, one of these with =NUMBER, or "
+            f"COLUMN=NUMBER, got {text!r}"
+        )
+    return Cutoff(what, value)
+
+
+@dataclass(frozen=True)
+class Select:
+    """What a column of evaluations measures.
+
+    Attributes:
+        task: the evaluated task; None for the task that the runs were trained on.
+        level: the level of the problems that count; None for all.
+        over: `mean` or `iqm` over all tasks; None for one task.
+        base: the solve rates of the run's own base model that the problems have that count: from
+            the first on, below the second (1 itself where that is 1); None for all problems.
+        is_train: whether it is of the evaluation on training problems.
+        m: how many correct answers the rarefied entropy is of; None for other columns.
+        above: the floor of the task that is subtracted, such as `guess`; None for none.
+    """
+
+    task: str | None = None
+    level: int | None = None
+    over: str | None = None
+    base: tuple[float, float] | None = None
+    is_train: bool = False
+    m: int | None = None
+    above: str | None = None
 
 
 @dataclass(frozen=True)
@@ -140,46 +268,20 @@ class Column:
         name: the name in options and data.
         header: the short name in tables.
         direction: which values are better.
-        metric: the training metric that it averages; None for columns of evaluations and costs.
-        first, last: how many steps from the start or the end count; None for all.
-        total: the cost that it sums up; None for other columns.
-        k: the k of pass@k; None for other columns.
-        task: the evaluated task; None for the task that the runs were trained on.
-        level: the level of the problems that count; None for all.
-        over: `mean` or `iqm` over all tasks; None for one task.
-        base: the solve rates of the run's own base model that the problems have that count: from
-            the first on, below the second (1 itself where that is 1); None for all problems.
-        law: the number of a law of pass@k, such as `law/a`; None for other columns.
-        is_train: whether it is of the evaluation on training problems.
-        m: how many right answers the rarefied entropy is of; None for other columns.
-        above: the floor of the task that is subtracted, such as `guess`; None for none.
-        window: what it takes from the curve; None for the mean of a metric over all, the first
-            or the last steps, and for the value of the last evaluation.
+        source: the metric, the cost or the number of evaluations, such as `pass@8`.
+        select: what a column of evaluations measures.
+        window: what it takes from the curve; None for the mean of a metric, and for the value of
+            the last evaluation.
         at: where in each run it is measured; None for the end, or the cutoff of the report.
-        is_reached: whether it says if runs come to `at`.
-        is_selected: whether it is of the step that validation problems chose.
     """
 
     name: str
     header: str
     direction: MetricDirection
-    metric: str | None = None
-    first: int | None = None
-    last: int | None = None
-    total: str | None = None
-    k: int | None = None
-    task: str | None = None
-    level: int | None = None
-    over: str | None = None
-    base: tuple[float, float] | None = None
-    law: str | None = None
-    is_train: bool = False
-    m: int | None = None
-    above: str | None = None
+    source: str
+    select: Select | None = None
     window: Window | None = None
     at: Cutoff | None = None
-    is_reached: bool = False
-    is_selected: bool = False
 
     @property
     def family(self) -> str:
@@ -192,26 +294,84 @@ class Column:
         return self.name.partition("[")[0]
 
     @property
-    def curve(self) -> str:
-        """The name without window and cutoff: `pass@8[level=3]`, `collapse/acr`."""
-        if self.metric is not None:
-            return self.metric
-        match = _PATTERN.match(self.name)
-        return self.name if match is None else match[0]
+    def metric(self) -> str | None:
+        """The training metric; None for columns of evaluations and costs."""
+        return None if self.is_evaluated or self.total or self.is_reached else self.source
+
+    @property
+    def total(self) -> str | None:
+        """The cost that it sums up; None for other columns."""
+        cost = self.source.removeprefix("total/")
+        return cost if cost != self.source and cost in COSTS else None
+
+    @property
+    def k(self) -> int | None:
+        """The k of pass@k; None for other columns."""
+        is_pass = self.is_evaluated and self.source.startswith("pass@")
+        return int(self.source.removeprefix("pass@")) if is_pass else None
+
+    @property
+    def law(self) -> str | None:
+        """The number of a law of pass@k, such as `law/a`; None for other columns."""
+        return self.source if self.is_evaluated and self.source.startswith("law/") else None
+
+    @property
+    def task(self) -> str | None:
+        return self.select.task if self.select else None
+
+    @property
+    def level(self) -> int | None:
+        return self.select.level if self.select else None
+
+    @property
+    def over(self) -> str | None:
+        return self.select.over if self.select else None
+
+    @property
+    def base(self) -> tuple[float, float] | None:
+        return self.select.base if self.select else None
+
+    @property
+    def is_train(self) -> bool:
+        return self.select is not None and self.select.is_train
+
+    @property
+    def m(self) -> int | None:
+        return self.select.m if self.select else None
+
+    @property
+    def above(self) -> str | None:
+        return self.select.above if self.select else None
 
     @property
     def is_evaluated(self) -> bool:
-        return self.metric is None and self.total is None and not self.is_reached
+        return self.select is not None
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it says if runs come to `at`."""
+        return self.source == REACHED and self.at is not None
+
+    @property
+    def is_selected(self) -> bool:
+        """Whether it is of the step that validation problems chose."""
+        return self.window is not None and self.window.kind == "selected"
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether it is the mean of a metric over all, the first or the last steps."""
+        kind = None if self.window is None else self.window.kind
+        return self.metric is not None and kind in (None, "first", "end")
 
     @property
     def is_made_of_curve(self) -> bool:
         """Whether it needs the values within the training; models without a run have none."""
-        return self.window is not None or self.at is not None or self.is_selected
+        return self.at is not None or (self.window is not None and not self.is_mean)
 
     @property
-    def is_resampled(self) -> bool:
-        """Whether a single evaluation has an interval over problems like its own."""
-        return self.is_single and self.over is None and self.law is None and not self.needs_runs
+    def is_single(self) -> bool:
+        """Whether a single evaluation has a value of it."""
+        return self.is_evaluated and not self.is_made_of_curve
 
     @property
     def needs_runs(self) -> bool:
@@ -219,171 +379,129 @@ class Column:
         return self.base is not None or self.above is not None
 
     @property
-    def is_single(self) -> bool:
-        """Whether a single evaluation has a value of it."""
-        return self.is_evaluated and not self.is_made_of_curve
+    def is_resampled(self) -> bool:
+        """Whether a single evaluation has an interval over problems like its own."""
+        return self.is_single and not (self.over or self.law or self.needs_runs)
 
 
 def parse_column(name: str) -> Column | None:
-    """Parses the name of a column; returns None if it cannot be one."""
+    """Parse the name of a column; return None if it cannot be one."""
     # Columns have an @ of their own, so each is tried: pass@8@pass@1=0.5.
     for place in (i for i, character in enumerate(name) if character == "@"):
-        cutoff = _own_cutoff(name[place + 1 :])
-        if cutoff is not None and (column := _at(name, name[:place], cutoff)) is not None:
-            return column
+        if _CUTOFF.fullmatch(name[place + 1 :]) is None:
+            continue
+        cutoff = parse_cutoff(name[place + 1 :])
+        if not cutoff.is_cost and _parse_source(cutoff.what) is None:
+            continue
+        if name[:place] == REACHED:
+            return reached_column(cutoff, name)
+        column = parse_column(name[:place])
+        if column is not None and column.at is None:
+            return replace(column, name=name, header=f"{column.header} @ {cutoff.text}", at=cutoff)
     before, _, after = name.rpartition("@")
-    if after == "selected" and (column := _simple(before)) is not None and column.is_evaluated:
+    match = _WINDOW.fullmatch(after) if before else None
+    column = None if match is None else _parse_source(before)
+    if match is None or column is None:
+        return _parse_source(name)
+    kind = match["first"] or match["plain"] or match["valued"]
+    window = Window(kind, float(match["steps"] or match["value"] or 0))
+    if column.total or not math.isfinite(window.value) or (column.metric and kind == "selected"):
+        return None
+    header = name if column.k is None else f"{column.header} {after}"
+    if kind == "selected":
         header = f"{column.header} selected"
-        return replace(column, name=name, header=header, is_selected=True)
-    window = parse_window(after) if before else None
-    column = None if window is None else _simple(before)
-    if column is not None and window is not None:
-        return _windowed(name, column, window)
-    return _simple(name)
-
-
-def _own_cutoff(text: str) -> Cutoff | None:
-    if _CUTOFF.fullmatch(text) is None or text.startswith(WindowKind.STEPS_TO.value):
-        return None
-    cutoff = parse_cutoff(text)
-    return cutoff if cutoff.is_cost or _simple(cutoff.what) is not None else None
-
-
-def _at(name: str, of: str, cutoff: Cutoff) -> Column | None:
-    """Returns the column `of` at a cutoff of its own."""
-    if of == REACHED:
-        return reached_column(cutoff, name)
-    column = parse_column(of)
-    if column is None or column.at is not None:
-        return None
-    return replace(column, name=name, header=f"{column.header} @ {cutoff.text}", at=cutoff)
+    elif column.metric is not None and (entry := find_metric(column.metric)) is not None:
+        header = entry.windowed_header(kind, int(window.value)) or name
+    direction = column.direction if window.keeps_unit else MetricDirection.NEITHER
+    return replace(column, name=name, header=header, direction=direction, window=window)
 
 
 def reached_column(cutoff: Cutoff, name: str = REACHED) -> Column:
-    """Returns the column that says which runs come to a cutoff."""
-    return Column(name, name, MetricDirection.NEITHER, at=cutoff, is_reached=True)
-
-
-def _windowed(name: str, column: Column, window: Window) -> Column | None:
-    if column.total is not None:
-        return None
-    direction = column.direction if window.kind.keeps_unit else MetricDirection.NEITHER
-    suffix = name.rpartition("@")[2]
-    column = replace(
-        column,
-        name=name,
-        header=_HEADERS.get(name, name if column.k is None else f"{column.header} {suffix}"),
-        direction=direction,
-    )
-    if column.metric is None:
-        return replace(column, window=window)
-    if window.kind is WindowKind.FIRST:
-        return replace(column, first=int(window.value))
-    if window.kind is WindowKind.END:
-        return replace(column, last=END_STEPS)
-    return replace(column, window=window)
+    """Return the column that says which runs come to a cutoff."""
+    return Column(name, name, MetricDirection.NEITHER, REACHED, at=cutoff)
 
 
 def within_steps(column: Column, steps: int) -> Column:
-    """Returns a column of the first steps, named after those that runs of so many steps have."""
-    if column.first is None or column.first <= steps:
+    """Return a column of the first steps, named after those that runs of so many steps have."""
+    first = column.window.value if column.window and column.window.kind == "first" else 0
+    if not column.is_mean or first <= steps:
         return column
-    return replace(column, header=column.header.removesuffix(f"-{column.first}") + f"-{steps}")
+    return replace(column, header=column.header.removesuffix(f"-{first:g}") + f"-{steps}")
 
 
-def _simple(name: str) -> Column | None:
-    """Parses a column without a window and a cutoff."""
-    match = _PATTERN.fullmatch(name)
+def _parse_source(name: str) -> Column | None:
+    """Parse a column without a window and a cutoff."""
+    match = _SOURCE.fullmatch(name)
     if match is None:
         return None
-    if match["evaluated"]:
-        return _evaluated(name, match)
-    if match["total"]:
-        return Column(name, _HEADERS[name], MetricDirection.NEITHER, total=match["total"])
-    return Column(
-        name,
-        _HEADERS.get(name, name),
-        _DIRECTIONS.get(match["metric"], MetricDirection.NEITHER),
-        metric=match["metric"],
-    )
+    source = match["evaluated"] or name
+    entry = find_metric(source)
+    direction = MetricDirection.NEITHER if entry is None else entry.better
+    header = entry.header if entry is not None and entry.header else name
+    if not match["evaluated"]:
+        header = header.format(cost=match["total"]) if match["total"] else header
+        return Column(name, header, direction, source)
+    select = _parse_selection(match["of"], source)
+    if select is None:
+        return None
+    if entry is not None:
+        header = entry.header or entry.end or source
+    short = header.format(k=match["k"], m=select.m)
+    rates = "" if select.base is None else f"base {select.base[0]:g}-{select.base[1]:g}"
+    level = "" if select.level is None else f"level {select.level}"
+    parts = (select.task or select.over, level, "train" if select.is_train else "", rates, short)
+    header = " ".join(part for part in parts if part)
+    header += f" above {select.above}" if select.above else ""
+    return Column(name, header, direction, source, select)
 
 
-def _evaluated(name: str, match: re.Match[str]) -> Column | None:
-    task: str | None = None
-    level: int | None = None
-    over: str | None = None
-    base: tuple[float, float] | None = None
-    is_train = False
-    m = RAREFIED if match["evaluated"].startswith(RAREFIED_ENTROPY) else None
-    above: str | None = None
-    for part in (match["of"] or "").split(",") if match["of"] else ():
-        word = part.strip()
-        if digits := re.fullmatch(r"level=(\d{1,9})", word):
-            level = int(digits[1])
-        elif (rates := _BASE.fullmatch(word)) and base is None:
-            base = float(rates["low"]), float(rates["high"])
-            if base[0] >= base[1]:
-                return None
-        elif (drawn := re.fullmatch(r"m=(\d{1,4})", word)) and m and int(drawn[1]) > 1:
-            m = int(drawn[1])
-        elif word == "split=train" and not is_train:
-            is_train = True
-        elif (floor := _ABOVE.fullmatch(word)) and above is None and match["k"]:
-            above = floor["floor"]
-        elif task is not None or over is not None or "=" in word:
+def _parse_selection(text: str | None, source: str) -> Select | None:
+    """Parse what stands in brackets; return None where it cannot, or twice the same."""
+    found: dict[str, Any] = {"m": RAREFIED} if source.startswith(RAREFIED_ENTROPY) else {}
+    seen: set[str] = set()
+    for part in text.split(",") if text else ():
+        match = _PART.fullmatch(part.strip())
+        kind = "" if match is None else str(match.lastgroup)
+        place = "task" if kind == "over" else kind
+        if match is None or place in seen:
             return None
-        elif word in OVER_TASKS:
-            over = word
+        seen.add(place)
+        if kind == "high":
+            found["base"] = float(match["low"]), float(match["high"])
+            if found["base"][0] >= found["base"][1]:
+                return None
+        elif kind == "train":
+            found["is_train"] = True
+        elif (kind == "m" and ("m" not in found or int(match["m"]) < 2)) or (
+            kind == "above" and not source.startswith("pass@")
+        ):
+            return None
         else:
-            task = word
-    k = int(match["k"]) if match["k"] else None
-    law = match["evaluated"] if match["evaluated"].startswith("law/") else None
-    short = law or _EVALUATED_HEADERS.get(match["evaluated"], f"p@{k}").format(m=m)
-    of = [task or over, f"level {level}" if level is not None else None]
-    of += ["train"] if is_train else []
-    of += [f"base {base[0]:g}-{base[1]:g}"] if base is not None else []
-    short += f" above {above}" if above is not None else ""
-    return Column(
-        name,
-        " ".join([*(part for part in of if part), short]),
-        _DIRECTIONS.get(match["evaluated"], MetricDirection.NEITHER)
-        if k is None
-        else MetricDirection.HIGHER,
-        k=k,
-        law=law,
-        task=task,
-        level=level,
-        over=over,
-        base=base,
-        is_train=is_train,
-        m=m,
-        above=above,
-    )
+            found[kind] = int(match[kind]) if kind in ("level", "m") else match[kind]
+    return Select(**found)
 
 
 def metric_range(name: str) -> tuple[float, float] | None:
-    """Returns the bounds of a metric or column that is a share; None for others."""
+    """Return the bounds of a metric or column that is a share; None for others."""
     column = parse_column(name)
-    if column is not None and column.is_reached:
-        return (0.0, 1.0)
-    if column is not None and column.above is not None:
+    if column is None or column.above is not None:
         return None
-    if column is not None and column.window is not None:
-        if column.window.kind.is_share:
-            return (0.0, 1.0)
-        if not column.window.kind.keeps_unit:
-            return None
-    return (0.0, 1.0) if name.startswith(_SHARES) else None
+    kind = "" if column.window is None else column.window.kind
+    if column.is_reached or kind in ("share>", "share<"):
+        return (0.0, 1.0)
+    entry = find_metric(column.source)
+    is_share = entry is not None and entry.is_bounded
+    return (0.0, 1.0) if is_share and (not kind or Window(kind).keeps_unit) else None
 
 
 def needs_curves(names: Iterable[str]) -> bool:
-    """Tells whether some columns need evaluations within the training; names may have a `*`."""
+    """Tell whether some columns need evaluations within the training; names may have a `*`."""
     columns = [parse_column(name.replace("*", "1")) for name in names]
     return any(column is not None and column.is_made_of_curve for column in columns)
 
 
 def standard_columns(ks: Sequence[int], others: Sequence[str] = ()) -> list[str]:
-    """Returns the default columns of a table: collapse, pass@k, entropies, cost.
+    """Return the default columns of a table: collapse, pass@k, entropies, cost.
 
     Args:
         ks: the k of pass@k on the runs' own task.
@@ -404,20 +522,42 @@ def standard_columns(ks: Sequence[int], others: Sequence[str] = ()) -> list[str]
     ]
 
 
-def expand(
-    name: str, *, ks: Iterable[int], tasks: Iterable[str], levels: Iterable[int]
-) -> list[str]:
-    """Expands a name with `*` in it."""
-    names = [name]
-    for before, values in (
-        ("pass@", [str(k) for k in ks]),
-        ("[", list(tasks)),
-        ("level=", [str(level) for level in levels]),
-    ):
-        star = f"{before}*"
-        names = [
-            each.replace(star, before + value)
-            for each in names
-            for value in (values if star in each else [""])
-        ]
-    return names
+def find_outcome(column: Column, outcomes: Sequence[Column]) -> Column | None:
+    """Return the outcome whose differences between rows a column has; None if it is of none.
+
+    A chance baseline that is subtracted from both rows cancels.
+    """
+    return next((outcome for outcome in outcomes if _compared(outcome) == _compared(column)), None)
+
+
+def _compared(column: Column) -> Any:
+    select = None if column.select is None else replace(column.select, above=None)
+    return column.source, select, column.window, column.at
+
+
+def parse_outcomes(names: Any, where: str) -> list[Column]:
+    """Parse declared primary outcomes; none if nothing is declared.
+
+    Args:
+        where: the key that has them, for messages.
+
+    Raises:
+        ConfigError: they are no list of columns.
+    """
+    if names is None:
+        return []
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        raise ConfigError(f"{where}: expected a list of columns, such as [pass@1], got {names!r}")
+    found: list[Column] = []
+    for name in names:
+        column = parse_column(name)
+        if column is None or "*" in name or column.is_reached:
+            known = ["pass@1", "pass@8[above=guess]", RIGHT_ENTROPY, UNEVALUATED]
+            raise ConfigError(f"{where}: no column is called '{name}'; {nearest(name, known)}")
+        if find_outcome(column, found):
+            raise ConfigError(
+                f"{where}: expected each outcome once, got {first_of(names, _NAMED)}: a chance "
+                "baseline changes no difference"
+            )
+        found.append(column)
+    return found

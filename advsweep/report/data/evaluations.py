@@ -1,34 +1,54 @@
-"""Selects the evaluations of a table: on each task, those that were made alike."""
+"""The evaluations of a table: those made alike on each task, base models, and chance baselines."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from advsweep.errors import ReportError, counted
-from advsweep.report.data.last_evaluations import own_runs, read_evaluations
-from advsweep.report.data.own_tasks import TaskSettings, has_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.store.imported import is_imported
 from advsweep.store.records import SELECTED
+from advsweep.tasks import TASKS
+from advsweep.tasks.base import Split, Task, TaskSeed
+
+if TYPE_CHECKING:
+    from advsweep.tasks.base import Floor
 
 # Settings that do not change how samples were drawn.
 _NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
 # Sampling from the whole distribution; older settings leave it out.
 _WHOLE = ("top_p", 1.0)
 
-RECORDED_LATER = ("verifier", "system", "max_tokens")
-"""Settings of the task that older versions did not record."""
-
-_NO_SETTINGS = frozenset({"task", "problems", "sampler", *RECORDED_LATER})
-
-OWN_TASKS = "own"
-"""The main task's name where runs were trained on different tasks."""
+TASK_SETTINGS = ("task", "problems", "verifier", "system", "max_tokens")
+"""Keys of a protocol that are of the task, not of `evaluation`."""
 
 Protocol = dict[str, Any]
+"""How an evaluation was made: task, number of problems, and sampling."""
+
+
+class TaskSettings(NamedTuple):
+    """The task in the config of a run.
+
+    Attributes:
+        config: its settings as JSON.
+        seed: the run's, if it draws the task (`task.seed=seed`); None if all seeds share it.
+    """
+
+    name: str
+    config: str
+    seed: int | None
+
+    @classmethod
+    def of(cls, run: RunRecord) -> Self:
+        node = run.config.get("task", {})
+        seed = run.seed if node.get("seed") == TaskSeed.RUN.value else None
+        return cls(node.get("name", ""), json.dumps(node, sort_keys=True), seed)
 
 
 @dataclass(frozen=True)
@@ -36,7 +56,7 @@ class TaskEvaluations:
     """Evaluations on one task, all made alike unless mixed protocols were accepted.
 
     Attributes:
-        protocol: task, problems and sampling; for mixed protocols, lists of each key's values.
+        protocol: for mixed protocols, lists of each key's values.
         final: each run's evaluation after its last step.
         base: each run's evaluation before its first step.
         along: all evaluations of each run, in the order of their steps.
@@ -48,11 +68,37 @@ class TaskEvaluations:
 
     protocol: Protocol
     final: Mapping[int, EvaluationRecord]
-    base: Mapping[int, EvaluationRecord]
-    along: Mapping[int, Sequence[EvaluationRecord]]
-    models: Sequence[EvaluationRecord]
+    base: Mapping[int, EvaluationRecord] = field(default_factory=dict)
+    along: Mapping[int, Sequence[EvaluationRecord]] = field(default_factory=dict)
+    models: Sequence[EvaluationRecord] = ()
     settings: Mapping[int, TaskSettings] = field(default_factory=dict)
     selected: Mapping[int, EvaluationRecord] = field(default_factory=dict)
+
+    def floors(self, record: EvaluationRecord) -> Mapping[str, Floor]:
+        """Return the chance baselines of an evaluation's problems by name; none without any.
+
+        The task computes them (`Task.floors`) from the settings that a run's config has.
+        """
+        own = self.settings.get(record.run_id or 0)
+        for settings in [own] if own is not None else dict.fromkeys(self.settings.values()):
+            floors = _floors_of(settings)
+            if floors and _has_problems(settings, record):
+                return floors
+        return {}
+
+    def common_floors(self) -> dict[int | None, tuple[EvaluationRecord, Mapping[str, Floor]]]:
+        """Return a final evaluation and its floors for each seed that draws its problems.
+
+        If all seeds share the problems, they are under None. Empty if there are no floors, or if
+        runs that share a task were evaluated on different problems.
+        """
+        by_seed: dict[int | None, list[EvaluationRecord]] = {}
+        for run_id, record in self.final.items():
+            seed = self.settings[run_id].seed if run_id in self.settings else None
+            by_seed.setdefault(seed, []).append(record)
+        found = {seed: (own[0], self.floors(own[0])) for seed, own in by_seed.items()}
+        alike = all(len({record.problem_ids for record in own}) == 1 for own in by_seed.values())
+        return found if alike and all(floors for _, floors in found.values()) else {}
 
 
 @dataclass(frozen=True)
@@ -60,7 +106,8 @@ class EvaluationsByTask:
     """The evaluations of a table, by task.
 
     Attributes:
-        main: the task of columns that name none; None if nothing was evaluated.
+        main: the task of columns that name none; None if nothing was evaluated, or if mixed
+            protocols were accepted of runs that were trained on different tasks.
         differing: for each task whose evaluations were not made alike, the reason.
         train: the evaluations on training problems, by task; tasks whose evaluations were not made
             alike are left out.
@@ -72,13 +119,9 @@ class EvaluationsByTask:
     train: Mapping[str, TaskEvaluations] = field(default_factory=dict)
 
     @property
-    def protocol(self) -> Protocol | None:
-        return None if self.main is None else self.tasks[self.main].protocol
-
-    @property
     def others(self) -> list[str]:
         """The tasks other than the main one, sorted."""
-        return sorted(set(self.tasks) - {self.main, OWN_TASKS})
+        return sorted(set(self.tasks) - {self.main})
 
     @property
     def final(self) -> list[EvaluationRecord]:
@@ -86,7 +129,7 @@ class EvaluationsByTask:
         return [record for task in self.tasks.values() for record in task.final.values()]
 
     def of(self, task: str | None, *, train: bool = False) -> TaskEvaluations | None:
-        """Returns the evaluations on a task, by default the main one; None if there are none.
+        """Return the evaluations on a task, by default the main one; None if there are none.
 
         Args:
             train: on its training problems.
@@ -107,12 +150,11 @@ class EvaluationsByTask:
 def select_evaluations(
     store: Store, runs: Sequence[RunRecord], *, along: bool = False, mixed: bool = False
 ) -> EvaluationsByTask:
-    """Selects for each task the evaluations by a protocol that all evaluated runs share.
+    """Select for each task the evaluations by a protocol that all evaluated runs share.
 
-    Evaluations between the first and the last step may have another number of samples.
-
-    Of several shared protocols the one used last counts. The main task is the task that the runs
-    were trained on, or else the task that was evaluated last.
+    Evaluations between the first and the last step may have another number of samples. Of several
+    shared protocols the one used last counts. The main task is the task that the runs were trained
+    on, or else the task that was evaluated last.
 
     Args:
         along: read evaluations within the training, too.
@@ -121,51 +163,61 @@ def select_evaluations(
     Raises:
         ReportError: no task has a shared protocol; the message names the keys that differ.
     """
-    of_models = store.evaluations.of_models()
-    of_runs, steps = read_evaluations(store, runs, along=along)
-    own = {run.id: TaskSettings.of(run) for run in own_runs(runs)}
-    tasks, differing = _by_task(of_runs, of_models, steps, own, mixed=mixed)
+    steps = {run.id: run.steps for run in runs}
+    settings = {run.id: TaskSettings.of(run) for run in runs if not is_imported(run.config)}
+    records = store.evaluations.select(list(settings), ends_only=not along)
+    if imported := list(steps.keys() - settings.keys()):
+        # Other trainers may evaluate before the last step: the last evaluation counts.
+        theirs = store.evaluations.select(imported)
+        last = {record.run_id: record.step for record in sorted(theirs, key=lambda r: r.step)}
+        steps |= {run_id: step for run_id, step in last.items() if run_id is not None}
+        records = [*records, *(r for r in theirs if along or r.step in (0, last[r.run_id]))]
+        records.sort(key=lambda record: (record.run_id or 0, record.step))
+    tasks, differing = _by_task(records, store.evaluations.of_models(), steps, settings, mixed)
     if differing and not tasks:
         raise ReportError(next(iter(differing.values())))
     on_training = store.evaluations.select(list(steps), ends_only=not along, split="train")
-    train, _ = _by_task(on_training, [], steps, own, mixed=mixed)
-    found = replace(_with_main(runs, tasks, differing, mixed=mixed), train=train)
-    if not along:
-        return found
-    steps_of = {
-        run_id: values[SELECTED]
-        for run_id, values in store.metrics.summaries(list(steps)).items()
-        if SELECTED in values
-    }
-    validated: dict[int | None, set[str]] = {}
-    for record in store.evaluations.select(list(steps_of), ends_only=True, split="validation"):
-        validated.setdefault(record.run_id, set()).update(record.prompts)
-    chosen = {name: _with_selected(task, steps_of, validated) for name, task in found.tasks.items()}
-    return replace(found, tasks=chosen)
+    train, _ = _by_task(on_training, [], steps, settings, mixed)
+    if along:
+        tasks = _with_selected(store, tasks, list(steps))
+    own = [run.config.get("task", {}).get("name") for run in runs]
+    counts = Counter(task for task in own if task in tasks or task in differing)
+    if len(counts) > 1 and not mixed:
+        some = " and ".join(f"{task} ({counted(n, 'run')})" for task, n in sorted(counts.items()))
+        raise ReportError(_refusal(f"task: {some}"))
+    main = next(iter(counts)) if len(counts) == 1 else None
+    if not counts and tasks:
+        main = max(tasks, key=lambda name: max(r.created for r in tasks[name].final.values()))
+    return EvaluationsByTask(tasks, main, differing, train)
 
 
 def _with_selected(
-    task: TaskEvaluations,
-    steps: Mapping[int, float],
-    validated: Mapping[int | None, Set[str]],
-) -> TaskEvaluations:
-    """Return the task with each run's evaluation at a step, as large as its last one.
+    store: Store, tasks: Mapping[str, TaskEvaluations], run_ids: Sequence[int]
+) -> dict[str, TaskEvaluations]:
+    """Return the tasks with each run's evaluation at its chosen step, as large as its last one.
 
-    Args:
-        validated: the prompts that chose the step. The evaluation must have none of them, as one of
-            all held-out problems would, made later.
+    The evaluation must have none of the prompts that chose the step, as one of all held-out
+    problems would, made later.
     """
-    return replace(
-        task,
-        selected={
-            run_id: record
-            for run_id, step in steps.items()
-            for record in task.along.get(run_id, ())
-            if record.step == step
-            and record.settings.get("n") == task.final[run_id].settings.get("n")
-            and validated.get(run_id, set()).isdisjoint(record.prompts)
-        },
-    )
+    summaries = store.metrics.summaries(run_ids)
+    steps = {i: values[SELECTED] for i, values in summaries.items() if SELECTED in values}
+    validated: dict[int | None, set[str]] = {}
+    for record in store.evaluations.select(list(steps), ends_only=True, split="validation"):
+        validated.setdefault(record.run_id, set()).update(record.prompts)
+    return {
+        name: replace(
+            task,
+            selected={
+                run_id: record
+                for run_id, step in steps.items()
+                for record in task.along.get(run_id, ())
+                if record.step == step
+                and record.settings.get("n") == task.final[run_id].settings.get("n")
+                and validated.get(run_id, set()).isdisjoint(record.prompts)
+            },
+        )
+        for name, task in tasks.items()
+    }
 
 
 def _by_task(
@@ -173,148 +225,69 @@ def _by_task(
     of_models: Sequence[EvaluationRecord],
     steps: Mapping[int, int],
     settings: Mapping[int, TaskSettings],
-    *,
     mixed: bool,
 ) -> tuple[dict[str, TaskEvaluations], dict[str, str]]:
-    """Returns the evaluations by task, and why those of a task were not made alike.
+    """Return the evaluations by task, and why those of a task were not made alike.
 
     Args:
+        steps: the last step of each run that is evaluated.
         settings: each run's own task.
     """
-    ways = _Protocols(of_runs, of_models, settings)
-    by_task: dict[str, list[tuple[str, EvaluationRecord]]] = {}
+    key_of = _Protocols(of_runs, settings)
+    by_task: dict[str, dict[int, list[tuple[str, EvaluationRecord]]]] = {}
     for record in of_runs:
-        by_task.setdefault(record.task, []).append((ways.key(record), record))
-    models = [(ways.key(record), record) for record in of_models]
+        assert record.run_id is not None
+        of_run = by_task.setdefault(record.task, {}).setdefault(record.run_id, [])
+        of_run.append((key_of(record), record))
+    models = [(key_of(record), record) for record in of_models]
     tasks: dict[str, TaskEvaluations] = {}
     differing: dict[str, str] = {}
     for task, records in by_task.items():
-        finals = _finals(records, steps)
+        ends = {i: {k: r for k, r in own if r.step == steps[i]} for i, own in records.items()}
+        finals = {run_id: found for run_id, found in ends.items() if found}
         if not finals:
             continue
-        common = set.intersection(*(set(found) for found in finals.values()))
-        if not common and not mixed:
-            differing[task] = _differing(finals, ways.by_key)
+        chosen = _choose(finals, mixed)
+        if not chosen:
+            differing[task] = _describe_differing(finals, key_of.protocols)
             continue
-        newest = max(common, key=lambda key: _last_use(finals, key)) if common else None
-        if mixed or newest is None:
-            chosen = {i: max(found, key=lambda k: found[k].created) for i, found in finals.items()}
-        else:
-            chosen = dict.fromkeys(finals, newest)
-        made = _of_task(records, finals, chosen, ways, models, steps)
-        own = {i: settings[i] for i in made.final if i in settings and settings[i].name == task}
-        tasks[task] = replace(made, settings=own)
+        along = {i: _along(records[i], key, key_of.loose, steps[i]) for i, key in chosen.items()}
+        used = sorted(set(chosen.values()))
+        tasks[task] = TaskEvaluations(
+            protocol=_merge([key_of.protocols[key] for key in used]),
+            final={run_id: found[chosen[run_id]] for run_id, found in finals.items()},
+            base={i: listed[0] for i, listed in along.items() if listed[0].step == 0},
+            along=along,
+            models=[record for key, record in models if key in used],
+            settings={i: settings[i] for i in finals if i in settings and settings[i].name == task},
+        )
     return tasks, differing
 
 
-def unjudged_problems(records: Iterable[EvaluationRecord]) -> int:
-    """Counts the problems that have an evaluation without any scored sample."""
-    return len({(record.task, problem) for record in records for problem in record.unjudged})
+def _choose(finals: Mapping[int, Mapping[str, EvaluationRecord]], mixed: bool) -> dict[int, str]:
+    """Return the key of each run's protocol: the newest that all share, or with `mixed` its own."""
+    if mixed:
+        return {i: max(found, key=lambda key: found[key].created) for i, found in finals.items()}
+    common = set.intersection(*(set(found) for found in finals.values()))
+    uses = {key: max(found[key].created for found in finals.values()) for key in common}
+    return dict.fromkeys(finals, max(uses, key=lambda key: uses[key])) if uses else {}
 
 
-def model_evaluations(store: Store) -> dict[str, tuple[Protocol, list[EvaluationRecord]]]:
-    """Returns the evaluations of models without a run, by protocol."""
-    records = store.evaluations.of_models()
-    ways = _Protocols([], records, {})
-    found: dict[str, list[EvaluationRecord]] = {}
-    for record in records:
-        found.setdefault(ways.key(record), []).append(record)
-    return {key: (ways.by_key[key], records) for key, records in found.items()}
+def _along(
+    records: Sequence[tuple[str, EvaluationRecord]], key: str, loose: Mapping[str, str], last: int
+) -> list[EvaluationRecord]:
+    """Return a run's evaluations by a protocol; within the training with any number of samples."""
+    found = {
+        record.step: record
+        for other, record in sorted(records, key=lambda one: one[1].settings.get("n", 0))
+        if loose[other] == loose[key] and 0 < record.step < last
+    }
+    found |= {record.step: record for other, record in records if other == key}
+    return [found[step] for step in sorted(found)]
 
 
-Finals = dict[int, dict[str, EvaluationRecord]]
-
-
-def _finals(
-    records: Sequence[tuple[str, EvaluationRecord]], steps: Mapping[int, int]
-) -> dict[int, dict[str, EvaluationRecord]]:
-    finals: Finals = {}
-    for key, record in records:
-        if record.run_id is not None and record.step == steps[record.run_id]:
-            finals.setdefault(record.run_id, {})[key] = record
-    return finals
-
-
-def _last_use(finals: Finals, key: str) -> Any:
-    return max(found[key].created for found in finals.values())
-
-
-def _of_task(
-    records: Sequence[tuple[str, EvaluationRecord]],
-    finals: Finals,
-    chosen: Mapping[int, str],
-    ways: _Protocols,
-    models: Sequence[tuple[str, EvaluationRecord]],
-    steps: Mapping[int, int],
-) -> TaskEvaluations:
-    along: dict[int, list[EvaluationRecord]] = {}
-    for run_id, own in _by_run(records).items():
-        if run_id not in chosen:
-            continue
-        key, loose = chosen[run_id], ways.loose[chosen[run_id]]
-        exact = {record.step: record for other, record in own if other == key}
-        other_n = {
-            record.step: record
-            for other, record in sorted(own, key=lambda one: one[1].settings.get("n", 0))
-            if ways.loose[other] == loose and 0 < record.step < steps[run_id]
-        }
-        found = {**other_n, **exact}
-        along[run_id] = [found[step] for step in sorted(found)]
-    used = set(chosen.values())
-    return TaskEvaluations(
-        protocol=_merged([ways.by_key[key] for key in sorted(used)]),
-        final={run_id: found[chosen[run_id]] for run_id, found in finals.items()},
-        base={i: listed[0] for i, listed in along.items() if listed[0].step == 0},
-        along=along,
-        models=[record for key, record in models if key in used],
-    )
-
-
-def _by_run(
-    records: Sequence[tuple[str, EvaluationRecord]],
-) -> dict[int, list[tuple[str, EvaluationRecord]]]:
-    found: dict[int, list[tuple[str, EvaluationRecord]]] = {}
-    for key, record in records:
-        if record.run_id is not None:
-            found.setdefault(record.run_id, []).append((key, record))
-    return found
-
-
-def _with_main(
-    runs: Sequence[RunRecord],
-    tasks: dict[str, TaskEvaluations],
-    differing: Mapping[str, str],
-    *,
-    mixed: bool,
-) -> EvaluationsByTask:
-    """Finds the main task; runs trained on several tasks have one only if protocols are mixed."""
-    own = {run.id: run.config.get("task", {}).get("name") for run in runs}
-    counts = Counter(task for task in own.values() if task in tasks or task in differing)
-    if len(counts) > 1 and mixed:
-        parts = [tasks[task] for task in counts]
-        tasks[OWN_TASKS] = TaskEvaluations(
-            protocol=_merged([part.protocol for part in parts]),
-            final={i: tasks[t].final[i] for i, t in own.items() if i in tasks[t].final},
-            base={i: tasks[t].base[i] for i, t in own.items() if i in tasks[t].base},
-            along={i: tasks[t].along[i] for i, t in own.items() if i in tasks[t].along},
-            models=[record for part in parts for record in part.models],
-            settings={i: own for part in parts for i, own in part.settings.items()},
-        )
-        return EvaluationsByTask(tasks, OWN_TASKS, differing)
-    if len(counts) > 1:
-        some = " and ".join(f"{task} ({counted(n, 'run')})" for task, n in sorted(counts.items()))
-        raise ReportError(_refusal(f"task: {some}"))
-    if counts:
-        return EvaluationsByTask(tasks, next(iter(counts)), differing)
-
-    def last(task: str) -> Any:
-        return max(record.created for record in tasks[task].final.values())
-
-    return EvaluationsByTask(tasks, max(tasks, key=last) if tasks else None, differing)
-
-
-def _merged(protocols: Sequence[Protocol]) -> Protocol:
-    """One protocol; the values of a key that differs are a list."""
+def _merge(protocols: Sequence[Protocol]) -> Protocol:
+    """Return one protocol; the values of a key that differs are a list."""
     merged: Protocol = {}
     for key in dict.fromkeys(key for protocol in protocols for key in protocol):
         values: list[Any] = []
@@ -326,130 +299,74 @@ def _merged(protocols: Sequence[Protocol]) -> Protocol:
 
 
 class _Protocols:
-    """The protocols of evaluations, by a key for each distinct one.
-
-    Args:
-        of_runs: the evaluations of a table's runs.
-        of_models: the evaluations of models without a run. The runs' evaluations decide which
-            of them are alike.
-        settings: each run's own task.
+    """The protocols of evaluations by a key for each distinct one; calling it returns the key.
 
     Attributes:
-        by_key: the protocols.
         loose: for each key what protocols share that differ in the number of samples alone.
     """
 
     def __init__(
-        self,
-        of_runs: Sequence[EvaluationRecord],
-        of_models: Sequence[EvaluationRecord],
-        settings: Mapping[int, TaskSettings],
+        self, of_runs: Sequence[EvaluationRecord], settings: Mapping[int, TaskSettings]
     ) -> None:
-        self.by_key: dict[str, Protocol] = {}
+        self.protocols: dict[str, Protocol] = {}
         self.loose: dict[str, str] = {}
         self._settings = settings
+        # Thousands of evaluations have few protocols, and records of the same problems share one
+        # tuple, so its id identifies it. Holding the records keeps those ids valid.
+        self._records: list[EvaluationRecord] = []
+        self._known: dict[tuple[Any, ...], str] = {}
         listed: dict[str, set[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
         for record in of_runs:
             listed.setdefault(record.task, set()).add((record.problem_ids, record.prompts))
         # Prompts of a table have numbers for names, the same for every seed and level.
         self._differing = {task for task, sets in listed.items() if len(sets) > 1}
-        # Thousands of evaluations have few protocols, and records of the same problems share one
-        # tuple, so its id identifies it. Holding the records keeps those ids valid.
-        self._records = (of_runs, of_models)
-        known: dict[_Short, tuple[Protocol, str]] = {}
-        for record in (*of_runs, *of_models):
-            if (short := self._short(record)) not in known:
-                known[short] = _protocol(record, is_drawn=short[-1])
-        runs, models = (
-            [known[s] for s in dict.fromkeys(map(self._short, part))] for part in self._records
-        )
-        self._keys: dict[_Short, str] = {}
-        for short, (protocol, problems) in known.items():
-            unknown = _not_recorded_by_all(protocol, problems, runs, models)
-            kept = {name: value for name, value in protocol.items() if name not in unknown}
-            key = json.dumps([kept, problems], sort_keys=True)
-            self._keys[short] = key
-            self.by_key[key] = kept
-            alike = {name: value for name, value in kept.items() if name != "n"}
-            self.loose[key] = json.dumps([alike, problems], sort_keys=True)
 
-    def key(self, record: EvaluationRecord) -> str:
-        return self._keys[self._short(record)]
-
-    def _short(self, record: EvaluationRecord) -> _Short:
+    def __call__(self, record: EvaluationRecord) -> str:
         own = self._settings.get(record.run_id or 0)
-        is_drawn = own is not None and own.seed is not None and has_problems(own, record)
-        is_drawn = is_drawn and record.task in self._differing
-        return record.task, repr(record.settings), id(record.problem_ids), is_drawn
+        is_drawn = own is not None and own.seed is not None and record.task in self._differing
+        is_drawn = is_drawn and own is not None and _has_problems(own, record)
+        short = record.task, repr(record.settings), id(record.problem_ids), is_drawn
+        if short not in self._known:
+            self._records.append(record)
+            made = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
+            made = {k: v for k, v in made.items() if (k, v) != _WHOLE}
+            protocol = {"task": record.task, **made, "problems": len(record.problem_ids)}
+            problems = [*record.problem_ids, *record.prompts]
+            if is_drawn:
+                # The run's seed draws the problems: those of all seeds are alike if they are of
+                # the same levels.
+                problems = ["of the seed", *map(str, record.levels)]
+            digest = hashlib.sha256("\n".join(problems).encode()).hexdigest()
+            key = json.dumps([protocol, digest], sort_keys=True)
+            loose = {name: value for name, value in protocol.items() if name != "n"}
+            self.protocols[key] = protocol
+            self.loose[key] = json.dumps([loose, digest], sort_keys=True)
+            self._known[short] = key
+        return self._known[short]
 
 
-_Short = tuple[str, str, int, bool]
+def model_evaluations(store: Store) -> list[tuple[Protocol, EvaluationRecord]]:
+    """Return the evaluations of models without a run, each with its protocol."""
+    key_of = _Protocols([], {})
+    return [(key_of.protocols[key_of(r)], r) for r in store.evaluations.of_models()]
 
 
-def _protocol(record: EvaluationRecord, *, is_drawn: bool) -> tuple[Protocol, str]:
-    """Returns an evaluation's protocol, and a digest of its problems and their prompts.
-
-    Args:
-        is_drawn: whether the run's seed draws the problems. Those of all seeds are then alike if
-            they are of the same levels.
-    """
-    settings = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
-    settings = {k: v for k, v in settings.items() if (k, v) != _WHOLE}
-    protocol = {"task": record.task, **settings, "problems": len(record.problem_ids)}
-    listed = [*record.problem_ids, *record.prompts]
-    if is_drawn:
-        listed = ["of the seed", *map(str, record.levels)]
-    return protocol, hashlib.sha256("\n".join(listed).encode()).hexdigest()
-
-
-def _not_recorded_by_all(
-    protocol: Protocol,
-    problems: str,
-    of_runs: Sequence[tuple[Protocol, str]],
-    of_models: Sequence[tuple[Protocol, str]],
-) -> set[str]:
-    """Returns the later settings that do not distinguish protocols: unrecorded, or one value."""
-
-    def alike(others: Sequence[tuple[Protocol, str]], name: str) -> set[Any]:
-        own = _recorded_always(protocol)
-        return {
-            other.get(name)
-            for other, theirs in others
-            if theirs == problems and _recorded_always(other) == own
-        }
-
-    unknown = set()
-    for name in RECORDED_LATER:
-        runs, models = alike(of_runs, name), alike(of_models, name)
-        values = (runs - {None}) or (models - {None})
-        if None in runs | models and len(values) == 1 and protocol.get(name) in {None, *values}:
-            unknown.add(name)
-    return unknown
-
-
-def _recorded_always(protocol: Protocol) -> Protocol:
-    return {name: value for name, value in protocol.items() if name not in RECORDED_LATER}
-
-
-def _differing(
-    finals: Mapping[int, Mapping[str, EvaluationRecord]],
-    protocols: Mapping[str, Mapping[str, Any]],
+def _describe_differing(
+    finals: Mapping[int, Mapping[str, EvaluationRecord]], protocols: Mapping[str, Protocol]
 ) -> str:
     keys = sorted({key for found in finals.values() for key in found})
     # Settings with their default value may not be recorded.
     names = {name: None for key in keys for name in protocols[key] if name != "problems"}
     parts = []
     for name in [*names, "problems"]:
-        missing = "not recorded" if name in RECORDED_LATER else "the default"
         counts = Counter(
-            str(protocols[key].get(name, missing)) for f in finals.values() for key in f
+            str(protocols[key].get(name, "the default")) for f in finals.values() for key in f
         )
         if len(counts) > 1:
-            shown = name if name in _NO_SETTINGS else f"evaluation.{name}"
+            shown = name if name in (*TASK_SETTINGS, "sampler") else f"evaluation.{name}"
             some = " and ".join(f"{v} ({counted(n, 'run')})" for v, n in sorted(counts.items()))
             parts.append(f"{shown}: {some}")
-    differences = "; ".join(parts) or "the problems themselves, or their prompts"
-    return _refusal(differences)
+    return _refusal("; ".join(parts) or "the problems themselves, or their prompts")
 
 
 def _refusal(differences: str) -> str:
@@ -458,3 +375,107 @@ def _refusal(differences: str) -> str:
         "report them apart (--where), start their sweep again with the same evaluation settings, "
         "which evaluates without training again, or ask for --mixed-protocols"
     )
+
+
+def unjudged_problems(records: Iterable[EvaluationRecord]) -> int:
+    """Count the problems that have an evaluation without any scored sample."""
+    return len({(record.task, problem) for record in records for problem in record.unjudged})
+
+
+@functools.lru_cache(maxsize=64)
+def _build_task(settings: TaskSettings) -> Task | None:
+    """Build a run's task, of which nothing is sampled; None without floors and a seed's draw.
+
+    Most tasks have neither, and may need data or a program that is not here.
+    """
+    kind = TASKS.get(settings.name)
+    if kind.floors is Task.floors and settings.seed is None:
+        return None
+    task = TASKS.build(json.loads(settings.config))
+    return task if settings.seed is None else task.for_seed(settings.seed)
+
+
+@functools.lru_cache(maxsize=64)
+def _floors_of(settings: TaskSettings) -> Mapping[str, Floor]:
+    try:
+        task = _build_task(settings)
+        return {} if task is None else task.floors()
+    except Exception:  # noqa: BLE001, settings of another version, or a task of another package
+        return {}
+
+
+@functools.lru_cache(maxsize=64)
+def _prompts_of(settings: TaskSettings, split: str) -> Mapping[str, str]:
+    try:
+        task = _build_task(settings)
+        return {} if task is None else {p.id: p.prompt for p in task.problems(Split(split))}
+    except Exception:  # noqa: BLE001, as above
+        return {}
+
+
+def _has_problems(settings: TaskSettings, record: EvaluationRecord) -> bool:
+    """Tell whether the problems of an evaluation are those of a run's task."""
+    prompts = _prompts_of(settings, record.settings.get("split", Split.HELD_OUT.value))
+    pairs = zip(record.problem_ids, record.prompts, strict=True)
+    return all(prompts.get(problem) == prompt for problem, prompt in pairs)
+
+
+@dataclass(frozen=True)
+class BaseFamily:
+    """The base models that replicate each other: one of each seed, or one that all seeds share.
+
+    Attributes:
+        subjects: the subject of their evaluations by seed of the runs that start from them; one
+            subject for all seeds if they share a base.
+        run_ids: these runs.
+    """
+
+    subjects: Mapping[int, str]
+    run_ids: frozenset[int]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that have a base of their own, ascending; none if they share one."""
+        return () if len(set(self.subjects.values())) == 1 else tuple(sorted(self.subjects))
+
+    @property
+    def members(self) -> list[str]:
+        """The subjects in the order of `seeds`; the shared one alone."""
+        first = next(iter(self.subjects.values()))
+        return [self.subjects[seed] for seed in self.seeds] or [first]
+
+
+def group_bases(runs: Iterable[RunRecord], evaluated: EvaluationsByTask) -> list[BaseFamily]:
+    """Group the evaluated base models of some runs, in the order of the runs.
+
+    Configurations whose bases agree seed by seed have one family. Two families join only if each
+    of the joint seeds has a base of its own, or all share one.
+    """
+    listed = list(runs)
+    subjects = {i: r.subject for task in evaluated.tasks.values() for i, r in task.base.items()}
+    by_config: dict[str, tuple[dict[int, str], set[int]]] = {}
+    for run in listed:
+        if run.id in subjects:
+            own, ids = by_config.setdefault(run.config_hash, ({}, set()))
+            own[run.seed] = subjects[run.id]
+            ids.add(run.id)
+    families: list[tuple[dict[int, str], set[int]]] = []
+    # Configurations with more seeds first, so that the others find theirs.
+    for own, ids in sorted(by_config.values(), key=lambda found: -len(found[0])):
+        for known, members in families:
+            joint = {**known, **own}
+            alike = set(known.values()) & set(own.values()) and {**own, **known} == joint
+            if alike and len(set(joint.values())) in (1, len(joint)):
+                known.update(own)
+                members |= ids
+                break
+        else:
+            families.append((dict(own), set(ids)))
+    order = {run.id: place for place, run in enumerate(listed)}
+    families.sort(key=lambda family: min(order[run_id] for run_id in family[1]))
+    return [BaseFamily(known, frozenset(ids)) for known, ids in families]
+
+
+def base_evaluations(task: TaskEvaluations) -> dict[str, EvaluationRecord]:
+    """Return the evaluations of the runs' base models on a task, by subject."""
+    return {record.subject: record for record in task.base.values()}

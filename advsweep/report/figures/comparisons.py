@@ -13,17 +13,16 @@ import pandas as pd
 
 from advsweep.errors import ConfigError, FitError, ReportError
 from advsweep.printable import printable_line
-from advsweep.report.data.columns import parse_column
-from advsweep.report.data.filters import show_key
-from advsweep.report.data.outcomes import find_outcome
+from advsweep.report.data.columns import find_outcome, parse_column
+from advsweep.report.data.runs import show_key
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.style import COLOURS, MOST_STYLES, RowStyle, choose_styles, label_rows
 from advsweep.report.tables.comparison import LEVEL
-from advsweep.report.tables.layout import show, show_interval
 from advsweep.report.tables.types import Difference
 from advsweep.statistics import Interval, Regression, regress, student_t_interval
 from advsweep.tasks.controls import AA
+from advsweep.writing import show, show_interval
 
 _AA = f"({AA.title})"
 FIRST = 100

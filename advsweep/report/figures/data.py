@@ -12,14 +12,26 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.data.bases import group_bases
-from advsweep.report.data.columns import ANSWER_ENTROPY, parse_column
-from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations, select_evaluations
-from advsweep.report.data.filters import MISSING, Filter, describe_filters
-from advsweep.report.data.grouping import Group, group_runs, known_keys, value_of
+from advsweep.report.data.columns import ANSWER_ENTROPY, Curve, parse_column
+from advsweep.report.data.evaluations import (
+    EvaluationsByTask,
+    TaskEvaluations,
+    base_evaluations,
+    group_bases,
+    select_evaluations,
+)
 from advsweep.report.data.measure import curves, measure
-from advsweep.report.data.selection import collapsed_runs, select_runs
-from advsweep.report.data.windows import Curve
+from advsweep.report.data.runs import (
+    MISSING,
+    Filter,
+    Group,
+    collapsed_runs,
+    describe_filters,
+    group_runs,
+    known_keys,
+    value_of,
+)
+from advsweep.report.data.selection import select_runs
 from advsweep.report.figures.style import (
     MOST_STYLES,
     UNTRAINED,
@@ -28,8 +40,8 @@ from advsweep.report.figures.style import (
     label_rows,
 )
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.rows import BASE, short_name
 from advsweep.report.tables.types import Report, count_states
-from advsweep.report.tables.untrained import BASE, base_evaluations, short_name
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.records import TuningRecord
 

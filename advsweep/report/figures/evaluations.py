@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advsweep.errors import FitError, ReportError, counted
-from advsweep.report.data.floors import find_common_floors
-from advsweep.report.data.outcomes import MOST_OF_SAMPLES
+from advsweep.report.data.columns import MOST_OF_SAMPLES
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import EvaluatedRow, FigureData
 from advsweep.report.figures.style import BLACK, UNTRAINED, RowStyle
@@ -105,7 +104,7 @@ def floor_rows(
     data: FigureData, ks: Int[np.ndarray, " ks"]
 ) -> list[tuple[str, RowStyle, str, Band]]:
     """Return each floor of the problems: its label, style, meaning and pass@k at each k."""
-    found = list(find_common_floors(data.evaluations).values())
+    found = list(data.evaluations.common_floors().values())
     rows = []
     for place, name in enumerate(found[0][1] if found else (), len(data.untrained)):
         means = np.mean(

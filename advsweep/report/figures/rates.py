@@ -26,11 +26,11 @@ from advsweep.report.data.columns import (
     ANSWER_ENTROPY,
     RAREFIED_ENTROPY,
     RIGHT_ENTROPY,
-    MetricDirection,
+    Curve,
     parse_column,
 )
-from advsweep.report.data.cutoffs import MAX_GAP
-from advsweep.report.data.windows import Curve
+from advsweep.report.data.measure import MAX_GAP
+from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import Arm, FigureData
 from advsweep.report.figures.style import BLACK, RowStyle, choose_styles

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from advsweep.report.data.filters import show_key
-from advsweep.report.data.grouping import Group, key_order
+from advsweep.report.data.runs import Group, key_order, show_key
 
 # Okabe and Ito's colours, which any kind of colour vision distinguishes, without their yellow:
 # it is too pale for lines on white. After them darker and duller ones, then black.

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from advsweep.errors import FitError, NotFoundError, ReportError
-from advsweep.report.data.columns import metric_range, parse_column
-from advsweep.report.data.windows import Curve
+from advsweep.report.data.columns import Curve, metric_range, parse_column
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import FigureData, Replicates
 from advsweep.statistics import regress

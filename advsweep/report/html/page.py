@@ -18,7 +18,7 @@ from advsweep.printable import printable
 from advsweep.report.claims.lists import ClaimResults
 from advsweep.report.claims.render import lay_out_claims
 from advsweep.report.claims.sentences import find_differences
-from advsweep.report.data.filters import Filter
+from advsweep.report.data.runs import Filter
 from advsweep.report.figures.data import FigureData
 from advsweep.report.html.page_data import (
     collect_differences,
@@ -28,8 +28,8 @@ from advsweep.report.html.page_data import (
     lay_out_runs,
     read_last_values,
 )
-from advsweep.report.tables.footnotes import describe_family, difference_notes
-from advsweep.report.tables.layout import lay_out
+from advsweep.report.tables.notes import describe_family, difference_notes
+from advsweep.report.tables.render import lay_out
 from advsweep.report.tables.types import Report
 from advsweep.store import Store
 from advsweep.writing import Mark

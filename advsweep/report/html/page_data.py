@@ -16,21 +16,18 @@ from scipy.special import stdtrit
 from advsweep.components import named_leaves
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.claims.sentences import judge_difference
-from advsweep.report.data.columns import Column, metric_range
-from advsweep.report.data.filters import show_key
-from advsweep.report.data.grouping import group_runs
-from advsweep.report.data.windows import Curve
+from advsweep.report.data.columns import Column, Curve, metric_range
+from advsweep.report.data.runs import group_runs, name_group, show_key
 from advsweep.report.figures.chart import Options, Panel
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.evaluations import floor_rows
 from advsweep.report.figures.registry import FIGURES
 from advsweep.report.figures.style import label_of
 from advsweep.report.figures.training import STANDARD
-from advsweep.report.tables.comparison import name_group
-from advsweep.report.tables.layout import show, show_difference
+from advsweep.report.tables.render import show_difference
 from advsweep.report.tables.types import Report, Row
 from advsweep.store import EvaluationRecord, RunRecord, Store
-from advsweep.writing import Entry, Heading, Line, Table
+from advsweep.writing import Entry, Heading, Line, Table, show
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -9,59 +9,50 @@ from typing import Any
 
 from advsweep.errors import NotFoundError, ReportError, first_of, nearest
 from advsweep.report.data.columns import (
+    MOST_OF_SAMPLES,
+    OUTCOMES,
+    RAREFIED_ENTROPY,
     REACHED,
+    RIGHT_ENTROPY,
+    UNEVALUATED,
     Column,
-    MetricDirection,
+    Cutoff,
+    find_outcome,
     needs_curves,
     parse_column,
+    parse_outcomes,
     reached_column,
     within_steps,
 )
-from advsweep.report.data.compare_at import (
-    compare_at,
-    describe_missing,
-    describe_own,
-    own_cutoffs,
-)
-from advsweep.report.data.cutoffs import Cutoff
 from advsweep.report.data.evaluations import (
     EvaluationsByTask,
     select_evaluations,
     unjudged_problems,
 )
-from advsweep.report.data.filters import MISSING, Filter, describe_filters, show_key
-from advsweep.report.data.grouping import (
+from advsweep.report.data.measure import Measures
+from advsweep.report.data.metrics import MetricDirection
+from advsweep.report.data.runs import (
+    MISSING,
+    Filter,
     Group,
+    describe_filters,
     group_by,
     group_runs,
     is_key,
     key_order,
+    read_runs,
+    show_key,
     value_of,
     varying_keys,
 )
-from advsweep.report.data.measure import TrainingCurves, measure
-from advsweep.report.data.outcomes import (
-    KEY,
-    choose_outcomes,
-    find_outcome,
-    outcome_choices,
-    parse_outcomes,
-)
 from advsweep.report.data.selection import (
-    read_runs,
+    Selection,
     refuse_empty,
     select_columns,
     select_runs,
     split_columns,
     used_tasks,
 )
-from advsweep.report.tables.cautions import (
-    describe_dominance,
-    describe_large_k,
-    describe_no_signal,
-    describe_rarefied,
-)
-from advsweep.report.tables.chance import caution_of_chance, chance_column
 from advsweep.report.tables.comparison import (
     BaselineRows,
     compare_rows,
@@ -69,26 +60,21 @@ from advsweep.report.tables.comparison import (
     parse_baseline,
     rank_rows,
 )
-from advsweep.report.tables.floor_rows import floor_rows
-from advsweep.report.tables.footnotes import describe_provenance
-from advsweep.report.tables.imported import describe_imported
-from advsweep.report.tables.rows import (
-    MOST_SINGLE,
-    single_evaluations,
-    trained_row,
-    with_problems,
-    without_intervals,
+from advsweep.report.tables.notes import (
+    GUESS,
+    caution_of_chance,
+    chance_column,
+    describe_dominance,
+    describe_imported,
+    describe_large_k,
+    describe_no_signal,
+    describe_provenance,
+    describe_rarefied,
 )
-from advsweep.report.tables.types import (
-    Difference,
-    Report,
-    Row,
-    SpreadKind,
-    count_states,
-)
-from advsweep.report.tables.untrained import base_rows, model_rows
+from advsweep.report.tables.rows import base_rows, floor_rows, model_rows, trained_rows
+from advsweep.report.tables.types import Difference, Report, Row, SpreadKind, count_states
 from advsweep.statistics import RankInterval
-from advsweep.store import RunOutline, RunRecord, Status, Store
+from advsweep.store import RunRecord, Store
 from advsweep.store.evaluation_records import unscorable_share
 from advsweep.store.sanity import find_mixed_revisions
 
@@ -115,7 +101,7 @@ def build_report(
     outcomes: Sequence[Column] = (),
     described: bool = True,
 ) -> Report:
-    """Compares the finished runs of a sweep, of all sweeps, or of some ids.
+    """Compare the finished runs of a sweep, of all sweeps, or of some ids.
 
     Args:
         sweep: a sweep's name; None for every run of the store.
@@ -136,7 +122,7 @@ def build_report(
         rank: a column; rows are sorted by the intervals of their ranks in it.
         spread: the spread that intervals of differences rest on.
         outcomes: the primary outcomes; by default those that the sweep declares, or else those of
-            `report.data.outcomes`.
+            `outcome_choices`.
         described: whether differences in other columns are described.
 
     Raises:
@@ -145,181 +131,196 @@ def build_report(
         ReportError: no run is finished, the runs were not evaluated alike, or a row would
             combine runs of several configurations.
     """
-    runs = read_runs(store, sweep, run_ids, where)
+    runs = read_runs(store, sweep, run_ids)
     selection = select_runs(store, runs, where, mixed=mixed_protocols)
     done = selection.runs
     if not done:
-        raise ReportError(_nothing_finished(store, sweep, runs, selection.left_out, where))
+        raise ReportError(_nothing_finished(store, sweep, runs, selection, where))
     declared_by = "the list of claims" if outcomes else ""
     if not outcomes and sweep is not None:
-        outcomes = parse_outcomes(store.sweeps.spec(sweep).get(KEY), f"sweep.{KEY}")
+        outcomes = parse_outcomes(store.sweeps.spec(sweep).get(OUTCOMES), f"sweep.{OUTCOMES}")
         declared_by = "the sweep" if outcomes else ""
     along = at is not None or needs_curves([*(columns or ()), *(o.name for o in outcomes)])
     evaluated = select_evaluations(store, done, along=along, mixed=mixed_protocols)
-    keys, metrics = split_columns(done, columns)
-    chosen = _with_reached(metrics, keys, evaluated, at)
     tuning = None if sweep is None else store.sweeps.tuning(sweep)
     tuned = "" if tuning is None else tuning.key
     remarks = [*selection.remarks, *([] if tuning is None else [tuning.text])]
-    curves = TrainingCurves(store, done, evaluated)
-    found, remark = (None, "") if at is None else compare_at(curves, evaluated, at)
-    cutoff_steps = None if found is None else found.usable
+
+    # Columns: those that are shown, and those that the primary outcomes need.
+    keys, metrics = split_columns(done, columns)
+    named = None if metrics is None else [m for m in metrics if at is None or m != REACHED]
+    chosen = select_columns(named, evaluated, pivoted=bool(keys))
+    if at is not None and not at.is_cost:
+        chosen.append(reached_column(at))
     choices = outcome_choices(evaluated, outcomes)
-    visible = {column.name: column for column in chosen}
     candidates = {column.name: column for choice in choices for column in choice}
     plain = [parse_column(p) for name in candidates if (p := chance_column(name)) is not None]
-    plain_columns = {column.name: column for column in plain if column is not None}
-    measured = [*(candidates | plain_columns | visible).values()]
-    values = measure(store, done, evaluated, measured, cutoff_steps, curves)
+    visible = {column.name: column for column in chosen}
+    measured = candidates | {c.name: c for c in plain if c is not None} | visible
+
+    # Rows: replicates of runs below base models, chance baselines and models without a run.
+    measures = Measures(store, done, evaluated)
+    came, remark = (None, "") if at is None else measures.compare_at(at)
+    numbers = measures.table(measured.values(), came)
     if metrics is not None:
-        refuse_empty(store, done, evaluated, chosen, values)
-    groups = _groups(done, rows, keys, tuned, pool=pool)
-    if found is not None:
-        remarks.append(remark + describe_missing(groups, found))
-    for own in own_cutoffs(c for c in chosen if c.at != at).values():
-        came, remark = describe_own(curves, evaluated, own)
-        remarks.append(remark + describe_missing(groups, came))
-    remarks += _pooled(groups)
+        refuse_empty(store, done, evaluated, chosen, numbers)
+    groups = _group(done, rows, keys, tuned, pool=pool)
+    if came is not None:
+        remarks.append(remark + came.describe_missing(groups))
+    for own in {c.at.text: c.at for c in chosen if c.at is not None and c.at != at}.values():
+        arrivals, remark = measures.describe_own(own)
+        remarks.append(remark + arrivals.describe_missing(groups))
+    remarks += _describe_pooled(groups)
     remarks += [mixed.text for mixed in find_mixed_revisions(store, done)]
     remarks += describe_imported(store, done)
     by_config = Counter(run.config_hash for run in selection.pruned)
-    trained = [trained_row(group, m, values, by_config) for group, m in groups]
-    trained = without_intervals(trained, [c.name for c in chosen if c.is_reached])
-    single = [single_evaluations(m, evaluated, chosen) if at is None else {} for _, m in groups]
-    if sum(map(bool, single)) <= MOST_SINGLE:
-        trained = with_problems(trained, single, chosen)
-    trained = trained if sort is None else _sorted(trained, chosen, sort)
+    trained = trained_rows(groups, numbers, visible, by_config, evaluated if at is None else None)
+    trained = trained if sort is None else _sort(trained, chosen, sort)
     label = _label(rows, keys, groups)
-    untrained: list[Row] = []
+
+    def has_numbers(row: Row) -> bool:
+        return any(row.cells[column.name].n for column in chosen)
+
     # Models that no run trained have no values within a training.
-    if at is None:
-        untrained += base_rows(groups, evaluated, measured, label)
-    for floor, description in floor_rows(evaluated, measured, label):
-        if any(floor.cells[column.name].n for column in chosen):
+    shown = list(measured.values())
+    untrained = base_rows(groups, evaluated, shown, label) if at is None else []
+    for floor, description in floor_rows(evaluated, shown, label):
+        if has_numbers(floor):
             untrained.append(floor)
             remarks.append(description)
-    if at is None:
-        models = model_rows(evaluated, measured, label)
-        untrained += [m for m in models if any(m.cells[column.name].n for column in chosen)]
-    listed = [*untrained, *trained]
-    if metrics is None:
-        chosen = [column for column in chosen if _has_values(listed, column)]
+    models = model_rows(evaluated, shown, label) if at is None else []
+    listed = [*untrained, *filter(has_numbers, models), *trained]
+
     longest = max(run.steps for run in done)
+    filled = {c.name for c in chosen if any(row.cells[c.name].n for row in listed)}
+    if metrics is None:
+        chosen = [column for column in chosen if column.name in filled]
     chosen = [within_steps(column, longest) for column in chosen]
-    primary = choose_outcomes(
-        choices,
-        lambda name: {(i, n) for i, row in enumerate(trained) if (n := row.cells[name].n)},
-    )
+    primary = [column for choice in choices if (column := _choose(choice, trained)) is not None]
     if missing := [column.name for column in outcomes if column not in primary]:
         remarks.append(f"declared as outcomes, but no run has a number: {', '.join(missing)}")
     # Runs are equal in the column that sets their cutoff.
     equal = None if at is None else parse_column(at.what)
-    primary = tuple(
+    primary = [
         within_steps(column, longest)
         for column in primary
         if equal is None or find_outcome(column, [equal]) is None
-    )
-    shown = [column for column in chosen if _has_values(listed, column)]
+    ]
     ranks: Mapping[int, RankInterval] = {}
     if rank is not None:
-        listed, ranks = rank_rows(listed, _ranking(chosen, keys, rank))
+        listed, ranks = rank_rows(listed, _find_ranking(chosen, keys, rank))
     compared = _choose_baseline(baseline, listed)
-    tested = {column.name for column in primary}
-    others = _described(chosen, metrics, at) if described else []
-    others = [column for column in others if find_outcome(column, primary) is None]
     differences: Sequence[Difference] = ()
     if compared is not None:
+        others = _describe_columns(chosen, metrics, at) if described else []
+        others = [column for column in others if find_outcome(column, primary) is None]
         own_baseline = replace(compared, tuned=tuned)
         differences = compare_rows(listed, primary, others, own_baseline, target, spread)
-    cautions = [
-        *describe_large_k(evaluated, shown),
-        *describe_rarefied(evaluated, shown),
-        *describe_dominance(store, groups),
-        *(caution_of_chance(listed, differences) if at is None else ()),
-    ]
+    shown = [column for column in chosen if column.name in filled]
+    tasks = [evaluated.tasks[task].protocol for task in used_tasks(evaluated, chosen)]
+
+    def with_cells(row: Row, names: Sequence[str]) -> Row:
+        return replace(row, cells={name: row.cells[name] for name in names})
+
     return Report(
         columns=tuple(chosen),
-        rows=tuple(
-            replace(row, cells={name: row.cells[name] for name in visible}) for row in listed
-        ),
+        rows=tuple(with_cells(row, list(visible)) for row in listed),
         left_out=selection.left_out,
         pruned=Counter(run.stopping["name"] for run in selection.pruned if run.stopping),
         unscorable=unscorable_share(evaluated.final),
         unjudged=unjudged_problems(evaluated.final),
-        provenance=describe_provenance(
-            store, sweep, done, [evaluated.tasks[t].protocol for t in used_tasks(evaluated, chosen)]
-        ),
+        provenance=describe_provenance(store, sweep, done, tasks),
         pivot=tuple(keys),
         remarks=tuple(remarks),
         untaught=tuple(describe_no_signal(store, groups)),
-        cautions=tuple(cautions),
+        cautions=(
+            *describe_large_k(evaluated, shown),
+            *describe_rarefied(evaluated, shown),
+            *describe_dominance(store, groups),
+            *(caution_of_chance(listed, differences) if at is None else ()),
+        ),
         baseline=None if compared is None else compared.text,
         run_ids=frozenset(run.id for run in done),
         ranks=ranks,
         ranked_by=rank,
-        outcomes=primary,
+        outcomes=tuple(primary),
         declared_by=declared_by,
         differences=differences,
-        compared=tuple(
-            replace(row, cells={name: cell for name, cell in row.cells.items() if name in tested})
-            for row in listed
-        ),
+        compared=tuple(with_cells(row, [column.name for column in primary]) for row in listed),
         spread=spread,
         tuned=tuned,
     )
 
 
-def _with_reached(
-    metrics: Sequence[str] | None,
-    keys: Sequence[str],
-    evaluated: EvaluationsByTask,
-    at: Cutoff | None,
-) -> list[Column]:
-    """Returns the columns, with the share of runs that come to a value that `--at` names."""
-    named = None if metrics is None else [name for name in metrics if at is None or name != REACHED]
-    chosen = select_columns(named, evaluated, pivoted=bool(keys))
-    return chosen if at is None or at.is_cost else [*chosen, reached_column(at)]
+def outcome_choices(
+    evaluated: EvaluationsByTask, declared: Sequence[Column]
+) -> list[Sequence[Column]]:
+    """Return the primary outcomes of a table's runs: each the first of some columns that all have.
+
+        pass@1                     accuracy
+        pass@K[above=guess]        coverage above chance, at the largest k that the samples
+                                   support, a quarter of them; pass@K without a chance baseline
+        entropy/right_rarefied     diversity of the correct answers; entropy/right where a run
+                                   lacks it
+
+    Runs without an evaluation have `reward/mean@end`. The differences of these outcomes to the
+    baseline are one family: their p values are corrected together, whatever columns a table
+    shows. All other differences are descriptive and have no test.
+
+    Args:
+        declared: the outcomes that the sweep or the list of claims declares; empty for none.
+    """
+    if declared:
+        return [[column] for column in declared]
+    main = evaluated.of(None)
+    names = [[UNEVALUATED]]
+    if main is not None:
+        records = main.final.values()
+        samples = min((int(record.n.max(initial=0)) for record in records), default=0)
+        k = int(MOST_OF_SAMPLES * samples)
+        coverage = [[f"pass@{k}[above={GUESS}]", f"pass@{k}"]] if k > 1 else []
+        names = [["pass@1"], *coverage, [RAREFIED_ENTROPY, RIGHT_ENTROPY]]
+    return [[c for name in listed if (c := parse_column(name)) is not None] for listed in names]
 
 
-def _has_values(rows: Sequence[Row], column: Column) -> bool:
-    return any(row.cells[column.name].n for row in rows)
+def _choose(choice: Sequence[Column], rows: Sequence[Row]) -> Column | None:
+    """Return the first column that all runs have which have the last; None if no run has any."""
+
+    def having(column: Column) -> set[tuple[int, int]]:
+        return {(i, n) for i, row in enumerate(rows) if (n := row.cells[column.name].n)}
+
+    last = having(choice[-1])
+    found = next(column for column in choice if having(column) >= last)
+    return found if having(found) else None
 
 
 def _nothing_finished(
     store: Store,
     sweep: str | None,
-    runs: Sequence[RunRecord | RunOutline],
-    left_out: Mapping[Status, int],
+    runs: Sequence[RunRecord],
+    selection: Selection,
     where: Sequence[Filter],
 ) -> str:
     what = f"sweep '{sweep}'" if sweep is not None else store.name
+    states = f" ({count_states(selection.left_out)})" if selection.left_out else ""
     if runs and where:
-        states = f" ({count_states(left_out)})" if left_out else ""
-        chosen = f"{describe_filters(where)}{states}{_values(runs, where)}"
-        return f"{what} has no finished run with {chosen}"
-    models = "; `report --models` has what `eval --model` evaluated" if sweep is None else ""
-    models = models if models and store.evaluations.of_models() else ""
-    if not left_out:
+        text = f"{what} has no finished run with {describe_filters(where)}{states}"
+        for filter in where:
+            # The values of the keys whose filter no run matches.
+            values = [value_of(run, filter.key) for run in runs]
+            known = dict.fromkeys(show_key(value) for value in values if value is not MISSING)
+            if known and not any(map(filter.holds, values)):
+                text += f"; {filter.key} is {first_of(known, _SHOWN)}"
+        return text
+    models = "; `report --models` has what `eval --model` evaluated"
+    models = models if sweep is None and store.evaluations.of_models() else ""
+    if not states:
         start = "start some with `advsweep run` or `advsweep sweep`"
         return f"{what} has no runs to report; {start}{models}"
-    return (
-        f"{what} has no finished run to report yet ({count_states(left_out)}); "
-        f"`advsweep ls` shows them{models}"
-    )
+    return f"{what} has no finished run to report yet{states}; `advsweep ls` shows them{models}"
 
 
-def _values(runs: Sequence[RunRecord | RunOutline], where: Sequence[Filter]) -> str:
-    """Lists the values of the keys whose filter no run matches."""
-    text = ""
-    for filter in where:
-        values = [value_of(run, filter.key) for run in runs]
-        known = dict.fromkeys(show_key(value) for value in values if value is not MISSING)
-        if known and not any(map(filter.holds, values)):
-            text += f"; {filter.key} is {first_of(known, _SHOWN)}"
-    return text
-
-
-def _groups(
+def _group(
     runs: Sequence[RunRecord],
     rows: Sequence[str] | None,
     pivot: Sequence[str],
@@ -327,7 +328,7 @@ def _groups(
     *,
     pool: bool,
 ) -> list[tuple[Group, list[RunRecord]]]:
-    """Groups the runs by row, and by the values of the pivot's keys if there is a pivot.
+    """Group the runs by row, and by the values of the pivot's keys if there is a pivot.
 
     Args:
         tuned: the key that was tuned for each row; empty for none.
@@ -346,15 +347,15 @@ def _groups(
 def _label(
     rows: Sequence[str] | None, pivot: Sequence[str], groups: Sequence[tuple[Group, object]]
 ) -> str:
-    """Returns the key that names models which no run trained."""
+    """Return the key that names models which no run trained."""
     label = rows[0] if rows else "estimator"
     if label not in pivot:
         return label
     return next((key for group, _ in groups for key in group if key not in pivot), "model")
 
 
-def _pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
-    """Describes what rows average over, if they combine several configurations."""
+def _describe_pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
+    """Describe what rows average over, if they combine several configurations."""
     varying: dict[str, None] = {}
     for _, members in groups:
         if len({run.config_hash for run in members}) > 1:
@@ -365,8 +366,8 @@ def _pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
     return [f"the value of a seed is the mean of its runs over {keys}; seeds that lack one are out"]
 
 
-def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row]:
-    """Sorts by a column, the best first, or by a key, rising; rows without a value are last."""
+def _sort(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row]:
+    """Sort by a column, the best first, or by a key, rising; rows without a value are last."""
     name, _, way = sort.partition(":")
     if way not in ("", "rising", "falling"):
         raise ReportError(f"--sort: expected {name}:rising or {name}:falling, got '{sort}'")
@@ -376,27 +377,22 @@ def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[R
         hint = nearest(name, [*by_name, *keys])
         raise NotFoundError(f"--sort: the table has no column or key '{name}'; {hint}")
     column = by_name.get(name)
-    falling = (
-        column is not None and column.direction is MetricDirection.HIGHER
-        if not way
-        else way == "falling"
-    )
+    falling = way == "falling"
+    if not way and column is not None:
+        falling = column.direction is MetricDirection.HIGHER
 
     def value(row: Row) -> Any:
         return row.group.get(name) if column is None else row.cells[name].mean
 
-    def is_missing(row: Row) -> bool:
-        own = value(row)
-        return own is None or own != own
-
-    known = [row for row in rows if not is_missing(row)]
+    known = [row for row in rows if value(row) is not None and value(row) == value(row)]
     numbers = all(isinstance(value(row), (int, float)) for row in known)
     order = value if numbers else lambda row: show_key(value(row))
-    return [*sorted(known, key=order, reverse=falling), *filter(is_missing, rows)]
+    missing = [row for row in rows if row not in known]
+    return [*sorted(known, key=order, reverse=falling), *missing]
 
 
-def _ranking(columns: Sequence[Column], pivot: Sequence[str], name: str) -> Column:
-    """Returns the column that ranks the rows."""
+def _find_ranking(columns: Sequence[Column], pivot: Sequence[str], name: str) -> Column:
+    """Return the column that ranks the rows."""
     if pivot:
         raise ReportError(
             f"--sort rank: expected no config key among --columns, got {', '.join(pivot)}"
@@ -410,7 +406,7 @@ def _ranking(columns: Sequence[Column], pivot: Sequence[str], name: str) -> Colu
 
 
 def _choose_baseline(text: str | None, rows: Sequence[Row]) -> BaselineRows | None:
-    """Parses the named baseline, or takes the first row's."""
+    """Parse the named baseline, or take the first row's."""
     if text == NO_BASELINE:
         return None
     if text is None:
@@ -419,7 +415,7 @@ def _choose_baseline(text: str | None, rows: Sequence[Row]) -> BaselineRows | No
     return parse_baseline(text, rows, keys[0])
 
 
-def _described(
+def _describe_columns(
     columns: Sequence[Column], metrics: Sequence[str] | None, at: Cutoff | None
 ) -> list[Column]:
     """Return the columns whose differences are shown: the named ones, or the runs' own pass@k."""

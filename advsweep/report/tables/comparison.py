@@ -8,30 +8,42 @@ mean is marked if it is significantly better than all other rows, and the second
 significantly better than the rows below it: the 95 % intervals of the differences exclude 0, and
 that to the baseline is significant after the correction. If the best mean is not, nothing in the
 column is marked. Base models take no part: no run trained them.
+
+The spread of a difference is that of the rows' design, or their own. Rows share a design if their
+runs differ in the method alone (estimator, objective, rollout policy), the value that was tuned for
+each included, and have the same seeds. Their spread is then estimated from all of them
+(`statistics.blocks`), so that every command has the same interval and p for the same two rows,
+whichever of them is the baseline.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
+
+import numpy as np
 
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.data.columns import Column, MetricDirection
-from advsweep.report.data.filters import parse_where, show_key
-from advsweep.report.data.grouping import Group
-from advsweep.report.data.outcomes import find_outcome
-from advsweep.report.tables.spread import Spreads
+from advsweep.report.data.columns import Column, find_outcome
+from advsweep.report.data.metrics import MetricDirection
+from advsweep.report.data.runs import name_group, parse_where, show_key
 from advsweep.report.tables.types import Difference, Report, Row, SpreadKind
 from advsweep.statistics import (
+    BlockSpread,
     Comparison,
+    PooledSpread,
     RankInterval,
     benjamini_hochberg,
+    compare_seeds,
     improvement_share,
+    pool_spread,
     rank_intervals,
     seeds_needed,
 )
+from advsweep.statistics.intervals import sample_sd
 from advsweep.tasks.controls import CONTROL
 from advsweep.writing import Mark
 
@@ -44,7 +56,81 @@ LEVEL = 0.05
 MOST_SEEDS = 100
 """Numbers of seeds above this are not given: a spread from a few seeds cannot tell them."""
 
+SEEDS_FOR_A_MARK = 3
+
 _SMALLEST = 0.2  # in standard deviations: smaller takes more than MOST_SEEDS
+
+_ARM = ("estimator", "objective", "rollout", CONTROL)
+"""The components of a method, which is what is compared."""
+
+
+class Spreads:
+    """The common spread of the rows of a report, by column and design."""
+
+    def __init__(
+        self, rows: Sequence[Row] = (), spread: SpreadKind = SpreadKind.POOLED, tuned: str = ""
+    ) -> None:
+        self._spread = spread
+        self._tuned = tuned
+        self._rows = rows
+        self._known: dict[tuple[str, str], tuple[BlockSpread | None, list[Row]]] = {}
+
+    def compare(self, row: Row, other: Row, column: str, level: float = 0.95) -> Comparison:
+        """Compare two rows by their seeds; a row of exact numbers has them for every seed."""
+        values = row.by_seed(column)
+        return compare_seeds(
+            values, _of_seeds(other, column, values), level, self.pooled(row, other, column)
+        )
+
+    def pooled(self, row: Row, other: Row, column: str) -> PooledSpread | None:
+        """Return the spread of two rows' differences; None if they have one of their own."""
+        if self._spread is SpreadKind.OWN or row.is_base or other.is_base:
+            return None
+        design = self._design(row, column)
+        if design != self._design(other, column) or _differ_equally(row, other, column):
+            return None
+        if (column, design) not in self._known:
+            alike = [
+                each
+                for each in self._rows
+                if not each.is_base and self._design(each, column) == design
+            ]
+            values = [list(_finite(each, column).values()) for each in alike]
+            self._known[column, design] = (pool_spread(values) if values else None, alike)
+        found, alike = self._known[column, design]
+        if found is None:
+            return None
+        wider = [found.wider[i] for i, each in enumerate(alike) if each is row or each is other]
+        return None if any(wider) else found.pooled
+
+    def _design(self, row: Row, column: str) -> str:
+        """Names what rows must share: the settings beside the arm's own, and the seeds."""
+        settings = {
+            key: value
+            for key, value in row.group.items()
+            if key.partition(".")[0] not in _ARM and key != self._tuned
+        }
+        return json.dumps([settings, sorted(_finite(row, column))], sort_keys=True)
+
+
+def _of_seeds(row: Row, column: str, seeds: Mapping[int, float]) -> Mapping[int, float]:
+    cell = row.cells[column]
+    return row.by_seed(column) if row.seeds or not cell.n else dict.fromkeys(seeds, cell.mean)
+
+
+def _finite(row: Row, column: str) -> dict[int, float]:
+    return {seed: v for seed, v in row.by_seed(column).items() if math.isfinite(v)}
+
+
+def _differ_equally(row: Row, other: Row, column: str) -> bool:
+    """Tell whether two rows differ by the same number on every seed: it has no spread to test.
+
+    Costs do, and the same runs, whose difference is 0.
+    """
+    values, others = _finite(row, column), _finite(other, column)
+    differences = np.array([value - others[seed] for seed, value in values.items()])
+    scale = max(map(abs, (*values.values(), *others.values())), default=0.0)
+    return len(differences) > 1 and sample_sd(differences, scale) == 0
 
 
 @dataclass(frozen=True)
@@ -101,18 +187,12 @@ class BaselineRows:
         )
 
 
-def name_group(group: Mapping[str, Any]) -> str:
-    """Names a row in words, such as `grpo, group_size=8`."""
-    keys = {key: show_key(value) for key, value in group.items()}
-    return ", ".join(v if key == "estimator" else f"{key}={v}" for key, v in keys.items())
-
-
 def default_baseline(rows: Sequence[Row]) -> BaselineRows | None:
     """Returns the first trained row's estimator, or its whole group if all share the estimator."""
     trained = [row for row in rows if not row.is_base]
     if len(trained) < 2 or len(trained) > MOST_ROWS:
         return None
-    first: Group = trained[0].group
+    first = trained[0].group
     own = {
         key: value
         for key, value in first.items()
@@ -244,11 +324,6 @@ def show_seeds(seeds: int) -> str:
     return f"> {MOST_SEEDS}" if seeds > MOST_SEEDS else str(seeds)
 
 
-SEEDS_FOR_A_MARK = 3
-
-K = TypeVar("K", bound=Hashable)
-
-
 @dataclass(frozen=True)
 class BestMarks:
     """The marked cells of a report.
@@ -356,16 +431,3 @@ def rank_rows(rows: Sequence[Row], column: Column) -> tuple[list[Row], dict[int,
     ordered = sorted(zip(trained, intervals, strict=True), key=place)
     ranks = {len(base) + i: interval for i, (_, interval) in enumerate(ordered) if interval}
     return [*base, *(row for row, _ in ordered)], ranks
-
-
-def rank(values: Mapping[K, float], direction: MetricDirection) -> dict[K, Mark]:
-    """Marks the best and second best of numbers without seeds; ties share a mark."""
-    if len(values) < 2:
-        return {}
-    ranked = sorted(set(values.values()), reverse=direction is MetricDirection.HIGHER)
-    return {
-        key: mark
-        for mark, best in zip(Mark, ranked, strict=False)
-        for key, value in values.items()
-        if value == best
-    }

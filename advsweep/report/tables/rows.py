@@ -1,120 +1,305 @@
-"""The rows of a report that runs trained, and the cells of all rows."""
+"""The rows of a report, from one tidy frame: of runs, base models, chance baselines, and models."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from advsweep.report.data.columns import Column
-from advsweep.report.data.evaluations import EvaluationsByTask
-from advsweep.report.data.grouping import Group
-from advsweep.report.data.measure import Values, over_problems
-from advsweep.report.tables.types import Cell, Row
-from advsweep.statistics import student_t_interval
+from advsweep.report.data.evaluations import (
+    EvaluationsByTask,
+    TaskEvaluations,
+    base_evaluations,
+    group_bases,
+)
+from advsweep.report.data.measure import over_problems, scores
+from advsweep.report.data.runs import Group, common_group
+from advsweep.report.tables.types import Cell, Row, Subject
+from advsweep.statistics import mean_over_problems, student_t_interval
 from advsweep.statistics.intervals import ROUNDING
 from advsweep.store import EvaluationRecord, RunRecord
+
+if TYPE_CHECKING:
+    from advsweep.tasks.base import Floor
+
+K = TypeVar("K")
+
+BASE = "base"
 
 MOST_SINGLE = 30
 """The most rows of a single evaluation that get intervals over problems: resampling takes time."""
 
+_SHORT = 8  # characters of a hash
 
-def trained_row(
-    group: Group, members: Sequence[RunRecord], values: Values, pruned: Mapping[str, int]
-) -> Row:
-    """Makes a row of replicates; the value of a seed averages over the row's configurations.
 
-    A seed that lacks one of the configurations has no value: its mean would be of others.
+def make_cell(
+    values: Iterable[float], record: EvaluationRecord | None = None, column: Column | None = None
+) -> Cell:
+    """Return the mean of some values, without NaN, and its interval.
 
     Args:
-        pruned: how many runs of each configuration were stopped early, by config hash.
+        record, column: the evaluation of a single value, for its interval over problems.
     """
-    by_seed: dict[int, list[int]] = {}
-    for run in members:
-        by_seed.setdefault(run.seed, []).append(run.id)
-    hashes = {run.config_hash for run in members}
-    seeds = sorted(by_seed)
+    # One NaN, so that equal rows are equal.
+    listed = tuple(math.nan if value != value else float(value) for value in values)
+    known = [value for value in listed if not math.isnan(value)]
+    # Infinite values have an infinite mean and no interval.
+    with np.errstate(invalid="ignore"):
+        mean, low, high, n = student_t_interval(known)
+    if n > 1 and max(known) - min(known) <= ROUNDING * abs(known[0]):
+        # Rounding must not make an interval where nothing varies.
+        mean = low = high = known[0]
+    if column is not None and column.is_reached:
+        # Its values are 0 and 1: t is not for those.
+        low = high = math.nan
+    half = math.nan
+    if record is not None and column is not None and n == 1:
+        half = over_problems(record, column)
+    return Cell(mean, low, high, n, listed, half)
 
-    def value(by_run: Mapping[int, float], seed: int) -> float:
-        own = [by_run.get(run_id, math.nan) for run_id in by_seed[seed]]
-        if len(hashes) == 1:
-            return own[0]
-        return math.fsum(own) / len(own) if len(own) == len(hashes) else math.nan
 
-    return Row(
-        group=group,
-        n=len(seeds),
-        seeds=tuple(seeds),
-        cells={
-            name: make_cell(value(by_run, seed) for seed in seeds)
-            for name, by_run in values.items()
-        },
-        pruned=sum(pruned.get(config_hash, 0) for config_hash in hashes),
-        runs=len(members),
+def tidy_frame(
+    groups: Sequence[tuple[Group, Sequence[RunRecord]]], numbers: pd.DataFrame
+) -> pd.DataFrame:
+    """Return the numbers of seeds by `row` and `seed`, with a column for each column of a report.
+
+    The value of a seed is the mean over the row's configurations. A seed that lacks one of them
+    has no value: its mean would be of others.
+
+    Args:
+        numbers: of each run, by its id.
+    """
+    frame = pd.DataFrame(
+        [(run.id, row, run.seed) for row, (_, runs) in enumerate(groups) for run in runs],
+        columns=["run", "row", "seed"],
+    ).join(numbers, on="run")
+    by_seed = frame.drop(columns="run").groupby(["row", "seed"])
+    configs = [len({run.config_hash for run in runs}) for _, runs in groups]
+    counts = by_seed.count()
+    needed = np.array(configs)[counts.index.get_level_values("row")]
+    return by_seed.mean().where(counts.eq(needed, axis=0))
+
+
+def trained_rows(
+    groups: Sequence[tuple[Group, Sequence[RunRecord]]],
+    numbers: pd.DataFrame,
+    columns: Mapping[str, Column],
+    pruned: Mapping[str, int],
+    evaluated: EvaluationsByTask | None,
+) -> list[Row]:
+    """Make a row for each group of replicates.
+
+    Args:
+        numbers: of each run, by its id.
+        columns: by name; those of them that have an interval over problems.
+        pruned: how many runs of each configuration were stopped early, by config hash.
+        evaluated: the evaluations of single runs; None where runs are compared elsewhere.
+    """
+    single = sum(len(runs) == 1 for _, runs in groups) <= MOST_SINGLE
+    rows = []
+    frame = tidy_frame(groups, numbers)
+    for place, (group, runs) in enumerate(groups):
+        own = frame.loc[place]
+        records: Mapping[str, EvaluationRecord] = {}
+        if evaluated is not None and single and len(runs) == 1:
+            records = _single_evaluations(
+                evaluated, columns.values(), lambda task: task.final, runs[0].id
+            )
+        rows.append(
+            Row(
+                group=group,
+                n=len(own),
+                seeds=tuple(int(seed) for seed in own.index),
+                cells={
+                    name: make_cell(own[name], records.get(name), columns.get(name))
+                    for name in numbers.columns
+                },
+                pruned=sum(pruned.get(key, 0) for key in {run.config_hash for run in runs}),
+                runs=len(runs),
+            )
+        )
+    return rows
+
+
+def _single_evaluations(
+    evaluated: EvaluationsByTask,
+    columns: Iterable[Column],
+    choose: Callable[[TaskEvaluations], Mapping[K, EvaluationRecord]],
+    key: K,
+) -> dict[str, EvaluationRecord]:
+    """Return the evaluation in each column of a row that has a single one."""
+    found = {}
+    for column in columns:
+        task = evaluated.of(column.task, train=column.is_train) if column.is_resampled else None
+        if task is not None and (record := choose(task).get(key)) is not None:
+            found[column.name] = record
+    return found
+
+
+def untrained_rows(
+    models: Sequence[tuple[Subject, Group, Sequence[str], tuple[int, ...]]],
+    evaluated: EvaluationsByTask,
+    columns: Sequence[Column],
+    choose: Callable[[TaskEvaluations], Mapping[str, EvaluationRecord]],
+) -> list[Row]:
+    """Make the rows of models that no run trained.
+
+    Args:
+        models: what each is, its name, its members as evaluations are looked up, and their
+            seeds; none for a single model.
+        choose: returns a task's evaluations by the names of the members.
+    """
+    values = {
+        c.name: scores(evaluated, c, choose) if c.is_single else dict[str, float]() for c in columns
+    }
+    by_name = {column.name: column for column in columns}
+    rows = []
+    for subject, group, members, seeds in models:
+        records: Mapping[str, EvaluationRecord] = {}
+        if len(models) <= MOST_SINGLE:
+            records = _single_evaluations(evaluated, columns, choose, members[0])
+        cells = {
+            # A seed keeps its place without a number.
+            name: make_cell(
+                [found.get(m, math.nan) for m in members if seeds or m in found],
+                records.get(name),
+                by_name[name],
+            )
+            for name, found in values.items()
+        }
+        rows.append(Row(group, len(members), seeds, cells, subject=subject))
+    return rows
+
+
+def base_rows(
+    groups: Sequence[tuple[Group, Sequence[RunRecord]]],
+    evaluated: EvaluationsByTask,
+    columns: Sequence[Column],
+    label: str,
+) -> list[Row]:
+    """Make a row of the base models that replicate each other, one for each seed.
+
+    A base that all seeds share makes a row without seeds. Several rows are named by the keys that
+    differ between the rows of their runs.
+
+    Args:
+        label: the key that holds the name `base`.
+    """
+    users = {run.id: group for group, members in groups for run in members}
+    families = group_bases((run for _, members in groups for run in members), evaluated)
+    common = [common_group([users[i] for i in family.run_ids]) for family in families]
+    named = [
+        {label: BASE}
+        | {
+            key: value
+            for key, value in own.items()
+            if key != label and any(other.get(key) != value for other in common)
+        }
+        for own in common
+    ]
+    return untrained_rows(
+        [
+            (
+                Subject.BASE,
+                # Bases of equal names are told apart by their hashes.
+                {**group, BASE: short_name(family.members[0])} if named.count(group) > 1 else group,
+                family.members,
+                family.seeds,
+            )
+            for family, group in zip(families, named, strict=True)
+        ],
+        evaluated,
+        columns,
+        base_evaluations,
     )
 
 
-def without_intervals(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
-    """Removes the intervals of some columns, whose values are 0 and 1: t is not for those."""
-
-    def bare(cell: Cell) -> Cell:
-        return replace(cell, low=math.nan, high=math.nan)
-
-    return [
-        replace(row, cells={**row.cells, **{name: bare(row.cells[name]) for name in names}})
-        for row in rows
-    ]
+def short_name(subject: str) -> str:
+    """Return the start of the hash in the subject of an evaluation."""
+    return subject.partition(":")[2][:_SHORT]
 
 
-def with_problems(
-    rows: Sequence[Row],
-    records: Sequence[Mapping[str, EvaluationRecord]],
-    columns: Sequence[Column],
-) -> list[Row]:
-    """Adds intervals over problems to the numbers that come from a single evaluation.
+def model_rows(evaluated: EvaluationsByTask, columns: Sequence[Column], label: str) -> list[Row]:
+    """Make a row for each model without a run that was evaluated like the table's runs."""
+    names = dict.fromkeys(
+        record.settings["model"] for task in evaluated.tasks.values() for record in task.models
+    )
+    return untrained_rows(
+        [(Subject.MODEL, {label: f"model {name}"}, [name], ()) for name in names],
+        evaluated,
+        columns,
+        lambda task: {record.settings["model"]: record for record in task.models},
+    )
+
+
+def floor_rows(
+    evaluated: EvaluationsByTask, columns: Sequence[Column], label: str
+) -> Iterable[tuple[Row, str]]:
+    """Make a row for each chance baseline in columns of pass@k, and a sentence about it.
+
+    Its numbers are exact, as they are those of the evaluated problems: they have no interval over
+    problems, and no seeds unless each seed has problems of its own on which they differ.
 
     Args:
-        records: for each row, its evaluation in each column that has a single one.
+        label: the key that holds the floor's name.
     """
-    by_name = {column.name: column for column in columns}
-    return [
-        replace(
-            row,
-            cells={
-                name: replace(cell, over_problems=over_problems(own[name], by_name[name]))
-                if name in own and cell.n == 1
-                else cell
-                for name, cell in row.cells.items()
-            },
-        )
-        for row, own in zip(rows, records, strict=True)
-    ]
-
-
-def single_evaluations(
-    members: Sequence[RunRecord], evaluated: EvaluationsByTask, columns: Sequence[Column]
-) -> dict[str, EvaluationRecord]:
-    """Returns the evaluation in each column of a row's only run; nothing for several runs."""
-    if len(members) > 1:
-        return {}
-    return {
-        column.name: task.final[members[0].id]
-        for column in columns
-        if column.is_resampled
-        if (task := evaluated.of(column.task, train=column.is_train)) is not None
-        and members[0].id in task.final
+    known = {}
+    for column in columns:
+        # Problems chosen by a base's solve rate are others for each seed, as training problems
+        # may be.
+        chosen = column.base is not None or column.over is not None or column.is_train
+        if column.k is not None and column.is_single and not chosen:
+            task = evaluated.of(column.task)
+            known[column.name] = {} if task is None else task.common_floors()
+    floors = {
+        name: floor
+        for found in known.values()
+        for _, own in found.values()
+        for name, floor in own.items()
     }
+    for name, floor in floors.items():
+        values = {
+            column.name: {
+                seed: _floor_value(name, column, record, own)
+                for seed, (record, own) in known.get(column.name, {}).items()
+            }
+            for column in columns
+        }
+        seeds = sorted({seed for own in values.values() for seed in own if seed is not None})
+        if all(len(set(own.values())) <= 1 for own in values.values()):
+            seeds = []
+        cells = {
+            column: make_cell(
+                [own.get(seed, own.get(None, math.nan)) for seed in seeds]
+                if seeds
+                else [value for value in list(own.values())[:1] if not math.isnan(value)]
+            )
+            for column, own in values.items()
+        }
+        exact = "computed exactly"
+        if floor.standard_error:
+            exact = f"computed to a standard error of {floor.standard_error:.2g} for each problem"
+        yield (
+            Row({label: name}, len(seeds) or 1, tuple(seeds), cells, subject=Subject.FLOOR),
+            f"{floor.name}: chance baseline: {floor.help}; pass@k = 1 - (1 - p)ᵏ of each problem, "
+            f"{exact}",
+        )
 
 
-def make_cell(values: Iterable[float]) -> Cell:
-    """Returns the mean of some values, without NaN, and its interval."""
-    listed = tuple(values)
-    known = [value for value in listed if not math.isnan(value)]
-    if len(known) > 1 and max(known) - min(known) <= ROUNDING * abs(known[0]):
-        # Rounding must not make an interval where nothing varies.
-        return Cell(known[0], known[0], known[0], len(known), listed)
-    # Infinite values have an infinite mean and no interval.
-    with np.errstate(invalid="ignore"):
-        return Cell(*student_t_interval(known), values=listed)
+def _floor_value(
+    name: str, column: Column, record: EvaluationRecord, floors: Mapping[str, Floor]
+) -> float:
+    """Return a floor's mean over the problems of an evaluation; NaN if it has none."""
+    needed = {name, column.above or name}
+    if column.k is None or not needed <= floors.keys():
+        return math.nan
+    values = floors[name].pass_at(column.k, record.problem_ids)
+    if column.above is not None:
+        values = values - floors[column.above].pass_at(column.k, record.problem_ids)
+    if column.level is not None:
+        values = np.where(record.levels == column.level, values, np.nan)
+    return float(mean_over_problems(values))

@@ -11,7 +11,7 @@ from typing import Any
 
 from advsweep.errors import counted
 from advsweep.report.data.columns import Column
-from advsweep.report.data.grouping import Group, key_order
+from advsweep.report.data.runs import Group, key_order
 from advsweep.statistics import Comparison, RankInterval
 from advsweep.store import Status
 
@@ -45,10 +45,10 @@ class Cell:
         return self.low < self.high and self.mean in (self.low, self.high)
 
 
-class RowKind(Enum):
+class Subject(Enum):
     """What the numbers of a row are of."""
 
-    TRAINED = "trained"
+    RUN = "run"
     BASE = "base"
     """The models that runs start from."""
     FLOOR = "floor"
@@ -77,12 +77,12 @@ class Row:
     cells: Mapping[str, Cell]
     pruned: int = 0
     runs: int = 0
-    kind: RowKind = RowKind.TRAINED
+    subject: Subject = Subject.RUN
 
     @property
     def is_base(self) -> bool:
         """Whether no run trained it: a base, a floor, a model without a run."""
-        return self.kind is not RowKind.TRAINED
+        return self.subject is not Subject.RUN
 
     def by_seed(self, column: str) -> dict[int, float]:
         """Returns the value of each seed."""
@@ -169,16 +169,16 @@ class Provenance:
     """
 
     store: str
-    sweep: str | None
-    runs: int
-    evaluations: Sequence[Mapping[str, Any]]
-    learning_rates: Sequence[Mapping[str, Any]]
-    commits: Sequence[str]
-    dirty: bool
-    versions: Mapping[str, Sequence[str]]
-    hardware: Sequence[str]
-    first: datetime | None
-    last: datetime | None
+    sweep: str | None = None
+    runs: int = 0
+    evaluations: Sequence[Mapping[str, Any]] = ()
+    learning_rates: Sequence[Mapping[str, Any]] = ()
+    commits: Sequence[str] = ()
+    dirty: bool = False
+    versions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    hardware: Sequence[str] = ()
+    first: datetime | None = None
+    last: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from advsweep.report import ClaimVerdict, build_report, evaluate_claims, parse_claim_list
-from advsweep.report.tables.chance import chance_column
+from advsweep.report.tables.notes import chance_column
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown
 

@@ -6,8 +6,8 @@ import pytest
 
 from advsweep.report import build_report, describe_findings, lay_out_short, shorten_report
 from advsweep.report.claims.sentences import find_differences, judge_difference
-from advsweep.report.data.outcomes import parse_outcomes
-from advsweep.report.tables.comparison import name_group
+from advsweep.report.data.columns import parse_outcomes
+from advsweep.report.data.runs import name_group
 from advsweep.writing import write_table
 
 SEEDS = range(5)

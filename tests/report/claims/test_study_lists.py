@@ -11,8 +11,15 @@ from advsweep.report.claims.kinds import Failures
 from advsweep.report.claims.lists import Claim, claim_lists, read_claim_list
 from advsweep.report.claims.points import Trend
 from advsweep.report.data.columns import parse_column
-from advsweep.report.data.filters import Filter, parse_where, show_key
-from advsweep.report.data.grouping import Group, group_by, group_runs, value_of
+from advsweep.report.data.runs import (
+    Filter,
+    Group,
+    group_by,
+    group_runs,
+    parse_where,
+    show_key,
+    value_of,
+)
 from advsweep.store import RunOutline, Status
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.yaml_files import read_yaml

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError
 from advsweep.report import build_report, parse_where, split_list
-from advsweep.report.data.filters import MISSING, lookup
+from advsweep.report.data.runs import MISSING, value_of
 from advsweep.store import Status
 
 
@@ -72,12 +73,10 @@ def test_lists_of_names():
 
 def test_a_component_stands_for_its_name():
     config = {"estimator": {"name": "a_grae", "base": {"name": "grpo", "eps": 0.1}}, "steps": 3}
-    assert lookup(config, "estimator") == "a_grae"
-    assert lookup(config, "estimator.base") == "grpo"
-    assert lookup(config, "estimator.base.eps") == 0.1
-    assert lookup(config, "steps") == 3
-    assert lookup(config, "estimator.delta") is MISSING
-    assert lookup(config, "steps.x") is MISSING
+    run = SimpleNamespace(config=config)
+    keys = ["estimator", "estimator.base", "estimator.base.eps", "steps"]
+    assert [value_of(run, key) for key in keys] == ["a_grae", "grpo", 0.1, 3]
+    assert value_of(run, "estimator.delta") is value_of(run, "steps.x") is MISSING
 
 
 def _names(report):
@@ -118,16 +117,6 @@ def test_runs_of_one_sweep_among_all(demo):
     demo.run("grpo", 7, sweep="other")
     report = build_report(demo.store, None, where=parse_where("sweep=other"))
     assert _names(report) == [("grpo", (7,))]
-
-
-def test_reads_outlines_of_runs_that_filters_leave_out(demo, monkeypatch):
-    read = []
-    select = demo.store.runs.select
-    monkeypatch.setattr(
-        demo.store.runs, "select", lambda **k: read.extend(found := select(**k)) or found
-    )
-    assert _names(_report(demo, "estimator=fade seed>0")) == [("fade", (1, 2))]
-    assert [(run.estimator, run.seed) for run in read] == [("fade", 1), ("fade", 2)]
 
 
 @pytest.mark.parametrize(

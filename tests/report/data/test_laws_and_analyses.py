@@ -13,7 +13,8 @@ from advsweep.errors import NotFoundError, ReportError
 from advsweep.plugins import Discovery, PluginPoint
 from advsweep.report import build_report
 from advsweep.report.data.analyses import AnalysisColumns, analysis_columns
-from advsweep.report.data.columns import MetricDirection, parse_column
+from advsweep.report.data.columns import parse_column
+from advsweep.report.data.metrics import MetricDirection
 from advsweep.statistics import pass_at_k
 from advsweep.statistics.pass_laws import fit_pass_at_k
 from advsweep.store import NewAnalysis

@@ -6,8 +6,10 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, evaluate_claims, lay_out, parse_claim_list
-from advsweep.report.data.columns import parse_column
-from advsweep.report.data.outcomes import choose_outcomes, find_outcome, parse_outcomes
+from advsweep.report.data.columns import find_outcome, parse_column, parse_outcomes
+from advsweep.report.tables import build
+from advsweep.report.tables.rows import make_cell
+from advsweep.report.tables.types import Row
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown
 
@@ -73,8 +75,12 @@ def test_an_outcome_that_no_run_has_is_left_out(lab):
     ],
 )
 def test_the_first_column_that_all_runs_have(rows, chosen):
-    found = choose_outcomes([_columns("new", "old")], rows.__getitem__)
-    assert [column.name for column in found] == chosen
+    listed = [
+        Row({}, 3, (), {name: make_cell([0.5] * dict(own).get(i, 0)) for name, own in rows.items()})
+        for i in range(3)
+    ]
+    found = build._choose(_columns("new", "old"), listed)
+    assert [column.name for column in [found] if column] == chosen
 
 
 @pytest.mark.parametrize(

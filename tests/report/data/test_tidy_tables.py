@@ -14,9 +14,8 @@ import pytest
 
 import advsweep
 from advsweep.errors import ConfigError, ReportError
-from advsweep.report.data import table_files
-from advsweep.report.data.table_files import MANIFEST, TABLE_FILES, write_tables
-from advsweep.report.data.tidy_tables import ColumnType, TidyTable, tidy_tables
+from advsweep.report.data import export
+from advsweep.report.data.export import FORMATS, MANIFEST, export_tables
 
 HOSTILE = "=1+1\x1b]52;c;eA==\x07\u202e"
 
@@ -32,7 +31,7 @@ def filled(lab):
 
 
 def written(store, folder, form):
-    return write_tables(tidy_tables(store, store.runs.select()), folder, form)
+    return export_tables(store, store.runs.select(), folder, form)
 
 
 def test_metrics_are_those_of_the_python_api(filled, tmp_path):
@@ -75,9 +74,9 @@ def test_a_config_is_flat_and_whole(filled, tmp_path):
 
 
 def test_both_formats_say_the_same(filled, tmp_path):
-    for form in TABLE_FILES:
+    for form in FORMATS:
         written(filled, tmp_path / form, form)
-    manifests = [json.loads((tmp_path / form / MANIFEST).read_text()) for form in TABLE_FILES]
+    manifests = [json.loads((tmp_path / form / MANIFEST).read_text()) for form in FORMATS]
     for name, table in manifests[0]["tables"].items():
         assert {**table, "file": ""} == {**manifests[1]["tables"][name], "file": ""}
         frame = pd.read_parquet(tmp_path / "parquet" / f"{name}.parquet")
@@ -97,7 +96,7 @@ def test_both_formats_say_the_same(filled, tmp_path):
                 assert same, (column, row[i], value)
 
 
-@pytest.mark.parametrize("form", list(TABLE_FILES))
+@pytest.mark.parametrize("form", list(FORMATS))
 def test_the_same_runs_give_the_same_bytes(filled, tmp_path, form):
     for folder in ("one", "two", "one"):
         written(filled, tmp_path / folder, form)
@@ -115,11 +114,7 @@ def test_points_are_read_in_portions(lab, tmp_path, monkeypatch):
     for seed in range(3):
         points = [(name, step, 1.0) for name in ("a", "b") for step in range(40)]
         lab.run("grpo", seed, points=points)
-    tables = {}
-    for table in tidy_tables(lab.store, lab.store.runs.select()):
-        tables[table.name] = [len(portion["run"]) for portion in table.portions()]
-    assert tables["metrics"] == [40] * 6
-    monkeypatch.setattr(table_files, "_GROUP_ROWS", 80)
+    monkeypatch.setattr(export, "_GROUP_ROWS", 80)
     written(lab.store, tmp_path / "out", "parquet")
     groups = pq.ParquetFile(tmp_path / "out" / "metrics.parquet").metadata
     assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [80, 80, 80]
@@ -128,31 +123,31 @@ def test_points_are_read_in_portions(lab, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("values", "kind", "shown"),
     [
-        ([1, 2], ColumnType.INTEGER, [1, 2]),
-        ([1, 0.5], ColumnType.NUMBER, [1.0, 0.5]),
-        ([True, False], ColumnType.BOOLEAN, [True, False]),
-        ([True, 1], ColumnType.TEXT, ["true", "1"]),
-        (["a", 1], ColumnType.TEXT, ["a", "1"]),
-        ([[1, 2], "a"], ColumnType.TEXT, ["[1, 2]", "a"]),
-        ([2**63, 1], ColumnType.NUMBER, [float(2**63), 1.0]),
-        ([10**400, 1], ColumnType.TEXT, [str(10**400), "1"]),
+        ([1, 2], "integer", [1, 2]),
+        ([1, 0.5], "number", [1.0, 0.5]),
+        ([True, False], "boolean", [True, False]),
+        ([True, 1], "text", ["true", "1"]),
+        (["a", 1], "text", ["a", "1"]),
+        ([[1, 2], "a"], "text", ["[1, 2]", "a"]),
+        ([2**63, 1], "number", [float(2**63), 1.0]),
+        ([10**400, 1], "text", [str(10**400), "1"]),
     ],
 )
 def test_a_column_has_the_type_that_holds_its_values(lab, tmp_path, values, kind, shown):
     for seed, value in enumerate(values):
         lab.run("grpo", seed, their__key=value)
-    runs = next(iter(tidy_tables(lab.store, lab.store.runs.select())))
-    assert runs.columns["config.their.key"] is kind
-    [portion] = runs.portions()
-    assert portion["config.their.key"] == shown
-    for form in TABLE_FILES:
+    for form in FORMATS:
         written(lab.store, tmp_path / form, form)
+    manifest = json.loads((tmp_path / "csv" / MANIFEST).read_text())["tables"]["runs"]
+    assert {"name": "config.their.key", "type": kind} in manifest["columns"]
+    frame = pd.read_parquet(tmp_path / "parquet" / "runs.parquet")
+    assert frame["config.their.key"].tolist() == shown
 
 
 @pytest.mark.security
 def test_texts_of_a_store_stay_texts(lab, tmp_path):
     lab.run("grpo", 0, points=[(HOSTILE, 1, 1.0)], sweep=HOSTILE, **{HOSTILE: HOSTILE})
-    for form in TABLE_FILES:
+    for form in FORMATS:
         written(lab.store, tmp_path / form, form)
     frame = pd.read_parquet(tmp_path / "parquet" / "runs.parquet")
     points = pd.read_parquet(tmp_path / "parquet" / "metrics.parquet")
@@ -170,8 +165,8 @@ def test_texts_of_a_store_stay_texts(lab, tmp_path):
 
 
 def test_an_empty_selection_has_tables_without_rows(lab, tmp_path):
-    for form in TABLE_FILES:
-        assert set(write_tables(tidy_tables(lab.store, []), tmp_path / form, form).values()) == {0}
+    for form in FORMATS:
+        assert set(export_tables(lab.store, [], tmp_path / form, form).values()) == {0}
 
 
 def test_other_files_are_not_replaced(filled, tmp_path):
@@ -188,14 +183,11 @@ def test_an_interrupted_export_changes_nothing(filled, tmp_path):
     written(filled, tmp_path / "out", "csv")
     before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
 
-    def stop():
-        yield {"run": [1]}
+    def stop(done):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_tables(
-            [TidyTable("runs", {"run": ColumnType.INTEGER}, stop)], tmp_path / "out", "csv"
-        )
+        export_tables(filled, filled.runs.select(), tmp_path / "out", "csv", stop)
     assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} <= {"out", "advsweep-runs"}
 

@@ -11,11 +11,19 @@ from hypothesis import strategies as st
 
 from advsweep.errors import NotFoundError
 from advsweep.report import build_report, evaluate_assertion, lay_out, parse_assertion, parse_cutoff
-from advsweep.report.data.columns import metric_range, needs_curves, parse_column
-from advsweep.report.data.filters import parse_where
-from advsweep.report.data.windows import Window, WindowKind, parse_window
+from advsweep.report.data.columns import Window, metric_range, needs_curves, parse_column
+from advsweep.report.data.runs import parse_where
 
+KINDS = (
+    *("mean", "first", "end", "min", "max", "argmin", "argmax"),
+    *("slope", "var", "steps_to=", "share>", "share<"),
+)
 CURVE = (np.array([10, 20, 30, 40, 50]), np.array([0.5, 0.2, math.nan, 0.2, 0.9]))
+
+
+def parse_window(text):
+    column = parse_column(f"a/b@{text}")
+    return None if column is None else column.window
 
 
 @pytest.mark.parametrize(
@@ -46,12 +54,12 @@ def test_by_hand(text, value):
     assert window.of(CURVE) == pytest.approx(value, nan_ok=True)
 
 
-@pytest.mark.parametrize("text", ["first0", "median", "steps_to", "share=0.5", "steps_to=1e999"])
+@pytest.mark.parametrize("text", ["first0", "median", "steps_to", "steps_to=1e999"])
 def test_other_texts_are_no_windows(text):
     assert parse_window(text) is None
 
 
-@pytest.mark.parametrize("kind", WindowKind)
+@pytest.mark.parametrize("kind", KINDS)
 def test_empty_curves_have_no_number(kind):
     assert math.isnan(Window(kind, 3).of((np.array([]), np.array([]))))
     assert math.isnan(Window(kind, 3).of(CURVE, end=5))
@@ -80,7 +88,12 @@ def test_properties(values, x, end):
         assert min(values) > x or max(values) < x
     # A window up to a step is that of the shorter curve.
     short = curve[0][:end], curve[1][:end]
-    assert of("var", end) == pytest.approx(Window(WindowKind.VAR).of(short), nan_ok=True)
+    assert of("var", end) == pytest.approx(Window("var").of(short), nan_ok=True)
+
+
+def of_column(name):
+    column = parse_column(name)
+    return column.source, column.select
 
 
 @pytest.mark.parametrize(
@@ -100,7 +113,7 @@ def test_properties(values, x, end):
 def test_names(name, of, window, at):
     column = parse_column(name)
     assert column is not None
-    assert (column.name, column.curve) == (name, of)
+    assert (column.name, column.source, column.select) == (name, *of_column(of))
     assert column.window == (None if window is None else parse_window(window))
     assert column.at == (None if at is None else parse_cutoff(at))
     assert needs_curves([name])

@@ -18,7 +18,7 @@ from advsweep.report import (
     render,
 )
 from advsweep.report.data.columns import metric_range, parse_column
-from advsweep.report.tables.types import RowKind
+from advsweep.report.tables.types import Subject
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown
 
@@ -51,7 +51,7 @@ def test_a_floor_has_a_row_below_the_base(lab):
     report = build_report(lab.store, "demo")
     assert [row.group["estimator"] for row in report.rows] == ["base", "guess", "grpo"]
     floor = _row(report, "guess")
-    assert (floor.kind, floor.seeds, floor.runs) == (RowKind.FLOOR, (), 0)
+    assert (floor.subject, floor.seeds, floor.runs) == (Subject.FLOOR, (), 0)
     # A guess fails with a chance of 5/6 and 2/3, and two guesses of 25/36 and 16/36.
     assert floor.cells["pass@1"].mean == pytest.approx((1 / 6 + 2 / 6) / 2)
     assert floor.cells["pass@2"].mean == pytest.approx((11 / 36 + 20 / 36) / 2)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from advsweep.report.tables.layout import show, show_interval, show_p
+from advsweep.writing import show, show_interval, show_p
 
 
 @pytest.mark.parametrize(

@@ -148,17 +148,3 @@ def test_tasks_with_verifiers_of_their_own_share_the_row_of_a_model(lab):
     _made(lab, "one", task="mbpp", verifier="code revision=2")
     [row] = build_model_report(lab.store, ["pass@1[*]"]).rows
     assert row.group == {"model": "one"}
-
-
-def test_unrecorded_verifier_equals_the_recorded_one(lab):
-    _made(lab, "old")
-    _made(lab, "new", verifier="numeric", max_tokens=512, system="none")
-    assert _groups(lab) == [{"model": "old"}, {"model": "new"}]
-    shown = build_model_report(lab.store).provenance.evaluations
-    assert [set(protocol) & {"verifier", "max_tokens", "system"} for protocol in shown] == [set()]
-    _made(lab, "other", verifier="boxed_math revision=2", max_tokens=512, system="none")
-    assert _groups(lab) == [
-        {"model": "old"},
-        {"model": "new", "verifier": "numeric"},
-        {"model": "other", "verifier": "boxed_math revision=2"},
-    ]

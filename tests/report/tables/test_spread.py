@@ -6,7 +6,7 @@ import pytest
 
 from advsweep.report import SpreadKind, build_report, parse_assertion
 from advsweep.report.claims.assertions import compare_sides
-from advsweep.report.tables.spread import Spreads
+from advsweep.report.tables.comparison import Spreads
 from advsweep.statistics import compare_paired, pool_spread
 
 VALUES = {"a": [0.5, 0.6, 0.4], "b": [0.53, 0.64, 0.45], "c": [0.52, 0.58, 0.41]}

@@ -16,7 +16,7 @@ from advsweep.backends.bandit.backend import BanditBackend
 from advsweep.backends.base import Run, StackMember
 from advsweep.backends.build import build_run, calibration_of, reference_run
 from advsweep.errors import ConfigError, TrainingError
-from advsweep.report.data.selection import read_runs
+from advsweep.report.data.runs import read_runs
 from advsweep.store import NewRun, Owner, RunRecord, Status, Store, open_store
 from advsweep.sweep.exit_codes import DONE, FAILED, STACKED, STOPPED
 from advsweep.sweep.planning.plan import Plan, make_plan
@@ -129,10 +129,10 @@ def test_calibrations_are_runs_that_others_share(bandit: Callable[..., Plan], st
     work(store, bandit("estimator=rloo", "seed=0,1", "backend.checkpoint_every=7"))
     assert [r.estimator for r in calibrations(store)[4:]] == ["rloo", "rloo"]
     assert [trials(store, r) for r in calibrations(store)[:4]] == before
-    assert {r.config["estimator"]["name"] for r in read_runs(store, None, None, ())} == {
+    assert {r.config["estimator"]["name"] for r in read_runs(store, None)} == {
         *("power_alpha", "dr_grpo", "rloo")
     }
-    assert len(read_runs(store, None, None, ())) == 6
+    assert len(read_runs(store, None)) == 6
     # Its calibrations were started after it.
     assert store.runs.find("last").id == 10
 

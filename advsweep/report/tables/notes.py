@@ -1,27 +1,61 @@
-"""Texts below a table: what its numbers are, what is missing, and where they come from."""
+"""Texts of a report: notes on its numbers, cautions, what is missing, and where they come from."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from advsweep.errors import counted, first_of
-from advsweep.report.data.columns import Column, MetricDirection
-from advsweep.report.data.filters import show_key
-from advsweep.report.data.outcomes import find_outcome
-from advsweep.report.data.windows import END_STEPS
-from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK, BestMarks, name_group
-from advsweep.report.tables.types import Provenance, Report, RowKind, SpreadKind, count_states
-from advsweep.store import RunRecord, Store
-from advsweep.store.imported import is_imported
-from advsweep.writing import Mark
+from advsweep.report.data.columns import (
+    END_STEPS,
+    MOST_OF_SAMPLES,
+    RAREFIED_SHARE,
+    Column,
+    find_outcome,
+    parse_column,
+)
+from advsweep.report.data.evaluations import EvaluationsByTask
+from advsweep.report.data.metrics import MetricDirection
+from advsweep.report.data.runs import Group, name_group, show_key
+from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK, BestMarks
+from advsweep.report.tables.types import (
+    Difference,
+    Provenance,
+    Report,
+    Row,
+    SpreadKind,
+    Subject,
+    count_states,
+)
+from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.store.imported import IMPORTED, is_imported
+from advsweep.store.sanity import find_no_signal
+from advsweep.writing import Mark, show
+
+START = 10
+"""The training steps that count as the start."""
+
+CHANCE_MARGIN = 0.05
+"""How far base and baseline must be above guessing; as far as guessing itself where that is less.
+
+The second bound is for small chances: where a guess is right in .001, a pass@1 of .03 is none.
+"""
+
+GUESS = "guess"
+"""The floor that draws uniformly among well-formed answers."""
 
 NOT_MATCHED = "none"
+
 _LEARNING_RATE = "optim/lr"
-_COMMIT = 10  # characters of a commit
 _SHOWN = ("advsweep", "python", "torch")  # JSON has all versions
 _NAMED = 6  # of what is listed at most
+_FEW = 4  # rows of a caution
+_LONGEST = 300  # characters of a note
+_DOMINANT = 3.0  # times the mass of one sign that of the other is where it dominates
+_MAJORITY = 0.6  # of the start's rollouts have the dominant sign's outcome
+_OUTCOMES = {"success": ("right", "likelier"), "failure": ("wrong", "less likely")}
 
 
 def legend(marked: Collection[Mark | None]) -> dict[Mark, str]:
@@ -56,7 +90,7 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
             "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
             "which says nothing of another training"
         )
-    if any(row.kind is RowKind.BASE and row.seeds for row in report.rows):
+    if any(row.subject is Subject.BASE and row.seeds for row in report.rows):
         lines.append(
             "base: the models that runs start from, one for each seed; a difference to it is of "
             "each seed's runs to the seed's own base"
@@ -208,7 +242,7 @@ def _pruned(report: Report) -> list[str]:
 
 
 def _explained(columns: tuple[Column, ...]) -> list[str]:
-    end = [column.header for column in columns if column.last is not None]
+    end = [c.header for c in columns if c.is_mean and c.window and c.window.kind == "end"]
     return [f"{', '.join(end)}: mean over the last {END_STEPS} steps"] if end else []
 
 
@@ -238,7 +272,7 @@ def provenance(report: Report) -> list[str]:
         lines.append(f"evaluated on {counted(problems, 'problem')} of {task}: {how}")
     made = [f"{name} {'/'.join(p.versions[name])}" for name in _SHOWN if name in p.versions]
     if p.commits:
-        some = "/".join(commit[:_COMMIT] for commit in p.commits)
+        some = "/".join(commit[:10] for commit in p.commits)
         made.insert(0, f"commit {some} ({'local changes' if p.dirty else 'no local changes'})")
     lines += ["made with " + ", ".join(made)] if made else []
     lines += ["made on " + "; ".join(p.hardware)] if p.hardware else []
@@ -313,3 +347,200 @@ def _machine(environment: Mapping[str, Any]) -> str:
         f"{memory / 2**30:.0f} GiB" if memory else None,
     ]
     return ", ".join(part for part in parts if part)
+
+
+def describe_large_k(evaluated: EvaluationsByTask, columns: Sequence[Column]) -> list[str]:
+    """Describe the columns whose k is large for the number of samples.
+
+    The unbiased estimate of pass@k has its largest variance at k = n, where it tells only
+    whether any sample was right.
+    """
+    found: dict[int, list[str]] = {}
+    for column in columns:
+        # pass@1 is a share of all samples, however few.
+        if column.k is None or column.k == 1:
+            continue
+        samples = min((int(r.n.max(initial=0)) for r in _records(evaluated, column)), default=0)
+        if column.k > MOST_OF_SAMPLES * samples:
+            found.setdefault(samples, []).append(column.header)
+    return [
+        f"{', '.join(headers)}: k is above a quarter of the {samples} samples of a problem, where "
+        "the estimate varies most; a smaller k, or more samples, compares better"
+        for samples, headers in found.items()
+    ]
+
+
+def describe_rarefied(evaluated: EvaluationsByTask, columns: Sequence[Column]) -> list[str]:
+    """Describe over how many problems columns of rarefied entropies are, where runs differ in it.
+
+    A problem needs so many right answers, so that weak runs leave out their hard problems.
+    """
+    found = []
+    for column in columns:
+        records = _records(evaluated, column)
+        if column.m is None or column.source == RAREFIED_SHARE or not records:
+            continue
+        counts = [int((record.c >= column.m).sum()) for record in records]
+        if min(counts) < max(counts):
+            problems = max(len(record.c) for record in records)
+            found.append(
+                f"{column.header}: of the problems with at least {column.m} right answers, which "
+                f"are {min(counts)} to {max(counts)} of {problems} in the runs; runs with fewer "
+                "leave out harder problems"
+            )
+    return found
+
+
+def _records(evaluated: EvaluationsByTask, column: Column) -> list[EvaluationRecord]:
+    """Return the evaluations of runs that a column rests on."""
+    if column.over is not None:
+        tasks = list((evaluated.train if column.is_train else evaluated.tasks).values())
+    else:
+        task = evaluated.of(column.task, train=column.is_train)
+        tasks = [] if task is None else [task]
+    records = [record for task in tasks for record in task.final.values()]
+    if column.is_made_of_curve and not column.is_selected:
+        records += [record for task in tasks for along in task.along.values() for record in along]
+    return records
+
+
+def describe_dominance(
+    store: Store, groups: Sequence[tuple[Group, Sequence[RunRecord]]]
+) -> list[str]:
+    """Describe the rows whose start lets advantages of one sign dominate.
+
+    Where nearly all advantages have the sign of the more frequent outcome, the gradient mostly
+    raises or lowers the probability of all sampled answers alike.
+    """
+    ids = [run.id for _, members in groups for run in members]
+    masses = [store.metrics.means(ids, f"mass/{name}", first=START) for name in _OUTCOMES]
+    rows: dict[str, list[str]] = {name: [] for name in _OUTCOMES}
+    for group, members in groups:
+        success, failure = (_mean(own[r.id] for r in members if r.id in own) for own in masses)
+        if max(success, failure) <= 0:
+            continue
+        if success >= _DOMINANT * max(failure, 0.0):
+            outcome = "success"
+        elif failure >= _DOMINANT * max(success, 0.0):
+            outcome = "failure"
+        else:
+            continue
+        rate = _success_rate(store, members)
+        share = rate if outcome == "success" else 1 - rate
+        if share >= _MAJORITY:
+            rows[outcome].append(f"{name_group(group)} ({share:.0%})")
+    return [
+        f"{first_of(named, _FEW)}: so many rollouts of the first {START} steps are "
+        f"{_OUTCOMES[outcome][0]}, and nearly all advantages are theirs, so that training mostly "
+        f"makes the model's own answers {_OUTCOMES[outcome][1]}; compare such rows where right and "
+        "wrong answers are about as frequent"
+        for outcome, named in rows.items()
+        if named
+    ]
+
+
+def _success_rate(store: Store, members: Sequence[RunRecord]) -> float:
+    """Return the share of right rollouts at the start, from the shares of groups with K right.
+
+    NaN if the runs did not record them.
+    """
+    by_size: dict[int, list[int]] = {}
+    for run in members:
+        by_size.setdefault(int(run.config.get("group_size", 0)), []).append(run.id)
+    rates: list[float] = []
+    for size, ids in by_size.items():
+        sums: dict[int, float] = {}
+        for solved in range(1, size + 1):
+            found = store.metrics.means(ids, f"solved/{solved}", first=START)
+            for run_id, share in found.items():
+                sums[run_id] = sums.get(run_id, 0.0) + share * solved / size
+        rates += sums.values()
+    return _mean(rates)
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def describe_no_signal(
+    store: Store, groups: Sequence[tuple[Group, Sequence[RunRecord]]]
+) -> list[str]:
+    """Describe the rows with runs that learned nothing, or hardly anything, from their rewards."""
+    found = find_no_signal(store, [run.id for _, members in groups for run in members])
+    rows: dict[str, list[str]] = {}
+    for group, members in groups:
+        counts = Counter(found[run.id].text for run in members if run.id in found)
+        for text, count in counts.items():
+            some = "" if count == len(members) else f" ({count} of {len(members)} runs)"
+            rows.setdefault(text, []).append(f"{name_group(group)}{some}")
+    return [f"{first_of(named, _FEW)}: {text}" for text, named in rows.items()]
+
+
+def chance_column(name: str) -> str | None:
+    """Return the column of pass@k after training with the same k, task and level.
+
+    None for other columns, and where guessing has no number: of problems that are chosen by a
+    base's solve rates, of training problems, and of several tasks.
+    """
+    column = parse_column(name)
+    if column is None or column.k is None or column.is_train or column.over or column.base:
+        return None
+    level = "" if column.level is None else f"level={column.level}"
+    of = ",".join(part for part in (column.task, level) if part)
+    return f"pass@{column.k}" + (f"[{of}]" if of else "")
+
+
+def guess(rows: Sequence[Row], column: str) -> float:
+    """Return the chance of a guess; NaN where the task cannot compute it."""
+    for row in rows:
+        if row.subject is Subject.FLOOR and GUESS in row.group.values():
+            return row.cells[column].mean
+    return math.nan
+
+
+def describe_chance(column: str, guessed: float, values: Mapping[str, float]) -> str:
+    """Say which values are at chance, where pass@k says nothing of a model; empty if none is."""
+    margin = min(CHANCE_MARGIN, guessed)
+    if not any(value <= guessed + margin for value in values.values()):
+        return ""
+    shown = ", ".join(f"{n} {show(v)}" for n, v in {GUESS: guessed, **values}.items())
+    return f"{column} must be more than {show(margin)} above {GUESS}: {shown}"
+
+
+def caution_of_chance(rows: Sequence[Row], differences: Sequence[Difference]) -> list[str]:
+    """Describe the primary outcomes on which a base or the baseline is at chance."""
+    baselines: dict[str, set[int]] = {}
+    for difference in differences:
+        plain = chance_column(difference.column.name) if difference.is_primary else None
+        if plain is not None:
+            baselines.setdefault(plain, set()).add(difference.baseline)
+    found = []
+    for plain, places in baselines.items():
+        named = [row for i, row in enumerate(rows) if row.subject is Subject.BASE or i in places]
+        values = {name_group(row.group): row.cells[plain].mean for row in named}
+        if text := describe_chance(plain, guess(rows, plain), values):
+            found.append(f"at chance, so that claims on it are not judged: {text}")
+    return found
+
+
+def describe_imported(store: Store, runs: Sequence[RunRecord]) -> list[str]:
+    """Return a sentence for each format of which runs were imported; none without any."""
+    imported = [run for run in runs if is_imported(run.config)]
+    environments = store.runs.environments([run.id for run in imported]) if imported else {}
+    counts: Counter[str] = Counter()
+    found: dict[str, dict[str, None]] = {}
+    for run in imported:
+        form = str(run.config["backend"].get("format", "unknown"))
+        counts[form] += 1
+        described = environments.get(run.id, {}).get(IMPORTED)
+        own = described.get("notes") if isinstance(described, Mapping) else None
+        texts = [note for note in own if isinstance(note, str)] if isinstance(own, list) else []
+        found.setdefault(form, {}).update(dict.fromkeys(texts))
+    sentences = []
+    for form, count in sorted(counts.items()):
+        shown = [note[:_LONGEST] for note in list(found[form])[:_NAMED]]
+        more = [f"{len(found[form]) - _NAMED} more"] if len(found[form]) > _NAMED else []
+        text = f"imported from {form}: {count} of {len(runs)} runs, by another trainer"
+        sentences.append("; ".join([text, *shown, *more]))
+    return sentences

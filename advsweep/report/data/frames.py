@@ -16,8 +16,8 @@ import pandas as pd
 from advsweep.errors import NotFoundError, nearest
 from advsweep.report.data.columns import RIGHT_ENTROPY, needs_curves
 from advsweep.report.data.evaluations import select_evaluations
-from advsweep.report.data.grouping import flatten, group_runs
 from advsweep.report.data.measure import measure
+from advsweep.report.data.runs import flatten, group_runs
 from advsweep.report.data.selection import refuse_empty, select_columns, split_columns
 from advsweep.statistics import mean_over_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
@@ -56,15 +56,14 @@ def run_frame(
     evaluated = select_evaluations(store, runs, along=needs_curves(columns or ()), mixed=mixed)
     # Config keys are columns of the frame already.
     names = None if columns is None else split_columns(runs, columns)[1] or []
-    chosen = select_columns(names, evaluated, pivoted=False)
-    values = measure(store, runs, evaluated, chosen)
+    chosen = select_columns(names, evaluated)
+    numbers = measure(store, runs, evaluated, chosen)
     if columns is not None:
-        refuse_empty(store, runs, evaluated, chosen, values)
+        refuse_empty(store, runs, evaluated, chosen, numbers)
     else:
         frame = frame.join(pd.DataFrame.from_dict(store.metrics.summaries(ids), orient="index"))
-        values = {name: found for name, found in values.items() if found}
-    numbers = pd.DataFrame({name: pd.Series(found) for name, found in values.items()}, index=ids)
-    return frame.join(numbers.astype(float)).reset_index(drop=True)
+        numbers = numbers.dropna(axis="columns", how="all")
+    return frame.join(numbers).reset_index(drop=True)
 
 
 def _describe(run: RunRecord) -> dict[str, Any]:

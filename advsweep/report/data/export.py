@@ -1,0 +1,327 @@
+"""Runs as tidy tables for other programs, in a folder of Parquet or CSV files.
+
+    runs          a row per run: what it is, its config by dotted keys, its summaries
+    metrics       a row per metric point
+    evaluations   a row per evaluation of a run: its protocol and its scores
+    problems      a row per evaluation and problem: n samples, c of them correct
+    tables.json   the format's version; the rows and the columns of each table
+
+The tables are joined by `run` and `evaluation`; docs/tracking.md describes their columns. Rows are
+sorted by their keys, and nothing depends on the time or the place of the export, so that exports of
+the same runs of a store are equal. Texts have no control characters.
+
+Tables are written to a new folder, a part that fits in memory at a time, and are then moved into
+place: an export that was interrupted leaves the folder as it was.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from advsweep.errors import AdvsweepError, ConfigError, ReportError
+from advsweep.packages import extra_command
+from advsweep.printable import printable, printable_json, printable_line, spreadsheet_cell
+from advsweep.report.data.runs import flatten
+from advsweep.store import EvaluationRecord, RunRecord, Store
+
+FORMATS = ("csv", "parquet")
+MANIFEST = "tables.json"
+FORMAT = 1
+
+_GROUP_ROWS = 200_000
+"""Rows that are collected before they are written, as a row group of a Parquet file."""
+
+# The cells of a CSV: NaN is `nan`, a missing value is empty.
+_CELLS: Mapping[str, Callable[[Any], Any]] = {
+    "text": spreadsheet_cell,
+    "integer": lambda value: value,
+    "number": lambda value: None if value is None else float(value),
+    "boolean": lambda value: None if value is None else str(value).lower(),
+    "time": lambda value: None if value is None else value.isoformat(),
+}
+
+_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "runs": {
+        "run": "integer",
+        "identity": "text",
+        "attempt": "integer",
+        "config_hash": "text",
+        "sweeps": "text",
+        "estimator": "text",
+        "backend": "text",
+        "seed": "integer",
+        "status": "text",
+        "failure": "text",
+        "error": "text",
+        "step": "integer",
+        "steps": "integer",
+        "created": "time",
+        "started": "time",
+        "finished": "time",
+        "config": "text",
+    },
+    "metrics": {"run": "integer", "metric": "text", "step": "integer", "value": "number"},
+    "evaluations": {
+        "run": "integer",
+        "step": "integer",
+        "evaluation": "text",
+        "task": "text",
+        "split": "text",
+        "problems": "integer",
+        "samples": "integer",
+        "created": "time",
+        "settings": "text",
+    },
+    "problems": {
+        "run": "integer",
+        "step": "integer",
+        "evaluation": "text",
+        "task": "text",
+        "problem": "text",
+        "level": "integer",
+        "n": "integer",
+        "c": "integer",
+        "distinct": "integer",
+        "unscorable": "integer",
+        "answer_entropy": "number",
+        "token_entropy": "number",
+        "right_entropy": "number",
+        "kl_base": "number",
+        "right_rarefied": "number",
+    },
+}
+
+
+def export_tables(
+    store: Store,
+    runs: Sequence[RunRecord],
+    folder: Path,
+    form: str,
+    on_run: Callable[[int], None] = lambda done: None,
+) -> dict[str, int]:
+    """Write the tables of some runs to a folder, and replace those of an earlier export.
+
+    Args:
+        folder: new, empty, or the folder of an earlier export.
+        form: one of `FORMATS`.
+        on_run: receives the number of runs whose metrics were read.
+
+    Returns:
+        The number of rows of each table.
+
+    Raises:
+        ReportError: the folder holds something else, or cannot be written to.
+        ConfigError: pyarrow is needed and not installed.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ReportError(f"{folder}: expected a folder, got a file")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+        raise ReportError(
+            f"{folder}: expected a new or empty folder, or one of an earlier export; it holds "
+            "other files"
+        )
+    runs = sorted(runs, key=lambda run: run.id)
+    evaluations: list[dict[str, Any]] = []
+    manifest: dict[str, Any] = {"format": FORMAT, "tables": {}}
+    new = None
+    try:
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=f".{folder.name[:50]}-", dir=folder.absolute().parent))
+        for name, parts in (
+            ("runs", lambda: iter([_describe_runs(store, runs)])),
+            ("metrics", lambda: _read_points(store, runs, on_run)),
+            ("problems", lambda: _read_problems(store, runs, evaluations)),
+            ("evaluations", lambda: iter([evaluations])),
+        ):
+            file = f"{name}.{form}"
+            rows, columns = _write_table(new / file, name, parts())
+            listed = [{"name": column, "type": kind} for column, kind in columns.items()]
+            manifest["tables"][name] = {"file": file, "rows": rows, "columns": listed}
+        (new / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        folder.mkdir(parents=True, exist_ok=True)
+        # The manifest first: it says whose files the others are.
+        for path in sorted(new.iterdir(), key=lambda path: path.name != MANIFEST):
+            path.replace(folder / path.name)
+    except OSError as error:
+        raise ReportError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    finally:
+        if new is not None:
+            shutil.rmtree(new, ignore_errors=True)
+    return {name: table["rows"] for name, table in manifest["tables"].items()}
+
+
+def _describe_runs(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    summaries = store.metrics.summaries([run.id for run in runs])
+    rows = []
+    for run in runs:
+        own = {name: getattr(run, name) for name in _COLUMNS["runs"] if name not in ("run",)}
+        failure = None if run.failure is None else run.failure.value
+        own |= {"run": run.id, "status": run.status.value, "failure": failure}
+        config = {f"config.{key}": value for key, value in flatten(run.config)}
+        numbers = {f"summary.{key}": value for key, value in summaries.get(run.id, {}).items()}
+        rows.append(config | numbers | own)
+    return rows
+
+
+def _read_points(
+    store: Store, runs: Sequence[RunRecord], on_run: Callable[[int], None]
+) -> Iterator[Mapping[str, Any]]:
+    for done, run in enumerate(runs, 1):
+        for name in store.metrics.names(run.id):
+            steps, values = store.metrics.series([run.id], name)[run.id]
+            shown = [printable_line(name)] * len(steps)
+            yield {"run": [run.id] * len(steps), "metric": shown, "step": steps, "value": values}
+        on_run(done)
+
+
+def _read_problems(
+    store: Store, runs: Sequence[RunRecord], evaluations: list[dict[str, Any]]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the counts of each evaluation, and append its row to `evaluations`."""
+    for run in runs:
+        records = store.evaluations.select([run.id], split=None)
+        for record in sorted(records, key=lambda record: (record.step, record.identity)):
+            evaluations.append(_describe_evaluation(record))
+            count = len(record.problem_ids)
+            yield {
+                "run": [run.id] * count,
+                "step": [record.step] * count,
+                "evaluation": [record.identity] * count,
+                "task": [printable_line(record.task)] * count,
+                "problem": [printable_line(problem) for problem in record.problem_ids],
+                **record.columns,
+            }
+
+
+def _describe_evaluation(record: EvaluationRecord) -> dict[str, Any]:
+    try:
+        scores = record.scores()
+    except (KeyError, TypeError, ValueError, AdvsweepError):
+        # Of a store from elsewhere: the counts stay, in the table of problems.
+        scores = {}
+    return {f"score.{name}": value for name, value in scores.items()} | {
+        "run": record.run_id,
+        "step": record.step,
+        "evaluation": record.identity,
+        "task": record.task,
+        "split": record.settings.get("split", "held_out"),
+        "problems": len(record.problem_ids),
+        "samples": int(record.n.sum()),
+        "created": record.created,
+        "settings": record.settings,
+    }
+
+
+def _write_table(path: Path, name: str, parts: Iterator[Any]) -> tuple[int, Mapping[str, str]]:
+    """Write a table part by part; return the number of its rows and the types of its columns.
+
+    A part is a mapping of columns, or the list of all rows, which may have more columns.
+    """
+    columns = dict(_COLUMNS[name])
+    count = 0
+    with ExitStack() as stack:
+        write = None
+        for part in parts:
+            if isinstance(part, list):
+                part, columns = _as_columns(part, columns)
+            write = write or _open_file(path, columns, stack)
+            write(part)
+            count += len(part["run"])
+        if write is None:
+            _open_file(path, columns, stack)
+    return count, columns
+
+
+def _as_columns(
+    rows: Sequence[Mapping[str, Any]], known: Mapping[str, str]
+) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """Return rows as columns; those besides the known ones are sorted."""
+    more = sorted({key for row in rows for key in row} - known.keys())
+    # Two keys may differ in control characters alone; the first stays.
+    sources = {printable_line(key): key for key in reversed(more)}
+    found = {name: [row.get(sources.get(name, name)) for row in rows] for name in known}
+    found |= {name: [row.get(sources[name]) for row in rows] for name in sorted(sources)}
+    types = {name: known.get(name) or _type_of(values) for name, values in found.items()}
+    return {name: [_plain(v, types[name]) for v in own] for name, own in found.items()}, types
+
+
+def _type_of(values: Sequence[Any]) -> str:
+    """Return the type that holds all values of a column; texts hold any."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return "boolean"
+    if not kinds or not kinds <= {int, float}:
+        return "text"
+    known = [value for value in values if value is not None]
+    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in known):
+        return "integer"
+    try:
+        list(map(float, known))
+    except OverflowError:
+        return "text"
+    return "number"
+
+
+def _plain(value: Any, kind: str) -> Any:
+    if value is None or kind != "text":
+        return float(value) if kind == "number" and value is not None else value
+    if isinstance(value, str):
+        return printable(value)
+    return printable_json(json.dumps(value, sort_keys=True))
+
+
+def _open_file(
+    path: Path, columns: Mapping[str, str], stack: ExitStack
+) -> Callable[[Mapping[str, Any]], Any]:
+    """Return what appends rows to a new file; the stack closes it."""
+    if path.suffix == ".csv":
+        file = stack.enter_context(path.open("x", encoding="utf-8", newline=""))
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(map(spreadsheet_cell, columns))
+
+        def append(part: Mapping[str, Any]) -> None:
+            cells = [map(_CELLS[kind], part[name]) for name, kind in columns.items()]
+            writer.writerows(zip(*cells, strict=True))
+
+        return append
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ConfigError(
+            f"--to parquet: expected pyarrow; install it with `{extra_command('data')}`"
+        ) from error
+    types = {
+        "text": pyarrow.string(),
+        "integer": pyarrow.int64(),
+        "number": pyarrow.float64(),
+        "boolean": pyarrow.bool_(),
+        "time": pyarrow.timestamp("us", tz="UTC"),
+    }
+    fields = [pyarrow.field(name, types[kind]) for name, kind in columns.items()]
+    schema = pyarrow.schema(fields, metadata={"advsweep.tables": str(FORMAT)})
+    parquet = pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
+    waiting: list[Any] = []
+
+    def write_group() -> None:
+        if waiting:
+            parquet.write_table(pyarrow.concat_tables(waiting), row_group_size=_GROUP_ROWS)
+            waiting.clear()
+
+    stack.callback(parquet.close)
+    stack.callback(write_group)
+
+    def collect(part: Mapping[str, Any]) -> None:
+        arrays = [pyarrow.array(part[field.name], field.type) for field in fields]
+        waiting.append(pyarrow.Table.from_arrays(arrays, schema=schema))
+        if sum(table.num_rows for table in waiting) >= _GROUP_ROWS:
+            write_group()
+
+    return collect

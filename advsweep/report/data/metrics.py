@@ -1,0 +1,89 @@
+"""The catalogue of metrics and columns: `metrics.yaml`, read once.
+
+A test compares it with what runs of the backends record; columns, the reference and the page take
+units, directions, ranges, headers and meanings from it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from advsweep.yaml_files import read_yaml
+
+_PLACEHOLDERS = {"K": r"\d+", "L": r"-?\d+", "T": r"\d+", "I": r"\d+", "COST": r"[a-z]+"}
+_PLACEHOLDERS |= {"LAW": r"[a-z_]+", "NAME": r".+"}
+
+
+class MetricDirection(Enum):
+    """Which values of a metric are better."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    NEITHER = "neither"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of training steps, or a column of an evaluation or a whole run.
+
+    Attributes:
+        name: its name; words in capitals stand for numbers or names.
+        meaning: what it is.
+        unit: `share` for parts of a whole; empty for a number without a unit.
+        better: which values are better.
+        header: the short name in tables; empty for the name itself.
+        end: that of the mean over the last steps.
+        is_signed: whether a share is a difference, which may be below 0 or above 1.
+        paper: the paper that defines it; empty if there is none.
+    """
+
+    name: str
+    meaning: str
+    unit: str = ""
+    better: MetricDirection = MetricDirection.NEITHER
+    header: str = ""
+    end: str = ""
+    is_signed: bool = False
+    paper: str = ""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether its values are between 0 and 1."""
+        return self.unit == "share" and not self.is_signed
+
+    def windowed_header(self, kind: str, steps: int) -> str:
+        """Return the header of the mean over the first or last steps; empty without one."""
+        if kind == "end":
+            return self.end
+        return f"{self.header} 1-{steps}" if kind == "first" and self.header else ""
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The names that the metric stands for."""
+        parts = re.split(r"(?<![A-Za-z])([A-Z]+)(?![a-z])", self.name)
+        return re.compile("".join(_PLACEHOLDERS.get(part, re.escape(part)) for part in parts))
+
+
+@functools.cache
+def read_catalogue() -> Mapping[str, Sequence[Metric]]:
+    """Return the entries by subject."""
+    found = read_yaml(Path(__file__).with_name("metrics.yaml"))
+    return {
+        subject: [
+            Metric(name, **{**entry, "better": MetricDirection(entry.get("better", "neither"))})
+            for name, entry in entries.items()
+        ]
+        for subject, entries in found.items()
+    }
+
+
+@functools.cache
+def find_metric(name: str) -> Metric | None:
+    """Return the entry of a metric or a column; None if there is none."""
+    entries = [metric for metrics in read_catalogue().values() for metric in metrics]
+    return next((metric for metric in entries if metric.pattern.fullmatch(name)), None)

@@ -1,0 +1,411 @@
+"""The runs of a table: filters select them, and their configs group them into rows.
+
+    estimator=fade,grpo group_size>=8 pass@1>0.3
+
+    KEY=VALUE,...     one of these values; KEY!=VALUE,... none of them
+    KEY>=NUMBER       also >, <= and <
+
+KEY is a config key (a component's value is its name), `seed`, `status`, `sweep`, or any column
+of a table. Spaces separate filters (`and` may stand between them); a run must match all of them.
+Values are JSON, and other words are texts; quotes enclose values with spaces.
+
+Runs with the same configuration hash are replicates. A row is named by its estimator and by
+every config key that varies over the table. A component's parameter varies only if it differs
+among rows with the same component: between two estimators nearly every parameter differs. Rows
+can be named by chosen keys instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import operator
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from advsweep.backends.base import Backend
+from advsweep.components import option_of
+from advsweep.errors import ConfigError, NotFoundError, ReportError, first_of, nearest
+from advsweep.report.data.columns import NUMBER
+from advsweep.store import RunRecord, Status, Store
+from advsweep.store.imported import IMPORTED, is_calibration, is_imported, setting_leaves
+from advsweep.store.records import COLLAPSED
+from advsweep.store.sanity import HASH
+from advsweep.tasks.controls import CONTROL, titled
+
+Group = dict[str, Any]
+"""The name of a row: config keys, `estimator` first, and their values."""
+
+HASH_KEY = "config_hash"
+
+MISSING = object()
+"""The value of a key that a run's config lacks."""
+
+_OPERATORS = r"!=|<=|>=|=|<|>"
+# A column may have a value in its name: collapse/acr@share>0.5, pass@32@pass@1=0.45.
+_VALUED = rf"[^=!<>]+@(?:share[<>]|[^=!<>]+=){NUMBER}(?=[=!<>])"
+_CONDITION = re.compile(rf"({_VALUED}|[^=!<>]+)({_OPERATORS})(.*)", re.DOTALL)
+_ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_NODES = (
+    *("estimator", "objective", "rollout", "task", "model"),
+    *("optimizer", "generation", "backend"),
+)
+_NUMBERS = ("group_size", "prompts_per_step", "steps")
+_SHOWN = 4  # values of a key in a message
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A test of one key; `text` is what the user wrote."""
+
+    key: str
+    operator: str
+    values: tuple[Any, ...]
+    text: str
+
+    def holds(self, value: Any) -> bool:
+        """Test a value; `MISSING` and NaN never match."""
+        if value is MISSING or value != value:
+            return False
+        if self.operator in _ORDERS:
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            return number and bool(_ORDERS[self.operator](value, self.values[0]))
+        among = value if isinstance(value, tuple) else (value,)
+        # In Python True is 1.
+        found = any(
+            own == other and isinstance(own, bool) == isinstance(other, bool)
+            for own in among
+            for other in self.values
+        )
+        return found is (self.operator == "=")
+
+
+def parse_where(text: str, option: str = "--where") -> list[Filter]:
+    """Parse filters.
+
+    Args:
+        option: the option that the text comes from, for the message.
+
+    Raises:
+        ConfigError: a part of the text is no filter; the message names it.
+    """
+    try:
+        tokens = shlex.split(re.sub(rf"\s*({_OPERATORS})\s*", r"\1", text))
+    except ValueError as error:
+        raise ConfigError(f"{option}: {text!r} has a quote that does not end") from error
+    filters = [_parse_filter(token, option) for token in tokens if token != "and"]
+    if not filters:
+        raise ConfigError(f"{option}: expected a condition such as group_size=8, got nothing")
+    return filters
+
+
+def _parse_filter(text: str, option: str) -> Filter:
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise ConfigError(
+            f"{option}: expected KEY=VALUE,... KEY!=VALUE,... or KEY>=NUMBER, got {text!r}"
+        )
+    key, sign, listed = match.groups()
+    if listed.startswith("="):
+        raise ConfigError(f"{option}: expected {key}={listed.lstrip('=')}, got {text!r}")
+    items = split_list(listed)
+    if "" in items:
+        where = f"after {sign}" if items == [""] else "beside each comma"
+        raise ConfigError(f"{option}: expected a value {where}, got {text!r}")
+    # A hash may look like a number: 00e12345, 12345678.
+    values = tuple(items) if key == HASH_KEY else tuple(map(_parse_value, items))
+    number = len(values) == 1 and isinstance(values[0], (int, float))
+    if sign in _ORDERS and (not number or isinstance(values[0], bool)):
+        raise ConfigError(f"{option}: expected one number after {sign}, got {text!r}")
+    return Filter(key, sign, values, text)
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # no JSON, thousands of digits, or nested too deeply
+        return text
+
+
+def split_list(text: str) -> list[str]:
+    """Split a text at its commas, except for those in brackets.
+
+    >>> split_list("pass@1[gsm8k,level=3],seed")
+    ['pass@1[gsm8k,level=3]', 'seed']
+    """
+    items, depth = [""], 0
+    for character in text:
+        depth += (character in "[{(") - (character in "]})")
+        if character == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += character
+    return [item.strip() for item in items]
+
+
+def describe_filters(filters: Sequence[Filter]) -> str:
+    """Join the filters as the user wrote them."""
+    return " ".join(filter.text for filter in filters)
+
+
+def show_key(value: Any) -> str:
+    """Format a config value: the items of a list, short numbers, `null`."""
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(show_key(item) for item in value) + "]"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def name_group(group: Mapping[str, Any]) -> str:
+    """Name a row in words, such as `grpo, group_size=8`."""
+    keys = {key: show_key(value) for key, value in group.items()}
+    return ", ".join(v if key == "estimator" else f"{key}={v}" for key, v in keys.items())
+
+
+def value_of(run: Any, key: str) -> Any:
+    """Return a run's value of a config key, or of `seed`, `status`, `sweep` or `config_hash`.
+
+    The value of a component is its name; `MISSING` for a key that the config lacks.
+    """
+    match key:
+        case "seed":
+            return run.seed
+        case "status":
+            return run.status.value
+        case "sweep":
+            return run.sweeps
+        case "config_hash":
+            return run.config_hash[:HASH]
+    value: Any = run.config
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return MISSING
+        value = value[part]
+    value = value.get("name", MISSING) if isinstance(value, Mapping) else value
+    is_titled = key == "estimator" and isinstance(value, str) and not is_imported(run.config)
+    return titled(value, run.config) if is_titled else value
+
+
+def is_key(runs: Iterable[Any], key: str) -> bool:
+    """Test whether a run has a value of a key."""
+    return any(value_of(run, key) is not MISSING for run in runs)
+
+
+def known_keys(runs: Iterable[RunRecord]) -> set[str]:
+    """Return every config key of the runs."""
+    configs = {run.config_hash: run.config for run in runs}
+    return {"seed", *(key for config in configs.values() for key, _ in flatten(config))}
+
+
+def flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys of a config with their values; a component's value is its name."""
+    for key, value in config.items():
+        if not isinstance(value, Mapping):
+            yield key, value
+            continue
+        for inner, item in flatten(value):
+            is_name = inner == "name" or inner.startswith("name.")
+            yield f"{key}{inner[4:]}" if is_name else f"{key}.{inner}", item
+
+
+def read_runs(
+    store: Store, sweep: str | None, run_ids: Sequence[int] | None = None
+) -> list[RunRecord]:
+    """Read the runs of a sweep, of all sweeps, or of some ids; one attempt of each identity.
+
+    Of several attempts it is the newest that is done, or else the newest. Calibrations of
+    learning rates are read only by their ids.
+
+    Raises:
+        NotFoundError: the sweep or an id does not exist.
+    """
+    latest: dict[str, RunRecord] = {}
+    for run in store.runs.select(sweep=sweep, ids=run_ids, newest_first=False):
+        if sweep is None and run_ids is None and is_calibration(run.config):
+            continue
+        known = latest.get(run.identity)
+        if known is None or _precedence(run) > _precedence(known):
+            latest[run.identity] = run
+    return list(latest.values())
+
+
+def _precedence(run: RunRecord) -> tuple[bool, int]:
+    return run.status is Status.DONE, run.attempt
+
+
+def collapsed_runs(store: Store, runs: Sequence[RunRecord]) -> set[int]:
+    """Return the ids of the runs whose policy collapsed in training."""
+    summaries = store.metrics.summaries([run.id for run in runs])
+    return {run_id for run_id, values in summaries.items() if values.get(COLLAPSED)}
+
+
+def group_runs(
+    runs: Sequence[RunRecord], *, always: str = ""
+) -> list[tuple[Group, list[RunRecord]]]:
+    """Return the replicates of each configuration with its name, in order of appearance.
+
+    Args:
+        always: a key that is part of names even if its value is the same for all.
+    """
+    replicates, leaves = _replicates(runs)
+    values: dict[tuple[str, ...], set[str]] = {}
+    for leaf in leaves:
+        for key, value in leaf.items():
+            values.setdefault(_kind(key, leaf), set()).add(json.dumps(value))
+    names = [
+        {
+            key: leaf[key]
+            for key in sorted(leaf, key=key_order)
+            if key in ("estimator", always) or len(values[_kind(key, leaf)]) > 1
+        }
+        for leaf in leaves
+    ]
+    # Equal names have different revisions of a component, from before and after a fix.
+    alike = Counter(map(json.dumps, names))
+    return [
+        ({**name, HASH_KEY: config_hash[:HASH]} if alike[json.dumps(name)] > 1 else name, members)
+        for name, (config_hash, members) in zip(names, replicates.items(), strict=True)
+    ]
+
+
+def _kind(key: str, leaf: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a key with the components above it: it compares only among equal ones."""
+    return key, *(str(leaf.get(node)) for node in _above(key))
+
+
+@functools.cache
+def _above(key: str) -> tuple[str, ...]:
+    parts = key.split(".")
+    return tuple(".".join(parts[:depth]) for depth in range(1, len(parts)))
+
+
+def group_by(
+    runs: Sequence[RunRecord], keys: Sequence[str], *, pool: bool = False
+) -> list[tuple[Group, list[RunRecord]]]:
+    """Group runs by the values of some keys, in order of appearance.
+
+    Args:
+        keys: dotted config keys, `seed`, or `config_hash`.
+        pool: accept rows whose runs differ in other keys.
+
+    Raises:
+        NotFoundError: no run has one of the keys; the message offers the nearest.
+        ReportError: runs of a row differ in other keys; the message names them.
+    """
+    for key in keys:
+        if not is_key(runs, key):
+            hint = nearest(key, known_keys(runs))
+            raise NotFoundError(f"--rows: no run has a key '{key}'; {hint}")
+    groups: dict[str, tuple[Group, list[RunRecord]]] = {}
+    for run in runs:
+        values = {key: value_of(run, key) for key in keys}
+        group = {key: value for key, value in values.items() if value is not MISSING}
+        groups.setdefault(json.dumps(group), (group, []))[1].append(run)
+    for group, members in groups.values():
+        if not pool and len({run.config_hash for run in members}) > 1:
+            raise ReportError(_describe_mixture(group, members))
+    return list(groups.values())
+
+
+def _describe_mixture(group: Group, members: Sequence[RunRecord]) -> str:
+    name = ", ".join(f"{key}={show_key(value)}" for key, value in group.items())
+    varying = varying_keys(members)
+    if not varying:
+        return (
+            f"the runs of {name} are of several revisions of a component, from before and after "
+            f"a fix: give {HASH_KEY} among --rows, choose with --where, or average them with --pool"
+        )
+    listed = "; ".join(
+        f"{key}: {first_of(map(show_key, values), _SHOWN)}" for key, values in varying.items()
+    )
+    return (
+        f"the runs of {name} differ in other keys as well ({listed}): give them among --rows or "
+        "--columns, choose with --where, or average over them with --pool"
+    )
+
+
+def varying_keys(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
+    """Return the keys that can change a result and whose values differ, with these values."""
+    values: dict[str, dict[str, Any]] = {}
+    for leaf in _replicates(runs)[1]:
+        # A parameter that only some have follows from their component.
+        for key, value in leaf.items():
+            values.setdefault(key, {})[json.dumps(value)] = value
+    varying = {k: list(values[k].values()) for k in sorted(values, key=key_order)}
+    varying = {key: found for key, found in varying.items() if len(found) > 1}
+    # Where a component varies, its parameters add nothing.
+    return {k: found for k, found in varying.items() if not varying.keys() & set(_above(k))}
+
+
+def common_group(groups: Sequence[Group]) -> Group:
+    """Return what the names of some rows have in common, except for the estimator."""
+    first, *rest = groups
+    return {
+        key: value
+        for key, value in first.items()
+        if not key.startswith("estimator") and all(g.get(key) == value for g in rest)
+    }
+
+
+@functools.cache
+def key_order(key: str) -> tuple[int, int, str]:
+    """Return the sort key: estimator, other components, numbers, then components' parameters."""
+    node, _, parameter = key.partition(".")
+    order = _NODES.index(node) if node in _NODES else len(_NODES)
+    if parameter:
+        return 3, order, key
+    if key in _NUMBERS:
+        return 2, _NUMBERS.index(key), key
+    return (0 if key == "estimator" else 1), order, key
+
+
+def _replicates(
+    runs: Sequence[RunRecord],
+) -> tuple[dict[str, list[RunRecord]], list[dict[str, Any]]]:
+    """Return the runs by config hash, and the leaves of each that can change a result."""
+    replicates: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        replicates.setdefault(run.config_hash, []).append(run)
+    free = set(_free_backend_keys())
+    leaves = []
+    for first, *others in replicates.values():
+        own = dict(_leaves(first.config))
+        leaves.append(own)
+        if is_imported(first.config):
+            # Equal hashes have equal settings; the rest was left out by `setting_leaves`.
+            continue
+        for run in others:
+            # Flattening takes most of the time, and replicates are nearly always alike.
+            if any(run.config.get(key) != first.config.get(key) for key in (*_NODES, *_NUMBERS)):
+                free |= {key for key, value in _leaves(run.config) if own.get(key) != value}
+    return replicates, [{k: v for k, v in leaf.items() if k not in free} for leaf in leaves]
+
+
+def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys that can distinguish rows; a component's value is its name."""
+    if is_imported(config):
+        yield "backend", IMPORTED
+        for key, value in setting_leaves(config):
+            yield key.removesuffix(".name"), value
+        return
+    own = {key: config[key] for key in (*_NODES, *_NUMBERS) if key in config}
+    for key, value in flatten(own):
+        yield key, titled(value, config) if key == "estimator" else value
+    for key, value in flatten({CONTROL: config.get(CONTROL, {})}):
+        # The control itself is part of the estimator's name.
+        if key != CONTROL:
+            yield key, value
+
+
+@functools.cache
+def _free_backend_keys() -> frozenset[str]:
+    fields = dataclasses.fields(Backend)
+    return frozenset(f"backend.{f.name}" for f in fields if not option_of(f).identity)
