@@ -10,15 +10,13 @@ The path of a metric point, from the backend to a table's cell:
     3. `report.data.selection`        selects the runs of the table and its columns
     4. `store.metrics.means`          reads one number per run from the points
     5. `report.data.measure`          collects these numbers by column
-    6. `report.tables.rows`           makes each row's `Cell`: mean and interval over seeds
+    6. `report.tables.rows`           makes one frame of all, and each row's `Cell` from it
     7. `report.tables.build`          puts `Row`s, differences and provenance into a `Report`
-    8. `report.tables.layout`         formats every `Cell` as an `Entry` of text
-    9. `advsweep.writing`  writes the entries
+    8. `report.tables.render`         formats every `Cell` as an `Entry` of text
+    9. `advsweep.writing`             writes the entries
 
 `report.tables.types` holds all of these types; `Row` is the only row of numbers.
-`report.api` is the Python API, and the only part that imports pandas (through
-`report.data.frame`): importing pandas takes a fifth of the time of `advsweep report`, so the
-command's own path works on numpy arrays and dictionaries. No part imports torch.
+`report.api` is the Python API. Reports import pandas, and no part imports torch.
 """
 
 import sys

@@ -59,7 +59,7 @@ _OUTCOMES = {"success": ("right", "likelier"), "failure": ("wrong", "less likely
 
 
 def legend(marked: Collection[Mark | None]) -> dict[Mark, str]:
-    """Explains the marks of a table."""
+    """Return what the marks of a table mean."""
     texts = {
         Mark.BEST: "significantly better than all other rows with at least "
         f"{SEEDS_FOR_A_MARK} seeds",
@@ -69,100 +69,99 @@ def legend(marked: Collection[Mark | None]) -> dict[Mark, str]:
 
 
 def notes(report: Report, marked: BestMarks) -> list[str]:
-    """Returns sentences about the numbers."""
-    counted = "seeds" if any(row.runs > row.n for row in report.rows) else "runs"
-    lines = [f"mean ± half the 95 % Student t interval over seeds; n: {counted}"]
-    if report.pivot:
-        most = max(row.n for row in report.rows)
-        lines = [f"mean ± half the 95 % Student t interval over seeds; n={most} unless said"]
-    if report.over == "problems":
-        lines = [
+    """Return sentences about the numbers."""
+    rows, cells = report.rows, [cell for row in report.rows for cell in row.cells.values()]
+    what = "seeds" if any(row.runs > row.n for row in rows) else "runs"
+    n = f"n={max(row.n for row in rows)} unless said" if report.pivot else f"n: {what}"
+    end = [c.header for c in report.columns if c.is_mean and c.window and c.window.kind == "end"]
+    of_problems = report.over == "problems"
+    rates = report.provenance.learning_rates
+    rules = ", ".join(f"{n} by stopping={rule}" for rule, n in sorted(report.pruned.items()))
+    texts = [
+        (not of_problems, f"mean ± half the 95 % Student t interval over seeds; {n}"),
+        (
+            of_problems,
             "mean ± half the 95 % interval over problems like these (bootstrap), which says "
-            "nothing of another training; n: evaluations"
-        ]
-        if any(cell.is_one_sided for row in report.rows for cell in row.cells.values()):
-            lines.append(
-                "[low, high]: where all problems have the same pass@k, the 95 % Clopper-Pearson "
-                "interval of the share of problems"
-            )
-    elif any(not math.isnan(c.over_problems) for row in report.rows for c in row.cells.values()):
-        lines.append(
+            "nothing of another training; n: evaluations",
+        ),
+        (
+            of_problems and any(cell.is_one_sided for cell in cells),
+            "[low, high]: where all problems have the same pass@k, the 95 % Clopper-Pearson "
+            "interval of the share of problems",
+        ),
+        (
+            not of_problems and any(not math.isnan(cell.over_problems) for cell in cells),
             "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
-            "which says nothing of another training"
-        )
-    if any(row.subject is Subject.BASE and row.seeds for row in report.rows):
-        lines.append(
+            "which says nothing of another training",
+        ),
+        (
+            any(row.subject is Subject.BASE and row.seeds for row in rows),
             "base: the models that runs start from, one for each seed; a difference to it is of "
-            "each seed's runs to the seed's own base"
-        )
-    lines += _explained(report.columns)
-    lines += _unmarked(report, marked) if report.over == "seeds" else []
-    lines += _without_spread(report)
-    if report.ranks:
-        lines.append(
+            "each seed's runs to the seed's own base",
+        ),
+        (end, f"{', '.join(end)}: mean over the last {END_STEPS} steps"),
+        *([] if of_problems else [(True, text) for text in _describe_unmarked(report, marked)]),
+        *((True, text) for text in _describe_alike(report)),
+        (
+            report.ranks,
             f"rank: the places by {report.ranked_by} that paired t-tests against all other rows "
-            "leave open, 95 % after Holm; rows with overlapping ranks may be equal"
-        )
-    lines += report.remarks
-    lines += [*report.untaught, *report.cautions]
-    if rates := report.provenance.learning_rates:
-        lines.append(f"learning rates: {'; '.join(map(_matched, rates))}")
-    if report.left_out:
-        lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
-    if report.unscorable:
-        lines.append(
+            "leave open, 95 % after Holm; rows with overlapping ranks may be equal",
+        ),
+        *((True, text) for text in (*report.remarks, *report.untaught, *report.cautions)),
+        (rates, f"learning rates: {'; '.join(map(_describe_matched, rates))}"),
+        (report.left_out, f"left out, as they are not done: {count_states(report.left_out)}"),
+        (
+            report.unscorable,
             f"{report.unscorable:.2%} of the samples could not be scored, through no fault of the "
-            "model's; they count as not correct"
-        )
-    if report.unjudged:
-        lines.append(
-            f"problems left out of pass@k, as none of their samples could be scored: "
-            f"{report.unjudged} (as a rule their gold answer cannot be read)"
-        )
-    lines += _pruned(report)
-    seeds = sum(row.n for row in report.rows if not row.is_base)
+            "model's; they count as not correct",
+        ),
+        (
+            report.unjudged,
+            "problems left out of pass@k, as none of their samples could be scored: "
+            f"{report.unjudged} (as a rule their gold answer cannot be read)",
+        ),
+        (rules, f"pruned: {rules}; `advsweep ls --status pruned` lists them"),
+    ]
+    lines = [text for shown, text in texts if shown]
+    lines += [
+        f"{name_group(row.group)}: {row.pruned} of {row.runs + row.pruned} runs were pruned, so "
+        "that its means are those of the runs that did well early"
+        for row in rows
+        if row.pruned
+    ]
+    trained = [row for row in rows if not row.is_base]
+    seeds = sum(row.n for row in trained)
     for column in report.columns:
-        cells = [row.cells[column.name] for row in report.rows if not row.is_base]
-        if missing := seeds - sum(cell.n for cell in cells):
-            lines.append(f"{column.header}: {missing} of {seeds} {counted} have no number")
+        if missing := seeds - sum(row.cells[column.name].n for row in trained):
+            lines.append(f"{column.header}: {missing} of {seeds} {what} have no number")
     return lines
 
 
-def _unmarked(report: Report, marked: BestMarks) -> list[str]:
+def _describe_unmarked(report: Report, marked: BestMarks) -> list[str]:
     """Explain why primary outcomes with a better direction have no marked best."""
-    if report.baseline is None or not any(
-        find_outcome(column, report.outcomes) for column in report.columns
-    ):
+    has_outcomes = any(find_outcome(column, report.outcomes) for column in report.columns)
+    if report.baseline is None or not has_outcomes:
         return []
     if not marked.cells and not marked.undecided:
         return [f"nothing is marked: that takes two rows with {SEEDS_FOR_A_MARK} seeds each"]
     headers = {column.name: column.header for column in report.columns}
-    several = len({place for _, place in marked.undecided}) > 1 or report.pivot
-    names = [
-        f"{headers[name]} ({place})" if place and several else headers[name]
-        for name, place in marked.undecided
-    ]
-    if not names:
-        return []
-    return [
-        f"no best in {first_of(names, _NAMED)}: the best mean is not significantly better than "
-        "all others"
-    ]
+    names = [headers[name] + (f" ({place})" if place else "") for name, place in marked.undecided]
+    reason = "the best mean is not significantly better than all others"
+    return [f"no best in {first_of(names, _NAMED)}: {reason}"] if names else []
 
 
-def _without_spread(report: Report) -> list[str]:
-    """Lists rows whose seeds all have the same value, if they have several seeds."""
+def _describe_alike(report: Report) -> list[str]:
+    """List rows whose seeds all have the same value, if they have several seeds."""
     alike: dict[str, list[str]] = {}
     for column in report.columns:
         # Costs that no seed changes are expected.
-        if column.direction is not MetricDirection.NEITHER:
-            cells = [(row, row.cells[column.name]) for row in report.rows]
-            for row, cell in cells:
-                if cell.n > 1 and cell.low == cell.high:
-                    alike.setdefault(name_group(row.group), []).append(column.header)
+        for row in report.rows if column.direction is not MetricDirection.NEITHER else ():
+            cell = row.cells[column.name]
+            if cell.n > 1 and cell.low == cell.high:
+                alike.setdefault(name_group(row.group), []).append(column.header)
     by_columns: dict[tuple[str, ...], list[str]] = {}
-    for row_name, headers in alike.items():
-        by_columns.setdefault(tuple(headers), []).append(row_name)
+    for name, headers in alike.items():
+        by_columns.setdefault(tuple(headers), []).append(name)
     return [
         f"zero spread: all seeds of {first_of(rows, _NAMED)} have the same "
         f"{first_of(headers, _NAMED)}, so that ±0 is no interval"
@@ -171,38 +170,59 @@ def _without_spread(report: Report) -> list[str]:
 
 
 def difference_notes(report: Report) -> list[str]:
-    """Returns sentences about the differences."""
+    """Return sentences about the differences."""
+    trained = [row for row in report.rows if not row.is_base]
+    if not report.differences and report.baseline is None:
+        many = f"not compared, with more than {MOST_ROWS} rows: --baseline names one"
+        return [many] if len(trained) > MOST_ROWS else []
     if not report.differences:
-        trained = sum(not row.is_base for row in report.rows)
-        if report.baseline is None and trained > MOST_ROWS:
-            return [f"not compared, with more than {MOST_ROWS} rows: --baseline names one"]
-        if report.baseline is not None:
-            if all(row.n > 1 for row in report.rows if not row.is_base):
-                return [f"not compared with {report.baseline}: no column has an interval"]
-            return [f"not compared with {report.baseline}: that takes two seeds of each"]
-        return []
+        several = all(row.n > 1 for row in trained)
+        why = "no column has an interval" if several else "that takes two seeds of each"
+        return [f"not compared with {report.baseline}: {why}"]
     one = report.differences[0]
     given = one.target != one.comparison.difference
     what = f"for a difference of {one.target:g}" if given else "at the observed effect"
-    lines = [
-        "differences: paired by seed, with the t-test's p; effect: in standard deviations of the "
-        "pairs' differences (Hedges)",
-        describe_family(report) if report.primary else "no primary outcome has a difference",
-        _describe_spread(report),
-        f"seeds needed: pairs that would give 80 % power {what}, if its spread is as estimated "
-        "here",
-    ]
-    if len(report.primary) < len(report.differences):
-        lines.append(
-            "differences in other columns are descriptive: an interval without a test or a verdict"
+    spread = "that of the pairs' differences alone"
+    spread += " (--spread own)" if report.spread is SpreadKind.OWN else ""
+    compared = [d.comparison for d in report.differences]
+    if any(c.pooled for c in compared):
+        spread = (
+            "that of a randomised block ANOVA (Fisher, 1935) of the rows with the same seeds and "
+            "settings; a row whose spread is larger than that of the others (F test, p < .05) has "
+            "its own, with n - 1"
         )
-    if any(not math.isnan(d.comparison.p_permutation) for d in report.primary):
-        lines.append("p perm: of flipped signs, from 6 pairs on")
-    if any(not d.comparison.paired for d in report.differences):
-        lines.append("unpaired: rows that share fewer than two seeds, by Welch's t-test")
-    if any(d.improvement is not None for d in report.differences):
-        lines.append("P(better): probability that a run does better than one of the baseline")
-    return lines
+    texts = [
+        (
+            True,
+            "differences: paired by seed, with the t-test's p; effect: in standard deviations of "
+            "the pairs' differences (Hedges)",
+        ),
+        (report.primary, describe_family(report)),
+        (not report.primary, "no primary outcome has a difference"),
+        (True, f"df: degrees of freedom of the spread, {spread}"),
+        (
+            True,
+            f"seeds needed: pairs that would give 80 % power {what}, if its spread is as "
+            "estimated here",
+        ),
+        (
+            len(report.primary) < len(report.differences),
+            "differences in other columns are descriptive: an interval without a test or a verdict",
+        ),
+        (
+            any(not math.isnan(d.comparison.p_permutation) for d in report.primary),
+            "p perm: of flipped signs, from 6 pairs on",
+        ),
+        (
+            not all(c.paired for c in compared),
+            "unpaired: rows that share fewer than two seeds, by Welch's t-test",
+        ),
+        (
+            any(d.improvement is not None for d in report.differences),
+            "P(better): probability that a run does better than one of the baseline",
+        ),
+    ]
+    return [text for shown, text in texts if shown]
 
 
 def describe_family(report: Report) -> str:
@@ -214,40 +234,8 @@ def describe_family(report: Report) -> str:
     )
 
 
-def _describe_spread(report: Report) -> str:
-    """Describe the spread that intervals and p rest on; the table has its degrees of freedom."""
-    if any(d.comparison.pooled for d in report.differences):
-        return (
-            "df: degrees of freedom of the spread, that of a randomised block ANOVA (Fisher, 1935) "
-            "of the rows with the same seeds and settings; a row whose spread is larger than that "
-            "of the others (F test, p < .05) has its own, with n - 1"
-        )
-    why = " (--spread own)" if report.spread is SpreadKind.OWN else ""
-    return f"df: degrees of freedom of the spread, that of the pairs' differences alone{why}"
-
-
-def _pruned(report: Report) -> list[str]:
-    """Describes which runs early stopping removed, and which rows this may flatter."""
-    if not report.pruned:
-        return []
-    rules = ", ".join(f"{n} by stopping={rule}" for rule, n in sorted(report.pruned.items()))
-    lines = [f"pruned: {rules}; `advsweep ls --status pruned` lists them"]
-    lines += [
-        f"{name_group(row.group)}: {row.pruned} of {row.runs + row.pruned} runs were pruned, so "
-        "that its means are those of the runs that did well early"
-        for row in report.rows
-        if row.pruned
-    ]
-    return lines
-
-
-def _explained(columns: tuple[Column, ...]) -> list[str]:
-    end = [c.header for c in columns if c.is_mean and c.window and c.window.kind == "end"]
-    return [f"{', '.join(end)}: mean over the last {END_STEPS} steps"] if end else []
-
-
-def _matched(rates: Mapping[str, Any]) -> str:
-    """Describes how learning rates were matched, and the results."""
+def _describe_matched(rates: Mapping[str, Any]) -> str:
+    """Describe how learning rates were matched, and the results."""
     if rates["match"] == NOT_MATCHED:
         return "not matched"
     some = [
@@ -260,11 +248,12 @@ def _matched(rates: Mapping[str, Any]) -> str:
 
 
 def provenance(report: Report) -> list[str]:
-    """Describes in a few lines where the numbers come from."""
+    """Describe in a few lines where the numbers come from."""
     p = report.provenance
     where = p.store if p.sweep is None else f"{p.store}, sweep {p.sweep}"
     what = counted(p.runs, "run") if report.over == "seeds" else "models evaluated without a run"
-    lines = [f"{where}: {what}" + _dates(report)]
+    days = sorted({time.date().isoformat() for time in (p.first, p.last) if time is not None})
+    lines = [f"{where}: {what}" + (f", made {' to '.join(days)}" if days else "")]
     for evaluation in p.evaluations:
         own = {k: v for k, v in evaluation.items() if k not in ("task", "problems")}
         how = ", ".join(f"{k}={show_key(v)}" for k, v in own.items())
@@ -279,21 +268,13 @@ def provenance(report: Report) -> list[str]:
     return lines
 
 
-def _dates(report: Report) -> str:
-    first, last = report.provenance.first, report.provenance.last
-    if first is None or last is None:
-        return ""
-    days = sorted({first.date().isoformat(), last.date().isoformat()})
-    return ", made " + " to ".join(days)
-
-
 def describe_provenance(
     store: Store,
     sweep: str | None,
     runs: Sequence[RunRecord],
     evaluations: Sequence[Mapping[str, Any]],
 ) -> Provenance:
-    """Collects what the store knows about how some runs were made."""
+    """Collect what the store knows about how some runs were made."""
     environments = store.runs.distinct_environments([run.id for run in runs])
     git = [state for e in environments if (state := e.get("git"))]
     versions: dict[str, set[str]] = {}
