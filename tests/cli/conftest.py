@@ -22,6 +22,7 @@ import typer
 
 from advsweep.cli import main
 from advsweep.cli.app import app
+from advsweep.cli.table import COMMANDS
 
 Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -104,7 +105,7 @@ def commands() -> Iterator[tuple[str, Callable[..., None]]]:
     """Yields every command of advsweep and its function."""
     group: Any = typer.main.get_command(app)
     context = typer.Context(group)
-    for name in group.list_commands(context):
+    for name in (name for entries in COMMANDS.values() for name in entries):
         yield name, inspect.unwrap(group.get_command(context, name).callback)
 
 

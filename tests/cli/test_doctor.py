@@ -107,47 +107,30 @@ def test_packages_that_training_needs_have_their_pip_command_too(pretended):
     assert "numpy" not in detail
 
 
-def test_gpu_is_missing_where_none_is_listed(monkeypatch):
-    answers(monkeypatch, torch=done(torch_says()))
-    assert check_gpu().state is State.MISSING
+GPU = {
+    "none": (done(torch_says(built="13.0")), State.MISSING, "none; backends tiny"),
+    "no CUDA": (done(torch_says()), State.MISSING, "torch 2.13.0 is built without CUDA"),
+    "one": (
+        done(f"noise\n{torch_says(('H100', 80 * 2**30), built='13.0')}"),
+        State.OK,
+        "H100 (80 GiB); torch 2.13.0",
+    ),
+    "crash": (done(code=-11), State.UNUSABLE, "exit code -11"),
+    "error": (
+        done(code=1, err="Traceback\nImportError: libcuda\n"),
+        State.UNUSABLE,
+        "ImportError: libcuda",
+    ),
+    "hang": (subprocess.TimeoutExpired("torch", 1), State.UNUSABLE, "did not answer"),
+}
 
 
-def test_gpu_that_works(monkeypatch):
-    answers(monkeypatch, torch=done(f"noise\n{torch_says(('H100', 80 * 2**30), built='13.0')}"))
-    check = check_gpu()
-    assert check.state is State.OK
-    assert check.detail == "H100 (80 GiB); torch 2.13.0"
-
-
-def test_gpu_that_torch_was_not_built_for(monkeypatch):
-    answers(
-        monkeypatch,
-        torch=done(torch_says()),
-        nvidia_smi=done("GPU 0: H100\n  MIG 1g.10gb\nGPU 1: H100\n"),
-    )
-    check = check_gpu()
-    assert check.state is State.UNUSABLE
-    assert "nvidia-smi lists 2, but torch 2.13.0 is built without CUDA" in check.detail
-    assert "CUDA" in check.remedy
-
-
-def test_gpu_whose_driver_does_not_fit(monkeypatch):
-    answers(monkeypatch, torch=done(torch_says(built="13.0")), nvidia_smi=done("GPU 0: old\n"))
-    assert "driver" in check_gpu().detail
-
-
-@pytest.mark.parametrize(
-    ("answer", "word"),
-    [
-        (done(code=-11), "exit code -11"),
-        (done(code=1, err="Traceback\nImportError: libcuda\n"), "ImportError: libcuda"),
-        (subprocess.TimeoutExpired("torch", 1), "did not answer"),
-    ],
-)
-def test_torch_that_fails_is_a_line_and_no_crash(monkeypatch, answer, word):
+@pytest.mark.parametrize("case", GPU)
+def test_what_torch_says_of_gpus(monkeypatch, case):
+    answer, state, word = GPU[case]
     answers(monkeypatch, torch=answer)
     check = check_gpu()
-    assert check.state is State.UNUSABLE
+    assert check.state is state
     assert word in check.detail
 
 
@@ -168,15 +151,10 @@ def test_vllm_without_a_gpu_is_unusable(pretended):
 
 def test_slurm_needs_its_commands(monkeypatch, pretended):
     pretended("numpy; extra == 'slurm'")
-    answers(monkeypatch, sbatch=done("slurm 24.05.1\n"))
+    answers(monkeypatch, sbatch=done())
     assert "lacks squeue, scancel" in check_slurm().detail
-    answers(monkeypatch, sbatch=done("slurm 24.05.1\n"), squeue=done(), scancel=done())
-    check = check_slurm()
-    assert check.state is State.OK
-    assert check.detail.endswith("slurm 24.05.1")
-    broken = subprocess.CalledProcessError(1, "sbatch")
-    answers(monkeypatch, sbatch=broken, squeue=done(), scancel=done())
-    assert check_slurm().state is State.UNUSABLE
+    answers(monkeypatch, sbatch=done(), squeue=done(), scancel=done())
+    assert check_slurm().state is State.OK
 
 
 def test_store_is_named_and_a_damaged_one_is_unusable(tmp_path):

@@ -84,13 +84,6 @@ def test_a_step_without_an_evaluation(in_process):
     assert "run 1 (0, 6, 12), got 5" in err
 
 
-@pytest.mark.parametrize("arguments", [[], ["1", "--models"], ["--models", "--step", "1"]])
-def test_a_run_or_models(in_process, arguments):
-    code, _, err = in_process("samples", *arguments)
-    assert code == 2
-    assert "run" in err
-
-
 def test_models_have_samples_too(advsweep, tmp_path):
     _add(tmp_path, "Three\nor four.")
     done = advsweep("samples", "--models")
@@ -119,11 +112,6 @@ def test_the_answer_that_was_read_is_shown_where_it_is_another(advsweep, tmp_pat
     assert shown or lines[-2].endswith("none")
 
 
-def test_a_base_model_is_before_training(in_process):
-    _, out, _ = in_process("samples", "1", "--step", "0")
-    assert out.startswith("run 1 before training, countdown: 8 of ")
-
-
 def test_a_run_without_an_evaluation(advsweep, tmp_path):
     [planned] = make_plan(["backend=fake"], single=True).runs
     with open_store(str(tmp_path / "advsweep.db")) as store:
@@ -131,10 +119,3 @@ def test_a_run_without_an_evaluation(advsweep, tmp_path):
     done = advsweep("samples", "1")
     assert done.returncode == 2
     assert "run 1 has no evaluation yet; `advsweep eval 1` makes one" in done.stderr
-
-
-def test_older_evaluations_have_none(advsweep, tmp_path):
-    _add(tmp_path, None)
-    done = advsweep("samples", "--models")
-    assert done.returncode == 0
-    assert "no answers were kept: the evaluation was made by an older version" in done.stdout
