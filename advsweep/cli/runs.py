@@ -334,14 +334,10 @@ class Tail:
 
     Converts every line ending to a line feed: after a carriage return a terminal would
     overwrite the line.
-
-    Args:
-        last: start this many bytes before the end (default: at the beginning).
     """
 
-    def __init__(self, path: Path, last: int | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._last = last
         self._read = 0
         self._file_number: int | None = None
         utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -365,8 +361,6 @@ class Tail:
             state = os.fstat(descriptor)
             if not stat.S_ISREG(state.st_mode):
                 return b""
-            if self._file_number is None and self._last is not None:
-                self._file_number, self._read = state.st_ino, max(0, state.st_size - self._last)
             if state.st_ino != self._file_number or state.st_size < self._read:
                 self._file_number, self._read = state.st_ino, 0
                 self._decoder.reset()

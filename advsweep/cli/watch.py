@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +22,7 @@ from advsweep.cli.output import (
     duration,
     echo,
     echo_line,
+    echo_rendered,
     print_columns,
     print_json,
     print_listing,
@@ -149,6 +153,17 @@ def _record(run: RunRecord, sweep: str | None) -> dict[str, Any]:
 
 # status
 
+WATCH_SECONDS = 1.0
+
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+class _Screen(io.StringIO):
+    """Collects what is printed for a terminal, so that it appears at once."""
+
+    def isatty(self) -> bool:
+        return True
+
 
 def status(
     sweep: options.SweepName = None,
@@ -161,8 +176,7 @@ def status(
     evaluations. For runs submitted to Slurm, calls squeue once to list the queued ones.
 
     Options:
-        --watch: Watch runs in a full screen: progress, curves and logs. Keys: / filter,
-            enter log, s stop, r restart, q quit; quitting stops no run.
+        --watch: Show it anew every second, until Ctrl-C, which stops no run.
 
     Examples:
         advsweep status
@@ -174,12 +188,15 @@ def status(
     if watch and not sys.stdout.isatty():
         raise ConfigError("--watch: expected a terminal, got none; omit --watch")
     with open_store(store, create=False) as opened:
-        if watch:
-            opened.runs.count_by_status(sweep)  # raises for an unknown sweep
-            from advsweep.cli.screen import Watch
-
-            Watch(opened, sweep).run()
-            return
+        while watch:
+            shown = _Screen()
+            with contextlib.redirect_stdout(shown):
+                _print_status(sweep, read_status(opened, sweep, failures=10))
+            echo_rendered(f"{_CLEAR}{shown.getvalue()}")
+            try:
+                time.sleep(WATCH_SECONDS)
+            except KeyboardInterrupt:
+                return
         found = read_status(opened, sweep, failures=10)
         if how is RecordFormat.TEXT:
             # Print first: squeue may take seconds to answer.

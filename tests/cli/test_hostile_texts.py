@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import hashlib
 import io
@@ -23,11 +22,9 @@ from typing import NamedTuple, get_args, get_type_hints
 from xml.etree import ElementTree
 
 import pytest
-from textual.widgets import DataTable, RichLog, Static
 
-from advsweep.cli import main
+from advsweep.cli import main, watch
 from advsweep.cli.completion import complete_run, complete_sweep
-from advsweep.cli.screen import Watch
 from advsweep.store import (
     AnswerSample,
     Failure,
@@ -456,29 +453,18 @@ def test_figures_are_valid_and_show_texts_as_they_are(
     assert r"$\frac{$" in text  # in a comment, beside the paths of its letters
 
 
-def test_full_screen_view(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watched_status(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
     monkeypatch.chdir(folder)
-    shown: list[str] = []
-
-    async def play(store: Store) -> None:
-        view = Watch(store, None)
-        async with view.run_test(size=(250, 40)) as pilot:
-            table = view.query_one(DataTable)
-            while not table.row_count:
-                await pilot.pause(0.05)
-            for row in range(table.row_count):
-                shown.extend(map(str, table.get_row_at(row)))
-            shown.extend(str(view.query_one(name, Static).render()) for name in ("#head", "#foot"))
-            await pilot.press("enter")
-            await pilot.pause(0.2)
-            log = view.screen.query_one(RichLog)
-            while not log.lines:
-                await pilot.pause(0.05)
-            shown.extend(line.text for line in log.lines)
-
-    with open_store("advsweep.db") as store:
-        asyncio.run(play(store))
-    text = "\n".join(shown)
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
+    monkeypatch.setattr("time.sleep", interrupt)
+    watch.status(watch=True)
+    clear, text = capsys.readouterr().out.partition("\x1b[2J")[::2]
+    assert clear == "\x1b[H"
     assert r"\x1b]52;c;ZXZpbA==\x07" in text
     assert controls(text) == set()
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 HEAVY = ("torch", "hydra", "matplotlib", "transformers", "trl", "vllm", "scipy.stats")
-TABLES = ("numpy", "scipy", "pandas", "rich", "textual", "alembic", "sqlalchemy.orm", *HEAVY)
+TABLES = ("numpy", "scipy", "pandas", "rich", "alembic", "sqlalchemy.orm", *HEAVY)
 """What a command that only lists or prints records has no use for."""
 OTHER_COMMANDS = (
     *(f"advsweep.cli.{name}" for name in ("train", "report", "plot", "describe")),

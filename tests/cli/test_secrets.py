@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from advsweep.cli import main
-from advsweep.cli.screen import restart
 from advsweep.store import Status, open_store
 
 pytestmark = [pytest.mark.security, pytest.mark.slow]
@@ -143,24 +142,6 @@ def test_secrets_stay_in_the_environment(
     assert leaks(tmp_path) == []
     assert leaks(Path(environment["RAY_TMPDIR"])) == []
     assert list((tmp_path / "advsweep-runs").rglob("log.txt"))
-
-
-def test_what_is_started_again_gets_the_url_by_its_environment(
-    url: str, environment: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    advsweep(tmp_path, "sweep", *SMALL, "--store", url)
-    with open_store(url, create=False) as store, watched_command_lines() as lines:
-        postgres = store.database.writer
-        with postgres.begin() as connection:
-            connection.exec_driver_sql("UPDATE runs SET status = 'interrupted' WHERE id = 1")
-        process = restart(store, 1, [])
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-        assert store.runs.select(ids=[1])[0].status is Status.DONE
-        assert "retry 1" in store.runs.environment(1)["command"]
-    assert lines == set()
-    assert leaks(tmp_path) == []
 
 
 def test_nothing_that_is_printed_holds_a_secret_of_an_older_store(
