@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_list, complete_schema, complete_words
-from advsweep.cli.options import ListFormat, MarkdownFormat
-from advsweep.cli.output import echo, echo_line, print_json, print_listing, warn
-from advsweep.errors import ConfigError, PluginError, UnknownNameError, nearest
+from advsweep.cli.options import ListFormat
+from advsweep.cli.output import echo_line, print_json, print_listing, warn
+from advsweep.errors import PluginError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
     from advsweep.components import Component
@@ -42,16 +42,13 @@ def list_(
         ),
     ],
     config_dirs: options.ConfigDir = None,
-    how: MarkdownFormat = MarkdownFormat.TABLE,
+    how: options.Listing = ListFormat.TABLE,
 ) -> None:
     """On a terminal that is too narrow for all columns, some are left out. `advsweep describe NAME`
     has the rest.
 
     A plug-in that is broken, or whose name advsweep or another package has, is listed with the
     reason; it does not affect other commands.
-
-    Options:
-        --format (how): table for people; csv or json for programs; markdown.
 
     Examples:
         advsweep list estimators
@@ -60,17 +57,10 @@ def list_(
     """
     from advsweep.sweep.registry import config_groups
 
-    if how is MarkdownFormat.MARKDOWN:
-        if what != "estimators":
-            raise ConfigError("--format markdown: expected estimators; other lists have no page")
-        from advsweep.cli.estimators import markdown_table
-
-        echo(markdown_table(), nl=False)
-        return
     group = what.removesuffix("s")
     what = f"{group}s"
     if what == "plugins":  # the config groups would warn of what it lists
-        _print_plugins(ListFormat(how.value))
+        _print_plugins(how)
         return
     with config_groups(config_dirs or ()) as groups:
         if what in LISTS:
@@ -80,26 +70,16 @@ def list_(
         else:
             known = ["plugins", *LISTS, *(f"{group}s" for group in groups.registries)]
             raise UnknownNameError(f"list: there is no list '{what}'; {nearest(what, known)}")
-    optional: tuple[str, ...] = (
-        "released",
-        "held",
-        "aliases",
-        "family",
-        "source",
-        "objective",
-        "rollout",
-    )
-    optional += ("estimator", "model", "verifier", "data", "task")
-    form = ListFormat(how.value)
-    print_records(records, form, optional)
-    if what == "estimators" and form is ListFormat.TABLE:
+    less = "released held aliases family source objective rollout estimator model verifier data"
+    print_records(records, how, less.split())
+    if what == "estimators" and how is ListFormat.TABLE:
         from advsweep.estimators import ESTIMATORS
 
         names = ", ".join(sorted(ESTIMATORS.unavailable()))
         echo_line(f"Named in papers but not defined there: {names}", err=True)
 
 
-def print_records(records: Records, how: ListFormat, optional: tuple[str, ...] = ()) -> None:
+def print_records(records: Records, how: ListFormat, optional: Sequence[str] = ()) -> None:
     """Print records; tables and CSV have components as `clipped ratio=sequence`."""
     if how is not ListFormat.JSON:
         records = [

@@ -179,15 +179,6 @@ class ListFormat(Enum):
     JSON = "json"
 
 
-class MarkdownFormat(Enum):
-    """Output format of a listing that a page has, too."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    CSV = "csv"
-    JSON = "json"
-
-
 class SpreadOption(Enum):
     """The spread of differences; as `report.SpreadKind`, which help texts do not import."""
 

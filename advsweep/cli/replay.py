@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,14 +11,21 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_run
-from advsweep.cli.options import MarkdownFormat
-from advsweep.cli.output import echo, echo_line, warn
+from advsweep.cli.options import ListFormat
+from advsweep.cli.output import (
+    echo,
+    echo_line,
+    print_columns,
+    print_csv,
+    print_json,
+    progress_bar,
+    warn,
+)
 from advsweep.errors import ConfigError, counted
 
 if TYPE_CHECKING:
-    from advsweep.estimators import Estimator
     from advsweep.logs.replay import Replay, Replayed, Statistics
-    from advsweep.logs.rollouts import RolloutNotes, RolloutStep
+    from advsweep.logs.rollouts import RolloutNotes
 
 NAMES = {
     "zero_groups": "no_gradient",
@@ -58,7 +65,7 @@ def replay(
     success_at: float | None = None,
     inputs: list[str] | None = None,
     target: Path | None = None,
-    output: MarkdownFormat | None = None,
+    output: ListFormat | None = None,
     store: options.Store = None,
 ) -> None:
     """Nothing is trained: each estimator computes the advantages of the same rollouts, step by
@@ -84,8 +91,12 @@ def replay(
         advsweep replay outputs --estimators grpo,dr_grpo,maxrl --by solve_rate -o replay.svg
         advsweep replay last
     """
-    from advsweep.cli.estimators import parse_inputs, single_numbers
+    from advsweep.cli.estimators import build_named, parse_inputs, single_numbers
+    from advsweep.estimators import ESTIMATORS
+    from advsweep.logs.replay import replay as replay_steps
     from advsweep.logs.rollouts import RolloutNotes, read_rollouts
+    from advsweep.report.data.solved_groups import solved_groups
+    from advsweep.store import open_store
 
     if target is not None:
         from advsweep.report.figures.chart import check_path
@@ -96,9 +107,11 @@ def replay(
     assumed = single_numbers(parse_inputs(inputs or []))
     notes = RolloutNotes()
     path = Path(source)
-    is_run = not path.exists() and _is_key(source)
+    # `last`, an id or the start of an identity, where no file has the name.
+    is_run = not path.exists() and not set(source.removeprefix("last")) - set("0123456789abcdef")
     if is_run:
-        dump = _of_run(source, store, notes)
+        with open_store(store, create=False) as opened:
+            dump = solved_groups(opened, opened.runs.find(source).id, notes)
     else:
         dump = list(read_rollouts(path, None, rewards=weights, notes=notes))
     chosen = [step for step in dump if first <= step.step <= last]
@@ -107,7 +120,15 @@ def replay(
             f"--steps {steps}: expected steps of the rollouts, which are {dump[0].step} to "
             f"{dump[-1].step}"
         )
-    result = _replay(chosen, _build(names), success_at, assumed)
+    every = names or sorted(cls.name for cls in ESTIMATORS.classes())
+    estimators = build_named(every)
+    unread = assumed.keys() - {n for e in estimators.values() for n in e.needs | e.uses}
+    for name in sorted(unread):
+        raise ConfigError(f"--input {name}: no chosen estimator reads it; omit it")
+    with progress_bar("Replaying", len(estimators)) as update:
+        result = replay_steps(
+            chosen, estimators, success_at=success_at, assumed=assumed, progress=update
+        )
     for line in filter(None, (notes.message(), *notes.remarks, *result.remarks)):
         warn(line)
     if by is Parts.SOLVE_RATE and result.rates is None:
@@ -120,45 +141,13 @@ def replay(
         _draw(result, by, target, f"run {source}" if is_run else path.name or source)
         echo_line(f"Wrote {target}.", err=True)
     if target is None or output is not None:
-        _print(result, records, by, output or MarkdownFormat.TABLE, notes)
+        _print(result, records, by, output or ListFormat.TABLE, notes)
     else:
         echo_line(str(target))
 
 
-def _is_key(text: str) -> bool:
-    """Return whether a text can be a run: `last`, an id or the start of an identity."""
-    return text == "last" or all(character in "0123456789abcdef" for character in text)
-
-
-def _of_run(key: str, url: str | None, notes: RolloutNotes) -> list[RolloutStep]:
-    """Returns the groups of a run of the store."""
-    from advsweep.report.data.solved_groups import solved_groups
-    from advsweep.store import open_store
-
-    with open_store(url, create=False) as store:
-        return solved_groups(store, store.runs.find(key).id, notes)
-
-
-def _replay(
-    steps: Sequence[RolloutStep],
-    estimators: Mapping[str, Estimator],
-    success_at: float | None,
-    assumed: Mapping[str, float],
-) -> Replay:
-    from advsweep.cli.output import progress_bar
-    from advsweep.logs import replay as module
-
-    unread = assumed.keys() - {n for e in estimators.values() for n in e.needs | e.uses}
-    for name in sorted(unread):
-        raise ConfigError(f"--input {name}: no chosen estimator reads it; omit it")
-    with progress_bar("Replaying", len(estimators)) as update:
-        return module.replay(
-            steps, estimators, success_at=success_at, assumed=assumed, progress=update
-        )
-
-
 def _parse_steps(text: str | None) -> tuple[float, float]:
-    """Returns the first and the last step."""
+    """Return the first and the last step."""
     if text is None:
         return 0, float("inf")
     start, colon, end = (part.strip() for part in text.partition(":"))
@@ -170,7 +159,7 @@ def _parse_steps(text: str | None) -> tuple[float, float]:
 
 
 def _parse_rewards(texts: Iterable[str]) -> dict[str, float] | None:
-    """Returns names and weights of rewards; None if there are none."""
+    """Return names and weights of rewards; None if there are none."""
     weights = {}
     for text in (part.strip() for given in texts for part in given.split(",")):
         name, equals, weight = text.rpartition("=")
@@ -184,18 +173,8 @@ def _parse_rewards(texts: Iterable[str]) -> dict[str, float] | None:
     return weights or None
 
 
-def _build(names: Sequence[str] | None) -> dict[str, Estimator]:
-    """Returns estimators by label, with those options that were given."""
-    from advsweep.cli.estimators import build_named
-    from advsweep.estimators import ESTIMATORS, build_estimator
-
-    if names is None:
-        return {n: build_estimator(n) for n in sorted(c.name for c in ESTIMATORS.classes())}
-    return build_named(names)
-
-
 def _by_cosine(result: Replay) -> dict[str, Replayed]:
-    """Returns what was logged, then the estimators, those first that are most like GRPO."""
+    """Return what was logged, then the estimators, those first that are most like GRPO."""
     from advsweep.logs.replay import LOGGED
 
     def place(label: str) -> float:
@@ -212,7 +191,7 @@ def _numbers(statistics: Statistics, place: int) -> dict[str, float]:
 
 
 def _records(result: Replay, by: Parts | None) -> list[dict[str, Any]]:
-    """Returns a record per estimator, or per estimator and step or solve rate."""
+    """Return a record per estimator, or per estimator and step or solve rate."""
     records: list[dict[str, Any]] = []
     for label, own in _by_cosine(result).items():
         if by is None:
@@ -227,7 +206,7 @@ def _records(result: Replay, by: Parts | None) -> list[dict[str, Any]]:
 
 
 def _parts(result: Replay, own: Replayed, by: Parts) -> tuple[Statistics, list[float], list[int]]:
-    """Returns the statistics of the parts, the parts, and their numbers of groups."""
+    """Return the statistics of the parts, the parts, and their numbers of groups."""
     if by is Parts.STEP:
         return own.by_step, result.steps.tolist(), result.groups.tolist()
     assert own.by_rate is not None
@@ -247,24 +226,15 @@ def _heading(result: Replay) -> str:
     )
 
 
-def _unable(result: Replay) -> dict[str, str]:
-    """Returns why estimators are not replayed, or not in all steps, by label."""
-    lacking = {label: f"needs {', '.join(names)}" for label, names in result.lacking.items()}
-    return lacking | result.refused
-
-
 def _print(
     result: Replay,
     records: list[dict[str, Any]],
     by: Parts | None,
-    output: MarkdownFormat,
+    output: ListFormat,
     notes: RolloutNotes,
 ) -> None:
-    from advsweep.cli.output import print_columns, print_csv, print_json, to_markdown
-    from advsweep.printable import markdown_text
-
     columns = ["estimator", *([by.value, "groups"] if by else []), *NAMES.values()]
-    if output is MarkdownFormat.JSON:
+    if output is ListFormat.JSON:
         groups, rollouts, reward, solve_rate, collapse = result.total()
         print_json(
             {
@@ -283,16 +253,12 @@ def _print(
             }
         )
         return
-    if output is MarkdownFormat.CSV:
+    if output is ListFormat.CSV:
         print_csv(columns, [[record[name] for name in columns] for record in records])
         return
     rows = [[_cell(record[name]) for name in columns] for record in records]
-    unable = list(_unable(result).items())
-    if output is MarkdownFormat.MARKDOWN:
-        echo(
-            to_markdown(columns, [[markdown_text(cell) for cell in row] for row in rows]), nl=False
-        )
-        return
+    lacking = {label: f"needs {', '.join(names)}" for label, names in result.lacking.items()}
+    unable = list((lacking | result.refused).items())
     echo_line(_heading(result))
     if rows:
         echo()
@@ -303,7 +269,7 @@ def _print(
 
 
 def _cell(value: Any) -> str:
-    """Returns a number with three digits."""
+    """Return a number with three digits."""
     if not isinstance(value, float):
         return str(value)
     if value != value:

@@ -51,7 +51,7 @@ def test_every_estimator_is_listed(listed: Listed) -> None:
     by_name = {e["name"]: e for e in found}
     assert by_name["w_reinforce"]["held"] == "released code"
     assert by_name["avspo"]["released"] == ["preset=released"]
-    for form in ("table", "csv", "markdown"):
+    for form in ("table", "csv"):
         text = listed("list", "estimators", form=form)
         assert all(name in text for name in SPECIFIED.split()), form
 
@@ -139,7 +139,6 @@ def test_other_groups_and_figures_can_be_listed(listed: Listed) -> None:
 
 def test_unknown_lists_are_answered_with_the_nearest(refused: Callable[..., None]) -> None:
     refused(["did you mean 'estimators'?"], "list", "estimatrs")
-    refused(["expected estimators"], "list", "tasks", "--format", "markdown")
 
 
 # keys

@@ -143,8 +143,6 @@ def test_numbers_by_step_and_by_solve_rate(run: Run) -> None:
     ]
     # GRPO's masses are √(pq).
     assert [float(row["m_S"]) for row in rows] == pytest.approx([0.1875**0.5, 0.5, 0.1875**0.5, 0])
-    out, _ = run("-e", "grpo,maxrl", "--by", "step", "--format", "markdown")
-    assert len(out.splitlines()) == 2 + 2 * 3
 
 
 def test_inputs_may_be_assumed(run: Run) -> None:
