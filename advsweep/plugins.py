@@ -228,7 +228,7 @@ def load_extension(group: str, name: str) -> Any:
 def install_command(name: str) -> str:
     """Return how to install the package of a command, columns or a key; empty if none is known."""
     folder = _PACKAGES.get(name)
-    return f"install its package: pip install {folder} in a checkout of advsweep" if folder else ""
+    return f"install its package: pip install {folder} in a clone" if folder else ""
 
 
 def class_problem(loaded: Any, target: str, name: str, base: type[Component]) -> str:

@@ -319,18 +319,11 @@ def _tracking(name: str, fields: Sequence[str], directory: Path | None) -> Track
     Raises:
         ConfigError: a field does not exist, has no value or several, or the folder decides it.
     """
-    from advsweep.config.overrides import parse_overrides
+    from advsweep.config.overrides import parse_assignments
     from advsweep.sweep.registry import TRACKINGS
 
-    for text in fields:
-        if "=" not in text:
-            raise ConfigError(f"'{text}': expected KEY=VALUE, such as project=mine")
-    overrides = parse_overrides(fields)
-    for override in overrides:
-        if override.swept or override.deleted or override.key == "name":
-            raise ConfigError(f"{override.text}: expected KEY=VALUE with one value")
-    given = {override.key: override.values[0] for override in overrides}
-    tracking: Tracking = TRACKINGS.build({"name": name, **given}, where="tracking")
+    given = parse_assignments(fields)
+    tracking: Tracking = TRACKINGS.build({**given, "name": name}, where="tracking")
     if directory is not None:
         before, tracking = tracking.plain(), tracking.in_folder(directory)
         decided = sorted(key for key in given if before[key] != tracking.plain()[key])

@@ -229,15 +229,11 @@ def _describe_task(
     groups: ConfigGroups, name: str, fields: Sequence[str], examples: int, how: ListFormat
 ) -> None:
     from advsweep.config.compose import patch
-    from advsweep.config.overrides import parse_overrides
+    from advsweep.config.overrides import parse_assignments
     from advsweep.tasks import TASKS
     from advsweep.tasks.base import Split
 
-    values = {}
-    for override in parse_overrides(fields):
-        if override.swept or override.deleted:
-            raise ConfigError(f"{override.text}: expected KEY=VALUE with one value")
-        values[f"task.{override.key}"] = override.values[0]
+    values = {f"task.{key}": value for key, value in parse_assignments(fields).items()}
     composition = groups.compose({"task": groups.member("task", name)})
     task = TASKS.build(patch(groups, composition, values)["task"], where="task")
     splits = {s.value.replace("_", "-"): task.problems(s) for s in Split}

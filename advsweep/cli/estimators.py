@@ -15,7 +15,7 @@ from torch import Tensor
 
 from advsweep.cli.output import echo, print_columns, show_number, to_markdown
 from advsweep.components import parameters
-from advsweep.config.overrides import parse_overrides
+from advsweep.config.overrides import parse_assignments
 from advsweep.diagnostics import Masses, expected_masses, masses
 from advsweep.errors import BatchError, ConfigError, nearest
 from advsweep.estimators import ESTIMATORS, Estimator, build_estimator
@@ -90,14 +90,9 @@ def build_from_options(name: str, texts: Sequence[str]) -> Estimator:
     Raises:
         ConfigError: the name, an option or its value is invalid.
     """
-    for text in texts:
-        if "=" not in text:
-            raise ConfigError(f"'{text}': expected FIELD=VALUE, such as delta=0.5")
     values: dict[str, Any] = {}
-    for override in parse_overrides(texts):
-        if override.swept or override.deleted:
-            raise ConfigError(f"{override.text}: expected FIELD=VALUE with one value")
-        *path, last = override.key.split(".")
+    for key, given in parse_assignments(texts).items():
+        *path, last = key.split(".")
         node = values
         for part in path:
             # `base.FIELD=VALUE` updates the default base, which may be a name or unset.
@@ -105,7 +100,7 @@ def build_from_options(name: str, texts: Sequence[str]) -> Estimator:
             value = node.get(part, known.get(part))
             node[part] = {"name": value} if isinstance(value, str) else dict(value or {})
             node = node[part]
-        node[last] = override.values[0]
+        node[last] = given
     return build_estimator(name, **values)
 
 

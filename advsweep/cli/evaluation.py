@@ -22,7 +22,6 @@ from advsweep.errors import ConfigError, UnknownNameError, counted, nearest
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
-    from advsweep.config.overrides import Override
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.evaluation.standalone import EvaluationSubject
     from advsweep.store import EvaluationRecord
@@ -128,12 +127,13 @@ def parse_request(
     """
     from advsweep.backends import BACKENDS, GENERATIONS
     from advsweep.config.compose import check_literal, patch
+    from advsweep.config.overrides import parse_assignments
     from advsweep.config.settings import Generation
     from advsweep.sweep.planning.plan import with_fitting_k
     from advsweep.sweep.registry import config_groups
 
-    overrides = _one_value_each(fields)
-    chosen = {o.key: o.values[0] for o in overrides if o.key in _CHOICES}
+    assigned = parse_assignments(fields)
+    chosen = {key: value for key, value in assigned.items() if key in _CHOICES}
     backend = BACKENDS.get(
         run_config["backend"]["name"] if run_config else chosen.get("backend", "trl")
     )
@@ -165,7 +165,11 @@ def parse_request(
         for group, node in kept.items():
             check_literal(node, f"{group} of the run")
         nodes = {**composition.config, **kept}
-        values = {_qualified_key(o, nodes): o.values[0] for o in overrides if o.key not in _CHOICES}
+        values = {
+            _qualified_key(key, nodes): value
+            for key, value in assigned.items()
+            if key not in _CHOICES
+        }
         given = [key for key in (*chosen, *values) if key not in ("generation", "evaluation")]
         if run_config is not None and (
             foreign := [k for k in given if _belongs_to_run(k, samples_with)]
@@ -184,37 +188,27 @@ def parse_request(
     return EvaluationRequest(nodes, samples_with)
 
 
-def _one_value_each(texts: Sequence[str]) -> list[Override]:
-    from advsweep.config.overrides import parse_overrides
-
-    overrides = parse_overrides(texts)
-    for override in overrides:
-        if override.swept or override.deleted:
-            raise ConfigError(f"{override.text}: expected KEY=VALUE with one value")
-    return overrides
-
-
-def _qualified_key(override: Override, nodes: Mapping[str, Any]) -> str:
+def _qualified_key(key: str, nodes: Mapping[str, Any]) -> str:
     """Return the key with its group, such as evaluation.temperature."""
     from advsweep.sweep.registry import GROUPS
 
     groups = ("evaluation", "task", *_OF_MODELS)
-    head, *rest = override.key.split(".")
+    head, *rest = key.split(".")
     if head in groups:
         if not rest or rest == ["name"]:
             raise ConfigError(
-                f"{override.text}: expected {head}.FIELD=VALUE; select the {head} with --{head}"
+                f"{key}: expected {head}.FIELD=VALUE; select the {head} with --{head}"
             )
-        return override.key
+        return key
     known: set[str] = set()
     for group in groups:
         fields = dataclasses.fields(GROUPS[group].get(nodes[group]["name"]))
         names = [field.name for field in fields if field.init]
         if head in names:
-            return f"{group}.{override.key}"
+            return f"{group}.{key}"
         known.update(names)
     raise UnknownNameError(
-        f"{override.text}: the evaluation, task, generation, model and backend have no field "
+        f"{key}: the evaluation, task, generation, model and backend have no field "
         f"'{head}'; {nearest(head, known)}"
     )
 

@@ -81,6 +81,22 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
     return [_parse(text) for text in texts]
 
 
+def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the value of each key of `KEY=VALUE` texts.
+
+    Raises:
+        ConfigError: a text has no value or several.
+    """
+    for text in texts:
+        if "=" not in text:
+            raise ConfigError(f"'{text}': expected KEY=VALUE, such as delta=0.5")
+    overrides = parse_overrides(texts)
+    for override in overrides:
+        if override.swept or override.deleted:
+            raise ConfigError(f"{override.text}: expected KEY=VALUE with one value")
+    return {override.key: override.values[0] for override in overrides}
+
+
 def _refuse_spaces(texts: Sequence[str]) -> None:
     """Refuse `seed = 1`, which a shell splits into three words."""
     if "=" in texts:

@@ -307,7 +307,7 @@ MISTAKES = {
     "unreadable data": (["gsm8k", "--set", "data=/none"], ["there is no '/none'"]),
     "unknown option": ([*APPLY, "1,0", "--set", "epz=1"], ["epz", "eps"]),
     "option out of range": (["asym_grpo:delta=0"], ["delta", "> 0", "0"]),
-    "option without a value": ([*APPLY, "1,0", "--set", "eps"], ["eps", "FIELD=VALUE"]),
+    "option without a value": ([*APPLY, "1,0", "--set", "eps"], ["eps", "KEY=VALUE"]),
     "option with two values": ([*APPLY, "1,0", "--set", "eps=0,1"], ["eps=0,1", "one value"]),
     "ragged rewards": ([*APPLY, "1,0;1"], ["same length", "2, 1"]),
     "no rewards": ([*APPLY, ""], ["--rewards", "got nothing"]),

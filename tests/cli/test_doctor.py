@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from advsweep.cli import doctor
 from advsweep.cli.doctor import (
     FEATURES,
     Check,
@@ -185,16 +186,16 @@ def test_remedies_are_listed_for_what_is_not_usable(monkeypatch, in_process):
         Check("two", State.MISSING, "absent", "pip install two"),
         Check("three", State.UNUSABLE, "broken"),
     ]
-    monkeypatch.setattr(installation, "examine", lambda store: checks)
+    monkeypatch.setattr(doctor, "examine", lambda store: checks)
     code, out, _ = in_process("doctor")
     assert code == 0
     assert out.split("\nTo get what is missing:\n")[1].strip() == "two: pip install two"
-    monkeypatch.setattr(installation, "examine", lambda store: checks[::2])
+    monkeypatch.setattr(doctor, "examine", lambda store: checks[::2])
     assert "To get" not in in_process("doctor")[1]
 
 
 def test_password_of_a_server_is_not_shown(monkeypatch, in_process):
-    monkeypatch.setattr(installation, "check_gpu", lambda: Check("GPU", State.MISSING, "none"))
+    monkeypatch.setattr(doctor, "check_gpu", lambda: Check("GPU", State.MISSING, "none"))
     code, out, err = in_process(
         "doctor", "--store", "postgresql://me:hunter2@127.0.0.1:1/runs", "--format", "json"
     )
@@ -206,7 +207,7 @@ def test_password_of_a_server_is_not_shown(monkeypatch, in_process):
 
 def test_hostile_message_of_torch_is_printed_escaped(monkeypatch, in_process):
     hostile = Check("GPU", State.UNUSABLE, "\x1b]52;c;ZXZpbA==\x07\nFORGED", "\x1b[2J")
-    monkeypatch.setattr(installation, "check_gpu", lambda: hostile)
+    monkeypatch.setattr(doctor, "check_gpu", lambda: hostile)
     code, out, _ = in_process("doctor")
     assert code == 0
     assert "\x1b" not in out
