@@ -21,8 +21,16 @@ def test_columns_stand_below_each_other():
     assert lay_out([["a", "b"], ["p̂", "1"], ["long", ""]]) == ["a     b", "p̂     1", "long"]
 
 
-def test_table_that_fits_is_not_changed():
-    assert fit(TABLE, 400, ["note"]) == (TABLE, [])
+@pytest.mark.parametrize(
+    ("table", "width", "optional"),
+    [
+        (TABLE, 400, ["note"]),  # it fits
+        (TABLE, 40, []),  # wrapped it would be unreadable
+        ([["name"], ["x" * 90]], 40, []),  # the first column stays whole
+    ],
+)
+def test_what_fits_or_cannot_is_not_changed(table, width, optional):
+    assert fit(table, width, optional) == (table, [])
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -44,14 +52,6 @@ def test_optional_columns_go_in_their_order_until_the_rest_is_readable():
     assert fit(TABLE, 56, ["note", "empty"])[1] == ["note", "empty"]
 
 
-def test_nothing_is_wrapped_where_it_would_be_unreadable():
-    assert fit(TABLE, 40) == (TABLE, [])
-
-
-def test_table_of_one_column_stays():
-    assert fit([["name"], ["x" * 90]], 40) == ([["name"], ["x" * 90]], [])
-
-
 @pytest.fixture
 def terminal(monkeypatch, capsys):
     """A terminal of 60 columns; `COLUMNS` sets its width."""
@@ -71,18 +71,12 @@ def test_terminal_says_what_it_lacks(terminal):
     assert printed.err == "Left out for lack of room: more (--format json shows them).\n"
 
 
-def test_pipe_gets_a_line_for_each_record(monkeypatch, capsys):
+@pytest.mark.parametrize("how", ListFormat)
+def test_pipes_and_programs_get_all_columns(monkeypatch, capsys, how):
     monkeypatch.setenv("COLUMNS", "60")
-    print_listing(RECORDS, ListFormat.TABLE, optional=["more"])
-    printed = capsys.readouterr()
-    assert len(printed.out.splitlines()) == 2
-    assert (WORDS * 3 in printed.out, printed.err) == (True, "")
-
-
-@pytest.mark.parametrize("how", [ListFormat.CSV, ListFormat.JSON])
-def test_formats_for_programs_have_all_columns(terminal, how):
     print_listing(RECORDS, how, optional=["more"])
-    printed = terminal.readouterr()
+    printed = capsys.readouterr()
+    assert WORDS * 3 in printed.out
     assert WORDS * 2 in printed.out
     assert printed.err == ""
 

@@ -23,10 +23,10 @@ LINES = [
     "ls --status done --limit 3 --format csv",
     "export 1 --to csv --table metrics",
     "status two --format json",
-    "estimators apply asym_grpo --rewards 1,0,0,1;0,0,0,1 -o delta=0.5",
+    "describe asym_grpo --rewards 1,0,0,1;0,0,0,1 --set delta=0.5",
     "run method=gspo objective.clip_high=0.3 --dry-run",
     "sweep --dry-run backend=fake seed=range(3) optimizer.lr=choice(1e-4,3e-4) --name mine",
-    "tasks show file -o data=data.jsonl -o held_out=2 -o verifier=numeric",
+    "describe file --set data=data.jsonl --set held_out=2 --set verifier=numeric",
 ]
 
 CLAIMS = """title: What the demo is to show

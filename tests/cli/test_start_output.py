@@ -21,37 +21,34 @@ from tests.cli.conftest import FAKE
 SMALL = [*FAKE, "executor=debug"]
 
 
-def test_run_says_what_is_trained_and_on_what():
-    plan = make_plan(["estimator=fade", "steps=40"], single=True)
-    assert describe_plan(plan) == (
+SIX = "grpo,rloo,dr_grpo,fade,maxrl,gpg"
+STARTS = {
+    "one run": (
+        ["estimator=fade", "steps=40"],
         "Training fade on countdown with model tiny (backend tiny): 40 steps of 64 prompts x 8 "
-        "rollouts of at most 10 tokens"
-    )
+        "rollouts of at most 10 tokens",
+    ),
+    "no plurals": (
+        [*FAKE, "steps=1", "prompts_per_step=1", "group_size=1"],
+        "Training grpo on countdown with model tiny (backend fake): 1 step of 1 prompt x 1 "
+        "rollout of at most 10 tokens",
+    ),
+    "what differs": (
+        ["estimator=grpo,rloo", "seed=0,1", "group_size=4,8", *FAKE],
+        "sweep s: 8 runs of grpo, rloo on countdown with model tiny (backend fake): 12 steps of "
+        "64 prompts x 4, 8 rollouts of at most 10 tokens",
+    ),
+    "six": ([f"estimator={SIX}", *FAKE], f"sweep s: 6 runs of {SIX.replace(',', ', ')} on "),
+    "many": ([f"estimator={SIX},psr", *FAKE], "sweep s: 7 runs of 7 estimators on "),
+}
 
 
-def test_one_is_no_plural():
-    plan = make_plan([*FAKE, "steps=1", "prompts_per_step=1"], name="one")
-    text = describe_plan(plan)
-    assert text.startswith("sweep one: 1 run of grpo on ")
-    assert text.endswith(": 1 step of 1 prompt x 8 rollouts of at most 10 tokens")
-    left = estimate(plan, None, 1)
-    assert describe_remaining(left, 1).startswith("1 step left; ")
-
-
-def test_sweep_lists_what_differs():
-    plan = make_plan(["estimator=grpo,rloo", "seed=0,1", "group_size=4,8", *FAKE], name="two")
-    assert describe_plan(plan) == (
-        "sweep two: 8 runs of grpo, rloo on countdown with model tiny (backend fake): 12 steps of "
-        "64 prompts x 4, 8 rollouts of at most 10 tokens"
-    )
-
-
-def test_many_estimators_are_counted():
-    names = "grpo,rloo,dr_grpo,fade,maxrl,gpg,psr"
-    assert "7 runs of 7 estimators on" in describe_plan(make_plan([f"estimator={names}", *FAKE]))
-    fewer = names.rpartition(",")[0]
-    listed = describe_plan(make_plan([f"estimator={fewer}", *FAKE]))
-    assert f"6 runs of {fewer.replace(',', ', ')} on" in listed
+@pytest.mark.parametrize("case", STARTS)
+def test_the_first_line_says_what_is_trained_and_on_what(case):
+    overrides, expected = STARTS[case]
+    single = expected.startswith("Training")
+    plan = make_plan(overrides, single=single, name=None if single else "s")
+    assert describe_plan(plan).startswith(expected)
 
 
 def test_a_command_chooses_its_own_task_and_model():
