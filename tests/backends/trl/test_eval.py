@@ -161,10 +161,10 @@ def test_select_makes_a_level_file_that_tasks_read(advsweep, tmp_path, monkeypat
     made = advsweep(
         "select",
         *("--model", "MODEL", "--task", "dataset", *asked, "-n", "4"),
-        *("--out", "levels.json", "--format", "json"),
+        *("--output", "levels.json"),
     )
     # Rates 1, 0.75, 0.5 and 0.25.
-    assert made == {"file": "levels.json", "levels": {"0": 1, "2": 2, "4": 1}, "left_out": 0}
+    assert made == "levels.json: 1 of level 0, 2 of level 2, 1 of level 4\n"
     levelled = TASKS.build(
         {**fields, "verifier": "numeric", "level_file": "levels.json", "levels": [2]}
     )
