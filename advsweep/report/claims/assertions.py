@@ -308,15 +308,8 @@ def judge_assertion(report: Report, assertion: Assertion) -> Finding:
         reason += "; it is the same for every seed, so that this is no interval: do seeds differ?"
     p_value = 1.0 if math.isnan(found.p_value) else found.p_value
     p_adjusted, family = _adjusted(report, assertion, rows)
-    return Finding(
-        verdict,
-        reason,
-        *interval,
-        p_value if found.sd > 0 else math.nan,
-        p_adjusted,
-        family,
-        needed=seeds,
-    )
+    p_value = p_value if found.sd > 0 else math.nan
+    return Finding(verdict, reason, *interval, p_value, p_adjusted, family, seeds)
 
 
 def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> Comparison | None:

@@ -258,18 +258,14 @@ class Equivalence(Kind):
             nearest_end = min(filter(None, found), key=lambda own: abs(own.difference))
             needed = count_seeds(nearest_end, nearest_end.difference)
         over = "seeds" if shown.paired else "seeds of each, unpaired"
-        return Finding(
-            verdict,
+        reason = (
             f"{self.text}: difference {shown.difference:+.4g}, "
             f"{show_interval(shown.low, shown.high)}, "
-            f"{show_interval(close.low, close.high, '90')} over {shown.n} {over}",
-            shown.difference,
-            shown.low,
-            shown.high,
-            shown.n,
-            p_value if shown.sd > 0 else math.nan,
-            needed=needed,
+            f"{show_interval(close.low, close.high, '90')} over {shown.n} {over}"
         )
+        p_value = p_value if shown.sd > 0 else math.nan
+        numbers = shown.difference, shown.low, shown.high, shown.n, p_value
+        return Finding(verdict, reason, *numbers, needed=needed)
 
 
 def _turned(found: Comparison | None, sign: int) -> tuple[float, float, float, float]:
@@ -355,16 +351,12 @@ class Spread(Kind):
             finding = Finding(ClaimVerdict.CANNOT_TELL, reason, n=ratio.n)
         else:
             low, high = ratio.low - 1, ratio.high - 1
-            finding = Finding(
-                by_interval(low, high, self.sign),
+            reason = (
                 f"{self.text}: ratio of the standard deviations {ratio.value:.4g}, 95 % interval "
-                f"[{ratio.low:.4g}, {ratio.high:.4g}] over {ratio.n} seeds ({test})",
-                ratio.value - 1,
-                low,
-                high,
-                ratio.n,
-                ratio.p_value,
+                f"[{ratio.low:.4g}, {ratio.high:.4g}] over {ratio.n} seeds ({test})"
             )
+            verdict = by_interval(low, high, self.sign)
+            finding = Finding(verdict, reason, ratio.value - 1, low, high, ratio.n, ratio.p_value)
         return above_chance(finding, reports, claim, {metric: [self.rows[1]]})
 
 
@@ -408,25 +400,18 @@ class Failures(Kind):
         if isinstance(self.than, int):
             more = (failed - self.than) * self.sign > 0
             verdict = ClaimVerdict.HOLDS if more else ClaimVerdict.CONTRADICTED
-            return Finding(
-                verdict if runs else ClaimVerdict.CANNOT_TELL,
-                f"{self.text}: {failed} of {runs} runs of [{self.of}] failed, a count without a "
-                "test",
-                n=runs,
-                unit="runs",
-            )
+            verdict = verdict if runs else ClaimVerdict.CANNOT_TELL
+            count = f"{failed} of {runs} runs of [{self.of}] failed, a count without a test"
+            return Finding(verdict, f"{self.text}: {count}", n=runs, unit="runs")
         others, all_others = reports.count_failures(claim, self.than, self.when)
         share = difference_of_shares(failed, runs, others, all_others)
         p_value = fisher_p_value(failed, runs, others, all_others)
-        return Finding(
-            by_p_value(share.value, p_value, self.sign),
+        verdict = by_p_value(share.value, p_value, self.sign)
+        reason = (
             f"{self.text}: {failed} of {runs} runs of [{self.of}] and {others} of {all_others} of "
-            f"[{self.than}] failed, p = {p_value:.3g} (Fisher's exact test)",
-            *share,
-            n=min(runs, all_others),
-            p_value=p_value,
-            unit="runs",
+            f"[{self.than}] failed, p = {p_value:.3g} (Fisher's exact test)"
         )
+        return Finding(verdict, reason, *share, min(runs, all_others), p_value, unit="runs")
 
 
 def check_keys(given: Mapping[str, Any], known: Sequence[str], name: str) -> None:

@@ -125,15 +125,11 @@ class Trend(Kind):
     def _judge_rank(self, xs: Sequence[float], ys: Sequence[float]) -> Finding:
         found = rank_correlation(xs, ys)
         shown = "" if math.isnan(found.low) else f", {show_interval(found.low, found.high)}"
-        return Finding(
-            by_p_value(found.value, found.p_value, self.sign),
-            f"{self.text}: ρ = {found.value:+.3f}{shown}, p = {found.p_value:.3g} (permutations)",
-            found.value,
-            found.low,
-            found.high,
-            found.n,
-            found.p_value,
+        reason = (
+            f"{self.text}: ρ = {found.value:+.3f}{shown}, p = {found.p_value:.3g} (permutations)"
         )
+        numbers = found.value, found.low, found.high, found.n, found.p_value
+        return Finding(by_p_value(found.value, found.p_value, self.sign), reason, *numbers)
 
     def _judge_line(
         self, xs: Sequence[float], ys: Sequence[float], groups: Sequence[str]
@@ -151,17 +147,12 @@ class Trend(Kind):
             quantiles = float(ndtri(1 - LEVEL / 2)), float(ndtri(_POWER))
             ratio = sum(quantiles) / quantiles[0] * half / abs(slope.value)
             needed = min(math.ceil(line.n * ratio**2), MOST_SEEDS + 1)
-        return Finding(
-            verdict,
+        reason = (
             f"{self.text}: slope {slope.value:+.4g}, {show_interval(slope.low, slope.high)}, "
-            f"R² = {show(line.r_squared.value)}{bounds}",
-            slope.value,
-            slope.low,
-            slope.high,
-            line.n,
-            p_value,
-            needed=needed,
+            f"R² = {show(line.r_squared.value)}{bounds}"
         )
+        numbers = slope.value, slope.low, slope.high, line.n, p_value
+        return Finding(verdict, reason, *numbers, needed=needed)
 
     def _judge_r2(
         self, line: Regression | CommonSlope, least: float
@@ -305,18 +296,15 @@ class Shape(Kind):
             low, high = sorted((side * c.low, side * c.high))
             slopes.append(f"at {x:g} {side * c.difference:+.4g} [{low:+.4g}, {high:+.4g}]")
         worst = min(beyond, key=lambda c: c.difference)
-        finding = Finding(
-            verdict if p_value <= LEVEL else ClaimVerdict.CANNOT_TELL,
+        reason = (
             f"{self.text}: the best inner row is at {places[inner]:g}, by {worst.difference:+.4g} "
             f"{show_interval(worst.low, worst.high)} beyond the better end; slopes of the "
             f"quadratic over the whole range {', '.join(slopes)}; over {len(table)} seeds of "
-            f"{len(xs)} rows",
-            worst.difference,
-            worst.low,
-            worst.high,
-            len(table),
-            p_value,
+            f"{len(xs)} rows"
         )
+        verdict = verdict if p_value <= LEVEL else ClaimVerdict.CANNOT_TELL
+        numbers = worst.difference, worst.low, worst.high, len(table), p_value
+        finding = Finding(verdict, reason, *numbers)
         return above_chance(finding, reports, claim, {self.of: []})
 
     def _by_seed(self, report: Report) -> tuple[np.ndarray, np.ndarray]:
