@@ -94,7 +94,7 @@ def test_batches_may_be_filled_with_the_unknown_mark(folder: Path) -> None:
 def test_a_name_on_a_hub_that_cannot_be_reached(
     small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("advsweep.backends.trl.loading.unreachable", lambda: "no network")
+    monkeypatch.setattr("advsweep.backends.trl.loading.hub_unreachable", lambda: "no network")
     run = small_run("trl", model={"path": "nobody/nothing"})
     with pytest.raises(ConfigError, match=r"no folder 'nobody/nothing' here, .* hub: no network"):
         train(run, tmp_path)
