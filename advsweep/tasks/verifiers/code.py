@@ -187,11 +187,13 @@ class Sandbox:
         # Everything that programs start is in the supervisor's process namespace and ends with it.
         prefix = _UNSHARE if self.namespaces else ()
         self._supervisor = subprocess.Popen(
+            # -I: no module of the working folder and no variable of the environment takes part.
             [*prefix, sys.executable, "-I", "-c", script(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             cwd="/",
+            # Nothing of this process's environment, which may hold keys.
             env={"PATH": os.defpath, "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"},
             start_new_session=True,
             preexec_fn=end_with_parent,  # noqa: PLW1509 (judging processes have one thread)

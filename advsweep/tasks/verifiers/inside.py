@@ -121,6 +121,7 @@ def encode(value: Any, depth: int = DEPTH) -> Any:
     elif kind is range:
         items = (value.start, value.stop, value.step)
     elif kind is dict:
+        # Keys and values in turn, since the keys of a JSON object are texts.
         items = (item for pair in value.items() for item in pair)
     elif kind in (list, tuple, set, frozenset, ITERATOR):
         items = value
@@ -170,7 +171,7 @@ class Program:
             try:
                 reply = getattr(self, request)(*arguments)
             except NotPlainError:
-                return
+                return  # the tests find the channel closed, which is a wrong answer
             except BaseException as error:  # noqa: BLE001 (programs raise anything, exits included)
                 text = ""
                 with contextlib.suppress(Exception):  # of a class of the program
@@ -402,6 +403,7 @@ def main(settings: dict[str, Any]) -> None:
         isolation.enter_root(**settings["root"])
     limits = isolation.limits()
     # Without seccomp a program may have changed the limits. Then another supervisor takes over.
+    # One byte alone: the order behind it stays in the pipe for the process of the tests.
     while os.read(0, 1) and isolation.limits() == limits:
         if settings["root"]:
             _run(settings, isolation.SCRATCH)
@@ -420,6 +422,7 @@ def _run(settings: dict[str, Any], folder: str) -> None:
         os.close(reading)
         _run_tests(settings, folder, writing)
     os.close(writing)
+    # The deadline is the supervisor's own: a limit on CPU time does not end a program that sleeps.
     written, deadline = 0, time.monotonic() + settings["seconds"]
     while written < _ANSWER_BYTES:
         left = max(deadline - time.monotonic(), 0.0)
@@ -468,7 +471,10 @@ def _run_tests(settings: dict[str, Any], folder: str, answer: int) -> NoReturn:
     os.close(from_program)
     os.close(to_program)
     channel = Channel(to_tests, from_tests)
+    # Read after the fork, so that the program's memory never held the tests, nor the word that
+    # stands for a pass.
     order = json.loads(_rest_of_line())
+    # The program's process has confined itself before it says that it is ready.
     channel.receive()
     _confine(settings)
     os.write(answer, STARTED.encode())
@@ -492,6 +498,7 @@ def _run_program(settings: dict[str, Any], reading: int, writing: int) -> NoRetu
         isolation.see_own_processes()
         os.setsid()  # its process group would else be that of the supervisor
     _confine(settings)
+    # Of the pipes to the supervisor none stays open, by which the program could send the word.
     isolation.close_others(reading, writing)
     channel = Channel(reading, writing)
     channel.send("ready")

@@ -141,6 +141,7 @@ def drop_capabilities() -> None:
     """Drop all capabilities, also for programs that this process executes."""
     if sys.platform != "linux":
         return
+    # Without it a program with the setuid bit would bring capabilities back.
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     capability = 0
