@@ -5,8 +5,8 @@
 A row's CPU time is of all processes together, the worker, what starts it and the supervision;
 what every sweep has once is subtracted by the difference of a larger and a smaller sweep. The
 median of several.
-A run of ours is a process of its own, which trains one step, evaluates twice and records all
-of it; a job of Hydra's calls an empty function in a process that is there already. joblib's
+A run of ours trains one step, evaluates twice and records all of it, in a worker that did others
+before; a job of Hydra's calls an empty function in a process that is there already. joblib's
 launcher comes with the extra `bench`; without it its row is left out.
 """
 
@@ -24,8 +24,6 @@ from pathlib import Path
 
 from figures import head, show
 
-from advsweep.sweep.executors.local import PRELOADED
-
 # The backend `fake` of the tests does next to nothing in a step.
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1] / "tests" / "installed")
 
@@ -39,7 +37,6 @@ SWEEP = [
     *("task.held_out_per_level=1", "task.train_per_level=10", "evaluation.n=1"),
     *("evaluation.k=[1]", "evaluation.every=0"),
 ]
-IMPORTS = [sys.executable, "-c", f"import {', '.join(PRELOADED)}, advsweep_fake"]
 APPLICATION = """
 import hydra
 
@@ -64,7 +61,6 @@ def hydra(*overrides: str) -> Command:
 
 
 def main() -> None:
-    imports = statistics.median(cost(IMPORTS)[0] for _ in range(REPEATS))
     basic = per_run(hydra(), few=2, many=62)
     joblib = None
     if importlib.util.find_spec("joblib"):
@@ -72,11 +68,9 @@ def main() -> None:
         joblib = per_run(launcher, few=2, many=62)
     head("CPU ms")
     peer = (f"{1000 * basic:.0f}", "a job of Hydra's basic launcher")
-    show("a run, forked", f"{1000 * per_run(sweep(), few=2, many=62):.0f}", TARGET, *peer)
-    alone = per_run(sweep("executor.preload=false"), few=2, many=5) - imports
+    show("a run", f"{1000 * per_run(sweep(), few=2, many=62):.0f}", TARGET, *peer)
     if joblib is not None:
-        peer = (f"{1000 * joblib:.0f}", "a job of Hydra's joblib launcher")
-    show("a run in a process of its own, without its imports", f"{1000 * alone:.0f}", TARGET, *peer)
+        show("a job of Hydra's joblib launcher", f"{1000 * joblib:.0f}")
     cpu, wall = cost(sweep()(MANY))
     what = f"{MANY} runs through {SLOTS} slots, from nothing"
     show(what, f"{cpu:.1f} CPU s")

@@ -23,7 +23,7 @@ from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.labels import config_labels
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.registry import config_groups
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 
 HYDRA_RUNS = 20
 TARGET = 20.0

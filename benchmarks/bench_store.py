@@ -24,7 +24,7 @@ from figures import head, show
 
 from advsweep.cli.watch import ls
 from advsweep.store import NewRun, Owner, Status, Store, open_store
-from advsweep.sweep.early_stopping.rules import Asha, EarlyAcr, MedianRule, StoppingCheck
+from advsweep.sweep.early_stopping import Asha, EarlyAcr, MedianRule, StoppingCheck
 
 BATCH = 1000
 BATCHES = 200

@@ -323,8 +323,6 @@ class Backend(Component):
     """What it supports beyond the plain training of a task's verdicts."""
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw"})
     """Names of the optimizers that it supports."""
-    late_imports: ClassVar[frozenset[str]] = frozenset()
-    """Modules that only a training imports; a forkserver imports them before it forks."""
     external: ClassVar[bool] = False
     """Whether a program apart from advsweep trains; see `ExternalBackend`."""
 

@@ -18,7 +18,7 @@ from advsweep.store import Store, open_store
 from advsweep.sweep.planning.eta import TimeEstimate, estimate
 from advsweep.sweep.planning.labels import config_labels
 from advsweep.sweep.planning.plan import Duplicate, Plan, outdated_runs
-from advsweep.sweep.scheduler.batching import count_stackable
+from advsweep.sweep.scheduler.runs import count_stackable
 
 LISTED = 50
 """Rows of a table; `--format json` has all."""

@@ -19,13 +19,11 @@ from advsweep.cli.output import (
 from advsweep.cli.plans import (
     LISTED,
     describe_plan,
-    describe_remaining,
     open_existing,
     print_plan,
     print_start,
     print_truncated,
     print_warnings,
-    remaining_record,
 )
 from advsweep.cli.runs import print_tuning
 from advsweep.errors import ConfigError, counted
@@ -34,11 +32,14 @@ from advsweep.store.records import TuningRecord
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.plan import Plan, make_plan, outdated_runs
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.search.dimensions import Dimension, RangeDimension, format_params
-from advsweep.sweep.search.execution import execute_search
-from advsweep.sweep.search.optuna import TrialResult
-from advsweep.sweep.search.progress import read_progress
-from advsweep.sweep.search.study import Study, plan_search, refuse_search
+from advsweep.sweep.search.optuna import Dimension, RangeDimension, TrialResult, format_params
+from advsweep.sweep.search.study import (
+    Study,
+    execute_search,
+    plan_search,
+    read_progress,
+    refuse_search,
+)
 from advsweep.sweep.tuning import Tuning, execute_tuning, plan_tuning
 
 
@@ -194,8 +195,7 @@ class Search(Sweep):
 
     def print(self, url: str | None, jobs: int | None, *, force: bool, as_json: bool) -> None:
         study = self.study
-        slots = jobs or study.example.executor.capacity()
-        progress = read_progress(study, open_existing(url), slots)
+        progress = read_progress(study, open_existing(url))
         kinds = {key: _dimension(dimension) for key, dimension in study.dimensions.items()}
         if as_json:
             print_json(
@@ -211,8 +211,6 @@ class Search(Sweep):
                     "states": progress.states,
                     "to_come": progress.to_come,
                     "best": [self._record(result) for result in progress.best],
-                    **remaining_record(progress.left),
-                    "jobs": slots,
                 }
             )
             return
@@ -242,7 +240,6 @@ class Search(Sweep):
             f"{self._describe_size()}: {', '.join(counts)}"
         )
         self._print_best(progress.best, progress.results, err=False)
-        echo(describe_remaining(progress.left, slots))
 
     def execute(self, store: Store, jobs: int | None, policy: Policy, force: bool) -> SweepResult:
         study = self.study

@@ -32,8 +32,7 @@ from advsweep.errors import ConfigError, NotFoundError, counted
 
 if TYPE_CHECKING:
     from advsweep.store import AnswerSample, EvaluationRecord, RunRecord, Store
-    from advsweep.sweep.scheduler.queue import QueuedRun
-    from advsweep.sweep.status import SweepStatus
+    from advsweep.sweep.status import QueuedJob, SweepStatus
 
 NEWEST = 50
 """Runs that a table lists by default."""
@@ -210,30 +209,27 @@ def status(
     print_json({"sweep": sweep, **plain_value(found), "states": states, "queued": queued})
 
 
-def _queued(store: Store, sweep: str | None) -> Sequence[QueuedRun] | None:
-    """Return the queued runs; None, with a message on stderr, if the queue does not answer."""
-    from advsweep.sweep.scheduler.queue import queued_runs
+def _queued(store: Store, sweep: str | None) -> Sequence[QueuedJob] | None:
+    """Return the queued jobs; None, with a message on stderr, if the queue does not answer."""
+    from advsweep.sweep.status import queued_jobs
 
     try:
-        return queued_runs(store, sweep)
+        return queued_jobs(store, sweep)
     except ConfigError as error:
         warn(str(error))
         return None
 
 
-def _print_queued(queued: Sequence[QueuedRun]) -> None:
+def _print_queued(queued: Sequence[QueuedJob]) -> None:
     if not queued:
         return
-    counts = Counter((run.executor, run.state.lower()) for run in queued)
+    counts = Counter((job.executor, job.state.lower()) for job in queued)
     summary = ", ".join(f"{count} {state} in {where}" for (where, state), count in counts.items())
     echo()
     echo_line(f"jobs: {summary}")
     print_columns(
-        ["run", "estimator", "seed", "job", "state", "why"],
-        [
-            [str(r.id), r.estimator, str(r.seed), r.job, r.state.lower(), r.reason or "-"]
-            for r in queued[:_LISTED]
-        ],
+        ["job", "state", "why"],
+        [[job.job, job.state.lower(), job.reason or "-"] for job in queued[:_LISTED]],
     )
     if len(queued) > _LISTED:
         echo_line(f"{len(queued) - _LISTED} more not shown; --format json lists all.", err=True)

@@ -26,7 +26,7 @@ def worker(
         typer.Argument(
             metavar="[SWEEP] [KEY=VALUE]...",
             help="Train only runs of this sweep. Replace its settings: resources.cpus=2, "
-            "executor.preload=false or tracking=NAME.",
+            "executor.jobs=2 or tracking=NAME.",
             autocompletion=complete_sweep,
             show_default=False,
         ),
@@ -69,7 +69,7 @@ def worker(
     from advsweep.cli.runs import split_overrides
     from advsweep.sweep.executors.local import LocalExecutor
     from advsweep.sweep.planning.resume import changed_settings
-    from advsweep.sweep.scheduler.pull import pull_runs
+    from advsweep.sweep.scheduler.execute import pull_runs
     from advsweep.sweep.tracking.client import tracker_client
 
     options.give_consent(run_code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections import deque
 from typing import NamedTuple
@@ -29,6 +30,9 @@ STACKED = 17
 """Each of the runs that were trained together has its own outcome in the store."""
 DISK_FULL = 18
 """The store could not be written: the disk is full, or a file may not grow."""
+
+REUSABLE = frozenset({DONE, ELSEWHERE, PRUNED, STACKED})
+"""Exit codes of jobs after which their process takes another one."""
 
 OF_STATUS = {
     Status.DONE: DONE,
@@ -75,12 +79,8 @@ class ExitClassifier:
         if code == -signal.SIGKILL and memory_kills() > self._kernel_kills[0]:
             return FailureCause(Failure.OOM, "killed by the kernel, which had run out of memory")
         if code < 0:
-            return FailureCause(Failure.KILLED, f"killed by signal {-code}{_signal_name(-code)}")
+            name = ""
+            with contextlib.suppress(ValueError):  # a real-time signal has none
+                name = f" ({signal.Signals(-code).name})"
+            return FailureCause(Failure.KILLED, f"killed by signal {-code}{name}")
         return FailureCause(Failure.ERROR, f"its process ended with exit status {code}")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return f" ({signal.Signals(number).name})"
-    except ValueError:
-        return ""  # a real-time signal

@@ -196,6 +196,7 @@ def _blocks(keys: Plain) -> dict[str, Plain]:
         properties = {**more, **keys["properties"]}
         return {"description": described, **_closed(properties), **keys, "properties": properties}
 
+    printed = _fields(PublishedTime, {})
     return {
         "keys": mapping("keys with their values"),
         "condition": {"allOf": [{"$ref": "#/$defs/keys"}], "minProperties": 1},
@@ -204,7 +205,11 @@ def _blocks(keys: Plain) -> dict[str, Plain]:
             zip={"$ref": "#/$defs/keys"},
             when={"type": "array", "items": {"$ref": "#/$defs/when"}},
             exclude={"type": "array", "items": {"$ref": "#/$defs/condition"}},
-            printed=_published_time(),
+            printed={
+                "description": "the time that such a run took according to its source",
+                **_closed({key: _value([each], of=None) for key, each in printed.items()}),
+                "required": list(printed),
+            },
         ),
         "when": {
             **mapping(
@@ -270,15 +275,6 @@ def _component_schemas(groups: ConfigGroups, group: str) -> dict[str, Plain]:
         }
         for cls in groups.registries[group].classes()
         for found in [_fields(cls, groups.member_values(group, cls.name))]
-    }
-
-
-def _published_time() -> Plain:
-    found = _fields(PublishedTime, {})
-    return {
-        "description": "the time that such a run took according to its source",
-        **_closed({key: _value([each], of=None) for key, each in found.items()}),
-        "required": list(found),
     }
 
 

@@ -1,4 +1,4 @@
-"""Live views of a sweep: a table or a progress bar on a terminal, plain lines elsewhere."""
+"""Live views of a sweep: a table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from advsweep.sweep.planning.labels import labels
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.progress import TaskID
 
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.planning.plan import Plan
@@ -49,8 +48,6 @@ def live_view(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     view: View
     if not console.is_terminal or console.is_dumb_terminal:
         view = LineView(plan, store, sys.stderr)
-    elif plan.name is None and len(plan.runs) == 1:
-        view = BarView(plan, store, console)
     else:
         view = TableView(plan, store, console)
     with view.shown():
@@ -172,34 +169,13 @@ class LineView(View):
         self._stream.flush()
 
 
-class TerminalView(View):
-    """Base of the views that are redrawn in place."""
+class TableView(View):
+    """A table of runs, redrawn in place: all of a small sweep, the active ones of a large sweep."""
 
     def __init__(self, plan: Plan, store: Store, console: Console) -> None:
         super().__init__(plan, store)
         self._console = console
         self._drawn = 0.0
-
-    def _run_changed(self, event: RunEvent) -> None:
-        if event.kind in (EventKind.FAILED, EventKind.RETRYING):
-            self._say(f"{self._name(event.run)} {event.kind.value}: {event.message}")
-
-    def _update(self) -> None:
-        if time.monotonic() - self._drawn >= REFRESH_SECONDS:
-            self._drawn = time.monotonic()
-            self._refresh()
-            self._draw()
-
-    def _say(self, line: str) -> None:
-        self._console.print(printable(line), markup=False, highlight=False)
-
-    @abstractmethod
-    def _draw(self) -> None:
-        """Draws the present state."""
-
-
-class TableView(TerminalView):
-    """A table of runs: all of a small sweep, the active ones of a large sweep."""
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -209,10 +185,20 @@ class TableView(TerminalView):
             console=self._console, get_renderable=self._table, auto_refresh=False
         ) as self._live:
             yield
-            self._draw()
+            self._live.refresh()
 
-    def _draw(self) -> None:
-        self._live.refresh()
+    def _run_changed(self, event: RunEvent) -> None:
+        if event.kind in (EventKind.FAILED, EventKind.RETRYING):
+            self._say(f"{self._name(event.run)} {event.kind.value}: {event.message}")
+
+    def _update(self) -> None:
+        if time.monotonic() - self._drawn >= REFRESH_SECONDS:
+            self._drawn = time.monotonic()
+            self._refresh()
+            self._live.refresh()
+
+    def _say(self, line: str) -> None:
+        self._console.print(printable(line), markup=False, highlight=False)
 
     def _table(self) -> RenderableType:
         from rich.table import Table
@@ -225,73 +211,30 @@ class TableView(TerminalView):
         table.add_column("step", justify="right", no_wrap=True)
         for heading in METRICS.values():
             table.add_column(heading, justify="right", no_wrap=True)
-        shown = self._shown_runs()
+        shown = sorted(self._runs.values(), key=lambda run: run.id)
+        if len(shown) > SHOWN_RUNS:
+            active = {*self._progress.active, *self._progress.waiting}
+            shown = [run for run in shown if run.id in active][:SHOWN_RUNS]
         values = self._store.metrics.last_values([run.id for run in shown], list(METRICS))
         for run in shown:
             own = values.get(run.id, {})
             numbers = [f"{own[name]:.3f}" if name in own else "" for name in METRICS]
             end = self._ends.get(run.id)
-            status = end.value if end else _status(run)
-            style = _STYLES[end] if end else None
+            # The table has a column of training steps.
+            stage = "running" if _stage(run)[0] == TRAINING else _position(run)
+            status = printable_line(end.value if end else stage)
             table.add_row(
-                *(str(run.id), Text(self._label(run)), Text(printable_line(status))),
+                *(str(run.id), Text(self._label(run)), Text(status)),
                 *(f"{run.step}/{run.steps}", *numbers),
-                style=style,
+                style=_STYLES[end] if end else None,
             )
         return table
-
-    def _shown_runs(self) -> list[RunRecord]:
-        active = {*self._progress.active, *self._progress.waiting}
-        if len(self._runs) <= SHOWN_RUNS:
-            return sorted(self._runs.values(), key=lambda run: run.id)
-        return [self._runs[i] for i in sorted(active)[:SHOWN_RUNS]]
-
-
-class BarView(TerminalView):
-    """A progress bar for a single run; pretraining of the base model comes first."""
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
-        with Bar(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(),
-            console=self._console,
-            auto_refresh=False,
-        ) as self._bar:
-            self._tasks: dict[str, TaskID] = {}
-            yield
-            self._draw()
-
-    def _draw(self) -> None:
-        for run in self._runs.values():
-            if run.stage is None:
-                continue  # its process is still importing
-            stage, done, total = _stage(run)
-            if stage not in self._tasks:
-                self._tasks[stage] = self._bar.add_task(
-                    printable_line(stage), total=total, numbers=""
-                )
-            values = self._store.metrics.last_values([run.id], list(METRICS)).get(run.id, {})
-            numbers = "  ".join(f"{METRICS[n]} {values[n]:.3f}" for n in METRICS if n in values)
-            self._bar.update(self._tasks[stage], completed=done, numbers=numbers)
-        self._bar.refresh()
 
 
 def _position(run: RunRecord) -> str:
     """Returns the progress of a run, such as `training 60/150`."""
     stage, done, total = _stage(run)
     return stage if total is None else f"{stage} {done}/{total}"
-
-
-def _status(run: RunRecord) -> str:
-    """Returns the stage of a run, for a table with a column of training steps."""
-    return "running" if _stage(run)[0] == TRAINING else _position(run)
 
 
 def _stage(run: RunRecord) -> tuple[str, int, int | None]:

@@ -15,7 +15,7 @@ from advsweep.registry import Registry
 from advsweep.tasks.controls import CONTROL, CONTROLS
 
 if TYPE_CHECKING:
-    from advsweep.sweep.early_stopping.base import Stopping
+    from advsweep.sweep.early_stopping import Stopping
     from advsweep.sweep.executors.base import Executor
     from advsweep.sweep.tracking.base import Tracking
 
@@ -47,13 +47,13 @@ SEARCHES: Registry[Component] = Registry(
 STOPPINGS: Registry[Stopping] = Registry(
     "stopping",
     {
-        "none": "advsweep.sweep.early_stopping.base",
-        "acr": "advsweep.sweep.early_stopping.rules",
-        "asha": "advsweep.sweep.early_stopping.rules",
-        "median": "advsweep.sweep.early_stopping.rules",
+        "none": "advsweep.sweep.early_stopping",
+        "acr": "advsweep.sweep.early_stopping",
+        "asha": "advsweep.sweep.early_stopping",
+        "median": "advsweep.sweep.early_stopping",
     },
     group="advsweep.stoppings",
-    base="advsweep.sweep.early_stopping.base:Stopping",
+    base="advsweep.sweep.early_stopping:Stopping",
 )
 TRACKINGS: Registry[Tracking] = Registry(
     "tracking",

@@ -4,7 +4,7 @@ The scheduler's process turns SIGINT, SIGTERM and SIGHUP into `Scheduler.request
 (`handle_stop_signals`) and sends SIGTERM to its workers. In a worker, `StopRequest` receives the
 signal. The training checks `reason` after each step, writes a checkpoint and returns; where it
 has nothing to save, within `interruptible`, `RunStopped` unwinds it at once.
-`worker/lifecycle.py` then records the run as interrupted.
+`worker/run.py` then records the run as interrupted.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from advsweep.errors import ConfigError
 from advsweep.store import Status, Store, open_store
 from advsweep.sweep.executors.base import Job, RemoteJob
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
-from advsweep.sweep.worker.main import work
+from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.tasks.verifiers.base import RUN_CODE, run_code_allowed
 
 pytestmark = pytest.mark.security
@@ -106,7 +105,7 @@ def test_what_a_store_says_is_no_consent(store: Store, listener: socket.socket) 
 
 
 def test_the_process_of_a_run_refuses_for_itself(store: Store) -> None:
-    assert work(store, store.runs.select()[0], [], None) != 0
+    assert work_on(store, [store.runs.select()[0].id], [], None) != 0
     [record] = store.runs.select()
     assert record.status is Status.FAILED
     assert REFUSED in (record.error or "")

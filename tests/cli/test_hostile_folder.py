@@ -150,7 +150,7 @@ def test_workers_that_are_spawned_submitted_and_started_again(
     advsweep: Callable[..., str], hostile: Path
 ) -> None:
     advsweep(
-        f"sweep executor.preload=false {SMALL}",
+        f"sweep {SMALL}",
         f"sweep executor=slurm executor.cluster=local {SMALL} seed=1",
     )
     with open_store("advsweep.db", create=False) as store:

@@ -26,7 +26,7 @@ from advsweep.store import NewEvaluation, Owner, Status, Store, open_store
 from advsweep.store.owners import process_started
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 
 DEBUG = "executor=debug"
 FAKE = [

@@ -23,7 +23,7 @@ CLOSED = {"control", "evaluation", "resources", "search"}
 GOOD = """
 from dataclasses import dataclass
 from typing import ClassVar
-from advsweep.sweep.early_stopping.base import Stopping
+from advsweep.sweep.early_stopping import Stopping
 
 @dataclass(kw_only=True)
 class Good(Stopping):
@@ -164,14 +164,14 @@ def test_jobs_of_an_executor_that_cannot_be_loaded_are_passed_over(
     tmp_path: Path, install: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from advsweep.store import open_store
-    from advsweep.sweep.scheduler import queue
+    from advsweep.sweep import registry, status
 
     monkeypatch.syspath_prepend(install("others", {"advsweep.executors": {"far": "nowhere_:Far"}}))
     importlib.invalidate_caches()
     executors: Registry[Component] = Registry("executor", {}, group="advsweep.executors")
-    monkeypatch.setattr(queue, "EXECUTORS", executors)
+    monkeypatch.setattr(registry, "EXECUTORS", executors)
     with open_store(str(tmp_path / "store.db")) as store:
         (store.runs_directory / "far").mkdir(parents=True)
         (store.runs_directory / "far" / "jobs.json").write_text('{"1": "7"}')
         with pytest.warns(UserWarning, match="'far' of package 'others' cannot be loaded"):
-            assert queue.queued_runs(store) == []
+            assert status.queued_jobs(store) == []

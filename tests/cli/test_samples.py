@@ -10,7 +10,7 @@ import pytest
 
 from advsweep.store import AnswerSample, NewEvaluation, ProblemCounts, open_store
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.scheduler.scheduled_runs import new_run
+from advsweep.sweep.scheduler.runs import new_run
 
 
 def _add(folder: Path, answer: str | None, **changes: Any) -> None:

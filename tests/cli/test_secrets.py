@@ -33,8 +33,7 @@ SECRETS = {
 
 SMALL = ("backend=fake", "steps=12", "evaluation.n=4", "evaluation.k=[1]", "estimator=grpo,fade")
 
-FORKED = ("--jobs=2", "tracking=wandb", "tracking.mode=offline")
-SPAWNED = ("executor.preload=false",)
+LOCAL = ("--jobs=2", "tracking=wandb", "tracking.mode=offline")
 RAY = ("executor=ray",)
 SLURM = ("executor=slurm", "executor.cluster=local")
 
@@ -119,7 +118,7 @@ def leaks(folder: Path) -> list[str]:
     return [str(p) for p in files if CANARY.encode() in p.read_bytes() or CANARY in str(p)]
 
 
-@pytest.mark.parametrize("how", [FORKED, SPAWNED, RAY, SLURM], ids=lambda how: how[0])
+@pytest.mark.parametrize("how", [LOCAL, RAY, SLURM], ids=lambda how: how[0])
 def test_secrets_stay_in_the_environment(
     how: tuple[str, ...],
     url: str,

@@ -31,7 +31,7 @@ from advsweep.objectives import OBJECTIVES
 from advsweep.objectives.base import LossInputs
 from advsweep.rollouts import ROLLOUTS
 from advsweep.store import Status, open_store
-from advsweep.sweep.early_stopping.base import ObservedRun
+from advsweep.sweep.early_stopping import ObservedRun
 from advsweep.sweep.registry import STOPPINGS
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split

@@ -14,7 +14,7 @@ from advsweep.cli.catalogue import plugin_registries
 from advsweep.errors import ConfigError
 from advsweep.store import Status, Store, open_store
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 
 pytestmark = pytest.mark.security
 

@@ -6,11 +6,12 @@ import logging
 import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from advsweep.store import Store, open_store
 from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.worker.main import work
+from advsweep.sweep.worker.main import work_on
 
 
 @dataclass
@@ -65,11 +66,13 @@ class ForkingExecutor(Executor):
     def work(self, job: Job, parent: int) -> int:
         """Trains the run in the forked process; returns the exit code."""
         os.setsid()
-        logging.basicConfig(filename=job.directory / "log.txt", level="INFO", force=True)
+        self.log_to(job.log)
         self.begin()
         with self.open_store(job) as store:
-            [record] = store.runs.select(ids=[job.run_id])
-            return work(store, record, job.evaluations, parent)
+            return work_on(store, [job.run_id, *job.others], job.evaluations, parent)
+
+    def log_to(self, file: Path) -> None:
+        logging.basicConfig(filename=file, level="INFO", force=True)
 
     def begin(self) -> None:
         """Is called in each worker before it opens the store."""

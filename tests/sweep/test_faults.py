@@ -45,7 +45,7 @@ from advsweep.sweep.retry_policy import Policy, spell_size
 from advsweep.sweep.scheduler import limits
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.limits import held_bytes
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import STORE_SECONDS
 from advsweep.sweep.worker import heartbeat
 from tests.sweep.forked_workers import Child, ForkingExecutor

@@ -128,29 +128,6 @@ def test_killed_runs_and_killed_parents_change_nothing(
     assert measured(store) == undisturbed
 
 
-def test_parent_and_runs_killed_at_once(
-    plan: Planner, store: Store, launch: Launcher, undisturbed: Measured
-) -> None:
-    process = launch(plan(*SLOW, "seed=0,1"))
-    wait_until(trained_past(store, 8, runs=2))
-    process.kill()
-    killed = store.runs.select(status=Status.RUNNING)
-    for run in killed:
-        assert run.pid is not None
-        os.kill(run.pid, signal.SIGKILL)
-    wait_until(lambda: not workers(store))
-    assert [r.status for r in store.runs.select()] == [Status.LOST] * 2
-
-    outcome = execute(plan(*SLOW, "seed=0,1"), store, jobs=2)
-    assert (outcome.done, outcome.exit_code) == (2, 0)
-    assert measured(store) == undisturbed
-    for run in killed:
-        log = (run.directory / "log.txt").read_text(encoding="utf-8")
-        [after] = [line for line in log.splitlines() if "resuming after step" in line]
-        # At most one interval of five steps was trained twice.
-        assert int(after.split()[-1]) >= run.step - 5
-
-
 def test_whatever_ends_a_run_ends_it_alone(plan: Planner, store: Store) -> None:
     signals = {1: signal.SIGSEGV, 2: signal.SIGTERM}
 
@@ -205,24 +182,3 @@ def test_a_second_request_kills_what_hangs(plan: Planner, store: Store, launch: 
     [run] = store.runs.select()
     assert run.status is Status.INTERRUPTED
     assert run.error == "killed by signal 9 (SIGKILL) while stopping"
-
-
-def test_two_sweeps_at_once_train_each_run_once(
-    plan: Planner, store: Store, launch: Launcher, undisturbed: Measured
-) -> None:
-    first = launch(plan(*SLOW, "seed=0,1", name="first"))
-    second = launch(plan(*SLOW, "seed=1,0", name="second"))
-    assert (exit_code(first, 60), exit_code(second, 60)) == (0, 0)
-    assert [run.status for run in store.runs.select()] == [Status.DONE] * 2
-    assert measured(store) == undisturbed
-    for run in store.runs.select():
-        assert run.sweeps == ("first", "second")
-        log = (run.directory / "log.txt").read_text(encoding="utf-8")
-        assert log.count("done") == 1
-
-
-def test_a_worker_started_by_hand_needs_no_parent(plan: Planner, store: Store) -> None:
-    from advsweep.sweep.worker import main
-
-    outcome = execute(plan(), store)
-    assert main.main(["--store", store.url, "--run", str(outcome.run_ids[0])]) == 0

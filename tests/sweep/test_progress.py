@@ -13,9 +13,9 @@ from advsweep.sweep import progress
 from advsweep.sweep.events import EventKind, RunEvent, SweepProgress
 from advsweep.sweep.planning.labels import labels
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.progress import BarView, LineView, TableView, live_view
+from advsweep.sweep.progress import LineView, TableView, live_view
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 
 Planner = Callable[..., Plan]
 
@@ -107,23 +107,6 @@ def test_a_large_sweep_shows_what_is_being_trained(
     assert "1 of 2 done, 1 running" in text
 
 
-def test_a_single_run_shows_a_bar_of_each_stage(
-    running: tuple[Plan, list[RunRecord]], store: Store, console: Console
-) -> None:
-    pair, (first, _) = running
-    view = BarView(pair, store, console)
-    with view.shown():
-        store.leases.heartbeat(1, stage="pretraining 120/600")
-        view.handle(RunEvent(EventKind.STARTED, first))
-        view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
-        store.leases.heartbeat(1, stage="training")
-        view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
-    text = shown(console)
-    assert "pretraining" in text
-    assert "120/600" in text
-    assert "reward 0.250" in text
-
-
 def test_a_stage_without_progress_is_not_shown_as_training(
     running: tuple[Plan, list[RunRecord]],
     store: Store,
@@ -132,7 +115,7 @@ def test_a_stage_without_progress_is_not_shown_as_training(
 ) -> None:
     pair, (first, _) = running
     store.leases.heartbeat(1, stage="base evaluation")
-    view = BarView(pair, store, console)
+    view = TableView(pair, store, console)
     with view.shown():
         view.handle(RunEvent(EventKind.STARTED, first))
         view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
 from advsweep import machine
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status
 from advsweep.store.owners import process_started
-from advsweep.sweep.executors.base import Handle, kill_session
+from advsweep.sweep.executors.base import Handle, ProcessHandle
 from advsweep.sweep.exit_codes import ExitClassifier
 from advsweep.sweep.retry_policy import (
     Policy,
@@ -144,6 +145,8 @@ def test_a_worker_that_stays_silent_is_killed(monkeypatch: pytest.MonkeyPatch) -
     assert worker.cause == (Failure.KILLED, "gave no sign of life for 60 s and was killed")
 
 
+Family = Callable[[int], subprocess.Popen[bytes]]
+
 FAMILY = """
 import os, sys, time
 held = bytearray(b"x") * (64 << 20)
@@ -159,31 +162,31 @@ time.sleep(600)
 
 
 @pytest.fixture
-def family() -> Iterator[Callable[[int], int]]:
-    """`family(children)`: the pid of such a process, once all of them hold what they do."""
-    started: list[subprocess.Popen[str]] = []
+def family() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
+    """`family(children)`: such a process, once all of them hold what they do."""
+    started: list[subprocess.Popen[bytes]] = []
 
-    def start(children: int) -> int:
+    def start(children: int) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-S", "-c", FAMILY, str(children)],
             stdout=subprocess.PIPE,
-            text=True,
             start_new_session=True,
         )
         started.append(process)
         assert process.stdout is not None
         for _ in range(children + 1):
-            assert process.stdout.readline() == "ready\n"
-        return process.pid
+            assert process.stdout.readline() == b"ready\n"
+        return process
 
     yield start
     for process in started:
-        os.killpg(process.pid, signal.SIGKILL)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
-def test_memory_is_that_of_a_process_and_its_descendants(family: Callable[[int], int]) -> None:
-    alone, three = (family(children) for children in (0, 3))
+def test_memory_is_that_of_a_process_and_its_descendants(family: Family) -> None:
+    alone, three = (family(children).pid for children in (0, 3))
     rest = 20 << 20  # of each interpreter, and more than what is not exact
     least = 64 << 20
     assert least <= limits.held_bytes(alone, 0) <= least + rest
@@ -196,13 +199,11 @@ def test_memory_is_that_of_a_process_and_its_descendants(family: Callable[[int],
     assert limits.held_bytes(2**22 + 1, 0) == 0
 
 
-def test_a_worker_that_is_killed_leaves_no_processes_behind(
-    family: Callable[[int], int],
-) -> None:
+def test_a_worker_that_is_killed_leaves_no_processes_behind(family: Family) -> None:
     leader = family(2)
-    children = list(limits._descendants(leader))
+    children = [child.pid for child in psutil.Process(leader.pid).children(recursive=True)]
     assert len(children) == 2
-    kill_session(leader)
+    ProcessHandle(leader).kill()
     deadline = time.monotonic() + 60
     while any(process_started(child) is not None for child in children):
         assert time.monotonic() < deadline, "they live on"

@@ -9,9 +9,9 @@ import pytest
 from advsweep.store import Owner, Status, Store
 from advsweep.store.records import COLLAPSED
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.status import LOST_REASON, read_status
-from advsweep.sweep.worker.lifecycle import record_collapse
+from advsweep.sweep.worker.run import record_collapse
 
 
 def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store: Store) -> None:

@@ -50,8 +50,6 @@ class TinyBackend(Backend):
         | Can.TRUNCATED_SAMPLING
         | Can.RESETS
     )
-    # torch's optimizers import it, which takes longer than a short training.
-    late_imports: ClassVar[frozenset[str]] = frozenset({"torch._dynamo"})
 
     minibatches: int = option(2, ge=1, help="updates per inner epoch; groups are not split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")

@@ -1,18 +1,15 @@
-"""Allocates the cores and GPUs of one machine to runs, and lists its GPUs."""
+"""Allocates the GPUs of one machine to runs, and lists them."""
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-from filelock import FileLock, Timeout
-
-from advsweep.sweep.executors.base import Resources
 
 MEMORY_SECONDS = 2.0
 """Interval between two readings of the devices' free memory."""
@@ -20,14 +17,6 @@ SPARE = 0.1
 """The fraction of a share of memory that may be in use: drivers and contexts need some."""
 
 _ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, eq=False)
-class Slot:
-    """The cores of one run, and its devices by name."""
-
-    cores: tuple[int, ...]
-    devices: tuple[str, ...] = ()
 
 
 def room(devices: int, gpus: float) -> int:
@@ -53,7 +42,12 @@ def pick(
     fitting = [
         device
         for device in devices
-        if loads.get(device.name, 0.0) + share <= 1 + _ROUNDING and _is_free(device, share)
+        if loads.get(device.name, 0.0) + share <= 1 + _ROUNDING
+        and (
+            device.memory is None
+            or device.free is None
+            or device.free >= (1 - SPARE) * share * device.memory
+        )
     ]
     fitting.sort(key=lambda device: loads.get(device.name, 0.0))
     if len(fitting) < number:
@@ -61,99 +55,38 @@ def pick(
     return tuple(device.name for device in fitting[:number])
 
 
-def _is_free(device: Device, share: float) -> bool:
-    if device.memory is None or device.free is None:
-        return True
-    return device.free >= (1 - SPARE) * share * device.memory
-
-
-class CorePool:
-    """Gives each run cores of its own as long as there are enough.
-
-    A lock file marks a core as used, so that another sweep of this user takes others. If all are
-    used, they are shared. A lock ends with its process.
-    """
-
-    def __init__(self, cores: Sequence[int], folder: Path) -> None:
-        self._folder = folder
-        self._users = Counter(dict.fromkeys(cores, 0))
-        self._locks: dict[int, FileLock] = {}
-
-    def take(self, number: int) -> tuple[int, ...]:
-        """Takes the least used cores: free ones first, then those of other sweeps."""
-        least = sorted(self._users, key=self._users.__getitem__)
-        own: list[int] = []
-        for core in least:
-            if len(own) < number and self._users[core] == 0 and self._lock(core):
-                own.append(core)
-        chosen = tuple((own + [core for core in least if core not in own])[:number])
-        self._users.update(chosen)
-        return tuple(sorted(chosen))
-
-    def give_back(self, cores: Iterable[int]) -> None:
-        for core in cores:
-            self._users[core] -= 1
-            if self._users[core] == 0 and core in self._locks:
-                self._locks.pop(core).release()
-
-    def _lock(self, core: int) -> bool:
-        lock = FileLock(self._folder / f"core-{core}.lock")
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire(blocking=False)
-        except Timeout:
-            return False
-        except OSError:
-            return True  # without a writable folder, other sweeps are ignored
-        self._locks[core] = lock
-        return True
-
-
-class SlotAllocator:
-    """Allocates cores and devices, to each run as much as its sweep configures.
+class DevicePool:
+    """Gives each run of a sweep devices, or a share of one.
 
     Args:
+        gpus: of each run; a share of one device below 1.
         read_devices: returns the devices with their free memory.
     """
 
     def __init__(
-        self, resources: Resources, cores: CorePool, read_devices: Callable[[], Sequence[Device]]
+        self, gpus: float, read_devices: Callable[[], Sequence[Device]] | None = None
     ) -> None:
-        self._resources = resources
-        self._cores = cores
-        self._read_devices = read_devices
+        self._gpus = gpus
+        self._read_devices = read_devices or visible_devices
         self._devices: Sequence[Device] = ()
-        self._devices_read = float("-inf")
-        self._taken: set[Slot] = set()
+        self._read = -math.inf
+        self._taken: Counter[str] = Counter()
 
-    def take(self) -> Slot | None:
-        """Allocates a slot for one more run; returns None if there is no room now."""
-        devices: tuple[str, ...] | None = ()
-        if self._resources.gpus:
-            devices = self._pick()
-        if devices is None:
-            return None
-        slot = Slot(self._cores.take(self._resources.cpus), devices)
-        self._taken.add(slot)
-        return slot
+    def take(self) -> tuple[str, ...] | None:
+        """Return the devices for one more run; None if there is no room now."""
+        if time.monotonic() - self._read >= MEMORY_SECONDS:
+            self._devices, self._read = self._read_devices(), time.monotonic()
+        loads = {name: count * min(self._gpus, 1.0) for name, count in self._taken.items()}
+        devices = pick(self._devices, loads, self._gpus)
+        self._taken.update(devices or ())
+        return devices
 
-    def give_back(self, slot: Slot) -> None:
-        """Frees a slot; does nothing if it is free already."""
-        if slot in self._taken:
-            self._taken.remove(slot)
-            self._cores.give_back(slot.cores)
+    def give_back(self, devices: Sequence[str]) -> None:
+        self._taken.subtract(devices)
 
-    def are_empty(self) -> bool:
-        """Returns whether nothing is allocated."""
-        return not self._taken
-
-    def _pick(self) -> tuple[str, ...] | None:
-        if time.monotonic() - self._devices_read >= MEMORY_SECONDS:
-            self._devices, self._devices_read = self._read_devices(), time.monotonic()
-        gpus = self._resources.gpus
-        counts = Counter(name for slot in self._taken for name in slot.devices)
-        loads = {name: count * min(gpus, 1.0) for name, count in counts.items()}
-        return pick(self._devices, loads, gpus)
+    def is_unused(self) -> bool:
+        """Return whether no run has a device."""
+        return not self._taken.total()
 
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -190,11 +123,11 @@ class Gpu:
         return self.slices or (self.device,)
 
 
-def visible_devices(environment: Mapping[str, str]) -> list[Device]:
+def visible_devices() -> list[Device]:
     """Returns the devices that a process may use; none without nvidia-smi."""
     listing = _nvidia_smi("-L")
     gpus = parse(listing, _nvidia_smi(*_MEMORY)) if listing else []
-    return select(gpus, environment.get(VISIBLE))
+    return select(gpus, os.environ.get(VISIBLE))
 
 
 def parse(listing: str, memory: str) -> list[Gpu]:
@@ -235,11 +168,7 @@ def select(gpus: Sequence[Gpu], visible: str | None) -> list[Device]:
         if not found:
             break
         chosen.append(Device(entry, found[0].memory, found[0].free))
-    return _distinct(chosen)
-
-
-def _distinct(devices: Iterable[Device]) -> list[Device]:
-    return list({device.name: device for device in devices}.values())
+    return list({device.name: device for device in chosen}.values())
 
 
 def _nvidia_smi(*arguments: str) -> str:

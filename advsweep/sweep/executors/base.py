@@ -1,27 +1,27 @@
-"""The contract of an executor, and the worker processes that all executors start."""
+"""The contract of an executor, and the worker processes that executors start."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
 from advsweep.local_files import make_private_folder, open_private
-from advsweep.printable import redacted, redacted_arguments
+from advsweep.printable import redacted_arguments
 from advsweep.sweep.worker.environment import COMMAND_VARIABLE
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.sweep.retry_policy import Policy
 
 STORE_VARIABLE = "ADVSWEEP_STORE"
 """The environment variable with the store's URL. The URL may hold a password, and command lines
@@ -45,9 +45,7 @@ class Resources(Component):
 
     name: ClassVar[str] = "default"
 
-    cpus: int = option(
-        1, ge=1, identity=False, help="cores of its own, and threads that it may compute with"
-    )
+    cpus: int = option(1, ge=1, identity=False, help="cores, and threads that it may compute with")
     gpus: float = option(
         0.0, ge=0, identity=False, help="whole GPUs, or a share of one and of its memory; 0: none"
     )
@@ -62,7 +60,7 @@ class Resources(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one worker process does: complete a run's training and evaluations.
+    """What a worker does at a time: complete a run's training and evaluations.
 
     Attributes:
         others: runs that the same process trains together with it, where the executor `stacks`.
@@ -83,36 +81,64 @@ class Job:
         """The file that takes the worker's output."""
         return self.directory / "log.txt"
 
-    def arguments(self) -> list[str]:
-        """Returns the worker's arguments; the worker ends when this process is gone."""
-        arguments = []
-        for run_id in (self.run_id, *self.others):
-            arguments += ["--run", str(run_id)]
-        arguments += ["--parent-pid", str(os.getpid())]
-        for settings in self.evaluations:
-            arguments += ["--evaluation", json.dumps(settings)]
-        return arguments
+    def message(self) -> bytes:
+        """Return the line by which a child of this process gets the job."""
+        order = {
+            "runs": [self.run_id, *self.others],
+            "evaluations": self.evaluations,
+            "log": str(self.log.absolute()),
+            "parent": os.getpid(),
+        }
+        return json.dumps(order).encode() + b"\n"
 
     def start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Starts the worker in a session of its own, which keeps Ctrl-C to the parent.
+        """Start a worker for this job alone.
 
         Raises:
             OSError: the run's folder or the process cannot be made.
         """
-        make_private_folder(self.directory)
-        with open_private(self.log, "ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", _WORKER, *self.arguments()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
+        process = _start_worker(self, environment)
+        _send(process, self)
+        _close_input(process)
+        return process
+
+
+def _start_worker(
+    job: Job, environment: Mapping[str, str], results: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a worker in a session of its own, which keeps Ctrl-C to the parent."""
+    make_private_folder(job.directory)
+    with open_private(job.log, "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", _WORKER, *([] if results is None else [str(results)])],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            pass_fds=() if results is None else (results,),
+            start_new_session=True,
+        )
+
+
+def _send(process: subprocess.Popen[bytes], job: Job) -> bool:
+    """Send a job; return False if the worker has ended."""
+    assert process.stdin is not None
+    try:
+        process.stdin.write(job.message())
+        process.stdin.flush()
+    except BrokenPipeError:
+        return False
+    return True
+
+
+def _close_input(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
 
 
 def worker_environment(threads: int, store_url: str) -> dict[str, str]:
-    """Returns the variables that a worker with so many threads needs besides the user's own."""
+    """Return the variables that a worker with so many threads needs besides the user's own."""
     return {
         **dict.fromkeys(_THREADS, str(threads)),
         # Threads that spin cost several times over where runs share a machine.
@@ -124,56 +150,40 @@ def worker_environment(threads: int, store_url: str) -> dict[str, str]:
     }
 
 
+def remote_environment(threads: int, store_url: str) -> dict[str, str]:
+    """Return the variables that a worker on another machine needs, those of this process included.
+
+    The Python environment, the runs' folders and the store must exist there under the same names.
+    """
+    own = {k: v for k, v in os.environ.items() if k.startswith(_OWN_PREFIX)}
+    return own | worker_environment(threads, store_url)
+
+
 class Handle(ABC):
-    """A worker process that was started."""
+    """A job that a worker does."""
 
     @abstractmethod
     def poll(self) -> int | None:
-        """Returns the exit code, negative for the signal that ended it; None while it lives."""
+        """Return its exit code, negative for the signal that ended the worker; None before."""
 
     def pid(self) -> int | None:
-        """Returns the process id of a worker on this machine; None for any other."""
+        """Return the process id of a worker on this machine; None for any other."""
         return None
 
     @abstractmethod
     def stop(self) -> None:
-        """Requests a checkpoint and the end; may be repeated, harmless after the end."""
+        """Request a checkpoint and the end; may be repeated, harmless after the end."""
 
     @abstractmethod
     def kill(self) -> None:
-        """Ends it at once; harmless after its end."""
-
-
-@dataclass
-class ForkedProcess:
-    """A worker that was forked: an adopted child, with the methods of `subprocess.Popen`."""
-
-    pid: int
-    code: int | None = None
-
-    def poll(self) -> int | None:
-        """Returns the exit code, negative for the signal that ended it; None while it lives."""
-        if self.code is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if ended else None
-        return self.code
-
-    def terminate(self) -> None:
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: signal.Signals) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
+        """End it at once; harmless after its end."""
 
 
 @dataclass
 class ProcessHandle(Handle):
-    """A worker that is a child of this process."""
+    """A worker that is a child of this process and has one job."""
 
-    process: subprocess.Popen[bytes] | ForkedProcess
+    process: subprocess.Popen[bytes]
 
     def poll(self) -> int | None:
         return self.process.poll()
@@ -186,27 +196,124 @@ class ProcessHandle(Handle):
 
     def kill(self) -> None:
         if self.process.poll() is None:
-            kill_session(self.process.pid)
+            # It leads a session: processes that it has started there are killed, too.
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def kill_session(pid: int) -> None:
-    """Kills a worker that leads a session, and the processes that it has started there."""
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        # It was forked a moment ago and has not made its session yet.
-        os.kill(pid, signal.SIGKILL)
+class ReusedWorker:
+    """A child of this process that does one job after another, so that imports are paid once.
+
+    It reads a job per line, and answers a job that ended well with a line that has the exit code.
+    After any other job it ends with that code, since a process in which something failed may be
+    in any state.
+
+    Raises:
+        OSError: the run's folder or the process cannot be made.
+    """
+
+    def __init__(self, job: Job, environment: Mapping[str, str]) -> None:
+        # Not its standard output, which is the log of the run, and anybody's to print to.
+        self._results, theirs = os.pipe()
+        try:
+            self.process = _start_worker(job, environment, theirs)
+        except BaseException:
+            os.close(self._results)
+            raise
+        finally:
+            os.close(theirs)
+        os.set_blocking(self._results, False)
+        _send(self.process, job)
+
+    def give(self, job: Job) -> bool:
+        """Give it another job; return False if it has ended."""
+        make_private_folder(job.directory)
+        return self.process.poll() is None and _send(self.process, job)
+
+    def poll(self) -> int | None:
+        """Return the exit code of its present job; None before."""
+        try:
+            # One job is done at a time, so that no more than one line can wait.
+            line = os.read(self._results, 32)
+        except BlockingIOError:
+            # A process that it has left behind may keep the pipe open after its death.
+            return self.process.poll()
+        return int(line) if line else self.process.wait()
+
+    def close(self) -> None:
+        """End it at once; it has no job."""
+        self.process.kill()
+        self.process.wait()
+        _close_input(self.process)
+        os.close(self._results)
+
+
+class WorkerPool:
+    """Workers of one environment on this machine, used again for further jobs."""
+
+    def __init__(self) -> None:
+        self._idle: list[ReusedWorker] = []
+
+    def start(self, job: Job, environment: Mapping[str, str]) -> PooledHandle:
+        """Give a job to an idle worker, or to a new one.
+
+        Raises:
+            OSError: the run's folder or the process cannot be made.
+        """
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.give(job):
+                return PooledHandle(worker, self._idle)
+            worker.close()  # it was killed while it was idle
+        return PooledHandle(ReusedWorker(job, environment), self._idle)
+
+    def close(self) -> None:
+        """End the idle workers; those with a job finish it."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+class PooledHandle(ProcessHandle):
+    """A job of a worker that may get another one after it."""
+
+    def __init__(self, worker: ReusedWorker, idle: list[ReusedWorker]) -> None:
+        super().__init__(worker.process)
+        self._worker = worker
+        self._idle = idle
+        self._code: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end of the job was seen."""
+        return self._code is not None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            self._code = self._worker.poll()
+            if self._code is not None:
+                if self.process.poll() is None:
+                    self._idle.append(self._worker)
+                else:
+                    self._worker.close()
+        return self._code
+
+    def stop(self) -> None:
+        if self.poll() is None:
+            super().stop()
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            super().kill()
 
 
 @dataclass(kw_only=True)
 class Executor(Component):
     """Starts workers. Their results are in the store; the executor keeps no state of runs.
 
-    A subclass implements `capacity` and `start`. The worker is `Job.start(environment)` on this
-    machine, with the variables of `worker_environment`; `RemoteJob` is the form for another one.
-    An executor whose workers outlive the command is a `QueueExecutor`.
+    A subclass implements `capacity` and `start`. The worker is `Job.start(environment)`, on this
+    machine with the variables of `worker_environment`, on another with those of
+    `remote_environment`. An executor whose workers outlive the command is a `QueueExecutor`.
 
-    A plan calls `prepare` once. A scheduler then calls `check`, `start` once per worker, and
+    A plan calls `prepare` once. A scheduler then calls `check`, `start` once per job, and
     `close` at its end, after which all of it may begin again.
 
     Attributes:
@@ -214,7 +321,6 @@ class Executor(Component):
             busy worker, `memory` if its handle has a `pid` as well.
         stacks: whether a worker can train several runs together.
         resources: what each worker occupies.
-        modules: the modules that the workers of the prepared runs will import.
     """
 
     limits: ClassVar[frozenset[str]] = frozenset()
@@ -227,15 +333,13 @@ class Executor(Component):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.resources = Resources()
-        self.modules: frozenset[str] = frozenset()
 
     def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
-        """Notes the runs of a sweep and what each of them occupies.
+        """Note what each run of a sweep occupies.
 
         Raises:
             ConfigError: a run computes with more threads than it is given cores.
         """
-        modules = set()
         for run in runs:
             threads = run.backend.cpu_threads()
             if threads > resources.cpus:
@@ -243,13 +347,10 @@ class Executor(Component):
                     f"resources.cpus: expected at least {threads}, as backend "
                     f"'{run.backend.name}' computes with {threads} threads, got {resources.cpus}"
                 )
-            parts = vars(run).values()
-            modules |= {type(part).__module__ for part in parts if isinstance(part, Component)}
-            modules |= run.backend.late_imports
-        self.resources, self.modules = resources, frozenset(modules)
+        self.resources = resources
 
     def check(self) -> None:
-        """Refuses prepared runs that could never start.
+        """Refuse prepared runs that could never start.
 
         Raises:
             ConfigError: a run needs more than there is.
@@ -257,11 +358,11 @@ class Executor(Component):
 
     @abstractmethod
     def capacity(self) -> int:
-        """Returns the number of workers side by side: `jobs`, or as many as fit."""
+        """Return the number of workers side by side: `jobs`, or as many as fit."""
 
     @abstractmethod
     def start(self, job: Job) -> Handle | None:
-        """Starts a worker (`python -m advsweep.sweep.worker.main`) and returns at once.
+        """Start a job and return at once.
 
         Returns None if there is no room now; the scheduler then tries again.
 
@@ -270,7 +371,7 @@ class Executor(Component):
         """
 
     def close(self) -> None:
-        """Releases what is kept between two starts; workers continue."""
+        """Release what is kept between two starts; workers with a job continue."""
 
 
 @dataclass(frozen=True)
@@ -288,35 +389,28 @@ class QueueEntry:
 
 @dataclass(kw_only=True)
 class QueueExecutor(Executor):
-    """Submits workers to a queue, which starts them at a time of its own.
+    """Submits jobs to a queue, which starts them at a time of its own.
 
-    No scheduler watches them: each job acts as the scheduler of its run
-    (`scheduler/queue_job.py`), and the store has the results.
+    No command watches them. Each is a scheduler (`scheduler/queue.py`) that takes one run of the
+    sweep after another from the store, trains it in a worker, and ends when none is left.
     """
 
     @abstractmethod
     def queued(self, names: Iterable[str]) -> dict[str, QueueEntry]:
-        """Returns, by name, those of these jobs that the queue has yet to start or to end.
+        """Return, by name, those of these jobs that the queue has yet to start or to end.
 
         Raises:
             ConfigError: the queue cannot be queried.
         """
 
     @abstractmethod
-    def submit(
-        self,
-        jobs: Sequence[Job],
-        folder: Path,
-        side_by_side: int,
-        policy: Policy,
-        make_execution: MakeExecution,
-    ) -> Iterator[Mapping[int, str]]:
-        """Submits jobs in batches and yields the job names of each batch, by run.
+    def submit(self, works: Sequence[QueuedWork], folder: Path, store_url: str) -> list[str]:
+        """Submit jobs and return their names.
 
         Args:
+            works: what the jobs call, one each. They go to files, and hold no password.
             folder: takes the files that the queue needs.
-            policy: retries and limits, which each job applies to its own run.
-            make_execution: what each job calls where it runs, to execute its run.
+            store_url: for the environment of the jobs.
 
         Raises:
             ConfigError: the queue cannot be reached, or refuses the jobs.
@@ -326,61 +420,13 @@ class QueueExecutor(Executor):
         raise AssertionError("submitted jobs are not watched and have no handle")
 
 
-class JobExecution(Protocol):
-    """Executes one run in the job of a queue; the scheduler makes it."""
+class QueuedWork(ABC):
+    """What a job of a queue calls; it can be pickled, before it is called and after `interrupt`."""
 
-    @property
-    def retries(self) -> int:
-        """The number of retries of the run."""
+    @abstractmethod
+    def __call__(self) -> str:
+        """Train runs until none is left; return how many there were, in words."""
 
-    def execute(self) -> str:
-        """Executes the run and returns how it ended, in a word."""
-
+    @abstractmethod
     def interrupt(self) -> None:
-        """Stops the worker and waits for its end; called from a signal handler."""
-
-
-MakeExecution = Callable[["RemoteJob", "Policy", int], JobExecution]
-"""Makes the execution of a job from the job, its policy and the number of earlier retries."""
-
-
-@dataclass(frozen=True)
-class RemoteJob:
-    """A job in the form that is sent to another process or machine.
-
-    The Python environment, the run's folder and the store must exist there under the same
-    names.
-
-    Attributes:
-        job: without the store's URL, which the environment holds.
-        environment: variables to set there, the ADVSWEEP_ variables of this process included.
-    """
-
-    job: Job
-    environment: Mapping[str, str]
-
-    @classmethod
-    def of(cls, job: Job, threads: int) -> Self:
-        """Makes the job of a worker that computes with so many threads."""
-        environment = {k: v for k, v in os.environ.items() if k.startswith(_OWN_PREFIX)}
-        environment |= worker_environment(threads, job.store_url)
-        return cls(replace(job, store_url=""), environment)
-
-    def without_secrets(self) -> Self:
-        """Removes the store's URL if it holds a password, for a job that is kept in a file.
-
-        The process that runs the job must then find the URL in its own environment.
-        """
-        url = self.environment[STORE_VARIABLE]
-        if redacted(url) == url:
-            return self
-        environment = {k: v for k, v in self.environment.items() if k != STORE_VARIABLE}
-        return replace(self, environment=environment)
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """Starts the worker as a child of this process.
-
-        Raises:
-            OSError: the run's folder or the process cannot be made.
-        """
-        return self.job.start(os.environ | self.environment)
+        """Stop the worker and wait for its end; called from a signal handler."""

@@ -1,100 +1,69 @@
-"""Processes of this machine, each on cores and GPUs of its own."""
+"""Processes of this machine, each on GPUs of its own."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import platform
-import subprocess
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from advsweep.components import option
 from advsweep.errors import AdvsweepWarning, ConfigError
-from advsweep.local_files import cache_folder, make_private_folder
 from advsweep.machine import usable_cores
-from advsweep.sweep.executors.allocation import (
-    VISIBLE,
-    CorePool,
-    Device,
-    Slot,
-    SlotAllocator,
-    room,
-    visible_devices,
-)
+from advsweep.sweep.executors.allocation import VISIBLE, DevicePool, room, visible_devices
 from advsweep.sweep.executors.base import (
     Executor,
-    ForkedProcess,
     Handle,
     Job,
     ProcessHandle,
     Resources,
+    WorkerPool,
     worker_environment,
 )
-from advsweep.sweep.executors.forkserver import ForkServer, can_adopt
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Run
+    import subprocess
 
-PRELOADED = (
-    "advsweep.backends.build",
-    "advsweep.evaluation.run_evaluator",
-    "advsweep.sweep.worker.reporter",
-    "advsweep.sweep.early_stopping.rules",
-    "advsweep.sweep.worker.stacked",
-    "advsweep.sweep.worker.main",
-)
-"""The modules that every worker imports, whatever its run."""
+    from advsweep.backends.base import Run
 
 
 @dataclass(kw_only=True)
 class LocalExecutor(Executor):
-    """Starts one process per worker, in a session of its own, on as many cores as it has threads.
+    """Starts one process per worker, in a session of its own, with as many threads as it has cores.
 
-    A worker trains one run, or several together. Its session keeps Ctrl-C to the parent, which
-    stops the workers. Its output goes to `log.txt` in the run's folder, or the first run's. It
-    sees only the GPUs that it is given.
+    A worker trains one run at a time, or several together. Its session keeps Ctrl-C to the parent,
+    which stops the workers. Its output goes to `log.txt` in the run's folder, or the first run's.
 
-    Runs on CPUs are forked from a process that has everything imported, which saves each of
-    them seconds; CUDA does not survive a fork.
+    Workers on CPUs are used again. A worker on GPUs trains one run, as CUDA gives memory back only
+    when its process ends; it sees only the GPUs that it is given.
     """
 
     name: ClassVar[str] = "local"
+    retired: ClassVar[frozenset[str]] = frozenset({"preload", "pin"})
     limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
     stacks: ClassVar[bool] = True
 
-    preload: bool = option(
-        True, identity=False, help="fork runs without GPUs from a process with all imports"
-    )
-    pin: bool = option(True, identity=False, help="keep each run on cores of its own")
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._server: ForkServer | None = None
-        self._forks = False
-        self._devices = 0
-        self._slots = self._empty_slots()
+        self._workers = WorkerPool()
+        self._devices = DevicePool(0.0)
+        self._device_count = 0
 
     def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
-        runs = list(runs)
         super().prepare(resources, runs)
-        self._devices = len(_devices()) if resources.gpus else 0
-        # A single run would wait for the same imports in another process.
-        self._forks = self.preload and len(runs) > 1 and not resources.gpus and can_adopt()
-        self._slots = self._empty_slots()
+        self._devices = DevicePool(resources.gpus)
+        self._device_count = len(visible_devices()) if resources.gpus else 0
 
     def check(self) -> None:
-        cpus, gpus = self.resources.cpus, self.resources.gpus
-        if cpus > (usable := len(usable_cores())):
+        cpus, gpus, cores = self.resources.cpus, self.resources.gpus, len(usable_cores())
+        if cpus > cores:
             raise ConfigError(
-                f"resources.cpus: expected at most {usable}, the cores that this process may use, "
+                f"resources.cpus: expected at most {cores}, the cores that this process may use, "
                 f"got {cpus}"
             )
-        if gpus and not room(self._devices, gpus):
+        if gpus and not room(self._device_count, gpus):
             raise ConfigError(
-                f"resources.gpus: expected at most {self._devices}, the GPUs that nvidia-smi "
+                f"resources.gpus: expected at most {self._device_count}, the GPUs that nvidia-smi "
                 f"lists and {VISIBLE} leaves, got {gpus:g}"
             )
 
@@ -103,97 +72,45 @@ class LocalExecutor(Executor):
             return self.jobs
         fitting = len(usable_cores()) // self.resources.cpus
         if self.resources.gpus:
-            fitting = min(fitting, room(self._devices, self.resources.gpus))
+            fitting = min(fitting, room(self._device_count, self.resources.gpus))
         return max(1, fitting)
 
     def start(self, job: Job) -> Handle | None:
-        if not self._is_ready(job):
-            return None
-        slot = self._slots.take()
-        if slot is None:
-            self._warn_if_blocked()
+        environment = os.environ | worker_environment(self.resources.cpus, job.store_url)
+        if not self.resources.gpus:
+            return self._workers.start(job, {**environment, VISIBLE: ""})
+        devices = self._devices.take()
+        if devices is None:
+            if self._devices.is_unused():
+                share = f"{min(self.resources.gpus, 1):.0%} of its memory"
+                warnings.warn(
+                    f"no run can start: other processes leave no GPU with {share} free; waiting",
+                    AdvsweepWarning,
+                    stacklevel=2,
+                )
             return None
         try:
-            make_private_folder(job.directory)
-            process = self._fork(job, slot) or self._spawn(job, slot)
+            process = job.start({**environment, VISIBLE: ",".join(devices)})
         except OSError:
-            self._slots.give_back(slot)
+            self._devices.give_back(devices)
             raise
-        return LocalHandle(process, slot, self._slots)
+        return DeviceHandle(process, devices, self._devices)
 
     def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-
-    def _empty_slots(self) -> SlotAllocator:
-        folder = cache_folder() / "cores" / platform.node()
-        pinned = self.pin and hasattr(os, "sched_setaffinity")
-        pool = CorePool(usable_cores() if pinned else (), folder)
-        return SlotAllocator(self.resources, pool, _devices)
-
-    def _is_ready(self, job: Job) -> bool:
-        """Returns whether a worker can start now; starts the fork server if there is none."""
-        if not self._forks:
-            return True
-        try:
-            if self._server is None:
-                modules = sorted({*PRELOADED, *self.modules})
-                self._server = ForkServer(modules, self._environment(job))
-            return self._server.is_ready()
-        except OSError:
-            # Most likely a module cannot be imported: the workers' own logs will give the reason.
-            self._forks = False
-            self.close()
-            return True
-
-    def _fork(self, job: Job, slot: Slot) -> ForkedProcess | None:
-        if self._server is None:
-            return None
-        environment = self._environment(job, slot)
-        try:
-            return self._server.fork(job.arguments(), environment, job.log, slot.cores)
-        except OSError:
-            # The server was killed. This run is spawned, and the next one gets a new server.
-            self.close()
-            return None
-
-    def _spawn(self, job: Job, slot: Slot) -> subprocess.Popen[bytes]:
-        process = job.start(self._environment(job, slot))
-        if slot.cores:
-            # Before it starts further threads, which would have to be moved one by one.
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(process.pid, slot.cores)
-        return process
-
-    def _environment(self, job: Job, slot: Slot | None = None) -> dict[str, str]:
-        devices = ",".join(slot.devices) if slot else ""
-        own = worker_environment(self.resources.cpus, job.store_url)
-        return os.environ | own | {VISIBLE: devices}
-
-    def _warn_if_blocked(self) -> None:
-        if self._slots.are_empty():
-            share = f"{min(self.resources.gpus, 1):.0%} of its memory"
-            warnings.warn(
-                f"no run can start: other processes leave no GPU with {share} free; waiting",
-                AdvsweepWarning,
-                stacklevel=2,
-            )
+        self._workers.close()
 
 
 @dataclass
-class LocalHandle(ProcessHandle):
-    """A child process in its slot."""
+class DeviceHandle(ProcessHandle):
+    """A child process on devices of its own."""
 
-    slot: Slot
-    slots: SlotAllocator
+    process: subprocess.Popen[bytes]
+    devices: tuple[str, ...]
+    pool: DevicePool
 
     def poll(self) -> int | None:
         code = super().poll()
-        if code is not None:
-            self.slots.give_back(self.slot)
+        if code is not None and self.devices:
+            self.pool.give_back(self.devices)
+            self.devices = ()
         return code
-
-
-def _devices() -> list[Device]:
-    return visible_devices(os.environ)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.machine import usable_cores
-from advsweep.sweep.executors.base import Executor, Handle, Job, RemoteJob
+from advsweep.sweep.executors.base import Executor, Handle, Job, remote_environment
 from advsweep.sweep.exit_codes import STOPPED
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class RayExecutor(Executor):
         if self.jobs is not None:
             return self.jobs
         if self.address == LOCAL:
-            # Starting the cluster takes seconds, and a plan needs none.
+            # Starting the cluster takes seconds, and `plan` needs none.
             return max(1, len(usable_cores()) // self.resources.cpus)
         return self._room()
 
@@ -79,7 +79,7 @@ class RayExecutor(Executor):
             num_gpus=self.resources.gpus,
             memory=None if self.memory is None else int(self.memory * 1e9),
             max_concurrency=_CALLS,
-        ).remote(RemoteJob.of(job, self.resources.cpus))
+        ).remote(job, remote_environment(self.resources.cpus, job.store_url))
         return RayHandle(self._ray, actor, job.run_id)
 
     @cached_property
@@ -134,8 +134,8 @@ class RayExecutor(Executor):
 class WorkerActor:
     """The actor of one run: the parent of its worker, on the machine that Ray chose."""
 
-    def __init__(self, job: RemoteJob) -> None:
-        self._process: subprocess.Popen[bytes] = job.start()
+    def __init__(self, job: Job, environment: Mapping[str, str]) -> None:
+        self._process: subprocess.Popen[bytes] = job.start({**os.environ, **environment})
 
     def wait(self) -> int:
         """Waits for the worker and returns its exit code."""

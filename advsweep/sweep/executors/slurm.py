@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import getpass
-import math
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,15 +19,11 @@ from advsweep.errors import ConfigError, counted
 from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import (
     STORE_VARIABLE,
-    Job,
-    JobExecution,
-    MakeExecution,
+    QueuedWork,
     QueueEntry,
     QueueExecutor,
-    RemoteJob,
     Resources,
 )
-from advsweep.sweep.retry_policy import Policy
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -46,13 +41,14 @@ class Cluster(Enum):
 
 @dataclass(kw_only=True)
 class SlurmExecutor(QueueExecutor):
-    """Submits one job of an array per run; the command returns when all are submitted.
+    """Submits an array of jobs, each of which trains one run after another until none is left.
 
-    Every machine must have the same folders and reach the store: a SQLite file suffices for one
-    machine, several need a database server.
+    There are as many jobs as runs, at most `jobs` or 256; the command returns when they are
+    submitted. Every machine must have the same folders and reach the store: a SQLite file
+    suffices for one machine, several need a database server.
 
-    Near the end of its time limit, and when it is preempted, a run writes a checkpoint and its
-    job is queued again, at most three times for the time limit. A job retries its run as often
+    Near the end of its time limit, and when it is preempted, a job has its run write a checkpoint
+    and is queued again, at most three times for the time limit. A job retries its runs as often
     as `--retries` allows, counted over all its requeues. Runs that have failed, or are lost with
     their job, are submitted when the command is repeated.
 
@@ -60,6 +56,7 @@ class SlurmExecutor(QueueExecutor):
     """
 
     name: ClassVar[str] = "slurm"
+    retired: ClassVar[frozenset[str]] = frozenset({"array_size"})
     limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
 
     cluster: Cluster = option(
@@ -75,9 +72,6 @@ class SlurmExecutor(QueueExecutor):
     )
     setup: tuple[str, ...] = option(
         (), identity=False, help="shell lines to run first, such as 'module load cuda'"
-    )
-    array_size: int = option(
-        1000, ge=1, identity=False, help="jobs in one array; at most the cluster's MaxArraySize"
     )
 
     def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
@@ -123,30 +117,16 @@ class SlurmExecutor(QueueExecutor):
             if name in names
         }
 
-    def submit(
-        self,
-        jobs: Sequence[Job],
-        folder: Path,
-        side_by_side: int,
-        policy: Policy,
-        make_execution: MakeExecution,
-    ) -> Iterator[Mapping[int, str]]:
-        batches, threads = list(_batches(jobs, self.array_size)), self.resources.cpus
-        for batch in batches:
-            # Slurm limits each array by itself; the arrays of one command share `side_by_side`.
-            executor = self._executor(folder, max(1, side_by_side // len(batches)))
-            try:
-                with _passed_on(batch[0].store_url), executor.batch():
-                    remote = [RemoteJob.of(job, threads).without_secrets() for job in batch]
-                    submitted = [
-                        executor.submit(SlurmJob(job, policy, make_execution)) for job in remote
-                    ]
-            except (OSError, RuntimeError) as error:
-                raise ConfigError(
-                    f"executor: expected Slurm to take {counted(len(batch), 'job')}, got: {error}"
-                ) from error
-            names = [self._name(task.job_id) for task in submitted]
-            yield {job.run_id: name for job, name in zip(batch, names, strict=True)}
+    def submit(self, works: Sequence[QueuedWork], folder: Path, store_url: str) -> list[str]:
+        executor = self._executor(folder, len(works))
+        try:
+            with _passed_on(store_url), executor.batch():
+                submitted = [executor.submit(SlurmJob(work)) for work in works]
+        except (OSError, RuntimeError) as error:
+            raise ConfigError(
+                f"executor: expected Slurm to take {counted(len(works), 'job')}, got: {error}"
+            ) from error
+        return [self._name(task.job_id) for task in submitted]
 
     def _executor(self, folder: Path, side_by_side: int) -> Any:
         submitit = _import_submitit()
@@ -178,35 +158,20 @@ class SlurmExecutor(QueueExecutor):
 
 @dataclass
 class SlurmJob:
-    """The function that a job calls: it executes one run.
+    """The function that a job calls."""
 
-    Attributes:
-        retries: number of retries before the job was queued again.
-    """
-
-    job: RemoteJob
-    policy: Policy
-    make_execution: MakeExecution
-    retries: int = 0
-    _execution: JobExecution | None = field(default=None, compare=False)
+    work: QueuedWork
 
     def __call__(self) -> str:
-        """Returns how the run ended, in a word."""
-        self._execution = self.make_execution(self.job, self.policy, self.retries)
-        return self._execution.execute()
+        return self.work()
 
     def checkpoint(self) -> Any:
-        """Stops the worker and returns the job for submitit to queue again.
+        """Stop the worker and return the job for submitit to queue again.
 
         submitit calls it in a signal handler, before the time is up or on preemption.
         """
-        retries = self.retries
-        if self._execution is not None:
-            self._execution.interrupt()
-            retries = self._execution.retries
-        return _import_submitit().helpers.DelayedSubmission(
-            SlurmJob(self.job, self.policy, self.make_execution, retries)
-        )
+        self.work.interrupt()
+        return _import_submitit().helpers.DelayedSubmission(SlurmJob(self.work))
 
 
 @contextmanager
@@ -227,13 +192,6 @@ def _passed_on(store_url: str) -> Iterator[None]:
                 del os.environ[key]
             else:
                 os.environ[key] = value
-
-
-def _batches(jobs: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:
-    """Yields the jobs in as few batches as possible, all of about the same size."""
-    number = math.ceil(len(jobs) / size)
-    for part in range(number):
-        yield jobs[part * len(jobs) // number : (part + 1) * len(jobs) // number]
 
 
 def _process_name(pid: str) -> str:

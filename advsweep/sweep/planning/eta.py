@@ -8,11 +8,10 @@ store that tells nothing yet.
 from __future__ import annotations
 
 import heapq
-import itertools
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from advsweep.components import Plain
@@ -101,22 +100,27 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
     """
     records = [] if store is None else store.runs.outlines()
     latest = {record.identity: record for record in records}
-    times = StepTimes(store, records)
+    rates = {} if store is None else _rates(store, records)
     gpus = plan.executor.resources.gpus
+    rule = plan.stopping.rule() if plan.stopping else None
     seen: set[str] = set()
+    used: set[str] = set()
     published: dict[str, None] = {}
     runs = []
     for planned in plan.runs:
-        identity = planned.run.identity
-        record = latest.get(identity)
-        rule = plan.stopping.rule() if plan.stopping else None
-        left = 0 if identity in seen else _steps_left(planned, record, rule, force=force)
-        seen.add(identity)
-        seconds = times.seconds(planned.config, left) if left else 0.0
-        if seconds is None and planned.published is not None and gpus:
+        run, record = planned.run, latest.get(planned.run.identity)
+        left = 0 if run.identity in seen else _steps_left(planned, record, rule, force=force)
+        seen.add(run.identity)
+        shape = _shape(planned.config)
+        seconds = None if left else 0.0
+        if left and shape in rates:
+            seconds = left * statistics.median(rates[shape])
+            used.add(shape)
+        elif left and planned.published is not None and gpus:
             per_step = planned.published.gpu_hours * 3600 / planned.published.steps / gpus
             seconds = left * per_step
             published[planned.published.source] = None
+        rough = run.backend.rough_seconds(run)
         runs.append(
             RunEstimate(
                 run_id=None if record is None else record.id,
@@ -124,71 +128,22 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
                 step=0 if record is None else record.step,
                 steps_left=left,
                 seconds_left=seconds,
-                guess=guess_seconds(planned, left),
+                guess=None if rough is None else rough * left / run.steps,
             )
         )
-    return replace(combine([runs], slots, gpus, times.sources), published=list(published))
-
-
-def guess_seconds(planned: PlannedRun, steps: int) -> float | None:
-    """Return the backend's first guess of the seconds of a run's steps; None if it has none."""
-    rough = planned.run.backend.rough_seconds(planned.run)
-    return None if rough is None else rough * steps / planned.run.steps
-
-
-class StepTimes:
-    """The time of training steps, measured by the completed runs of a store."""
-
-    def __init__(self, store: Store | None, records: Sequence[RunRecord | RunOutline]) -> None:
-        self._rates = {} if store is None else _rates(store, records)
-        self._medians = {shape: statistics.median(found) for shape, found in self._rates.items()}
-        self._used: set[str] = set()
-
-    @property
-    def sources(self) -> int:
-        """The number of runs behind the times that were returned so far."""
-        return sum(len(self._rates[shape]) for shape in self._used)
-
-    def seconds(self, config: Mapping[str, Any], steps: int) -> float | None:
-        """Estimate the seconds of a run's steps; None without an earlier run of its shape."""
-        shape = _shape(config)
-        if shape not in self._medians:
-            return None
-        self._used.add(shape)
-        return steps * self._medians[shape]
-
-    def seconds_of_any(self, steps: int) -> float | None:
-        """Estimate the seconds of steps from runs of any shape; None without any."""
-        if not self._rates:
-            return None
-        self._used.update(self._rates)
-        return steps * statistics.median(itertools.chain.from_iterable(self._rates.values()))
-
-
-def combine(
-    batches: Sequence[Sequence[RunEstimate]], slots: int, gpus: float, sources: int
-) -> TimeEstimate:
-    """Add up the time that runs have left.
-
-    Args:
-        batches: runs in batches. A batch starts when the batch before it has ended; its runs
-            start as soon as a slot is free.
-        gpus: GPUs of each run.
-    """
-    runs = [run for batch in batches for run in batch]
-    known = [[r.seconds_left for r in batch if r.seconds_left is not None] for batch in batches]
-    total = sum(map(sum, known))
-    unknown = len(runs) - sum(map(len, known))
-    is_known = unknown == 0 or total > 0
-    guesses = [[r.guess for r in batch if r.guess is not None] for batch in batches]
-    is_guessed = not is_known and sum(map(len, guesses)) == len(runs)
+    known = [run.seconds_left for run in runs if run.seconds_left is not None]
+    guesses = [run.guess for run in runs if run.guess is not None]
+    unknown = len(runs) - len(known)
+    is_known = unknown == 0 or sum(known) > 0
+    is_guessed = not is_known and len(guesses) == len(runs)
     return TimeEstimate(
         runs=runs,
-        seconds=sum(_makespan(batch, slots) for batch in known) if is_known else None,
-        gpu_hours=gpus * total / 3600 if is_known and gpus else None,
+        seconds=_makespan(known, slots) if is_known else None,
+        gpu_hours=gpus * sum(known) / 3600 if is_known and gpus else None,
         unknown=unknown,
-        sources=sources,
-        guess=sum(_makespan(batch, slots) for batch in guesses) if is_guessed else None,
+        sources=sum(len(rates[shape]) for shape in used),
+        published=list(published),
+        guess=_makespan(guesses, slots) if is_guessed else None,
     )
 
 

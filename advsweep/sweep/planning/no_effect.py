@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from advsweep.backends.base import Run
-    from advsweep.sweep.early_stopping.base import Stopping
+    from advsweep.sweep.early_stopping import Stopping
 
 T = TypeVar("T")
 

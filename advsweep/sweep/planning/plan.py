@@ -24,7 +24,7 @@ from advsweep.config.space import Assignment, Point, PublishedTime, points
 from advsweep.config.sweep_file import read_spaces
 from advsweep.errors import ConfigError, counted
 from advsweep.store.sanity import alike, component_name, run_list
-from advsweep.sweep.early_stopping.base import Stopping
+from advsweep.sweep.early_stopping import Stopping
 from advsweep.sweep.executors.base import Executor
 from advsweep.sweep.planning.no_effect import EffectChecks, ineffective_rule
 from advsweep.sweep.registry import SETTINGS, NoSearch, config_groups
@@ -175,7 +175,9 @@ def make_plan(
         reason = ineffective_rule(settings["stopping"], [p.run for p in runs])
         warnings += [reason] if reason else []
     if not single:
-        name = name or "+".join(s.name for s in spaces if s.name) or _content_name(runs)
+        identities = "".join(sorted({planned.run.identity for planned in runs}))
+        by_content = f"sweep-{hashlib.sha256(identities.encode()).hexdigest()[:8]}"
+        name = name or "+".join(s.name for s in spaces if s.name) or by_content
     return Plan(
         name=None if single else name,
         runs=runs,
@@ -307,11 +309,6 @@ def _unique(
     return list(unique.values()), duplicates
 
 
-def _content_name(runs: Iterable[PlannedRun]) -> str:
-    identities = sorted({planned.run.identity for planned in runs})
-    return "sweep-" + hashlib.sha256("".join(identities).encode()).hexdigest()[:8]
-
-
 def outdated_runs(plan: Plan, store: Store | None) -> list[str]:
     """Say for each component which runs in the store are of an older revision.
 
@@ -344,13 +341,10 @@ def outdated_runs(plan: Plan, store: Store | None) -> list[str]:
             and (record.id not in recorded or recorded[record.id].get(key, 1) < revision)
         ]
         if found := alike(older, configs, key):
-            sentences.append(_sentence(key, name, [record.id for record in found]))
+            ids = [record.id for record in found]
+            sentences.append(
+                f"{counted(len(ids), 'run')} of an older revision of {key} '{name}' "
+                f"{'is' if len(ids) == 1 else 'are'} not reused ({run_list(ids)}): the results of "
+                "the two differ"
+            )
     return sentences
-
-
-def _sentence(key: str, name: str, ids: Sequence[int]) -> str:
-    verb = "is" if len(ids) == 1 else "are"
-    return (
-        f"{counted(len(ids), 'run')} of an older revision of {key} '{name}' {verb} not reused "
-        f"({run_list(ids)}): the results of the two differ"
-    )

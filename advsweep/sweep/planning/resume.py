@@ -26,7 +26,7 @@ from advsweep.sweep.tracking.base import TRACKING_KEY, NoTracking
 from advsweep.tasks import TASKS
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Backend, Run
+    from advsweep.backends.base import Backend
     from advsweep.store import RunRecord, SweepRecord
     from advsweep.tasks.base import Task
 
@@ -64,13 +64,12 @@ def recorded_settings(run: RunRecord, sweeps: Iterable[SweepRecord]) -> Settings
             settings[group] = recorded.get(group, settings[group])
         settings["tracking"] = tracking
         for group, node in settings.items():
-            _check_node(f"sweep {sweep.name}: {group}", node)
+            named = isinstance(node, dict) and isinstance(node.get("name"), str)
+            if node is not None and not named:
+                raise ConfigError(
+                    f"sweep {sweep.name}: {group}: expected a mapping with a name, got {node!r}"
+                )
     return settings
-
-
-def _check_node(where: str, node: object) -> None:
-    if node is not None and not (isinstance(node, dict) and isinstance(node.get("name"), str)):
-        raise ConfigError(f"{where}: expected a mapping with a name, got {node!r}")
 
 
 def allowed_settings(recorded: Settings, overrides: Sequence[str], *, trusted: bool) -> Settings:
@@ -175,24 +174,6 @@ def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> P
     )
 
 
-def build_alike(records: Iterable[RunRecord]) -> list[Run]:
-    """Return a run for each record; runs with the same components and backend share one.
-
-    Executors look at nothing else of a run. Runs that cannot be built are left out: their own
-    processes will report the error.
-    """
-    kinds: dict[str, Run | None] = {}
-    runs = []
-    for record in records:
-        config = record.config
-        names = {key: node["name"] for key, node in config.items() if isinstance(node, dict)}
-        kind = json.dumps([config["backend"], names], sort_keys=True)
-        if kind not in kinds:
-            kinds[kind] = _build(config)
-        runs.append(kinds[kind])
-    return [run for run in runs if run is not None]
-
-
 def task_of(record: RunRecord) -> Task | None:
     """Build the task of a run without checking it; None if it has none, or it cannot be built."""
     try:
@@ -206,11 +187,4 @@ def backend_of(record: RunRecord) -> Backend | None:
     try:
         return BACKENDS.build(record.config["backend"], where="backend")
     except (ConfigError, KeyError):
-        return None
-
-
-def _build(config: Plain) -> Run | None:
-    try:
-        return build_run(config)
-    except ConfigError:
         return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status, owners
@@ -17,7 +18,7 @@ from advsweep.sweep.exit_codes import FailureCause
 from advsweep.sweep.retry_policy import Policy, spell_duration, spell_size
 
 if TYPE_CHECKING:
-    from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
+    from advsweep.sweep.scheduler.runs import ScheduledRun
 
 STOP_SECONDS = 20.0
 """Time that a worker has to write a checkpoint before it is killed."""
@@ -27,24 +28,17 @@ SILENT_SECONDS = 10.0
 """Time that a lease stays expired before its living worker is killed. After the machine slept,
 or its clock was set, every lease looks expired until the next heartbeat."""
 
-_PROC = Path("/proc")
-
 
 def check_limits(policy: Policy, executor: Executor) -> None:
     """Refuses limits that cannot be enforced.
 
     Raises:
-        ConfigError: the executor cannot enforce them, or the system has no /proc to measure with.
+        ConfigError: the executor cannot enforce them.
     """
     if beyond := sorted(policy.limits - executor.limits):
         raise ConfigError(
             f"--{beyond[0]}-limit: executor '{executor.name}' cannot hold its runs to it; leave it "
             "out, or choose another executor"
-        )
-    if policy.memory_limit is not None and not (_PROC / "self" / "statm").exists():
-        raise ConfigError(
-            "--memory-limit: this system does not tell how much memory a process holds (it has no "
-            "/proc); leave it out"
         )
 
 
@@ -113,7 +107,7 @@ class Worker:
 
 
 def held_bytes(pid: int, enough: float) -> int:
-    """Returns the memory of a local process and its descendants; 0 after its end.
+    """Return the memory of a local process and its descendants; 0 after its end.
 
     Pages that several processes share, as after a fork, count once, in proportion. Reading the
     proportions takes milliseconds per GB, so they are skipped while the plain sum of the
@@ -122,34 +116,27 @@ def held_bytes(pid: int, enough: float) -> int:
     Departures: pages without a process, such as files in /dev/shm, are not counted, nor are
     processes whose own parent has ended.
     """
-    pids = [pid, *_descendants(pid)]
-    sizes = sum(map(_resident_bytes, pids))
-    return sizes if sizes <= enough else sum(map(_proportional_bytes, pids))
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    for task in (_PROC / str(pid) / "task").glob("*/children"):
-        for child in map(int, (_read(task) or "").split()):
-            yield child
-            yield from _descendants(child)
-
-
-def _resident_bytes(pid: int) -> int:
-    statm = _read(_PROC / str(pid) / "statm")
-    return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm else 0
-
-
-def _proportional_bytes(pid: int) -> int:
-    """Returns the proportional size; the resident one where the kernel gives no proportions."""
-    rollup = _read(_PROC / str(pid) / "smaps_rollup")
-    parts = (line.split() for line in (rollup or "").splitlines())
-    found = next((int(part[1]) * 1024 for part in parts if part[0] == "Pss:"), None)
-    return _resident_bytes(pid) if found is None else found
-
-
-def _read(path: Path) -> str | None:
-    """Returns a file of /proc; None if its process has ended or belongs to another user."""
     try:
-        return path.read_text()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None
+        process = psutil.Process(pid)
+        processes = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    size = 0
+    for measure in (_resident_bytes, _proportional_bytes):
+        size = sum(map(measure, processes))
+        if size <= enough:
+            break
+    return size
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    with contextlib.suppress(psutil.Error):
+        return int(process.memory_info().rss)
+    return 0
+
+
+def _proportional_bytes(process: psutil.Process) -> int:
+    """Return the proportional size; the resident one where the kernel gives no proportions."""
+    with contextlib.suppress(psutil.Error, AttributeError):
+        return int(process.memory_full_info().pss)
+    return _resident_bytes(process)

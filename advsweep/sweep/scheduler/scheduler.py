@@ -1,24 +1,32 @@
-"""The scheduler: starts missing runs, watches their workers and survives their crashes."""
+"""The scheduler: starts missing runs, watches their workers and survives their crashes.
+
+What a run has come to is in the store: a worker claims it under a lease and records its end. The
+scheduler knows what is left to start, and records the end of a worker that could not. Several
+schedulers may have the same runs, on any machines: each looks at a run before it starts it, and
+the lease decides.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from advsweep.errors import StoreError, is_disk_full
-from advsweep.store import Failure, Status
+from advsweep.errors import LeaseLostError, StoreError, is_disk_full
+from advsweep.store import Failure, Owner, Status
 from advsweep.store.run_folders import claim_folder
 from advsweep.sweep import exit_codes
-from advsweep.sweep.events import Event, EventKind, SweepProgress
+from advsweep.sweep.events import Event, EventKind, RunEvent, SweepProgress, SweepResult
 from advsweep.sweep.executors.base import Executor, Job
-from advsweep.sweep.exit_codes import FailureCause
+from advsweep.sweep.exit_codes import ExitClassifier, FailureCause
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler import batching, limits
+from advsweep.sweep.scheduler import limits
 from advsweep.sweep.scheduler.limits import Worker
-from advsweep.sweep.scheduler.outcomes import OutcomeRecorder, recorded_cause
-from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
+from advsweep.sweep.scheduler.runs import ScheduledRun, companions, must_be_alone
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -27,9 +35,36 @@ POLL_SECONDS = 0.05
 STORE_SECONDS = 1.0
 """Interval at which the scheduler reads the store: runs of other processes, lost leases."""
 
+Batch = Sequence[tuple[ScheduledRun, "RunRecord"]]
 
-class Scheduler(OutcomeRecorder):
-    """Starts runs in free slots and watches their workers until nothing is left to do."""
+
+class RunSource(ABC):
+    """Gives a scheduler further runs, such as the trials of a search."""
+
+    @property
+    @abstractmethod
+    def is_exhausted(self) -> bool:
+        """Whether no further runs will come."""
+
+    @abstractmethod
+    def add_runs(self, scheduler: Scheduler) -> bool:
+        """Add runs for a free slot; return whether there were any to add now.
+
+        It is called whenever a slot is free and no run is queued.
+        """
+
+
+class Scheduler:
+    """Starts runs in free slots and watches their workers until nothing is left to do.
+
+    Each run is in exactly one place: in the queue, with a worker, waiting (another process trains
+    it), paused (before a retry), or at its end.
+
+    Args:
+        slots: number of workers side by side.
+        source: gives further runs.
+        waits: wait for runs that other processes train; otherwise they are left to those.
+    """
 
     def __init__(
         self,
@@ -38,27 +73,58 @@ class Scheduler(OutcomeRecorder):
         slots: int,
         on_event: Callable[[Event], None],
         policy: Policy,
-        runs: list[ScheduledRun],
+        runs: Sequence[ScheduledRun] = (),
+        *,
+        source: RunSource | None = None,
+        waits: bool = True,
     ) -> None:
-        super().__init__(store, on_event, policy, runs)
+        self._store = store
         self._executor = executor
         self._slots = slots
+        self._on_event = on_event
+        self._policy = policy
+        self._source = source
+        self._waits = waits
+        self._exits = ExitClassifier()
+        self.runs = list(runs)
+        self._queue: deque[ScheduledRun] = deque()
         self._workers: list[Worker] = []
+        self._waiting: list[ScheduledRun] = []
+        self._paused: list[tuple[float, ScheduledRun]] = []
+        self._unrecorded: list[tuple[ScheduledRun, Status, Failure | None]] = []
+        self._failures = 0
+        self._stop_requests = 0
         self._store_read = 0.0
         self._deadline: float | None = None
 
+    def result(self) -> SweepResult:
+        """Return the result so far."""
+        ends = [run.end for run in self.runs]
+        return SweepResult(
+            run_ids=[run.run_id for run in self.runs],
+            done=ends.count(EventKind.DONE),
+            skipped=ends.count(EventKind.SKIPPED),
+            failed={run.run_id: run.message for run in self.runs if run.end is EventKind.FAILED},
+            pruned={run.run_id: run.message for run in self.runs if run.end is EventKind.PRUNED},
+            unfinished=ends.count(EventKind.INTERRUPTED) + ends.count(None),
+            stopped=self._stop_requests > 0,
+            halted=self._halted,
+        )
+
     def request_stop(self) -> None:
-        """Stops all workers; the second request kills them."""
+        """Stop all workers; the second request kills them."""
         self._stop_requests += 1
         if self._store.is_away:
             # Without a store the scheduler can only end, which stops its workers.
             self._store.stop_retrying()
 
     def run(self) -> None:
-        """Returns when nothing is left to do; after a stop request, when all workers are gone."""
-        self._enqueue(self._runs)
+        """Return when nothing is left to do; after a stop request, when all workers are gone."""
+        self._enqueue(self.runs)
         try:
             while self._workers or (not self._over and self._has_more()):
+                # Exits come first: a limit or a stop must not be blamed for a worker that had
+                # already ended.
                 self._handle_exits()
                 if self._stopping:
                     self._forward_stop()
@@ -69,24 +135,27 @@ class Scheduler(OutcomeRecorder):
                     self._fill_slots()
                 if time.monotonic() - self._store_read >= STORE_SECONDS:
                     self._read_store()
-                self._emit_progress()
+                self._on_event(
+                    SweepProgress(
+                        active=[run.run_id for run in self._active],
+                        waiting=[run.run_id for run in self._waiting],
+                        queued=len(self._queue) + len(self._paused),
+                        stopping=self._stopping,
+                    )
+                )
                 time.sleep(POLL_SECONDS)
             self._retry_recording()
         finally:
             # Workers remain only if the scheduler failed; they write a checkpoint.
             for worker in self._workers:
                 worker.handle.stop()
+            for scheduled in self._queue:
+                self._give_back(scheduled)
 
-    def _enqueue(self, runs: Sequence[ScheduledRun]) -> None:
-        """Queues runs that are not complete; withdraws earlier stop requests."""
-        records = {record.id: record for record in self._records(runs)}
-        idle = [r for r in records.values() if r.status is not Status.RUNNING]
-        self._store.leases.withdraw_stops([r.id for r in idle if r.stop_requested])
-        records.update((r.id, replace(r, stop_requested=False)) for r in idle)
-        for scheduled in runs:
-            scheduled.alone = batching.must_be_alone(records[scheduled.run_id])
-            if self._should_start(scheduled, records[scheduled.run_id]):
-                self._queue.append(scheduled)
+    @property
+    def is_idle(self) -> bool:
+        """Whether no run is being trained, or tried again soon."""
+        return not (self._workers or self._waiting or self._paused)
 
     @property
     def _active(self) -> list[ScheduledRun]:
@@ -97,12 +166,63 @@ class Scheduler(OutcomeRecorder):
     def _free_slots(self) -> int:
         return self._slots - len(self._workers)
 
+    @property
+    def _halted(self) -> bool:
+        """Whether the policy's limit of failures is reached."""
+        most = 1 if self._policy.fail_fast else self._policy.max_failures
+        return most is not None and self._failures >= most
+
+    @property
+    def _over(self) -> bool:
+        """Whether no more runs are started."""
+        return self._stop_requests > 0 or self._halted
+
+    @property
+    def _stopping(self) -> bool:
+        """Whether active runs are being stopped."""
+        return self._stop_requests > 0 or (self._halted and self._policy.fail_fast)
+
     def _has_more(self) -> bool:
-        """Returns whether work is left besides that of the living workers."""
-        return bool(self._queue or self._waiting or self._paused)
+        """Return whether work is left besides that of the living workers."""
+        left = self._queue or self._waiting or self._paused
+        return bool(left) or not (self._source is None or self._source.is_exhausted)
+
+    # Starting runs
+
+    def add(self, runs: Sequence[ScheduledRun], *, claimed: bool = False) -> None:
+        """Add further runs.
+
+        Args:
+            claimed: this process holds their leases.
+        """
+        self.runs += runs
+        if claimed:
+            for scheduled in runs:
+                scheduled.claimed = True
+            self._queue += runs
+        else:
+            self._enqueue(runs)
+
+    def emit(self, event: Event) -> None:
+        """Send an event of the source."""
+        self._on_event(event)
+
+    def _enqueue(self, runs: Sequence[ScheduledRun]) -> None:
+        """Queue runs that are not complete; withdraw earlier stop requests."""
+        records = {record.id: record for record in self._records(runs)}
+        # A request to a run that is being trained is for the process that has it.
+        idle = [r for r in records.values() if r.status is not Status.RUNNING]
+        self._store.leases.withdraw_stops([r.id for r in idle if r.stop_requested])
+        records.update((r.id, replace(r, stop_requested=False)) for r in idle)
+        for scheduled in runs:
+            scheduled.alone = must_be_alone(records[scheduled.run_id])
+            if self._should_start(scheduled, records[scheduled.run_id]):
+                self._queue.append(scheduled)
 
     def _should_start(self, scheduled: ScheduledRun, record: RunRecord) -> bool:
-        """Returns whether a run should start; ends it, or waits for it, if it should not."""
+        """Return whether a run should start; end it, or wait for it, if it should not."""
+        if scheduled.claimed:
+            return True
         if scheduled.is_done(record, self._store):
             self._end(scheduled, EventKind.SKIPPED, record)
         elif record.status is Status.PRUNED:
@@ -116,43 +236,50 @@ class Scheduler(OutcomeRecorder):
         return False
 
     def _fill_slots(self) -> None:
-        """Starts queued runs, and runs whose pause is over, while slots are free."""
+        """Start queued runs, and runs whose pause is over, while slots are free."""
         now = time.monotonic()
         self._queue.extend(scheduled for due, scheduled in self._paused if due <= now)
         self._paused = [(due, scheduled) for due, scheduled in self._paused if due > now]
-        while self._queue and self._free_slots > 0:
-            scheduled = self._queue.popleft()
-            record = self._record(scheduled)
-            # Another process may have claimed or completed it since it was queued.
-            if not self._should_start(scheduled, record) or not self._claim_folder(
-                scheduled, record
-            ):
-                continue
-            batch = [(scheduled, record), *self._take_companions(scheduled, record)]
-            if not self._start(batch):
-                self._queue.extendleft(scheduled for scheduled, _ in reversed(batch))
+        while self._free_slots > 0:
+            if not self._queue and (self._source is None or not self._source.add_runs(self)):
+                return
+            if self._queue and not self._start_next():
                 return
 
-    def _take_companions(
-        self, scheduled: ScheduledRun, record: RunRecord
-    ) -> list[tuple[ScheduledRun, RunRecord]]:
-        """Takes the runs out of the queue that are trained together with one about to start."""
+    def _start_next(self) -> bool:
+        """Start the next queued run; return False if there is no room for it now."""
+        scheduled = self._queue.popleft()
+        record = self._record(scheduled)
+        # Another process may have claimed or completed it since it was queued.
+        if not self._should_start(scheduled, record) or not self._claim_folder(scheduled, record):
+            return True
+        batch = [(scheduled, record), *self._take_companions(scheduled, record)]
+        if self._start(batch):
+            return True
+        # At the front and in their order: runs that need more room must not be overtaken for ever.
+        self._queue.extendleft(scheduled for scheduled, _ in reversed(batch))
+        return False
+
+    def _take_companions(self, scheduled: ScheduledRun, record: RunRecord) -> Batch:
+        """Take the runs out of the queue that are trained together with one about to start."""
         # A policy's limits apply to the process of a single run.
-        if not self._executor.stacks or self._policy.limits or batching.must_be_alone(record):
+        if not self._executor.stacks or self._policy.limits or must_be_alone(record):
             return []
-        chosen = batching.companions(scheduled, self._queue, self._free_slots)
+        chosen = companions(scheduled, self._queue, self._free_slots)
+        evaluations = scheduled.evaluations(record)
         taken = []
         for other, its in zip(chosen, self._records(chosen), strict=True):
             if not self._should_start(other, its):
                 self._queue.remove(other)
-            elif batching.can_share_worker((scheduled, record), (other, its)):
+            # A worker takes one list of evaluation settings for all its runs.
+            elif not must_be_alone(its) and other.evaluations(its) == evaluations:
                 self._queue.remove(other)
                 if self._claim_folder(other, its):
                     taken.append((other, its))
         return taken
 
     def _claim_folder(self, scheduled: ScheduledRun, record: RunRecord) -> bool:
-        """Makes the run's folder; ends the run if the folder belongs to another one."""
+        """Make the run's folder; end the run if the folder belongs to another one."""
         try:
             claim_folder(record.directory, record.identity)
         except (OSError, StoreError) as error:
@@ -160,8 +287,8 @@ class Scheduler(OutcomeRecorder):
             return False
         return True
 
-    def _start(self, batch: Sequence[tuple[ScheduledRun, RunRecord]]) -> bool:
-        """Starts a worker; returns False if the executor has no room for it now."""
+    def _start(self, batch: Batch) -> bool:
+        """Start a job; return False if the executor has no room for it now."""
         (first, record), *rest = batch
         job = Job(
             run_id=first.run_id,
@@ -174,6 +301,7 @@ class Scheduler(OutcomeRecorder):
         try:
             handle = self._executor.start(job)
         except OSError as error:
+            # Not a matter of room: such a start would fail again and again.
             for scheduled in runs:
                 self._end_unrecorded(scheduled, _start_failure(error))
             return True
@@ -181,12 +309,27 @@ class Scheduler(OutcomeRecorder):
             return False
         self._workers.append(Worker(handle, self._policy, runs))
         for scheduled, record in batch:
-            scheduled.finished = record.finished
+            # An end with another time than this is the new worker's.
+            scheduled.finished, scheduled.claimed = record.finished, False
             self._emit(EventKind.STARTED, record)
         return True
 
+    # Watching workers
+
+    def _forward_stop(self) -> None:
+        """Stop the workers; kill them at the second request or after the time limit."""
+        now = time.monotonic()
+        first = self._deadline is None
+        if self._deadline is None:
+            self._deadline = now + limits.STOP_SECONDS
+        for worker in self._workers:
+            if self._stop_requests > 1 or now > self._deadline:
+                worker.handle.kill()
+            elif first:
+                worker.handle.stop()
+
     def _handle_exits(self) -> None:
-        """Handles the workers that have ended."""
+        """Handle the jobs that have ended."""
         for worker in list(self._workers):
             code = worker.handle.poll()
             if code is not None:
@@ -198,7 +341,7 @@ class Scheduler(OutcomeRecorder):
                     self._handle_exit(scheduled, code, worker.cause)
 
     def _read_store(self) -> None:
-        """Reads the state of active and waiting runs from the store, and acts on it."""
+        """Read the state of active and waiting runs from the store, and act on it."""
         self._store_read = time.monotonic()
         self._exits.sample()
         self._retry_recording()
@@ -211,7 +354,8 @@ class Scheduler(OutcomeRecorder):
             records = [active[scheduled.run_id] for scheduled in worker.runs]
             worker.check_heartbeat({record.status for record in records})
             for scheduled, record in zip(list(worker.runs), records, strict=True):
-                if worker.is_stacked and batching.has_final_end(scheduled, record):
+                # The others of a stack may train for hours: who has ended is told now.
+                if worker.is_stacked and scheduled.has_final_end(record):
                     worker.runs.remove(scheduled)
                     self._handle_exit(scheduled, exit_codes.OF_STATUS[record.status], None)
         waiting, self._waiting = self._waiting, []
@@ -219,35 +363,170 @@ class Scheduler(OutcomeRecorder):
             if scheduled.is_done(record, self._store):
                 self._end(scheduled, EventKind.DONE, record)
             elif record.status is Status.FAILED:
-                self._fail(scheduled, record, recorded_cause(record))
+                self._fail(scheduled, record, _recorded_cause(record))
             elif record.status is Status.PRUNED:
                 self._end(scheduled, EventKind.PRUNED, record, record.error or "")
             elif record.status is Status.RUNNING:
                 self._waiting.append(scheduled)
             else:
+                # Its process was stopped or is gone: it resumes from that one's checkpoint.
                 self._queue.append(scheduled)
 
-    def _forward_stop(self) -> None:
-        """Stops the workers; kills them at the second request or after the time limit."""
-        now = time.monotonic()
-        first = self._deadline is None
-        if self._deadline is None:
-            self._deadline = now + limits.STOP_SECONDS
-        for worker in self._workers:
-            if self._stop_requests > 1 or now > self._deadline:
-                worker.handle.kill()
-            elif first:
-                worker.handle.stop()
+    # Ends of runs
 
-    def _emit_progress(self) -> None:
-        self._on_event(
-            SweepProgress(
-                active=[scheduled.run_id for scheduled in self._active],
-                waiting=[scheduled.run_id for scheduled in self._waiting],
-                queued=len(self._queue) + len(self._paused),
-                stopping=self._stopping,
-            )
-        )
+    def _handle_exit(self, scheduled: ScheduledRun, code: int, ours: FailureCause | None) -> None:
+        """Handle the end of a run's worker.
+
+        Args:
+            ours: why this process ended the worker; None if it did not.
+        """
+        record = self._record(scheduled)
+        # An outcome in the store counts, however the process ended after that.
+        has_ended = scheduled.has_ended(record)
+        has_stopped = has_ended and record.status is Status.INTERRUPTED
+        if code == exit_codes.ELSEWHERE:
+            self._wait_for(scheduled, record)
+        elif code == exit_codes.DONE or scheduled.is_done(record, self._store):
+            self._end(scheduled, EventKind.DONE, record)
+        elif (ours is None or self._stopping) and (code == exit_codes.STOPPED or has_stopped):
+            self._end(scheduled, EventKind.INTERRUPTED, record, record.error or "")
+        elif code == exit_codes.PRUNED:
+            self._end(scheduled, EventKind.PRUNED, record, record.error or "")
+        elif has_ended and record.status is Status.FAILED:
+            self._fail(scheduled, record, _recorded_cause(record))
+        elif record.status is Status.DONE:
+            # The training was complete before; only its evaluation failed.
+            failure, reason = ours or self._exits.cause(code)
+            cause = FailureCause(failure, f"evaluation: {reason}, see its log")
+            self._fail(scheduled, record, cause)
+        else:
+            cause = ours or self._exits.cause(code)
+            self._end_unrecorded(scheduled, cause, requested=record.stop_requested)
+
+    def _handle_stacked_exit(self, worker: Worker, code: int) -> None:
+        """Handle the end of a worker with several runs, by the record of each.
+
+        Runs without an end of their own are trained one by one.
+        """
+        orderly = code in (exit_codes.STACKED, exit_codes.STOPPED)
+        cause = worker.cause or self._exits.cause(code)
+        for scheduled, record in zip(worker.runs, self._records(worker.runs), strict=True):
+            interrupted = record.status is Status.INTERRUPTED
+            requested = self._stopping or record.stop_requested
+            if scheduled.has_ended(record) and (orderly or requested or not interrupted):
+                self._handle_exit(scheduled, exit_codes.OF_STATUS[record.status], None)
+            elif requested or code in (exit_codes.UNRECORDED, exit_codes.DISK_FULL):
+                self._end_unrecorded(scheduled, cause, requested=record.stop_requested)
+            elif record.status is Status.RUNNING:
+                self._wait_for(scheduled, record)
+            else:
+                # Which of them ended the process is unknown; alone, each answers for itself.
+                scheduled.alone = True
+                self._queue.append(scheduled)
+                reason = record.error if interrupted and record.error else cause.reason
+                self._emit(EventKind.RETRYING, record, f"{reason}; it is trained alone now")
+
+    def _fail(self, scheduled: ScheduledRun, record: RunRecord, cause: FailureCause) -> None:
+        """Retry a failed run after a pause, or end it."""
+        allowed = self._policy.retries if cause.failure in self._policy.retry_on else 0
+        if self._over or scheduled.retries >= allowed:
+            self._failures += 1
+            self._end(scheduled, EventKind.FAILED, record, cause.reason)
+            return
+        scheduled.retry(record.step)
+        pause = self._policy.backoff(scheduled.stalled)
+        self._paused.append((time.monotonic() + pause, scheduled))
+        again = f"retry {scheduled.retries} of {allowed} in {pause:g} s"
+        self._emit(EventKind.RETRYING, record, f"{cause.reason}; {again}")
+
+    def _end_unrecorded(
+        self, scheduled: ScheduledRun, cause: FailureCause, *, requested: bool = False
+    ) -> None:
+        """Record the end of a worker that could not record it.
+
+        Args:
+            requested: whether the store has a request to stop the run.
+        """
+        stopping = self._stopping or requested
+        status = Status.INTERRUPTED if stopping else Status.FAILED
+        failure = None if stopping else cause.failure
+        scheduled.message = f"{cause.reason} while stopping" if stopping else cause.reason
+        try:
+            recorded = self._record_end(scheduled, status, failure)
+        except StoreError:
+            # The disk is full, most likely. The run counts as lost until there is room.
+            self._unrecorded.append((scheduled, status, failure))
+            self._failures += status is Status.FAILED
+            kind = EventKind.INTERRUPTED if stopping else EventKind.FAILED
+            self._end(scheduled, kind, self._record(scheduled), scheduled.message)
+            return
+        if not recorded:
+            # Another process took the run over, and records its end.
+            self._waiting.append(scheduled)
+        elif stopping:
+            record = self._record(scheduled)
+            self._end(scheduled, EventKind.INTERRUPTED, record, scheduled.message)
+        else:
+            self._fail(scheduled, self._record(scheduled), cause)
+
+    def _record_end(self, scheduled: ScheduledRun, status: Status, failure: Failure | None) -> bool:
+        """Record an end in the store; False if another process has claimed the run meanwhile."""
+        state = self._record(scheduled).status
+        if status is Status.INTERRUPTED and state not in (Status.LOST, Status.RUNNING):
+            return True  # the worker ended before it claimed the run
+        # Ends are recorded under a lease alone. The dead worker's may be taken over, and so may
+        # this process's own, of a run that no worker has claimed or whose end was refused.
+        me, run_id = Owner.current(), scheduled.run_id
+        if not self._store.leases.claim(run_id, me, holder=me):
+            return False
+        self._store.leases.finish(run_id, status, failure=failure, error=scheduled.message)
+        scheduled.claimed = False
+        return True
+
+    def _retry_recording(self) -> None:
+        """Try again to record the ends that the store refused."""
+        unrecorded, self._unrecorded = self._unrecorded, []
+        for scheduled, status, failure in unrecorded:
+            try:
+                self._record_end(scheduled, status, failure)
+            except StoreError:
+                self._unrecorded.append((scheduled, status, failure))
+
+    def _give_back(self, scheduled: ScheduledRun) -> None:
+        """Release a claimed run that was not started."""
+        if scheduled.claimed:
+            with contextlib.suppress(LeaseLostError):
+                self._store.leases.finish(
+                    scheduled.run_id, Status.INTERRUPTED, error="stopped before it began"
+                )
+
+    def _wait_for(self, scheduled: ScheduledRun, record: RunRecord) -> None:
+        if self._waits:
+            self._waiting.append(scheduled)
+            self._emit(EventKind.WAITING, record, "another process trains it")
+        else:
+            self.runs.remove(scheduled)
+
+    def _record(self, scheduled: ScheduledRun) -> RunRecord:
+        [record] = self._records([scheduled])
+        return record
+
+    def _records(self, runs: Sequence[ScheduledRun]) -> list[RunRecord]:
+        return self._store.runs.select(ids=[run.run_id for run in runs])
+
+    def _end(
+        self, scheduled: ScheduledRun, kind: EventKind, record: RunRecord, message: str = ""
+    ) -> None:
+        scheduled.end, scheduled.message = kind, message
+        self._emit(kind, record, message)
+
+    def _emit(self, kind: EventKind, record: RunRecord, message: str = "") -> None:
+        self._on_event(RunEvent(kind, record, message))
+
+
+def _recorded_cause(record: RunRecord) -> FailureCause:
+    """Return why a run failed, by its record."""
+    return FailureCause(record.failure or Failure.ERROR, record.error or "")
 
 
 def _start_failure(error: Exception) -> FailureCause:

@@ -1,9 +1,11 @@
-"""A search over configurations: its dimensions, its trials, and the next point to try."""
+"""A search over configurations: its trials, the next point to try, and how it is executed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,25 +15,32 @@ from advsweep.backends.build import INERT
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import Override, parse_overrides
 from advsweep.config.sweep_file import sweep_nodes
-from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.errors import ConfigError, NotFoundError, UnknownNameError, nearest
 from advsweep.store import Status
+from advsweep.sweep.events import Event, RunsAdded, SweepResult
 from advsweep.sweep.executors.base import QueueExecutor
 from advsweep.sweep.planning.plan import Plan, PlannedRun, make_plan
 from advsweep.sweep.registry import SEARCHES, NoSearch, config_groups
-from advsweep.sweep.search.dimensions import (
+from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.scheduler.runs import schedule_runs
+from advsweep.sweep.scheduler.scheduler import RunSource, Scheduler
+from advsweep.sweep.search.optuna import (
     Dimension,
+    OptunaSearch,
+    TrialResult,
+    TrialState,
     fits,
     format_override,
     format_params,
     node_dimensions,
     split_overrides,
 )
-from advsweep.sweep.search.optuna import OptunaSearch, TrialResult, TrialState
 from advsweep.sweep.tracking.base import tracking_spec
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.store.records import TrialRecord
+    from advsweep.sweep.retry_policy import Policy
 
 ATTEMPTS = 100
 """Number of suggested points in a row that cannot be runs before a search gives up."""
@@ -154,6 +163,43 @@ class Study:
     def add(self, store: Store, number: int, params: Mapping[str, Any], plan: Plan) -> bool:
         """Add a trial to the store; return False if another process has taken its number."""
         return store.trials.add(self.name, number, params, plan.runs[0].run.config_hash)
+
+
+@dataclass(frozen=True)
+class SearchProgress:
+    """The progress of a search.
+
+    Attributes:
+        results: the trials so far, by number.
+        best: the best trial; with two metrics, the Pareto front.
+        to_come: the number of trials that are not suggested yet.
+    """
+
+    results: Sequence[TrialResult]
+    best: Sequence[TrialResult]
+    to_come: int
+
+    @property
+    def states(self) -> Counter[str]:
+        """The number of trials in each state."""
+        return Counter(result.state.value for result in self.results)
+
+
+def read_progress(study: Study, store: Store | None) -> SearchProgress:
+    """Read the progress of a search.
+
+    Args:
+        store: None if it does not exist yet.
+    """
+    results: Sequence[TrialResult] = ()
+    if store is not None:
+        with suppress(NotFoundError):  # The search was never started.
+            results = study.results(store)
+    return SearchProgress(
+        results=results,
+        best=study.search.best(results, study.dimensions),
+        to_come=max(0, study.search.trials - len(results)),
+    )
 
 
 def plan_search(
@@ -317,3 +363,106 @@ def _result(
     if not all(map(math.isfinite, values)):
         return known(state=TrialState.UNMEASURED)
     return known(state=TrialState.DONE, values=values)
+
+
+def execute_search(
+    study: Study,
+    store: Store,
+    jobs: int | None = None,
+    on_event: Callable[[Event], None] = lambda event: None,
+    *,
+    policy: Policy | None = None,
+) -> SweepResult:
+    """Train trials until the search has as many as it needs, and wait for all of them.
+
+    Unfinished trials of an earlier start come first. Completed runs are not repeated, whatever
+    trial or sweep they belong to, and runs that another process trains are waited for.
+
+    If one trial fills the slots, the next is suggested when it is over, so that the search
+    depends on its results and its seed alone. Otherwise the next is suggested as soon as a slot
+    is free; running trials then count as poor ones.
+
+    Args:
+        jobs: runs side by side; the executor's capacity if None.
+        on_event: called with each event, in the calling thread.
+        policy: retries and limits; the default policy if None.
+
+    Raises:
+        ConfigError: as `execute`, or no suggested point can be a run, or the runs lack a metric
+            of the search.
+        StoreError: the store cannot be used.
+    """
+    start = replace(study.example, runs=[], duplicates=[])
+    slots = jobs or study.example.executor.capacity()
+    store.sweeps.add(study.name, study.example.spec)
+    trials = Trials(study, store, parallel=study.runs_in_parallel(slots))
+    outcome = execute(start, store, jobs, on_event, policy=policy, source=trials)
+    ids = list(outcome.run_ids)
+    # Add the trials that were over before, and those that only another process trained.
+    ids += {i for r in study.results(store) if r.is_over for i in r.runs}.difference(ids)
+    skipped = outcome.skipped + len(ids) - len(outcome.run_ids)
+    return replace(outcome, run_ids=sorted(ids), skipped=skipped)
+
+
+class Trials(RunSource):
+    """The trials of a search, one after another."""
+
+    def __init__(self, study: Study, store: Store, *, parallel: bool) -> None:
+        self._study = study
+        self._store = store
+        self._parallel = parallel
+        self._seen: set[int] = set()
+        self._enough = False
+        self._exhausted = False
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._exhausted
+
+    def add_runs(self, scheduler: Scheduler) -> bool:
+        idle = scheduler.is_idle
+        if not idle and (self._enough or not self._parallel):
+            return False
+        study, store = self._study, self._store
+        # Read before the results: if another process adds a trial in between, `add` fails below.
+        number = study.next_number(store)
+        results = study.results(store)
+        for result in results:
+            if not result.is_over and result.number not in self._seen:
+                plan = study.plan(result.params)
+                self._queue(scheduler, result.number, result.params, plan, len(results))
+                return True
+        if len(results) < study.search.trials:
+            params, plan = study.next_trial(store, number, results)
+            if study.add(store, number, params, plan):
+                self._queue(scheduler, number, params, plan, len(results) + 1)
+            return True
+        self._enough = True
+        # Another process may still add trials while runs are being trained here.
+        self._exhausted = idle
+        return False
+
+    def _queue(
+        self,
+        scheduler: Scheduler,
+        number: int,
+        params: Mapping[str, Any],
+        plan: Plan,
+        trials: int,
+    ) -> None:
+        """Queue the unfinished runs of a trial.
+
+        Args:
+            trials: the number of trials so far, this one included.
+        """
+        study = self._study
+        self._seen.add(number)
+        known = {scheduled.run_id for scheduled in scheduler.runs}
+        made = schedule_runs(replace(study.example, runs=plan.runs), self._store, force=False)
+        runs = [scheduled for scheduled in made if scheduled.run_id not in known]
+        to_come = max(0, study.search.trials - trials) * len(study.seeds)
+        labels = {p.run.identity: f"trial {number} seed={p.run.seed}" for p in plan.runs}
+        message = f"trial {number}: {format_params(params)}"
+        total = len(scheduler.runs) + len(runs) + to_come
+        scheduler.emit(RunsAdded(message, labels, total))
+        scheduler.add(runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import os
@@ -111,6 +112,9 @@ class ProcessCosts:
     """
 
     def __init__(self, run_ids: Iterable[int]) -> None:
+        # The process may have had other runs, whose peak does not count: Linux forgets it.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
         self._seconds = dict.fromkeys(run_ids, 0.0)
         self._divided = time.monotonic()
 
@@ -133,6 +137,13 @@ class ProcessCosts:
                 PEAK_MEMORY: max(earlier.get(PEAK_MEMORY, 0.0), _peak_memory()),
             },
         )
+
+
+def had_large_children() -> bool:
+    """Return whether an ended child held more memory than this process."""
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    own, largest = (resource.getrusage(each).ru_maxrss for each in whose)
+    return largest > own
 
 
 def _peak_memory() -> float:

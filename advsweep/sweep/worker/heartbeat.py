@@ -6,15 +6,15 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, Self
 
-from advsweep.errors import LeaseLostError, StoreError, StoreUnavailableError
+from advsweep.errors import StoreError, StoreUnavailableError
 from advsweep.sweep.exit_codes import ELSEWHERE, ORPHANED
 
 if TYPE_CHECKING:
     from advsweep.store import Store
-    from advsweep.sweep.stop_request import StopRequest
+    from advsweep.sweep.stop_request import RunStopRequest, StopRequest
 
 BEAT_SECONDS = 5.0
 STOP_SECONDS = 1.0
@@ -26,20 +26,34 @@ ORPHAN_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
 
+class LeasedRun(Protocol):
+    """A run whose lease is renewed until its end is recorded."""
+
+    run_id: int
+    is_open: bool
+    stop: RunStopRequest
+
+    def stop_as_lost(self) -> None:
+        """Stop the run at its next step: another process has taken it over."""
+
+
 class Heartbeat(threading.Thread):
-    """Renews the lease of a run while it is open as a context manager.
+    """Renews the leases of runs while it is open as a context manager.
 
     Args:
-        run_id: the run whose lease is renewed; None to watch the parent alone.
         parent_pid: the process ends when this is no longer its parent; None: never.
     """
 
     def __init__(
-        self, store: Store, run_id: int | None, stop: StopRequest, parent_pid: int | None
+        self,
+        store: Store,
+        runs: Sequence[LeasedRun],
+        stop: StopRequest,
+        parent_pid: int | None,
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._store = store
-        self._run_id = run_id
+        self._runs = {run.run_id: run for run in runs}
         self._stop_request = stop
         self._parent_pid = parent_pid
         self._ended = threading.Event()
@@ -66,7 +80,7 @@ class Heartbeat(threading.Thread):
                 self._try(self._renew_leases)
 
     def _try(self, act: Callable[[], None]) -> None:
-        """Uses the store without waiting for it: it may recover before the next attempt."""
+        """Use the store without waiting for it: it may recover before the next attempt."""
         try:
             with self._store.without_retries():
                 act()
@@ -76,23 +90,25 @@ class Heartbeat(threading.Thread):
             _log.warning("no heartbeat: %s", error)
 
     def _check_stop_requests(self) -> None:
-        if self._run_id is not None and self._store.leases.stop_requested(self._run_id):
-            self._stop_request.request("asked to stop")
+        # A request to the only run may interrupt whatever its process is busy with.
+        alone = len(self._runs) == 1
+        for run_id in self._store.leases.stops_requested(self._open_ids()):
+            (self._stop_request if alone else self._runs[run_id].stop).request("asked to stop")
 
     def _renew_leases(self) -> None:
-        if self._run_id is None:
-            return
-        try:
-            self._store.leases.heartbeat(self._run_id)
-        except LeaseLostError as error:
-            # Another process trains the run now: this one must not write any more.
-            _log.error("%s", error)
+        open_ids = self._open_ids()
+        lost = self._store.leases.renew(open_ids)
+        for run_id in lost:
+            # Its next write would fail; the other runs of a stack go on.
+            self._runs.pop(run_id).stop_as_lost()
+        if lost and len(lost) == len(open_ids):
+            # Others train all of its runs now: this process must not write any more.
             os._exit(ELSEWHERE)
-        self._renew_others({self._run_id})
+        # The calibrations that this process makes for its runs.
+        self._store.leases.renew([i for i in list(self._store.leases.held) if i not in self._runs])
 
-    def _renew_others(self, own: Collection[int]) -> None:
-        """Renews the leases of the calibrations that this process makes for its runs."""
-        self._store.leases.renew([i for i in list(self._store.leases.held) if i not in own])
+    def _open_ids(self) -> list[int]:
+        return [run_id for run_id, run in self._runs.items() if run.is_open]
 
     def _watch_parent(self) -> None:
         if self._parent_pid is None or os.getppid() == self._parent_pid:

@@ -1,73 +1,57 @@
-"""The process of a run, or of several: `python -m advsweep.sweep.worker.main --run ID`.
+"""The worker: a process that trains runs, alone or several side by side.
 
-It claims the run under a lease, trains from the last checkpoint, makes the missing evaluations
-and records the outcome. It stops with a checkpoint at SIGTERM (see `advsweep.sweep.stop_request`)
+It reads jobs from its standard input, a line each (see `executors.base.Job`). It claims the runs
+of a job under leases, trains them from their last checkpoints, makes the missing evaluations and
+records how each ended. It stops with a checkpoint at SIGTERM (see `advsweep.sweep.stop_request`)
 and ends when the process that started it is gone.
+
+Each run of a stack has a record, a lease, a log, checkpoints and evaluations of its own, and is
+recorded as soon as it ends, whatever happens to the others. A crash of the process leaves the
+others without a recorded end; the scheduler then trains them one by one.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advsweep.components import Plain
 from advsweep.errors import LeaseLostError, StoreError
+from advsweep.local_files import open_private
 from advsweep.store import Owner, Status, open_store
-from advsweep.sweep.exit_codes import ELSEWHERE
+from advsweep.sweep.exit_codes import DONE, ELSEWHERE, REUSABLE, STACKED, STOPPED
 from advsweep.sweep.retry_policy import store_patience
-from advsweep.sweep.stop_request import StopRequest
-from advsweep.sweep.worker.environment import ProcessCosts
+from advsweep.sweep.stop_request import RunStopped, StopRequest
+from advsweep.sweep.worker.environment import ProcessCosts, had_large_children
 from advsweep.sweep.worker.heartbeat import Heartbeat
-from advsweep.sweep.worker.lifecycle import (
-    FINISHED,
+from advsweep.sweep.worker.run import (
     DiskReserve,
-    RunEnd,
-    begin_training,
+    RunLogs,
+    WorkerRun,
     end_of,
-    end_training,
     evaluate_missing,
     make_evaluators,
-    prepare_run,
-    record_end,
     unrecorded,
 )
-from advsweep.sweep.worker.stacked import RunLogs, train_stacked
 
 if TYPE_CHECKING:
-    from advsweep.evaluation.run_evaluator import Evaluator
     from advsweep.store import RunRecord, Store
 
 _log = logging.getLogger(__name__)
 
 
-def main(arguments: Sequence[str] | None = None, store: Store | None = None) -> int:
-    """Works on the runs of a command line; returns the exit code.
+def main() -> int:
+    """Do the jobs of the standard input; return the exit code of the last one.
 
-    Args:
-        store: an open store, in place of the one that the arguments name.
+    The optional argument is the descriptor of a pipe, through which the process says that it
+    did a job well and takes another. Without it there is one job.
     """
-    parser = argparse.ArgumentParser(prog="advsweep-worker", description=__doc__)
-    parser.add_argument(
-        "--run",
-        type=int,
-        action="append",
-        required=True,
-        help="the run's id in the store; several are trained together",
-    )
-    parser.add_argument("--store", help="the store's URL (default: $ADVSWEEP_STORE)")
-    parser.add_argument("--parent-pid", type=int, help="end when this is no longer the parent")
-    parser.add_argument(
-        "--evaluation",
-        type=json.loads,
-        action="append",
-        default=[],
-        help="evaluation settings as JSON in place of the run's own; may be repeated",
-    )
-    options = parser.parse_args(arguments)
+    results = int(sys.argv[1]) if len(sys.argv) > 1 else None
     logging.basicConfig(
         level=logging.INFO,
         handlers=[RunLogs(sys.stdout)],
@@ -75,14 +59,41 @@ def main(arguments: Sequence[str] | None = None, store: Store | None = None) -> 
         datefmt="%Y-%m-%d %H:%M:%S",
     )
     logging.captureWarnings(True)
-    holder = None if options.parent_pid is None else Owner.of(options.parent_pid)
-    try:
-        if store is None:
-            store = open_store(options.store, create=False, patience=store_patience(), wait=True)
-        return work_on(store, options.run, options.evaluation, options.parent_pid, holder)
-    except StoreError as error:
-        _log.error("%s", error)
-        return unrecorded(error)
+    # Neither a run's own code nor the processes that it starts may read the jobs.
+    jobs = os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    if results is not None:
+        os.set_inheritable(results, False)
+    store: Store | None = None
+    code = DONE
+    while line := jobs.readline():
+        job = json.loads(line)
+        _send_output_to(Path(job["log"]))
+        holder = Owner.of(job["parent"])
+        try:
+            if store is None:
+                store = open_store(create=False, patience=store_patience(), wait=True)
+            code = work_on(store, job["runs"], job["evaluations"], job["parent"], holder)
+        except StoreError as error:
+            _log.error("%s", error)
+            return unrecorded(error)
+        # After a failure the process may be in any state, so that a new one takes the next job;
+        # and so after children that needed more memory: it would count for later runs as well.
+        if results is None or code not in REUSABLE or had_large_children():
+            return code
+        os.write(results, b"%d\n" % code)
+    return code
+
+
+def _send_output_to(log: Path) -> None:
+    """Send what this process prints to the log of a run."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with open_private(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
 
 
 def work_on(
@@ -92,102 +103,105 @@ def work_on(
     parent_pid: int | None,
     holder: Owner | None = None,
 ) -> int:
-    """Trains and evaluates one run, or several together; returns the exit code.
+    """Train and evaluate one run, or several together, as far as that is missing.
+
+    Runs of other processes are left alone. Messages about the process as a whole are in the log
+    of the first run.
 
     Args:
         evaluations: evaluation settings, the first of them used during training too; those of
             the run's config when empty.
         parent_pid: the process ends when this is no longer its parent; None: never.
         holder: a process that may have claimed the runs for this one.
+
+    Returns:
+        The exit code.
     """
-    if len(run_ids) > 1:
-        return train_stacked(store, run_ids, evaluations, parent_pid, holder)
-    [record] = store.runs.select(ids=run_ids)
-    return work(store, record, evaluations, parent_pid, holder)
-
-
-def work(
-    store: Store,
-    record: RunRecord,
-    evaluations: Sequence[Plain],
-    parent_pid: int | None,
-    holder: Owner | None = None,
-) -> int:
-    """Trains and evaluates a run as far as that is missing; see `work_on`."""
-    costs = ProcessCosts([record.id])
-    claimed = store.leases.claim(record.id, Owner.current(), holder=holder)
-    [record] = store.runs.select(ids=[record.id])
-    if not claimed and record.status is not Status.DONE:
-        return ELSEWHERE
-    # A completed run is evaluated without a lease: nothing of its training is written.
-    lease = record.id if claimed else None
+    costs = ProcessCosts(run_ids)
     stop = StopRequest()
-    reserve = DiskReserve(record.directory)
-    with stop.installed(), reserve.held():
-        try:
-            with Heartbeat(store, lease, stop, parent_pid):
-                end = _supervised(store, record, evaluations, stop, train=claimed)
-            end.log()
-            if claimed:
-                record_end(store, record, end, costs, reserve)
-        except LeaseLostError as error:
-            _log.error("%s", error)
-            return ELSEWHERE
-        except StoreError as error:
-            _log.error("%s", error)
-            return unrecorded(error)
-    return end.code
+    with stop.installed():
+        mine = [i for i in run_ids if store.leases.claim(i, Owner.current(), holder=holder)]
+        if others := [i for i in run_ids if i not in mine]:
+            for run_id in others:
+                costs.leave(run_id)
+            _log.info("other processes have, or had, run %s", ", ".join(map(str, others)))
+        if not mine:
+            if len(run_ids) > 1:
+                return STACKED
+            [record] = store.runs.select(ids=run_ids)
+            if record.status is not Status.DONE:
+                return ELSEWHERE
+            # A completed run cannot be claimed, and may lack evaluations of a later plan.
+            return _evaluate(store, record, evaluations, stop, parent_pid)
+        records = store.runs.select(ids=mine)
+        reserve = DiskReserve(records[0].directory)
+        runs = [WorkerRun(store, record, stop, costs, reserve) for record in records]
+        if len(runs) > 1:
+            _log.info("%d runs trained together: %s", len(mine), ", ".join(map(str, mine)))
+        with reserve.held(), Heartbeat(store, runs, stop, parent_pid):
+            for run in runs:
+                with run.guard():
+                    run.prepare(evaluations, len(runs), run_ids[0])
+            # What is left of a stack goes the way of a stack: its parent expects that exit code.
+            if len(run_ids) == 1:
+                with runs[0].guard():
+                    runs[0].train()
+                return runs[0].exit_code
+            return _train_together(store, runs, stop)
 
 
-def _supervised(
+def _evaluate(
     store: Store,
     record: RunRecord,
     evaluations: Sequence[Plain],
     stop: StopRequest,
-    *,
-    train: bool,
-) -> RunEnd:
-    """Does the work, and turns every error in it into the end of the run.
-
-    Raises:
-        LeaseLostError: another process has the run, so its record must not be written.
-    """
+    parent_pid: int | None,
+) -> int:
+    """Evaluate a completed run without a lease: nothing of its training is written."""
     try:
-        with stop.interruptible():
-            build = prepare_run if train else make_evaluators
-            evaluators = build(store, record, evaluations)
-        if train and (early := _train(store, record, evaluators[0], stop)):
-            return early
-        with stop.interruptible():
-            evaluate_missing(record, evaluators)
+        with Heartbeat(store, (), stop, parent_pid), stop.interruptible():
+            evaluate_missing(record, make_evaluators(store, record, evaluations))
     except BaseException as error:  # noqa: BLE001 - no run may end a sweep, whatever it raises
-        return end_of(error)
-    return FINISHED
+        end = end_of(error)
+        end.log()
+        return end.code
+    return DONE
 
 
-def _train(
-    store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequest
-) -> RunEnd | None:
-    """Trains from the last checkpoint; returns None when the last step is done."""
-    from advsweep.sweep.worker.calibration import calibrate, calibrated
+def _train_together(store: Store, runs: Sequence[WorkerRun], stop: StopRequest) -> int:
+    """Train prepared runs side by side; return the exit code."""
+    from advsweep.sweep.worker.calibration import calibrated
 
-    run = evaluator.run
-    reporter = begin_training(store, record, evaluator, stop)
-    if run.optimizer.calibrates:
-        with stop.interruptible():
-            [result] = calibrate(store, [run], reporter, held=[record.id])
-        if isinstance(result, Exception):
-            raise result
-        return None
+    trained = [run for run in runs if run.is_active]
     try:
-        with stop.interruptible():
-            [ready] = calibrated(store, [run], reporter)
-            if isinstance(ready, Exception):
-                raise ready
-            run.backend.train(ready, record.directory, reporter)
-    finally:
-        reporter.flush()
-    return end_training(store, record, reporter, run, stop)
+        if trained:
+            with stop.interruptible():
+                first = trained[0].member
+                backend = first.run.backend
+                found = calibrated(store, [run.member.run for run in trained], first.reporter)
+                for run, ready in zip(trained, found, strict=True):
+                    with run.guard():
+                        run.set_run(ready)
+                trained = [run for run in trained if run.is_active]
+                backend.train_together([run.member for run in trained])
+    except RunStopped:
+        pass  # stopped before there was anything to save
+    except LeaseLostError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - each run is then trained alone
+        failed = end_of(error)
+        failed.log()
+        for run in trained:
+            if run.is_active:
+                with run.guard():
+                    run.give_up(failed)
+        return next((run.unrecorded for run in runs if run.is_open), failed.code)
+    for run in trained:
+        if run.is_active:
+            with run.guard():
+                run.finish()
+    code = STOPPED if stop.reason is not None else STACKED
+    return next((run.unrecorded for run in runs if run.is_open), code)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from advsweep.sweep.stop_request import RunStopped
 if TYPE_CHECKING:
     from advsweep.backends.base import CountedProblem
     from advsweep.store import Store
-    from advsweep.sweep.early_stopping.rules import StoppingCheck
+    from advsweep.sweep.early_stopping import StoppingCheck
     from advsweep.sweep.stop_request import AnyStopRequest
     from advsweep.tasks.base import Sampler
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from advsweep.components import option
-from advsweep.sweep.early_stopping.base import Stopping
+from advsweep.sweep.early_stopping import Stopping
 
 
 @dataclass(kw_only=True)

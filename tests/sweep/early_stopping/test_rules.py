@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.sweep.early_stopping.base import NoStopping, ObservedRun
-from advsweep.sweep.early_stopping.rules import ACR, Asha, EarlyAcr, MedianRule
+from advsweep.sweep.early_stopping import ACR, Asha, EarlyAcr, MedianRule, NoStopping, ObservedRun
 from advsweep.sweep.registry import STOPPINGS
 
 REWARD = "reward/mean"

@@ -14,7 +14,7 @@ from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.resume import plan_again
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 
 
 def test_a_queued_run_that_is_asked_to_stop_is_not_started(plan, store: Store) -> None:

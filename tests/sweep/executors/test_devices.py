@@ -1,12 +1,24 @@
-"""Which GPUs a run may have, as nvidia-smi lists them and CUDA_VISIBLE_DEVICES leaves them."""
+"""Which GPUs there are, as nvidia-smi lists them, and which a run is given."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from advsweep.sweep.executors.allocation import Device, parse, select, visible_devices
+from advsweep.sweep.executors import allocation
+from advsweep.sweep.executors.allocation import (
+    Device,
+    DevicePool,
+    parse,
+    pick,
+    room,
+    select,
+    visible_devices,
+)
 
 LISTING = """\
 GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-1111)
@@ -52,12 +64,85 @@ def test_memory_is_known_of_gpus_and_not_of_slices() -> None:
     ]
 
 
-def test_they_are_asked_of_nvidia_smi(free_memory: Callable[[int], None]) -> None:
+def test_they_are_asked_of_nvidia_smi(
+    free_memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     free_memory(123)
-    assert visible_devices({}) == [Device("GPU-aaaa", 40960, 123), Device("GPU-bbbb", 40960, 40000)]
-    assert visible_devices({"CUDA_VISIBLE_DEVICES": "1"}) == [Device("1", 40960, 40000)]
+    assert visible_devices() == [Device("GPU-aaaa", 40960, 123), Device("GPU-bbbb", 40960, 40000)]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert visible_devices() == [Device("1", 40960, 40000)]
 
 
 def test_there_are_none_without_nvidia_smi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert visible_devices({}) == []
+    assert visible_devices() == []
+
+
+SHARES = st.one_of(st.floats(0.05, 1.0), st.sampled_from([1 / 3, 1 / 7, 0.1, 0.2]))
+GPUS = st.one_of(SHARES, st.integers(1, 4).map(float))
+
+
+def a100(name: str, free: int | None = 40000) -> Device:
+    return Device(name, 40960, free)
+
+
+@given(devices=st.integers(1, 6), gpus=GPUS, runs=st.integers(1, 30), data=st.data())
+def test_nothing_is_given_out_twice_and_every_run_gets_its_turn(
+    devices: int, gpus: float, runs: int, data: st.DataObject
+) -> None:
+    known = [Device(f"GPU-{i}") for i in range(devices)]
+    books = DevicePool(gpus, lambda: known)
+    most = room(devices, gpus)
+    held: list[tuple[str, ...]] = []
+    placed = 0
+    while most and placed < runs:
+        slot = books.take()
+        if slot is None:
+            assert len(held) == most
+            books.give_back(held.pop(data.draw(st.integers(0, len(held) - 1))))
+            continue
+        placed += 1
+        held.append(slot)
+        assert len(set(slot)) == len(slot) == max(1, int(gpus))
+        loads = Counter(name for each in held for name in each)
+        assert all(count * min(gpus, 1) <= 1 + 1e-6 for count in loads.values())
+        assert len(held) <= most
+    if not most:
+        assert gpus > devices
+        assert books.take() is None
+
+
+def test_the_least_loaded_device_is_taken_first() -> None:
+    devices = [a100("0"), a100("1"), a100("2")]
+    assert pick(devices, {"0": 0.5, "1": 0.25, "2": 0.5}, 0.5) == ("1",)
+    assert pick(devices, {"1": 0.5}, 2) == ("0", "2")
+    assert pick(devices, {"0": 0.1, "1": 0.5}, 2) is None
+
+
+def test_a_share_is_of_memory_that_is_free_whoever_has_the_rest() -> None:
+    # Half of 40,960 MiB less the tenth that may be gone are 18,432 MiB.
+    assert pick([a100("0", free=18432)], {}, 0.5) == ("0",)
+    assert pick([a100("0", free=18431)], {}, 0.5) is None
+    assert pick([a100("0", free=18431), a100("1")], {"1": 0.5}, 0.5) == ("1",)
+    assert pick([Device("MIG-0")], {}, 1) == ("MIG-0",)
+
+
+@pytest.mark.parametrize(
+    ("devices", "gpus", "runs"),
+    [(2, 0.5, 4), (2, 1 / 3, 6), (1, 0.3, 3), (1, 0.6, 1), (4, 1, 4), (5, 2, 2), (1, 2, 0)],
+)
+def test_how_many_there_is_room_for(devices: int, gpus: float, runs: int) -> None:
+    assert room(devices, gpus) == runs
+
+
+def test_devices_are_looked_at_again_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[list[Device]] = [[a100("0", free=40000)], [a100("0", free=100)]]
+    books = DevicePool(1, lambda: looks.pop(0))
+    assert books.is_unused()
+    for _ in range(2):
+        devices = books.take()
+        assert devices == ("0",)
+        assert not books.is_unused()
+        books.give_back(devices)
+    monkeypatch.setattr(allocation, "MEMORY_SECONDS", 0.0)
+    assert books.take() is None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,23 @@ from advsweep.cli import execution
 from advsweep.cli.app import app
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
-from advsweep.store import Failure, Owner, Status, Store, open_store, owners
+from advsweep.store import Failure, Owner, Status, Store, open_store
 from advsweep.sweep import retry_policy
 from advsweep.sweep.events import Event, RunEvent
-from advsweep.sweep.executors.base import Job, QueueEntry, RemoteJob
-from advsweep.sweep.executors.slurm import SlurmExecutor, SlurmJob, _batches
+from advsweep.sweep.executors.base import QueueEntry, remote_environment
+from advsweep.sweep.executors.slurm import SlurmExecutor, SlurmJob
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.queue import queued_runs
-from advsweep.sweep.scheduler.queue_job import QueueJob
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.queue import QueuedRun, QueueWork
+from advsweep.sweep.scheduler.runs import schedule_runs
+from advsweep.sweep.status import queued_jobs
 
 Planner = Callable[..., Plan]
 
 ON_SLURM = ("executor=slurm", "executor.partition=gpu", "executor.account=lab")
+
+Orders = Callable[..., list[QueuedRun]]
 
 COMMANDS = {
     # Starts each task of an array in the background, once there is no file named hold.
@@ -146,9 +149,9 @@ def test_an_array_runs_a_sweep_once(
 ) -> None:
     (slurm / "hold").touch()
     both = plan(*ON_SLURM, "seed=0,1", "steps=40", name="same")
-    assert messages(both, store) == ["0 submitted as 100_0", "1 submitted as 100_1"]
+    assert messages(both, store) == [f"{seed} submitted as 100_0 to 100_1" for seed in (0, 1)]
     assert not (slurm / "squeues").exists()  # there was nothing to ask for
-    assert messages(both, store) == ["0 waiting queued as 100_0", "1 waiting queued as 100_1"]
+    assert messages(both, store) == [f"{seed} waiting a queued job has it" for seed in (0, 1)]
     outcome = execute(both, store)
     assert (outcome.submitted, outcome.queued, outcome.exit_code) == (0, 2, 0)
     execution.print_outcome(both, outcome)
@@ -161,6 +164,20 @@ def test_an_array_runs_a_sweep_once(
     wait_until(lambda: not any((slurm / "queue").iterdir()))
     assert messages(both, store) == ["0 skipped", "1 skipped"]
     assert table(store) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_job_takes_one_run_after_another(
+    slurm: Path, plan: Planner, store: Store, undisturbed: str
+) -> None:
+    both = plan(*ON_SLURM, "seed=0,1", "steps=40", name="same")
+    assert execute(both, store, jobs=1).submitted == 2
+    wait_until(lambda: not any((slurm / "queue").iterdir()))
+    assert len(list((slurm / "scripts").iterdir())) == 1
+    assert table(store) == undisturbed
+    # Both were trained by one worker, each with a log of its own.
+    assert len({run.pid for run in store.runs.select()}) == 1
+    assert all(log_of(store, run.id).count("training grpo") == 1 for run in store.runs.select())
 
 
 @pytest.mark.slow
@@ -191,24 +208,23 @@ def test_arrays_say_what_runs_need_and_leave_out_those_that_are_queued(
     needs = ["minutes=90", "memory=16", "setup=['module load cuda']"]
     sizes = ("resources.cpus=4", "resources.gpus=2")
     sweep = plan(*ON_SLURM, *sizes, *(f"executor.{need}" for need in needs), "seed=range(5)")
-    more = plan(*ON_SLURM, "executor.array_size=2", "seed=range(10)")
     assert execute(sweep, store, jobs=3).submitted == 5
     script = (slurm / "scripts" / "100").read_text()
     for line in (
         *("#SBATCH --partition=gpu", "#SBATCH --account=lab", "#SBATCH --time=90"),
         *("#SBATCH --cpus-per-task=4", "#SBATCH --gpus-per-node=2", "#SBATCH --mem=16GB"),
-        *("#SBATCH --array=0-4%3", "module load cuda"),
+        *("#SBATCH --array=0-2%3", "module load cuda"),
     ):
         assert line in script.splitlines()
-    # Three arrays of at most two share the three that may run side by side.
-    outcome = execute(more, store, jobs=3)
-    assert (outcome.submitted, outcome.queued) == (5, 5)
-    arrays = [(slurm / "scripts" / str(number)).read_text() for number in (101, 102, 103)]
-    assert ["--array=0-1%1" in array for array in arrays] == [False, True, True]
-    assert "--array" not in arrays[0]  # the one that is alone
+    outcome = execute(plan(*ON_SLURM, "seed=range(6)"), store, jobs=3)
+    assert (outcome.submitted, outcome.queued) == (1, 5)
+    assert "--array" not in (slurm / "scripts" / "101").read_text()  # one job for one run
     folder = store.runs_directory / "slurm"
     assert folder.stat().st_mode & 0o077 == 0
-    assert set(json.loads((folder / "jobs.json").read_text()).values()) >= {"100_4", "101", "102_1"}
+    assert json.loads((folder / "jobs.json").read_text()) == [
+        {"jobs": ["100_0", "100_1", "100_2"], "runs": [1, 2, 3, 4, 5]},
+        {"jobs": ["101"], "runs": [6]},
+    ]
 
 
 def test_a_queue_that_cannot_be_asked_is_given_nothing(
@@ -233,33 +249,23 @@ def test_a_job_of_this_machine_is_queued_as_long_as_it_lives() -> None:
     assert executor.queued([me[1], "1@0.0", "999999999@1.5"]) == {me[1]: QueueEntry("RUNNING")}
 
 
-@pytest.mark.parametrize(("number", "sizes"), [(0, []), (3, [3]), (4, [2, 2]), (8, [2, 3, 3])])
-def test_arrays_are_few_and_alike(number: int, sizes: list[int], tmp_path: Path) -> None:
-    jobs = [Job(run_id=i, store_url="", directory=tmp_path) for i in range(number)]
-    parts = list(_batches(jobs, 3))
-    assert [len(part) for part in parts] == sizes
-    assert [job for part in parts for job in part] == jobs
-
-
 @pytest.fixture
-def order(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, RemoteJob]]:
-    """`order(*OVERRIDES)`: a run of the store by its id, and the order for its job."""
+def order(plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch) -> Orders:
+    """`order(*OVERRIDES)`: the runs of a plan, as the list of a job."""
     for variable in ("ADVSWEEP_STORE", "ADVSWEEP_COMMAND", "OMP_NUM_THREADS"):
         monkeypatch.setenv(variable, "")  # a job sets its own process's
     monkeypatch.setattr(retry_policy, "BACKOFF_SECONDS", 0.01)
 
-    def make(*overrides: str) -> tuple[int, RemoteJob]:
-        [unit] = schedule_runs(plan(*overrides), store, force=False)
-        [record] = store.runs.select(ids=[unit.run_id])
-        job = Job(run_id=record.id, store_url=store.url, directory=record.directory)
-        return record.id, RemoteJob.of(job, 1)
+    def make(*overrides: str) -> list[QueuedRun]:
+        units = schedule_runs(plan(*overrides), store, force=False)
+        records = store.runs.select(ids=[unit.run_id for unit in units])
+        return [QueuedRun(record.id, record.finished) for record in records]
 
     return make
 
 
-Orders = Callable[..., tuple[int, RemoteJob]]
+def work(store: Store, runs: Sequence[QueuedRun], policy: Policy | None = None) -> QueueWork:
+    return QueueWork(runs, (0, 1), remote_environment(1, store.url), policy or Policy())
 
 
 def log_of(store: Store, run_id: int) -> str:
@@ -268,98 +274,99 @@ def log_of(store: Store, run_id: int) -> str:
 
 
 @pytest.mark.slow
-def test_a_job_tries_its_run_again_as_often_as_it_may(store: Store, order: Orders) -> None:
-    run_id, crashing = order("backend.crash_at=13")
-    assert SlurmJob(crashing, Policy(retries=2), QueueJob, retries=1)() == "failed"
-    [run] = store.runs.select()
+def test_a_job_tries_its_runs_again_as_often_as_it_may(store: Store, order: Orders) -> None:
+    [crashing] = order("backend.crash_at=13")
+    # One of the two retries was made before.
+    runs = [replace(crashing, retries=1), *order("seed=1")]
+    assert work(store, runs, Policy(retries=2))() == "1 done, 1 failed, 0 unfinished"
+    run, other = store.runs.select(ids=[runs[0].run_id, runs[1].run_id])
     assert (run.status, run.failure) == (Status.FAILED, Failure.KILLED)
     assert run.error == "killed by signal 11 (SIGSEGV)"
-    # One of its two retries was made before.
-    assert log_of(store, run_id).count(" training grpo") == 2
-    assert log_of(store, run_id).count("resuming after step 10") == 1
+    assert other.status is Status.DONE
+    assert log_of(store, run.id).count(" training grpo") == 2
+    assert log_of(store, run.id).count("resuming after step 10") == 1
 
 
 @pytest.mark.slow
 def test_a_job_holds_its_run_to_its_limits_and_tries_again_by_the_class_of_failure(
     store: Store, order: Orders
 ) -> None:
-    run_id, slow = order("backend.step_seconds=0.5")
-    assert (
-        SlurmJob(slow, Policy(retry_on=frozenset({Failure.OOM}), time_limit=3), QueueJob)()
-        == "failed"
-    )
+    slow = order("backend.step_seconds=0.5")
+    policy = Policy(retry_on=frozenset({Failure.OOM}), time_limit=3)
+    assert work(store, slow, policy)() == "0 done, 1 failed, 0 unfinished"
     [run] = store.runs.select()
     assert (run.status, run.failure) == (Status.FAILED, Failure.TIMEOUT)
     assert run.error == "took longer than its time limit of 3s"
-    assert log_of(store, run_id).count(" training grpo") <= 1
+    assert log_of(store, run.id).count(" training grpo") <= 1
 
 
 @pytest.mark.slow
-def test_a_job_that_is_queued_again_takes_along_how_often_it_tried(
+def test_a_job_that_is_queued_again_takes_along_its_run_and_how_often_it_tried(
     store: Store, order: Orders
 ) -> None:
-    _, slow = order("backend.step_seconds=0.1", "steps=200")
-    works = [SlurmJob(slow, Policy(retries=3), QueueJob, retries=1)]
+    first, second = order("backend.step_seconds=0.1", "steps=200", "seed=0,1")
+    runs = [replace(first, retries=2), second]
+    its = work(store, runs)
     # Before it has begun there is nothing to stop.
-    works.append(works[0].checkpoint().function)
-    assert works[1] == works[0]
+    assert SlurmJob(its).checkpoint().function == SlurmJob(work(store, runs))
 
-    def kill_and_interrupt() -> None:
-        wait_until(lambda: store.runs.select()[0].step >= 6)
-        first = store.runs.select()[0].pid
-        assert first is not None
-        os.kill(first, signal.SIGKILL)
-        wait_until(
-            lambda: store.runs.select()[0].pid != first and store.runs.select()[0].stage is not None
-        )
+    def interrupt() -> None:
+        wait_until(lambda: store.runs.select(ids=[1])[0].step >= 6)
         os.kill(os.getpid(), signal.SIGUSR2)
 
+    again: list[Any] = []
+
     def take(number: int, frame: object) -> None:
-        works.append(works[0].checkpoint().function)
+        again.append(pickle.loads(pickle.dumps(SlurmJob(its).checkpoint().function)))
         raise SystemExit
 
     before = signal.signal(signal.SIGUSR2, take)
-    disturbance = threading.Thread(target=kill_and_interrupt)
+    disturbance = threading.Thread(target=interrupt)
     disturbance.start()
     try:
         with pytest.raises(SystemExit):
-            works[0]()
+            its()
     finally:
         disturbance.join()
         signal.signal(signal.SIGUSR2, before)
-    [run] = store.runs.select()
+    run, other = store.runs.select(ids=[1, 2])
     assert (run.status, run.error) == (Status.INTERRUPTED, "asked to stop")
-    # Its worker was killed once before it was interrupted.
-    assert works[2] == SlurmJob(slow, Policy(retries=3), QueueJob, retries=2)
+    assert other.status is Status.PENDING
+    assert again[0].work.runs == [replace(runs[0], resumed=True), second]
+    # Another job of the submission leaves it to this one.
+    assert work(store, runs[:1])() == "0 done, 0 failed, 0 unfinished"
+
+
+def test_a_job_leaves_runs_that_others_have_or_that_are_to_stop(
+    slurm: Path, plan: Planner, store: Store, order: Orders
+) -> None:
+    runs = order("seed=0,1")
+    store.leases.request_stop(1)
+    with open_store(store.url) as other:
+        other.leases.claim(2, Owner.of(os.getppid()))
+        assert work(store, runs)() == "0 done, 0 failed, 0 unfinished"
+    assert [run.status for run in store.runs.select(ids=[1, 2])] == [
+        Status.PENDING,
+        Status.RUNNING,
+    ]
+    assert not store.runs.select(ids=[1])[0].directory.exists()
+    (slurm / "hold").touch()
+    (slurm / "start").write_text(IDLE)
+    execute(plan(*ON_SLURM, "seed=0,1"), store)
+    assert not store.leases.stop_requested(1)
 
 
 @pytest.mark.slow
-def test_a_job_leaves_a_run_that_was_asked_to_stop_until_it_is_submitted_again(
-    slurm: Path, plan: Planner, store: Store, order: Orders
+def test_the_jobs_of_a_submission_share_what_is_left_to_evaluate(
+    plan: Planner, store: Store
 ) -> None:
-    run_id, its = order("steps=20")
-    store.leases.request_stop(run_id)
-    assert SlurmJob(its, Policy(), QueueJob)() == "interrupted"
-    assert store.runs.select()[0].status is Status.PENDING
-    assert not store.runs.select()[0].directory.exists()
-    (slurm / "hold").touch()
-    (slurm / "start").write_text(IDLE)
-    execute(plan(*ON_SLURM, "steps=20"), store)
-    assert not store.leases.stop_requested(run_id)
-
-
-def test_a_job_gives_up_a_run_that_another_process_keeps(
-    store: Store, order: Orders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(owners, "LEASE", timedelta(seconds=0.6))
-    run_id, its = order()
-    store.leases.claim(run_id, Owner.of(os.getppid()))
-
-    def beat(self: object, sofar: object = None) -> None:
-        store.leases.heartbeat(run_id)
-
-    monkeypatch.setattr(QueueJob, "_emit_progress", beat)
-    assert SlurmJob(its, Policy(), QueueJob)() == "elsewhere"
+    ids = execute(plan("seed=0,1"), store).run_ids
+    settings = plan("evaluation.n=4", "evaluation.k=[1]").runs[0].config["evaluation"]
+    runs = [QueuedRun(r.id, r.finished, (settings,)) for r in store.runs.select(ids=ids)]
+    for job in (0, 1):
+        its = QueueWork(runs, (job, 2), remote_environment(1, store.url), Policy())
+        assert its() == "1 done, 0 failed, 0 unfinished"
+    assert all(any(e.settings["n"] == 4 for e in store.evaluations.select([i])) for i in ids)
 
 
 def test_runs_that_were_pruned_are_not_submitted(slurm: Path, plan: Planner, store: Store) -> None:
@@ -394,21 +401,17 @@ def test_status_asks_the_queue_once_and_only_about_runs_that_are_not_at_their_en
     execute(plan(*ON_SLURM, "seed=0,1,2", name="three"), store)
     execute(plan(*ON_SLURM, "seed=5", name="one"), store)
     (slurm / "squeues").unlink()
-    queued = queued_runs(store, "three")
-    assert [(q.id, q.job, q.seed) for q in queued] == [
-        (1, "100_0", 0),
-        (2, "100_1", 1),
-        (3, "100_2", 2),
-    ]
-    assert {(q.executor, q.estimator, q.state, q.reason) for q in queued} == {
-        ("slurm", "grpo", "PENDING", "Nodes are busy")
+    queued = queued_jobs(store, "three")
+    assert [(q.job, q.runs) for q in queued] == [("100_0", 3), ("100_1", 3), ("100_2", 3)]
+    assert {(q.executor, q.state, q.reason) for q in queued} == {
+        ("slurm", "PENDING", "Nodes are busy")
     }
-    assert len(queued_runs(store)) == 4
+    assert len(queued_jobs(store)) == 4
     assert len((slurm / "squeues").read_text().splitlines()) == 2
     for run_id in (1, 2, 3):
         store.leases.claim(run_id, Owner.current())
         store.leases.finish(run_id, Status.DONE)
-    assert queued_runs(store, "three") == []
+    assert queued_jobs(store, "three") == []
     assert len((slurm / "squeues").read_text().splitlines()) == 2
 
 
@@ -427,17 +430,15 @@ def test_status_says_what_is_queued_and_does_without_a_queue(
     head, blank, *lines = done.stdout.splitlines()
     assert (head, blank) == ("sweep two: 2 runs, 2 pending", "")
     assert lines[0] == "jobs: 2 pending in slurm"
-    assert lines[1].split() == ["run", "estimator", "seed", "job", "state", "why"]
-    assert lines[3].split(maxsplit=5) == ["2", "grpo", "1", "100_1", "pending", "Nodes are busy"]
+    assert lines[1].split() == ["job", "state", "why"]
+    assert lines[3].split(maxsplit=2) == ["100_1", "pending", "Nodes are busy"]
     first, _ = json.loads(status("--format", "json").stdout)["queued"]
     assert first == {
-        "id": 1,
-        "estimator": "grpo",
-        "seed": 0,
         "executor": "slurm",
         "job": "100_0",
         "state": "PENDING",
         "reason": "Nodes are busy",
+        "runs": 2,
     }
     (slurm / "down").touch()
     done = status("two")

@@ -12,7 +12,7 @@ from advsweep.store import Owner, Status, Store
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.scheduled_runs import new_run
+from advsweep.sweep.scheduler.runs import new_run
 
 Planner = Callable[..., Plan]
 

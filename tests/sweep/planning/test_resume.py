@@ -13,13 +13,12 @@ from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.resume import (
     DEFAULTS,
     allowed_settings,
-    build_alike,
     changed_settings,
     plan_again,
     recorded_settings,
 )
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 
 
 def test_runs_are_started_again_with_the_settings_of_their_sweep(plan, store: Store) -> None:
@@ -57,8 +56,8 @@ def test_settings_are_changed_as_a_command_line_says() -> None:
     changed = changed_settings(recorded, ["executor.partition=gpu", "resources.gpus=2"])
     assert changed["executor"] == {"name": "slurm", "minutes": 60, "partition": "gpu"}
     assert changed["resources"] == {"name": "default", "gpus": 2}
-    other = changed_settings(recorded, ["executor=local", "executor.pin=false"])
-    assert other["executor"] == {"name": "local", "pin": False}
+    other = changed_settings(recorded, ["executor=local", "executor.jobs=2"])
+    assert other["executor"] == {"name": "local", "jobs": 2}
     assert recorded["executor"] == {"name": "slurm", "minutes": 60}
 
 
@@ -135,17 +134,6 @@ def test_stored_settings_that_are_no_plain_nodes_are_refused(
         allowed_settings(
             recorded_settings(store.runs.select()[0], store.sweeps.select()), [], trusted=True
         )
-
-
-def test_what_executors_look_at_is_built_once_for_runs_that_are_alike(plan, store: Store) -> None:
-    several = plan("seed=0,1", "estimator=grpo,fade", "backend.learning_rate=0.5,1", name="s")
-    ids = [unit.run_id for unit in schedule_runs(several, store, force=False)]
-    records = store.runs.select(ids=ids)
-    broken = replace(records[0], config={**records[0].config, "estimator": {"name": "gone"}})
-    built = build_alike([*records, broken])
-    assert len(built) == 8
-    assert len({id(run) for run in built}) == 4
-    assert {run.estimator.name for run in built} == {"grpo", "fade"}
 
 
 def test_what_was_recorded_may_be_of_an_executor_that_is_gone() -> None:

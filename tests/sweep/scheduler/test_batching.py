@@ -14,9 +14,8 @@ from advsweep.sweep.executors.base import Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler.batching import companions, count_stackable
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
+from advsweep.sweep.scheduler.runs import ScheduledRun, companions, count_stackable
 
 Planner = Callable[..., Plan]
 

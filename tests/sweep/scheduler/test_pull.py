@@ -23,9 +23,8 @@ from advsweep.sweep.executors.base import Handle, Job, Resources
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.pull import pull_runs
-from advsweep.sweep.scheduler.scheduled_runs import new_run, schedule_runs
+from advsweep.sweep.scheduler.execute import execute, pull_runs
+from advsweep.sweep.scheduler.runs import new_run, schedule_runs
 
 Planner = Callable[..., Plan]
 Measured = dict[int, list[tuple[str, int, float]]]
@@ -73,16 +72,6 @@ def test_a_worker_does_the_runs_of_a_sweep_in_its_order(plan: Planner, store: St
     assert [run.status for run in store.runs.select(ids=others)] == [Status.PENDING]
     assert joined(store)[0].run_ids == others
     assert joined(store)[0].run_ids == []
-
-
-@pytest.mark.slow
-def test_a_worker_measures_what_a_sweep_does(
-    plan: Planner, store: Store, undisturbed: Measured
-) -> None:
-    add(plan("seed=0,1", name="demo"), store)
-    assert joined(store)[0].done == 2
-    assert measured(store) == undisturbed
-    assert {e.step for e in store.evaluations.select([1])} == {0, 10, 20}
 
 
 def test_a_run_that_fails_stops_no_worker_and_is_not_tried_again(

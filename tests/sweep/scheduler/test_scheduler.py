@@ -23,7 +23,7 @@ from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import scheduler
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 
 Planner = Callable[..., Plan]
 
@@ -139,17 +139,6 @@ def test_failed_runs_are_tried_again_when_the_sweep_is_started_again(
         outcome, events = run(plan("backend.fail_at=7"), store)
         assert kinds(events) == ["started", "failed"]
         assert list(outcome.failed) == [1]
-
-
-def test_a_damaged_checkpoint_is_passed_over(plan: Planner, store: Store) -> None:
-    quick = plan("backend.fail_at=13")
-    run(quick, store)
-    [record] = store.runs.select()
-    newest = max(c.path for c in store.checkpoints.select(record.id))
-    (newest / "manifest.json").write_bytes(b"{")
-    run(quick, store)
-    steps = [step for _, step, _ in store.metrics.points(record.id, ["reward/mean"])]
-    assert steps == list(range(1, 13))
 
 
 def other_process(store: Store, run_id: int, owner: Owner) -> Store:
@@ -298,26 +287,6 @@ def test_failures_are_tried_again_by_their_class_and_so_often(
     assert len(executor.started) == started
     assert kinds(events) == ["started", "retrying"] * (started - 1) + ["started", "failed"]
     assert list(outcome.failed) == [1]
-
-
-@pytest.mark.usefixtures("no_pause")
-def test_a_run_that_is_killed_goes_on_by_itself(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quick, starts = plan(), iter([-9])
-    start = quick.executor.start
-
-    def killed_once(executor: Executor, job: Job) -> Handle:
-        code = next(starts, None)
-        return start(job) if code is None else EndedHandle(code)
-
-    monkeypatch.setattr(type(quick.executor), "start", killed_once)
-    _, events = run(quick, store)
-    assert kinds(events) == ["started", "retrying", "started", "done"]
-    [record] = store.runs.select()
-    assert (record.status, record.failure, record.error) == (Status.DONE, None, None)
-    [message] = [e.message for e in events if isinstance(e, RunEvent) and e.message]
-    assert message == "killed by signal 9 (SIGKILL); retry 1 of 2 in 0 s"
 
 
 def test_a_run_rests_before_it_is_tried_again_while_others_go_on(

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from advsweep.store import Store, open_store
-from advsweep.sweep.search.execution import execute_search
-from advsweep.sweep.search.study import Study, plan_search
+from advsweep.sweep.search.study import Study, execute_search, plan_search
 
 QUICK = [
     *("backend=fake", "executor=debug", "steps=6", "prompts_per_step=4"),

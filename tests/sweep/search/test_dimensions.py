@@ -8,7 +8,7 @@ import pytest
 
 from advsweep.config.overrides import parse_overrides
 from advsweep.errors import ConfigError
-from advsweep.sweep.search.dimensions import (
+from advsweep.sweep.search.optuna import (
     ChoiceDimension,
     RangeDimension,
     fits,

@@ -12,9 +12,8 @@ from advsweep.errors import ConfigError
 from advsweep.store import Store
 from advsweep.sweep.events import Event, RunEvent, RunsAdded
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.search.execution import execute_search
 from advsweep.sweep.search.optuna import TrialResult, TrialState
-from advsweep.sweep.search.study import Study
+from advsweep.sweep.search.study import Study, execute_search
 
 Searches = Callable[..., Study]
 

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.sweep.search.dimensions import ChoiceDimension, RangeDimension
-from advsweep.sweep.search.optuna import OptunaSearch, TrialResult, TrialState
+from advsweep.sweep.search.optuna import (
+    ChoiceDimension,
+    OptunaSearch,
+    RangeDimension,
+    TrialResult,
+    TrialState,
+)
 
 X = {"x": RangeDimension(0.0, 1.0)}
 SPACE = {

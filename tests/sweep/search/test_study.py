@@ -9,9 +9,8 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.store import Store
-from advsweep.sweep.search.execution import execute_search
 from advsweep.sweep.search.optuna import TrialState
-from advsweep.sweep.search.study import Study, plan_search, refuse_search
+from advsweep.sweep.search.study import Study, execute_search, plan_search, refuse_search
 
 RATE = "backend.learning_rate=tag(log,interval(0.01,8))"
 Searches = Callable[..., Study]

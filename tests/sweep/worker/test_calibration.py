@@ -21,7 +21,7 @@ from advsweep.store import NewRun, Owner, RunRecord, Status, Store, open_store
 from advsweep.sweep.exit_codes import DONE, FAILED, STACKED, STOPPED
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.registry import config_groups
-from advsweep.sweep.scheduler.scheduled_runs import new_run
+from advsweep.sweep.scheduler.runs import new_run
 from advsweep.sweep.stop_request import RunStopped
 from advsweep.sweep.worker.calibration import CHANGE, ERROR, FACTOR, MOVED, TOLERANCE, TRIED
 from advsweep.sweep.worker.main import work_on

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.sweep.worker.log_search import LogSearch
+from advsweep.sweep.worker.calibration import LogSearch
 
 
 def searched(value_at: Callable[[float], float], target: float, most: int = 5) -> LogSearch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import signal
 import sqlite3
@@ -39,13 +38,13 @@ from advsweep.sweep.exit_codes import (
     UNRECORDED,
 )
 from advsweep.sweep.planning.plan import Plan, make_plan
-from advsweep.sweep.scheduler.scheduled_runs import new_run
-from advsweep.sweep.stop_request import RunStopped, StopRequest
+from advsweep.sweep.scheduler.runs import new_run
+from advsweep.sweep.stop_request import RunStopped, RunStopRequest, StopRequest
 from advsweep.sweep.worker import heartbeat
 from advsweep.sweep.worker.heartbeat import Heartbeat
-from advsweep.sweep.worker.lifecycle import end_of
-from advsweep.sweep.worker.main import main, work, work_on
+from advsweep.sweep.worker.main import work_on
 from advsweep.sweep.worker.reporter import StoreReporter
+from advsweep.sweep.worker.run import end_of
 
 Planner = Callable[..., Plan]
 Measured = list[tuple[str, int, float]]
@@ -66,7 +65,7 @@ def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Meas
     """What the quick run measures when nobody disturbs it."""
     with open_store(str(tmp_path_factory.mktemp("undisturbed") / "advsweep.db")) as store:
         record = added(plan(), store)
-        assert work(store, record, (), None) == DONE
+        assert work_on(store, [record.id], (), None) == DONE
         return measured(store, record.id)
 
 
@@ -111,10 +110,10 @@ def test_an_interrupted_run_goes_on_to_the_same_metrics(
 ) -> None:
     record = added(plan(), store)
     in_step(monkeypatch, step, terminate)
-    assert work(store, record, (), None) == STOPPED
+    assert work_on(store, [record.id], (), None) == STOPPED
     [stopped] = store.runs.select()
     assert (stopped.status, stopped.error) == (Status.INTERRUPTED, "asked to stop")
-    assert work(store, record, (), None) == DONE
+    assert work_on(store, [record.id], (), None) == DONE
     assert measured(store, record.id) == undisturbed
     assert [e.step for e in store.evaluations.select([record.id])] == [0, 10, 20]
 
@@ -137,9 +136,9 @@ def test_a_run_that_is_gone_at_once_leaves_no_gap_and_nothing_twice(
     record = added(plan(), store)
     with monkeypatch.context() as context:
         in_step(context, step, vanish)
-        assert work(store, record, (), None) == FAILED
+        assert work_on(store, [record.id], (), None) == FAILED
     monkeypatch.undo()
-    assert work(store, record, (), None) == DONE
+    assert work_on(store, [record.id], (), None) == DONE
     assert measured(store, record.id) == undisturbed
 
 
@@ -157,9 +156,9 @@ def test_a_checkpoint_of_a_killed_process_is_recorded_when_the_run_resumes(
             raise Gone
 
         context.setattr(StoreReporter, "checkpoint", vanish)
-        assert work(store, record, (), None) == FAILED
+        assert work_on(store, [record.id], (), None) == FAILED
     assert store.checkpoints.select(record.id) == []
-    assert work(store, record, (), None) == DONE
+    assert work_on(store, [record.id], (), None) == DONE
     assert [c.step for c in store.checkpoints.select(record.id)] == [5, 10, 15, 20]
 
 
@@ -184,10 +183,10 @@ def test_an_evaluation_is_broken_off_at_once_and_no_step_is_lost(
 
     monkeypatch.setattr(run_evaluator, "count", slow)
     record = added(plan("backend.checkpoint_every=0"), store)
-    assert work(store, record, (), None) == STOPPED
+    assert work_on(store, [record.id], (), None) == STOPPED
     assert time.monotonic() - started < 20
     assert [c.step for c in store.checkpoints.select(record.id)] == ([step] if step else [])
-    assert work(store, record, (), None) == DONE
+    assert work_on(store, [record.id], (), None) == DONE
     assert measured(store, record.id) == undisturbed
     assert [e.step for e in store.evaluations.select([record.id])] == [0, 10, 20]
 
@@ -196,7 +195,7 @@ def test_a_run_that_another_process_has_is_left_alone(plan: Planner, store: Stor
     record = added(plan(), store)
     with open_store(store.url) as other:
         assert other.leases.claim(record.id, Owner.current())
-        assert work(store, record, (), None) == ELSEWHERE
+        assert work_on(store, [record.id], (), None) == ELSEWHERE
     assert store.metrics.points(record.id) == []
 
 
@@ -209,7 +208,7 @@ def test_a_run_that_was_taken_over_is_let_go(
         raise LeaseLostError("another process has it")
 
     in_step(monkeypatch, 7, lose)
-    assert work(store, record, (), None) == ELSEWHERE
+    assert work_on(store, [record.id], (), None) == ELSEWHERE
     [left] = store.runs.select()
     assert left.status is Status.RUNNING
 
@@ -239,7 +238,7 @@ def test_a_full_disk_fails_the_run_and_keeps_its_metrics(
     ):
         takes(face, method)
     in_step(monkeypatch, 12, lambda: full.append(True))
-    assert work(store, record, (), None) == FAILED
+    assert work_on(store, [record.id], (), None) == FAILED
     [failed] = store.runs.select()
     assert (failed.status, failed.error) == (Status.FAILED, "the disk is full")
     assert len(store.metrics.points(record.id, ["reward/mean"])) >= 10
@@ -258,11 +257,7 @@ def test_a_store_that_takes_nothing_at_all_is_told_by_the_exit_code(
     record = added(plan(), store)
     with monkeypatch.context() as patch:
         patch.setattr(store.leases, "finish", refuse)
-        assert work(store, record, (), None) == code
-    with monkeypatch.context() as patch:
-        patch.setattr(store.leases, "claim", refuse)
-        patch.setattr(logging, "captureWarnings", lambda capture: None)
-        assert main(["--run", str(record.id)], store) == code
+        assert work_on(store, [record.id], (), None) == code
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
@@ -274,9 +269,9 @@ def test_a_file_that_cannot_grow_is_a_failure_of_the_disk(number: int) -> None:
 
 def test_a_done_run_is_only_evaluated(plan: Planner, store: Store) -> None:
     record = added(plan(), store)
-    assert work(store, record, (), None) == DONE
+    assert work_on(store, [record.id], (), None) == DONE
     before = store.runs.select()
-    assert work(store, record, ({"name": "standard", "n": 4, "k": [1]},), None) == DONE
+    assert work_on(store, [record.id], ({"name": "standard", "n": 4, "k": [1]},), None) == DONE
     assert store.runs.select() == before
     assert [e.step for e in store.evaluations.select([record.id]) if e.settings["n"] == 4] == [
         0,
@@ -313,7 +308,7 @@ def test_a_failure_is_recorded_with_its_class(
         raise error
 
     in_step(monkeypatch, 7, fail)
-    assert work(store, added(plan(), store), (), None) == code
+    assert work_on(store, [added(plan(), store).id], (), None) == code
     [failed] = store.runs.select()
     assert (failed.status, failed.failure, failed.step) == (Status.FAILED, failure, 6)
 
@@ -337,7 +332,7 @@ def test_a_config_that_no_longer_builds_fails_the_run(plan: Planner, store: Stor
     )
     [run_id] = store.runs.add([new])
     [record] = store.runs.select()
-    assert work(store, record, (), None) == FAILED
+    assert work_on(store, [record.id], (), None) == FAILED
     [failed] = store.runs.select(ids=[run_id])
     assert failed.error is not None
     assert failed.error.startswith("task.gone: countdown has no parameter 'gone'")
@@ -471,14 +466,6 @@ def test_a_stage_shows_in_the_record(
     assert store.runs.select()[0].stage == "pretraining 600/600"
 
 
-def test_a_request_is_seen_after_the_step() -> None:
-    stop = StopRequest()
-    with stop.installed():
-        signal.raise_signal(signal.SIGTERM)
-        assert stop.reason == "asked to stop"
-        signal.raise_signal(signal.SIGTERM)
-
-
 def test_a_request_breaks_into_an_interruptible_stretch_once() -> None:
     stop = StopRequest()
     unwound = False
@@ -495,22 +482,6 @@ def test_a_request_breaks_into_an_interruptible_stretch_once() -> None:
     with stop.installed(), pytest.raises(RunStopped):
         interrupted()
     assert unwound
-
-
-def test_a_stretch_does_not_begin_after_a_request() -> None:
-    stop = StopRequest()
-    with stop.installed():
-        signal.raise_signal(signal.SIGINT)
-        with pytest.raises(RunStopped), stop.interruptible():
-            raise AssertionError
-
-
-def test_a_stretch_ends_where_there_is_something_to_save() -> None:
-    stop = StopRequest()
-    with stop.installed(), stop.interruptible():
-        stop.protect()
-        signal.raise_signal(signal.SIGTERM)
-    assert stop.reason is not None
 
 
 def test_signals_are_given_back() -> None:
@@ -534,13 +505,17 @@ def wait_for(condition: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.usefixtures("quick_heart")
-def test_a_heart_beats(plan: Planner, store: Store) -> None:
-    record = added(plan(), store)
-    store.leases.claim(record.id, Owner.current())
-    before = store.runs.select()[0].heartbeat
-    with Heartbeat(store, record.id, StopRequest(), os.getppid()):
-        wait_for(lambda: store.runs.select()[0].heartbeat != before)
+class Leased:
+    """A run whose lease is renewed."""
+
+    is_open = True
+
+    def __init__(self, run_id: int, process: StopRequest) -> None:
+        self.run_id = run_id
+        self.stop = RunStopRequest(process)
+
+    def stop_as_lost(self) -> None:
+        self.is_open = False
 
 
 @pytest.mark.usefixtures("quick_heart")
@@ -548,7 +523,7 @@ def test_a_request_in_the_store_reaches_the_run(plan: Planner, store: Store) -> 
     record = added(plan(), store)
     store.leases.claim(record.id, Owner.current())
     stop = StopRequest()
-    with stop.installed(), Heartbeat(store, record.id, stop, None):
+    with stop.installed(), Heartbeat(store, [Leased(record.id, stop)], stop, None):
         store.leases.request_stop(record.id)
         wait_for(lambda: stop.reason)
 
@@ -560,7 +535,7 @@ def test_a_run_without_a_parent_stops_and_then_ends(
     ends: list[int] = []
     monkeypatch.setattr(os, "_exit", ends.append)
     stop = StopRequest()
-    with stop.installed(), Heartbeat(store, None, stop, parent_pid=1 << 30):
+    with stop.installed(), Heartbeat(store, (), stop, parent_pid=1 << 30):
         wait_for(lambda: ends)
     assert stop.reason == "the process that started it is gone"
     assert ends[0] == ORPHANED
@@ -574,7 +549,8 @@ def test_a_process_that_lost_its_lease_ends_at_once(
     monkeypatch.setattr(os, "_exit", ends.append)
     record = added(plan(), store)
     store.leases.claim(record.id, Owner(host="elsewhere", pid=1, started=0.0))
-    with Heartbeat(store, record.id, StopRequest(), None):
+    stop = StopRequest()
+    with Heartbeat(store, [Leased(record.id, stop)], stop, None):
         with open_store(store.url) as other:
             other.leases.claim(record.id, Owner.current())
             store.leases.held[record.id] = Owner(host="elsewhere", pid=2, started=0.0)
@@ -623,12 +599,12 @@ def test_checkpoints_of_another_store_are_not_gone_on_from(
     """A store that was deleted leaves its runs' folders behind, without their metrics."""
     with open_store(str(tmp_path / "advsweep.db")) as first:
         in_step(monkeypatch, 13, terminate)
-        assert work(first, added(plan(), first), (), None) == STOPPED
+        assert work_on(first, [added(plan(), first).id], (), None) == STOPPED
     (tmp_path / "advsweep.db").unlink()
     with open_store(str(tmp_path / "advsweep.db")) as second:
         record = added(plan(), second)
         assert (record.directory / "checkpoints").exists()
-        assert work(second, record, (), None) == DONE
+        assert work_on(second, [record.id], (), None) == DONE
         assert measured(second, record.id) == undisturbed
     assert "not of this store" in caplog.text
 
@@ -637,7 +613,7 @@ def test_the_log_tells_how_a_run_went(
     plan: Planner, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    assert work(store, added(plan(), store), (), None) == DONE
+    assert work_on(store, [added(plan(), store).id], (), None) == DONE
     assert "training grpo, seed 0, 20 steps" in caplog.text
     assert "step 20 of 20: reward " in caplog.text
     assert "evaluation after step 10: pass@1 " in caplog.text
@@ -651,11 +627,11 @@ def test_a_run_whose_data_has_changed_since_it_was_planned_is_not_trained(
     quick = ["backend=fake", "steps=2", "evaluation.n=2", "evaluation.k=[1]"]
     quick += ["task=file", f"task.data={data}"]
     record = added(make_plan([*quick, "task.held_out=2"]), store)
-    assert work(store, record, (), None) == DONE
+    assert work_on(store, [record.id], (), None) == DONE
     other = added(make_plan([*quick, "task.held_out=3"]), store)
     data.write_text("".join(f'{{"question": "{i}?", "answer": "{i + 1}"}}\n' for i in range(8)))
     os.utime(data, ns=(1, 1))  # the clock of a file system may be too coarse to tell
-    assert work(store, other, (), None) == FAILED
+    assert work_on(store, [other.id], (), None) == FAILED
     [failed] = store.runs.select(ids=[other.id])
     assert failed.error is not None
     assert failed.error.startswith(f"expected the run that was planned, {other.identity[:12]}")

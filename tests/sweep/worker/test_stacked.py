@@ -20,19 +20,20 @@ from advsweep.backends.training_loop import RoundRobin
 from advsweep.errors import StoreError
 from advsweep.store import Owner, RunRecord, Status, Store, open_store
 from advsweep.store.leases import Leases
-from advsweep.sweep.early_stopping.rules import StoppingCheck
+from advsweep.sweep.early_stopping import StoppingCheck
 from advsweep.sweep.events import Event, RunEvent, SweepResult
-from advsweep.sweep.executors.base import Job
-from advsweep.sweep.exit_codes import STACKED, STOPPED
+from advsweep.sweep.exit_codes import STACKED
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import scheduler
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.stop_request import RunStopRequest, StopRequest
-from advsweep.sweep.worker import environment, heartbeat, main
+from advsweep.sweep.worker import environment, heartbeat
 from advsweep.sweep.worker.environment import ProcessCosts
-from advsweep.sweep.worker.stacked import RunLogs, StackHeartbeat, logging_to, train_stacked
+from advsweep.sweep.worker.heartbeat import Heartbeat
+from advsweep.sweep.worker.main import work_on
+from advsweep.sweep.worker.run import RunLogs, logging_to
 from tests.sweep.forked_workers import ForkingExecutor
 
 Planner = Callable[..., Plan]
@@ -136,7 +137,8 @@ def test_bandits_that_differ_in_all_they_may_are_as_they_are_alone(
         expected = all_measured(other)
     outcome, events = run(make_plan(bandits), store)
     assert outcome.done == 16
-    assert [kind for _, kind in kinds(events)] == ["started"] * 16 + ["done"] * 16
+    # Those of one group size are trained together.
+    assert [kind for _, kind in kinds(events)] == (["started"] * 8 + ["done"] * 8) * 2
     assert all_measured(store) == expected
 
 
@@ -268,7 +270,7 @@ def test_a_run_that_was_taken_over_is_let_go_and_the_others_go_on(
 ) -> None:
     ids = added(plan(*STACK), store)
     in_step(monkeypatch, 1, 7, lambda: take_over(store.url, 2))
-    assert train_stacked(store, ids, (), None) == STACKED
+    assert work_on(store, ids, (), None) == STACKED
     [lost] = store.runs.select(ids=[2])
     assert (lost.status, lost.host, lost.finished) == (Status.RUNNING, "elsewhere", None)
     assert [c.step for c in store.checkpoints.select(2)] == [5]
@@ -283,7 +285,7 @@ def test_runs_that_others_have_are_left_to_them(
     ids = added(plan(*STACK), store)
     with open_store(store.url) as other:
         assert other.leases.claim(1, Owner.current())
-        assert train_stacked(store, ids, (), None) == STACKED
+        assert work_on(store, ids, (), None) == STACKED
     assert [r.status for r in store.runs.select(ids=ids)] == [
         Status.RUNNING,
         Status.DONE,
@@ -317,7 +319,7 @@ def test_one_heart_beats_for_all_and_tells_which_are_lost(
     before = {r.id: r.heartbeat for r in store.runs.select()}
     runs: Any = [OpenRun(1), OpenRun(2), OpenRun(3, is_open=False)]
     take_over(store.url, 2)
-    with StackHeartbeat(store, runs, None, None):  # type: ignore[arg-type]
+    with Heartbeat(store, runs, None, None):  # type: ignore[arg-type]
         assert all_lost.wait(60)
     assert losses == [2]
     after = {r.id: r.heartbeat for r in store.runs.select()}
@@ -328,8 +330,12 @@ def test_one_heart_beats_for_all_and_tells_which_are_lost(
 def test_what_befalls_all_of_them_is_tried_with_each_alone(
     plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(stack: Any, runs: Any) -> None:
-        raise RuntimeError("no room for three")
+    init = RoundRobin.__init__
+
+    def fail(stack: Any, trainers: Any) -> None:
+        if len(trainers) > 1:
+            raise RuntimeError("no room for three")
+        init(stack, trainers)
 
     monkeypatch.setattr(RoundRobin, "__init__", fail)
     outcome, events = run(plan(*STACK), store)
@@ -381,13 +387,9 @@ class StackingExecutor(ForkingExecutor):
     def capacity(self) -> int:
         return 1
 
-    def work(self, job: Job, parent: int) -> int:
-        sys.stdout = open(job.directory / "log.txt", "a", encoding="utf-8")  # noqa: SIM115
-        logging.getLogger().handlers.clear()
-        ids = [f"--run={run_id}" for run_id in (job.run_id, *job.others)]
-        code = main.main([*ids, f"--store={job.store_url}", f"--parent-pid={parent}"])
-        logging.shutdown()
-        return code
+    def log_to(self, file: Path) -> None:
+        output = open(file, "a", encoding="utf-8")  # noqa: SIM115 (the process's until it ends)
+        logging.basicConfig(handlers=[RunLogs(output)], level="INFO", force=True)
 
 
 @pytest.mark.slow
@@ -470,20 +472,6 @@ def test_fail_fast_stops_those_beside_a_run_that_fails(
     assert (outcome.halted, list(outcome.failed), outcome.unfinished) == (True, [2], 1)
     [stopped] = store.runs.select(ids=[1])
     assert (stopped.status, stopped.step) == (Status.INTERRUPTED, 9)
-
-
-@pytest.mark.slow
-def test_a_signal_to_the_process_stops_all_with_checkpoints(
-    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids = added(plan(*STACK), store)
-    in_step(monkeypatch, 2, 7, terminate)
-    assert train_stacked(store, ids, (), None) == STOPPED
-    assert [(r.status, r.step) for r in store.runs.select()] == [(Status.INTERRUPTED, 7)] * 3
-    assert [store.checkpoints.select(i)[-1].step for i in ids] == [7, 7, 7]
-    monkeypatch.undo()
-    assert train_stacked(store, ids, (), None) == STACKED
-    assert all_measured(store) == alone
 
 
 def test_the_time_of_the_process_is_divided_among_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,0 @@
-"""Early stopping: rules as pure functions of curves, and the check that applies them."""

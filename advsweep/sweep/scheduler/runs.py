@@ -1,0 +1,183 @@
+"""The runs of a scheduler: what the plan wants of each, how far it is, and which share a worker."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from advsweep.components import Plain
+from advsweep.evaluation.run_evaluator import Evaluator
+from advsweep.store import NewRun, Status
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from advsweep.backends.base import StackKey
+    from advsweep.store import RunRecord, Store
+    from advsweep.sweep.events import EventKind
+    from advsweep.sweep.planning.plan import Plan, PlannedRun
+
+_UNTRAINED = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
+
+
+@dataclass(eq=False)
+class ScheduledRun:
+    """A run of the store, with everything that is wanted of it.
+
+    Attributes:
+        planned: one planned run per way to evaluate it, usually one; empty if only the store
+            knows the run.
+        settings: evaluation settings where `planned` is empty; empty for those of the record.
+        end: how it ended; None before.
+        claimed: true while this process holds the lease, to hand it over to a worker.
+        retries: number of retries.
+        furthest: the latest step at which it failed.
+        stalled: number of failures in a row without progress.
+        finished: time of its last end before its worker was started.
+        alone: true if it must not share its process with other runs.
+    """
+
+    run_id: int
+    planned: list[PlannedRun]
+    settings: tuple[Plain, ...] = ()
+    end: EventKind | None = None
+    message: str = ""
+    claimed: bool = False
+    retries: int = 0
+    furthest: int = 0
+    stalled: int = 0
+    finished: datetime | None = None
+    alone: bool = False
+
+    @functools.cached_property
+    def stack_key(self) -> StackKey | None:
+        """Tells which runs its backend can train together with it; None: no others."""
+        if not self.planned:
+            return None
+        run = self.planned[0].run
+        return run.backend.stack_key(run)
+
+    @property
+    def is_stackable(self) -> bool:
+        # A retry runs alone, so that a run that fails does not take others with it again.
+        return not (self.alone or self.retries or self.stack_key is None)
+
+    def evaluations(self, record: RunRecord) -> tuple[Plain, ...]:
+        """Return the evaluation settings; empty if they are those of the run's record."""
+        if not self.planned:
+            return self.settings
+        settings = tuple(planned.config.get("evaluation") for planned in self.planned)
+        if settings == (record.config.get("evaluation"),):
+            return ()
+        return tuple(own for own in settings if own is not None)
+
+    def is_done(self, record: RunRecord, store: Store) -> bool:
+        """Return whether the run is trained and has every evaluation that is wanted.
+
+        Where the plan is unknown, only a worker can check for missing evaluations.
+        """
+        if record.status is not Status.DONE:
+            return False
+        if not self.evaluations(record):
+            return True
+        evaluators = [Evaluator(store, p.run, record.id, record.attempt) for p in self.planned]
+        return bool(evaluators) and not any(evaluator.missing() for evaluator in evaluators)
+
+    def has_ended(self, record: RunRecord) -> bool:
+        """Return whether a worker has recorded an end since `finished`."""
+        # Times are compared for being others, not later: clocks may be set back.
+        return record.finished is not None and record.finished != self.finished
+
+    def has_final_end(self, record: RunRecord) -> bool:
+        """Return whether the run has ended for good while its worker trains others.
+
+        An interruption that nobody requested is not final: the worker may have given up the
+        whole stack, whose runs are then trained one by one.
+        """
+        interrupted = record.status is Status.INTERRUPTED and not record.stop_requested
+        return self.has_ended(record) and not interrupted
+
+    def retry(self, step: int) -> None:
+        """Count one more retry after a failure at a step."""
+        self.retries += 1
+        self.stalled = 1 if step > self.furthest else self.stalled + 1
+        self.furthest = max(self.furthest, step)
+
+
+def must_be_alone(record: RunRecord) -> bool:
+    """Return whether a run needs its own process: it failed before, or is only evaluated."""
+    return record.status not in _UNTRAINED
+
+
+def companions(
+    scheduled: ScheduledRun, queue: Iterable[ScheduledRun], free: int
+) -> list[ScheduledRun]:
+    """Return the queued runs to train together with one that is about to start.
+
+    Runs of the same kind come first. The batch holds at most as many runs as the backend can
+    stack, and leaves an equal share for each of the other free slots.
+
+    Args:
+        queue: the candidates, in the order in which they would start.
+        free: number of free slots, its own included.
+    """
+    if not scheduled.is_stackable:
+        return []
+    key = scheduled.stack_key
+    assert key is not None
+    fitting = [
+        (other, its)
+        for other in queue
+        if other.is_stackable and (its := other.stack_key) and its.shape == key.shape
+    ]
+    fitting.sort(key=lambda pair: pair[1].kind != key.kind)
+    size = scheduled.planned[0].run.backend.stack_size()
+    # A single full stack would leave the other slots idle.
+    share = math.ceil((1 + len(fitting)) / free)
+    return [other for other, _ in fitting[: min(size, share) - 1]]
+
+
+def count_stackable(plan: Plan) -> int:
+    """Return how many runs of a plan can be trained together with another one of it."""
+    if not plan.executor.stacks:
+        return 0
+    runs = {planned.run.identity: planned.run for planned in plan.runs}.values()
+    keys = [run.backend.stack_key(run) for run in runs if run.backend.stack_size() > 1]
+    shapes = Counter(key.shape for key in keys if key is not None)
+    return sum(count for count in shapes.values() if count > 1)
+
+
+def schedule_runs(plan: Plan, store: Store, *, force: bool) -> list[ScheduledRun]:
+    """Add a plan's runs to the store; with `force`, completed and pruned ones as new attempts."""
+    if plan.name is not None:
+        store.sweeps.add(plan.name, {**plan.spec, "settings": plan.settings()})
+    ids = store.runs.add([new_run(planned) for planned in plan.runs], plan.name)
+    runs: dict[int, ScheduledRun] = {}
+    for run_id, planned in zip(ids, plan.runs, strict=True):
+        runs.setdefault(run_id, ScheduledRun(run_id, [])).planned.append(planned)
+    if force:
+        for record in store.runs.select(ids=list(runs)):
+            if record.status in (Status.DONE, Status.PRUNED):
+                runs[record.id].run_id = store.runs.new_attempt(record.id)
+    if plan.stopping is not None:
+        ids = [scheduled.run_id for scheduled in runs.values()]
+        store.runs.set_stopping(ids, plan.stopping.rule())
+    return list(runs.values())
+
+
+def new_run(planned: PlannedRun) -> NewRun:
+    """Return a planned run in the form that a store takes."""
+    run = planned.run
+    return NewRun(
+        identity=run.identity,
+        config_hash=run.config_hash,
+        seed=run.seed,
+        config=planned.config,
+        steps=run.steps,
+        estimator=run.estimator.name,
+        backend=run.backend.name,
+    )
