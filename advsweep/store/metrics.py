@@ -17,9 +17,7 @@ from sqlalchemy import (
     Select,
     delete,
     func,
-    literal,
     select,
-    text,
     update,
 )
 
@@ -124,37 +122,12 @@ class Metrics(StorePart):
             rows = connection.execute(query.order_by(METRICS.c.name, POINTS.c.step)).all()
         return [(name, step, _from_stored(value)) for name, step, value in rows]
 
-    def steps(self, run_ids: Sequence[int], name: str) -> list[int]:
-        """Return the sorted steps at which any of some runs has a point of a metric."""
-        found: set[int] = set()
-        with self._database.read() as connection:
-            for chosen in _conditions(connection, run_ids, name):
-                query = select(POINTS.c.step).where(*chosen).distinct()
-                found.update(connection.execute(query).scalars())
-        return sorted(found)
-
-    def series(
-        self, run_ids: Sequence[int], name: str, *, stretches: range | None = None
-    ) -> dict[int, Series]:
-        """Return the steps and values of one metric by run, in the order of the steps.
-
-        Args:
-            stretches: the first steps of stretches; the series then have the mean of the finite
-                values in each, which the database computes. All points must lie in them.
-        """
+    def series(self, run_ids: Sequence[int], name: str) -> dict[int, Series]:
+        """Return the steps and values of one metric by run, in the order of the steps."""
         import numpy as np  # takes as long to import as the rest of `ls`
 
         query = select(POINTS.c.run_id, POINTS.c.step, POINTS.c.value)
         query = query.order_by(POINTS.c.run_id, POINTS.c.step)
-        if stretches is not None:
-            first = literal(stretches.start)
-            start = first + (POINTS.c.step - first) // stretches.step * stretches.step
-            # By name: a server does not know that an expression with the same parameters is the
-            # same.
-            key = POINTS.c.run_id, text("stretch")
-            mean = func.avg(POINTS.c.value).filter(_FINITE)
-            query = select(POINTS.c.run_id, start.label("stretch"), mean)
-            query = query.group_by(*key).order_by(*key)
         curves: dict[int, Series] = {}
         with self._database.read() as connection:
             for chosen in _conditions(connection, run_ids, name):

@@ -81,23 +81,6 @@ def test_curves_of_several_runs(store, ids):
     assert store.metrics.series(ids, "w") == store.metrics.series([], "x") == {}
 
 
-def test_means_of_stretches_of_steps(store, ids):
-    values = [1.0, 3.0, math.nan, 5.0, math.inf, math.nan, 7.0]
-    store.metrics.record(ids[0], [("x", 10 + 5 * i, v) for i, v in enumerate(values)])
-    # Lacks the first stretch.
-    store.metrics.record(ids[1], [("x", 25, 2.0), ("x", 40, 4.0)])
-    assert store.metrics.steps(ids, "x") == [10, 15, 20, 25, 30, 35, 40]
-    assert store.metrics.steps(ids, "w") == []
-    curves = store.metrics.series(ids, "x", stretches=range(10, 41, 10))
-    assert {run: steps.tolist() for run, (steps, _) in curves.items()} == {
-        ids[0]: [10, 20, 30, 40],
-        ids[1]: [20, 40],
-    }
-    # (1 + 3) / 2; 5 alone, without NaN; nothing finite at 30 and 35; 7 alone.
-    assert _same(curves[ids[0]][1].tolist(), [2.0, 5.0, math.nan, 7.0])
-    assert curves[ids[1]][1].tolist() == [2.0, 4.0]
-
-
 def test_the_newest_values(store, ids):
     store.metrics.record(ids[0], [("x", 1, 1.0), ("x", 12, 2.0), ("y", 3, math.nan)])
     store.metrics.record(ids[1], [("y", 1, 5.0), ("z", 1, 6.0)])

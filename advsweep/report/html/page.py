@@ -113,17 +113,17 @@ def _read_assets(*names: str) -> Markup:
 
 
 def _sha256(text: str) -> str:
-    """The hash by which a Content-Security-Policy allows an inline script or style."""
+    """Return the hash by which a Content-Security-Policy allows an inline script or style."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
 def _breakable(text: str) -> Markup:
-    """Lets a browser break a key or a metric after its dots and slashes."""
+    """Let a browser break a key or a metric after its dots and slashes."""
     return Markup("<wbr>").join(re.split(r"(?<=[./])", printable(text)))
 
 
 def _embedded_json(data: dict[str, Any]) -> Markup:
-    """JSON for a script element: no `<`, which could end the element, and printable texts."""
+    """Return JSON for a script element, without `<`, which could end it, and of printable texts."""
     text = json.dumps(
         _printable_texts(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )

@@ -279,7 +279,7 @@ def thin(
 
 
 def _rank(name: str) -> tuple[int, bool, int, str]:
-    """Sorts metrics: defaults of the figures first, then by family, parts of metrics last."""
+    """Sort metrics: defaults of the figures first, then by family, parts of metrics last."""
     standard = STANDARD.index(name) if name in STANDARD else len(STANDARD)
     family = name.partition("/")[0]
     place = _FAMILIES.index(family) if family in _FAMILIES else len(_FAMILIES)
@@ -287,7 +287,7 @@ def _rank(name: str) -> tuple[int, bool, int, str]:
 
 
 def pack(values: Float[np.ndarray, " points"]) -> str:
-    """Encodes values in base64, four characters each.
+    """Encode values in base64, four characters each.
 
     The last byte of each float32 is dropped, which leaves 16 bits of precision.
     """
@@ -303,7 +303,7 @@ LastValues = Mapping[int, Mapping[str, float]]
 
 
 def read_last_values(store: Store, runs: Sequence[RunRecord]) -> LastValues:
-    """Reads the last value of every metric of some runs."""
+    """Read the last value of every metric of some runs."""
     names: set[str] = set()
     # Replicates record the same metrics, so one run of each group has all names.
     for _, members in group_runs(runs):
@@ -312,7 +312,7 @@ def read_last_values(store: Store, runs: Sequence[RunRecord]) -> LastValues:
 
 
 def lay_out_runs(runs: Sequence[RunRecord], last: LastValues) -> Table:
-    """Lays out a line for each run: its state, its time and the last values of main metrics."""
+    """Lay out a line for each run: its state, its time and the last values of main metrics."""
     known = {name for values in last.values() for name in values}
     ks = sorted(int(match[1]) for name in known if (match := re.fullmatch(r"pass@(\d+)", name)))
     # The smallest k and the largest.
