@@ -50,7 +50,7 @@ def open_private(file: Path | str, mode: str, **options: Any) -> IO[Any]:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Opens a file for reading that may come from somebody else.
+    """Open a file for reading that may come from somebody else.
 
     Raises:
         OSError: as `open` does, and for a link or a special file.

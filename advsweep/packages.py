@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def requirements(extra: str = "") -> list[Requirement]:
-    """Returns what advsweep requires, or what one of its extras requires in addition.
+    """Return what advsweep requires, or what one of its extras requires in addition.
 
     An extra that names another one (`advsweep[trl]`) is replaced by what that requires.
 
@@ -47,7 +47,7 @@ def requirements(extra: str = "") -> list[Requirement]:
 
 
 def missing(required: Iterable[Requirement]) -> tuple[list[str], list[Requirement]]:
-    """Returns packages with their versions, and the requirements that are not met."""
+    """Return packages with their versions, and the requirements that are not met."""
     versions, unmet = [], []
     for requirement in required:
         try:
@@ -62,7 +62,7 @@ def missing(required: Iterable[Requirement]) -> tuple[list[str], list[Requiremen
 
 
 def install_command(required: Iterable[Requirement]) -> str:
-    """Returns the command that gets packages into this environment."""
+    """Return the command that gets packages into this environment."""
     if (Path(sys.prefix) / "pipx_metadata.json").is_file():
         return f"pipx inject advsweep {quoted(required)}"
     python = shlex.quote(sys.executable)
@@ -73,7 +73,7 @@ def install_command(required: Iterable[Requirement]) -> str:
 
 
 def extra_command(extra: str, package: str = "") -> str:
-    """Returns the command that gets an extra of advsweep into this environment.
+    """Return the command that gets an extra of advsweep into this environment.
 
     Args:
         extra: its name.
@@ -89,7 +89,7 @@ def extra_command(extra: str, package: str = "") -> str:
 
 
 def quoted(required: Iterable[Requirement]) -> str:
-    """Returns requirements as arguments of pip."""
+    """Return requirements as arguments of pip."""
     texts = []
     for requirement in required:
         extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""

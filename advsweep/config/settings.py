@@ -292,7 +292,7 @@ class EvaluationSettings(Component):
         return sorted({0, steps, *regular, *(step for step in self.at if step < steps)})
 
     def between(self) -> Self:
-        """Returns the settings of an evaluation between the first and the last."""
+        """Return the settings of an evaluation between the first and the last."""
         n = self.n if self.n_between is None else self.n_between
         ks = tuple(k for k in self.k if k <= n) or (1,)
         return replace(self, n=n, k=ks, n_between=None)

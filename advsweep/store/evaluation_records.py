@@ -195,14 +195,14 @@ class EvaluationRecord:
 
 
 def unscorable_share(evaluations: Sequence[EvaluationRecord]) -> float:
-    """Returns the share of samples that the verifier failed on, over problems with scores."""
+    """Return the share of samples that the verifier failed on, over problems with scores."""
     drawn = sum(int(e.n.sum()) for e in evaluations)
     failed = sum(int(e.unscorable[e.n > 0].sum()) for e in evaluations)
     return failed / drawn if drawn else 0.0
 
 
 def shorten(text: str) -> str:
-    """Returns a text of at most `MAX_CHARACTERS` that every database stores.
+    """Return a text of at most `MAX_CHARACTERS` that every database stores.
 
     A long text loses its middle: its end has the answer.
     """

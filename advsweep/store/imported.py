@@ -32,7 +32,7 @@ _PER_RUN = re.compile(
 
 
 def is_imported(config: Mapping[str, Any]) -> bool:
-    """Returns whether a config is that of an imported run."""
+    """Return whether a config is that of an imported run."""
     backend = config.get("backend")
     return isinstance(backend, Mapping) and backend.get("name") == IMPORTED
 
@@ -45,13 +45,13 @@ def is_calibration(config: Mapping[str, Any]) -> bool:
 
 
 def row_keys(config: Mapping[str, Any]) -> list[str] | None:
-    """Returns the keys that alone tell settings apart; None if the config names none."""
+    """Return the keys that alone tell settings apart; None if the config names none."""
     rows = config.get(ROWS)
     return [str(key) for key in rows] if isinstance(rows, list) else None
 
 
 def setting_leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the dotted keys with values that tell the settings of imported runs apart."""
+    """Yield the dotted keys with values that tell the settings of imported runs apart."""
     chosen = row_keys(config)
     for key, value in leaves(config):
         if key.partition(".")[0] in _NODES:
@@ -64,7 +64,7 @@ def setting_leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def is_per_run(key: str, value: Any) -> bool:
-    """Returns whether a key names a folder, a machine or the like, which differ for each run."""
+    """Return whether a key names a folder, a machine or the like, which differ for each run."""
     if isinstance(value, str) and (value.startswith(("/", "~/", "./")) or "://" in value):
         return True
     return _PER_RUN.fullmatch(key) is not None

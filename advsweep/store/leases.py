@@ -38,7 +38,7 @@ class Leases(StorePart):
         self.held = shared.guard.held
 
     def claim(self, run_id: int, owner: Owner, *, holder: Owner | None = None) -> bool:
-        """Claims a run for a process; returns whether the process has its lease now.
+        """Claim a run for a process; return whether the process has its lease now.
 
         A pending, failed or interrupted run can be claimed, and a running one whose lease is
         over. A done or pruned run cannot, nor one with a valid lease.
@@ -67,7 +67,7 @@ class Leases(StorePart):
         return True
 
     def claim_next(self, owner: Owner, sweep: str | None = None) -> int | None:
-        """Claims the first available run for a process; returns its id, or None without one.
+        """Claim the first available run for a process; return its id, or None without one.
 
         Available are pending, interrupted and lost runs without a stop request, in the order of
         the sweep's plan or of their ids. A failed run has to be requested again by a user. On
@@ -98,7 +98,7 @@ class Leases(StorePart):
         return int(row.id)
 
     def _is_silent(self, now: datetime) -> ColumnElement[bool]:
-        """Returns the part of `LeaseGuard.is_held` that needs clocks alone, as a condition."""
+        """Return the part of `LeaseGuard.is_held` that needs clocks alone, as a condition."""
         old_is_over, future_is_over = self._guard.evidence()
         if not old_is_over:
             return false()
@@ -109,7 +109,7 @@ class Leases(StorePart):
         return silent
 
     def _claimed_before(self, connection: Connection, owner: Owner) -> AnyRow | None:
-        """Returns the run that the first try of a repeated call has claimed."""
+        """Return the run that the first try of a repeated call has claimed."""
         if not self._patience.repeats:
             return None
         query = select(RUNS.c.id).where(
@@ -118,13 +118,13 @@ class Leases(StorePart):
         return connection.execute(query.limit(1)).one_or_none()
 
     def _orphan(self, connection: Connection, query: Select[Any]) -> AnyRow | None:
-        """Returns the first run whose process was on this host and has ended."""
+        """Return the first run whose process was on this host and has ended."""
         here = (RUNS.c.status == Status.RUNNING) & RUNS.c.host.in_(names_of_this_host())
         rows = connection.execute(query.where(here)).all()
         return next((row for row in rows if not self._guard.is_held(row)), None)
 
     def await_writable(self, run_ids: Sequence[int]) -> None:
-        """Returns once the rows of these runs can be changed.
+        """Return once the rows of these runs can be changed.
 
         Until then their processes cannot renew their leases, even though they are alive.
         """
@@ -134,7 +134,7 @@ class Leases(StorePart):
                 connection.execute(same)
 
     def owner(self, run_id: int) -> Owner | None:
-        """Returns the process that holds, or last held, the lease; None for a fresh run."""
+        """Return the process that holds, or last held, the lease; None for a fresh run."""
         query = select(RUNS.c.host, RUNS.c.pid, RUNS.c.process_started).where(RUNS.c.id == run_id)
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
@@ -143,7 +143,7 @@ class Leases(StorePart):
         return None if row.pid is None else Owner(row.host, row.pid, row.process_started)
 
     def heartbeat(self, run_id: int, *, step: int | None = None, stage: str | None = None) -> None:
-        """Renews the lease of a run that this store object holds, and records its progress.
+        """Renew the lease of a run that this store object holds, and record its progress.
 
         Raises:
             LeaseLostError: another process has taken the run over.
@@ -152,7 +152,7 @@ class Leases(StorePart):
             self._guard.renew(connection, run_id, step=step, stage=stage)
 
     def renew(self, run_ids: Sequence[int]) -> list[int]:
-        """Renews the leases of several runs; runs that have ended meanwhile are skipped.
+        """Renew the leases of several runs; runs that have ended meanwhile are skipped.
 
         Returns:
             The runs that another process has taken over.
@@ -177,7 +177,7 @@ class Leases(StorePart):
         error: str | None = None,
         traceback: str | None = None,
     ) -> None:
-        """Ends a run that this store object holds as done, failed, interrupted or pruned.
+        """End a run that this store object holds as done, failed, interrupted or pruned.
 
         Args:
             failure: the class of the failure, for a failed run.
@@ -196,13 +196,13 @@ class Leases(StorePart):
         del self.held[run_id]
 
     def _has_ended(self, connection: Connection, run_id: int, status: Status) -> bool:
-        """Returns whether the first try of a repeated call has recorded this end."""
+        """Return whether the first try of a repeated call has recorded this end."""
         query = select(RUNS.c.id).where(RUNS.c.id == run_id, RUNS.c.status == status)
         own = query.where(*owned_by(self.held[run_id]))
         return connection.execute(own).scalar() is not None
 
     def request_stop(self, run_id: int) -> None:
-        """Requests that the process of a run writes a checkpoint and ends.
+        """Request that the process of a run writes a checkpoint and ends.
 
         The request stays until `withdraw_stops`, so that no sweep in progress starts the run
         (again).
@@ -212,18 +212,18 @@ class Leases(StorePart):
             connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(stop_requested=True))
 
     def withdraw_stops(self, run_ids: Sequence[int]) -> None:
-        """Withdraws stop requests."""
+        """Withdraw stop requests."""
         with self._database.write() as connection:
             for ids in chunks(run_ids):
                 requested = (RUNS.c.id.in_(ids), RUNS.c.stop_requested)
                 connection.execute(update(RUNS).where(*requested).values(stop_requested=False))
 
     def stop_requested(self, run_id: int) -> bool:
-        """Returns whether a run has a stop request."""
+        """Return whether a run has a stop request."""
         return bool(self.stops_requested([run_id]))
 
     def stops_requested(self, run_ids: Sequence[int]) -> set[int]:
-        """Returns which of these runs have a stop request."""
+        """Return which of these runs have a stop request."""
         found: set[int] = set()
         with self._database.read() as connection:
             for ids in chunks(run_ids):

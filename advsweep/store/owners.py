@@ -58,25 +58,25 @@ class Owner:
 
     @classmethod
     def of(cls, pid: int) -> Owner:
-        """Returns a process of this host."""
+        """Return a process of this host."""
         return cls(host=this_host(), pid=pid, started=process_started(pid) or 0.0)
 
     @classmethod
     def current(cls) -> Owner:
-        """Returns this process."""
+        """Return this process."""
         return cls.of(os.getpid())
 
     def is_here(self) -> bool:
-        """Returns whether it is a process of this host."""
+        """Return whether it is a process of this host."""
         return self.host in names_of_this_host()
 
     def has_ended(self) -> bool:
-        """Returns whether the process has ended; always False for processes of other hosts."""
+        """Return whether the process has ended; always False for processes of other hosts."""
         return self.is_here() and process_started(self.pid) != self.started
 
 
 def this_host() -> str:
-    """Returns the name of this host, with a digest that distinguishes hosts of the same name.
+    """Return the name of this host, with a digest that distinguishes hosts of the same name.
 
     Cloned machines and containers may share a name while their pids are unrelated. They differ
     by the boot of the kernel, or by the namespace of pids on one kernel.
@@ -86,18 +86,18 @@ def this_host() -> str:
 
 
 def names_of_this_host() -> tuple[str, str]:
-    """Returns `this_host` and the bare name, which earlier versions recorded."""
+    """Return `this_host` and the bare name, which earlier versions recorded."""
     return this_host(), socket.gethostname()
 
 
 def host_name(host: str | None) -> str | None:
-    """Returns the name of a host without its digest."""
+    """Return the name of a host without its digest."""
     return None if host is None else host.partition(_SEPARATOR)[0]
 
 
 @functools.cache
 def _boot_and_namespace() -> str:
-    """Returns a digest of the kernel's boot and the pid namespace; empty without /proc."""
+    """Return a digest of the kernel's boot and the pid namespace; empty without /proc."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")
@@ -107,7 +107,7 @@ def _boot_and_namespace() -> str:
 
 
 def process_started(pid: int) -> float | None:
-    """Returns when a process of this host started, in seconds since the host booted.
+    """Return when a process of this host started, in seconds since the host booted.
 
     0 on systems without /proc; None if the process does not exist or is a zombie.
     """
@@ -157,12 +157,12 @@ class LeaseGuard:
         self._patience = patience
 
     def status(self, row: AnyRow) -> Status:
-        """Returns the recorded status, or `LOST` for a running run without a valid lease."""
+        """Return the recorded status, or `LOST` for a running run without a valid lease."""
         status: Status = row.status
         return Status.LOST if status is Status.RUNNING and not self.is_held(row) else status
 
     def is_held(self, row: AnyRow, *, waited: float = 0.0) -> bool:
-        """Returns whether the lease of a run that is recorded as running is still valid.
+        """Return whether the lease of a run that is recorded as running is still valid.
 
         A heartbeat in the future was written before a clock was set back. It counts for a
         living process of this host, which renews it soon. On another host it could keep an
@@ -184,7 +184,7 @@ class LeaseGuard:
         return now - row.heartbeat <= LEASE or not old_is_over
 
     def evidence(self) -> tuple[bool, bool]:
-        """Returns whether heartbeats that are too old, and those in the future, end a lease.
+        """Return whether heartbeats that are too old, and those in the future, end a lease.
 
         While the server is away or its clock is being set, no process can renew its lease.
         Each process therefore has the time of one whole lease after that.
@@ -196,7 +196,7 @@ class LeaseGuard:
         return settled, clock is None or now - clock.opened > whole
 
     def require(self, connection: Connection, run_id: int) -> None:
-        """Locks the row of a run and checks that this store object still holds its lease.
+        """Lock the row of a run and check that this store object still holds its lease.
 
         It stops a process that was suspended, and replaced, from writing when it wakes up.
         Runs that were never claimed through this store object pass.
@@ -212,7 +212,7 @@ class LeaseGuard:
             raise _lease_lost(run_id)
 
     def update(self, connection: Connection, run_id: int, values: dict[str, Any]) -> None:
-        """Changes the row of a run that was claimed through this store object.
+        """Change the row of a run that was claimed through this store object.
 
         Raises:
             LeaseLostError: another process has taken the run over.
@@ -225,7 +225,7 @@ class LeaseGuard:
     def update_if_held(
         self, connection: Connection, run_id: int, owner: Owner, values: dict[str, Any]
     ) -> bool:
-        """Changes the row of a run that an owner holds; returns False if it holds it no more."""
+        """Change the row of a run that an owner holds; return False if it holds it no more."""
         change = update(RUNS).where(*_held_by(run_id, owner)).values(values)
         return connection.execute(change).rowcount > 0
 

@@ -62,7 +62,7 @@ class Failure(Enum):
 
 
 def parse_status(text: str | None) -> Status | None:
-    """Returns a status by its name; None for None.
+    """Return a status by its name; None for None.
 
     Raises:
         ConfigError: there is no such status; the message suggests the nearest.

@@ -47,17 +47,17 @@ _NAME = re.compile(r"[a-z0-9_]{1,64}")
 
 
 def is_hash(value: object) -> bool:
-    """Returns whether a value is a sha256 in hex, such as an identity or a config hash."""
+    """Return whether a value is a sha256 in hex, such as an identity or a config hash."""
     return isinstance(value, str) and _HEX.fullmatch(value) is not None
 
 
 def is_name(value: object) -> bool:
-    """Returns whether a value is a component name: lower-case letters, digits, underscores."""
+    """Return whether a value is a component name: lower-case letters, digits, underscores."""
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def folder_name(*, identity: object, attempt: object, estimator: object, seed: object) -> str:
-    """Returns the name of a run's folder.
+    """Return the name of a run's folder.
 
     The values are checked before they become a path, because a store from elsewhere may hold
     any value.
@@ -88,7 +88,7 @@ def _unexpected(what: str, expected: str, got: object) -> StoreError:
 
 
 def shown(value: object) -> str:
-    """Returns a value for a message: short and without control characters."""
+    """Return a value for a message: short and without control characters."""
     if isinstance(value, (dict, list)):
         return f"a {type(value).__name__}"
     text = repr(value[:50] if isinstance(value, (str, bytes)) else value)
@@ -96,7 +96,7 @@ def shown(value: object) -> str:
 
 
 def owners(folder: Path) -> set[str]:
-    """Returns the identities in the manifests of a folder; empty without a readable manifest.
+    """Return the identities in the manifests of a folder; empty without a readable manifest.
 
     Its own manifest has precedence over those of its checkpoints.
     """
@@ -117,7 +117,7 @@ def _identity_in(path: Path) -> str | None:
 
 
 def claim_folder(folder: Path, identity: str) -> None:
-    """Creates a run's folder and its manifest unless they exist.
+    """Create a run's folder and its manifest unless they exist.
 
     Raises:
         StoreError: the folder belongs to another run, or it is or contains a link or a special
@@ -156,7 +156,7 @@ def _write_manifest(folder: Path, identity: str) -> None:
 
 
 def copy_folder(source: Path, target: Path, identity: str) -> list[Path]:
-    """Copies a run's folder to a new folder, with a manifest of the run.
+    """Copy a run's folder to a new folder, with a manifest of the run.
 
     Only regular files are copied, with permissions for their owner alone. Links are not followed.
 
@@ -180,7 +180,7 @@ def copy_folder(source: Path, target: Path, identity: str) -> list[Path]:
 
 
 def size_of(folder: Path) -> int:
-    """Returns the bytes that `copy_folder` would copy."""
+    """Return the bytes that `copy_folder` would copy."""
     entries = _plain_entries(folder, folder, [])
     return sum(e.stat(follow_symlinks=False).st_size for e, _ in entries if not e.is_dir())
 
@@ -188,7 +188,7 @@ def size_of(folder: Path) -> int:
 def _plain_entries(
     source: Path, target: Path, left_out: list[Path], depth: int = 0
 ) -> Iterator[tuple[os.DirEntry[str], Path]]:
-    """Yields files and folders with their places below `target`, each folder before its files."""
+    """Yield files and folders with their places below `target`, each folder before its files."""
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         place = target / entry.name
         if entry.is_file(follow_symlinks=False):

@@ -76,7 +76,7 @@ class NoSignal:
 
 
 def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, NoSignal]:
-    """Returns the runs that learned nothing, or hardly anything, from their rewards, by id.
+    """Return the runs that learned nothing, or hardly anything, from their rewards, by id.
 
     Runs whose groups' advantages were not recorded are left out, such as those of other
     trainers. Steps in which the rollout policy kept no group count as steps without advantages.
@@ -98,7 +98,7 @@ def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, NoSignal]:
 def _shares(
     store: Store, run_ids: Sequence[int], first: int | None = None
 ) -> dict[int, float | None]:
-    """Returns the share of groups with advantages over the first steps of each run, or over all."""
+    """Return the share of groups with advantages over the first steps of each run, or over all."""
     after, trained = (
         store.metrics.means(run_ids, name, first=first) for name in (_AFTER, _TRAINED)
     )
@@ -106,7 +106,7 @@ def _shares(
 
 
 def _with_advantages(after: float | None, trained: float | None) -> float | None:
-    """Returns the share of the generated groups with advantages; None if it is unknown.
+    """Return the share of the generated groups with advantages; None if it is unknown.
 
     Groups that the rollout policy drops are not part of `collapse/acr_after`.
 
@@ -158,7 +158,7 @@ class MixedRevisions:
 
 
 def find_mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[MixedRevisions]:
-    """Returns the components that the runs have in several revisions.
+    """Return the components that the runs have in several revisions.
 
     A run of unknown revision counts as older than runs of a revision above 1 whose config is the
     same, apart from the component's own parameters.
@@ -196,7 +196,7 @@ def alike(
     *,
     but: Collection[str] = (),
 ) -> list[RunRecord]:
-    """Returns the runs whose config equals one of `configs`, apart from the component at a key.
+    """Return the runs whose config equals one of `configs`, apart from the component at a key.
 
     Keys that one of two configs lacks are not compared, because versions add and remove
     parameters. Neither are the parameters of the backend and of evaluations.
@@ -224,7 +224,7 @@ def alike(
 
 
 def component_name(config: Mapping[str, Any], key: str) -> str:
-    """Returns the name of the component at a dotted key of a config; empty without one."""
+    """Return the name of the component at a dotted key of a config; empty without one."""
     value: Any = config
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -233,7 +233,7 @@ def component_name(config: Mapping[str, Any], key: str) -> str:
 
 
 def run_list(ids: Iterable[int]) -> str:
-    """Formats ids as ranges: `run 3`, `runs 1-6, 9`."""
+    """Format ids as ranges: `run 3`, `runs 1-6, 9`."""
     ranges: list[list[int]] = []
     for i in sorted(ids):
         if ranges and i == ranges[-1][-1] + 1:

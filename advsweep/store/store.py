@@ -32,7 +32,7 @@ def open_store(
     patience: float | None = None,
     wait: bool = False,
 ) -> Store:
-    """Opens a store, and creates it if it does not exist.
+    """Open a store, and create it if it does not exist.
 
     Args:
         url: path of a SQLite file or a SQLAlchemy URL; by default `$ADVSWEEP_STORE`, else
@@ -84,7 +84,7 @@ def explain_by_damage() -> StoreError | None:
 
 
 def utc_now() -> datetime:
-    """Returns the current time of this machine."""
+    """Return the current time of this machine."""
     return datetime.now(UTC)
 
 
@@ -162,15 +162,15 @@ class Store:
         self._shared.runs_directory = folder
 
     def schema_version(self) -> str:
-        """Returns the version of the schema, always the newest that this advsweep knows."""
+        """Return the version of the schema, always the newest that this advsweep knows."""
         return HEAD
 
     def without_retries(self) -> AbstractContextManager[None]:
-        """Returns a context in which this thread does not repeat calls to an unavailable store."""
+        """Return a context in which this thread does not repeat calls to an unavailable store."""
         return self.database.patience.suspended()
 
     def stop_retrying(self) -> None:
-        """Makes calls that are being repeated fail now; safe in a signal handler."""
+        """Make calls that are being repeated fail now; safe in a signal handler."""
         self.database.patience.stop()
 
     @property
@@ -179,7 +179,7 @@ class Store:
         return self.database.patience.is_away
 
     def close(self) -> None:
-        """Closes every connection."""
+        """Close every connection."""
         self.database.dispose()
 
     def __enter__(self) -> Self:

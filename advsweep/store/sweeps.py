@@ -22,7 +22,7 @@ class Sweeps(StorePart):
     """
 
     def add(self, name: str, spec: Mapping[str, Any]) -> int:
-        """Adds a sweep, or replaces the spec of the sweep of that name; returns its id."""
+        """Add a sweep, or replace the spec of the sweep of that name; return its id."""
         values = {"name": name, "spec": dict(spec), "created": self._now()}
         with self._database.write() as connection:
             connection.execute(insert_or_update(connection, SWEEPS, "name", update="spec"), values)
@@ -41,7 +41,7 @@ class Sweeps(StorePart):
         return spec
 
     def select(self) -> list[SweepRecord]:
-        """Returns every sweep, oldest first, with the number of its runs in each status."""
+        """Return every sweep, oldest first, with the number of its runs in each status."""
         # The status of a running run depends on its lease, which no query can check.
         members = select(SWEEP_RUNS.c.sweep_id, RUNS.c.status, *LEASE_COLUMNS)
         members = members.where(SWEEP_RUNS.c.run_id == RUNS.c.id)
@@ -65,7 +65,7 @@ class Sweeps(StorePart):
         return None if spec is None else TuningRecord.of_spec(spec)
 
     def remove(self, name: str) -> None:
-        """Removes a sweep; its runs stay."""
+        """Remove a sweep; its runs stay."""
         with self._database.write() as connection:
             sweep_id = self._require_sweep(connection, name)
             # Rows that refer to the sweep first, because of the foreign keys.
@@ -90,7 +90,7 @@ class Trials(StorePart):
     """The trials of searches: the points that a search proposed, in order."""
 
     def add(self, sweep: str, number: int, params: Mapping[str, Any], config_hash: str) -> bool:
-        """Adds a trial to a sweep; returns False if one of that number exists."""
+        """Add a trial to a sweep; return False if one of that number exists."""
         values = {"number": number, "params": dict(params), "config_hash": config_hash}
         with self._database.write() as connection:
             sweep_id = self._require_sweep(connection, sweep)
@@ -108,7 +108,7 @@ class Trials(StorePart):
             return (known.params, known.config_hash) == (values["params"], config_hash)
 
     def select(self, sweep: str) -> list[TrialRecord]:
-        """Returns the trials of a sweep by number; empty for a sweep without a search."""
+        """Return the trials of a sweep by number; empty for a sweep without a search."""
         query = select(TRIALS.c.number, TRIALS.c.params, TRIALS.c.config_hash).order_by(
             TRIALS.c.number
         )
