@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import secrets
 import stat
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -47,6 +48,23 @@ def open_private(file: Path | str, mode: str, **options: Any) -> IO[Any]:
         OSError: as `open`.
     """
     return open(file, mode, opener=lambda path, flags: os.open(path, flags, FILE_MODE), **options)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a private text file, of which other processes see the old content or the new.
+
+    Raises:
+        OSError: it cannot be written; the old content stays.
+    """
+    new = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    try:
+        with open_private(new, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def open_regular(path: Path) -> io.BufferedReader:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ import numpy as np
 
 from advsweep.components import Plain
 from advsweep.config.validation import reported_problems
-from advsweep.local_files import make_private_folder, open_private
+from advsweep.local_files import make_private_folder, replace_file
 from advsweep.statistics import answer_entropy
 from advsweep.store.evaluation_records import shorten
 from advsweep.tasks.base import Problem, Split
@@ -248,14 +247,9 @@ def evaluate_in_pieces(
 
 
 def _write(file: Path, results: Sequence[ProblemResult]) -> None:
-    """Writes a piece atomically."""
     make_private_folder(file.parent)
     rows: list[dict[str, Any]] = [{**asdict(r), "problem": r.problem.id} for r in results]
-    with open_private(part := file.with_suffix(".part"), "w", encoding="utf-8") as written:
-        json.dump(rows, written)
-        written.flush()
-        os.fsync(written.fileno())
-    part.replace(file)
+    replace_file(file, json.dumps(rows))
 
 
 def _read(file: Path, problems: Sequence[Problem]) -> list[ProblemResult]:

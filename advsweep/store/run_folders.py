@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,8 +23,8 @@ from advsweep.local_files import (
     FILE_MODE,
     FOLDER_MODE,
     make_private_folder,
-    open_private,
     open_regular,
+    replace_file,
 )
 
 MANIFEST = "run.json"
@@ -148,11 +147,7 @@ def _not_plain(path: Path) -> StoreError:
 
 
 def _write_manifest(folder: Path, identity: str) -> None:
-    new = folder / f".{MANIFEST}-{secrets.token_hex(8)}"
-    with open_private(new, "x", encoding="utf-8") as file:
-        json.dump({"format": FORMAT, "run": identity}, file)
-    # Renamed into place, so that no process reads half a manifest.
-    new.replace(folder / MANIFEST)
+    replace_file(folder / MANIFEST, json.dumps({"format": FORMAT, "run": identity}))
 
 
 def copy_folder(source: Path, target: Path, identity: str) -> list[Path]:

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +17,7 @@ import numpy as np
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import AdvsweepWarning, ConfigError
-from advsweep.local_files import cache_folder
+from advsweep.local_files import cache_folder, replace_file
 from advsweep.machine import usable_cores
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.dataset_problems import (
@@ -174,9 +173,7 @@ class Dataset(DataTask):
             found = [i for i, answer in zip(left, answers, strict=True) if answer is not None]
             bad += found
             kept.parent.mkdir(parents=True, exist_ok=True)
-            part = kept.with_suffix(f".{os.getpid()}")
-            part.write_text(json.dumps(found))
-            part.replace(kept)  # atomic, because other processes may write the same file
+            replace_file(kept, json.dumps(found))  # other processes may write it as well
         if bad:
             examples = "; ".join(_example(problems[i]) for i in sorted(bad)[:_EXAMPLES])
             text = (
