@@ -133,7 +133,7 @@ def test_a_class_that_fits_has_no_problem() -> None:
             "expected m:C to be a subclass of advsweep.tasks.verifiers.base.Verifier",
         ),
         (Half, "half", Estimator, "expected m:C to define _advantages"),
-        (Silent, "silent", Verifier, "expected m:C to define judge, solution"),
+        (Silent, "silent", Verifier, "expected m:C to define judge"),
         (
             Undecorated,
             "sound",
