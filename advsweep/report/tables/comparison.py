@@ -77,10 +77,10 @@ class Spreads:
 
     def compare(self, row: Row, other: Row, column: str, level: float = 0.95) -> Comparison:
         """Compare two rows by their seeds; a row of exact numbers has them for every seed."""
-        values = row.by_seed(column)
-        return compare_seeds(
-            values, _of_seeds(other, column, values), level, self.pooled(row, other, column)
-        )
+        values, cell = row.by_seed(column), other.cells[column]
+        is_exact = cell.n and not other.seeds
+        others = dict.fromkeys(values, cell.mean) if is_exact else other.by_seed(column)
+        return compare_seeds(values, others, level, self.pooled(row, other, column))
 
     def pooled(self, row: Row, other: Row, column: str) -> PooledSpread | None:
         """Return the spread of two rows' differences; None if they have one of their own."""
@@ -111,11 +111,6 @@ class Spreads:
             if key.partition(".")[0] not in _ARM and key != self._tuned
         }
         return json.dumps([settings, sorted(_finite(row, column))], sort_keys=True)
-
-
-def _of_seeds(row: Row, column: str, seeds: Mapping[int, float]) -> Mapping[int, float]:
-    cell = row.cells[column]
-    return row.by_seed(column) if row.seeds or not cell.n else dict.fromkeys(seeds, cell.mean)
 
 
 def _finite(row: Row, column: str) -> dict[int, float]:
@@ -259,6 +254,11 @@ def compare_rows(
             if math.isnan(comparison.low):
                 continue
             aim = comparison.difference if target is None else target
+            improvement = None
+            if column.direction is not MetricDirection.NEITHER:
+                sign = 1 if column.direction is MetricDirection.HIGHER else -1
+                own, theirs = (rows[i].cells[column.name].values for i in (row, other))
+                improvement = improvement_share([sign * v for v in own], [sign * v for v in theirs])
             difference = Difference(
                 row=row,
                 baseline=other,
@@ -266,12 +266,14 @@ def compare_rows(
                 comparison=comparison,
                 is_primary=place < len(outcomes),
                 p_adjusted=math.nan,
-                improvement=_improvement(rows[row], rows[other], column),
+                improvement=improvement,
                 seeds=count_seeds(comparison, aim),
                 target=aim,
             )
             found.append(difference)
-    adjusted = benjamini_hochberg([_p_value(d.comparison) for d in found if d.is_primary])
+    # Without variation there is nothing to test.
+    primary = [d.comparison for d in found if d.is_primary]
+    adjusted = benjamini_hochberg([c.p_value if c.sd > 0 else math.nan for c in primary])
     # The differences of the primary outcomes come first.
     tested = [replace(d, p_adjusted=float(p)) for d, p in zip(found, adjusted, strict=False)]
     return [*tested, *found[len(tested) :]]
@@ -291,19 +293,6 @@ def with_baseline(report: Report, baseline: BaselineRows) -> Report:
         spread=report.spread,
     )
     return replace(report, baseline=baseline.text, differences=differences)
-
-
-def _p_value(comparison: Comparison) -> float:
-    # Without variation there is nothing to test.
-    return comparison.p_value if comparison.sd > 0 else math.nan
-
-
-def _improvement(row: Row, other: Row, column: Column) -> float | None:
-    if column.direction is MetricDirection.NEITHER:
-        return None
-    a, b = row.cells[column.name].values, other.cells[column.name].values
-    sign = 1 if column.direction is MetricDirection.HIGHER else -1
-    return improvement_share([sign * v for v in a], [sign * v for v in b])
 
 
 def count_seeds(comparison: Comparison, target: float) -> int | None:
@@ -343,43 +332,29 @@ def find_marks(report: Report) -> BestMarks:
 
     Without a comparison with a baseline nothing is marked.
     """
-    cells: dict[tuple[int, str], Mark] = {}
+    marks: dict[tuple[int, str], Mark] = {}
     undecided: list[tuple[str, str]] = []
     outcomes = report.outcomes if report.baseline is not None else ()
-    for column in report.columns:
-        outcome = find_outcome(column, outcomes)
-        for place, rows in _comparable_rows(report).items() if outcome is not None else ():
-            ranked = _rank_rows(report, column, rows)
-            if len(ranked) < 2:
-                continue
-            found = _settled_marks(report, column, ranked)
-            cells |= {(row, column.name): mark for row, mark in found.items()}
-            if not found:
-                undecided.append((column.name, place))
-    return BestMarks(cells, undecided)
-
-
-def _comparable_rows(report: Report) -> dict[str, list[int]]:
-    """Groups the rows that compare with each other, by the keys that separate them."""
-    groups: dict[str, list[int]] = {}
+    places: dict[str, list[int]] = {}
     for i, row in enumerate(report.rows):
+        # Rows of different values of the pivot's keys do not compare.
         place = ", ".join(str(row.group.get(key, "")) for key in report.pivot)
-        groups.setdefault(place, []).append(i)
-    return groups
-
-
-def _rank_rows(report: Report, column: Column, rows: Sequence[int]) -> list[int]:
-    """Returns the rows that can be marked, the best first."""
-    if column.direction is MetricDirection.NEITHER:
-        return []
-    cells = {i: report.rows[i].cells[column.name] for i in rows if not report.rows[i].is_base}
-    means = {
-        i: cell.mean
-        for i, cell in cells.items()
-        if cell.n >= SEEDS_FOR_A_MARK and math.isfinite(cell.mean)
-    }
-    higher = column.direction is MetricDirection.HIGHER
-    return sorted(means, key=lambda i: means[i], reverse=higher)
+        places.setdefault(place, []).extend([] if row.is_base else [i])
+    for column in report.columns:
+        is_directed = column.direction is not MetricDirection.NEITHER
+        if not is_directed or find_outcome(column, outcomes) is None:
+            continue
+        for place, rows in places.items():
+            cells = {i: report.rows[i].cells[column.name] for i in rows}
+            means = {i: cell.mean for i, cell in cells.items() if cell.n >= SEEDS_FOR_A_MARK}
+            means = {i: mean for i, mean in means.items() if math.isfinite(mean)}
+            higher = column.direction is MetricDirection.HIGHER
+            ranked = sorted(means, key=means.__getitem__, reverse=higher)
+            found = _settled_marks(report, column, ranked) if len(ranked) > 1 else {}
+            marks |= {(row, column.name): mark for row, mark in found.items()}
+            if len(ranked) > 1 and not found:
+                undecided.append((column.name, place))
+    return BestMarks(marks, undecided)
 
 
 def _settled_marks(report: Report, column: Column, ranked: Sequence[int]) -> dict[int, Mark]:

@@ -221,41 +221,30 @@ def show_difference(comparison: Comparison) -> tuple[str, str]:
 
 
 def _difference(difference: Difference, *, permuted: bool, ranked: bool) -> list[Entry]:
-    c = difference.comparison
+    c, chance, seeds = difference.comparison, difference.improvement, difference.seeds
+
+    def number(value: float, form: str) -> Entry:
+        return Entry("–" if math.isnan(value) else format(value, form), value=value)
+
+    def p(value: float) -> Entry:
+        return Entry(show_p(value) or "–", value=value)
+
     shown, interval = show_difference(c)
-    improvement = difference.improvement
     entries = [
         Entry(shown, value=c.difference),
         Entry(interval),
         Entry(str(c.n) if c.paired else f"{c.n} unpaired", value=c.n),
-        Entry(_number(c.df, ".3g" if c.df % 1 else ".0f"), value=c.df),
+        number(c.df, ".3g" if c.df % 1 else ".0f"),
     ]
     if difference.is_primary:
-        entries.append(_p(c.p_value if c.sd > 0 else math.nan))
-        entries += [_p(c.p_permutation)] if permuted else []
-        entries.append(_p(difference.p_adjusted))
-    entries.append(Entry(_number(c.effect_size, "+.2f"), value=c.effect_size))
-    if ranked:
-        entries.append(_chance(math.nan if improvement is None else improvement))
+        entries.append(p(c.p_value if c.sd > 0 else math.nan))
+        entries += [p(c.p_permutation)] if permuted else []
+        entries.append(p(difference.p_adjusted))
+    entries.append(number(c.effect_size, "+.2f"))
+    entries += [number(math.nan if chance is None else chance, ".2f")] if ranked else []
     if difference.is_primary:
-        entries.append(Entry(_seeds(difference.seeds), value=difference.seeds))
+        entries.append(Entry("–" if seeds is None else show_seeds(seeds), value=seeds))
     return entries
-
-
-def _p(value: float) -> Entry:
-    return Entry(show_p(value) or "–", value=value)
-
-
-def _chance(value: float) -> Entry:
-    return Entry(_number(value, ".2f"), value=value)
-
-
-def _number(value: float, form: str) -> str:
-    return "–" if math.isnan(value) else format(value, form)
-
-
-def _seeds(seeds: int | None) -> str:
-    return "–" if seeds is None else show_seeds(seeds)
 
 
 _DESCRIBED = (

@@ -8,7 +8,6 @@ import pytest
 
 from advsweep.errors import ReportError
 from advsweep.report import build_report
-from advsweep.report.data.columns import parse_column
 from advsweep.store.records import SELECTED
 
 
@@ -57,11 +56,6 @@ def test_a_report_says_over_how_many_problems_rarefied_entropies_are(lab):
     report = build_report(lab.store, "demo", columns=["entropy/right_rarefied[m=2]"])
     [line] = [line for line in report.cautions if line.startswith("H right/2")]
     assert "at least 2 right answers, which are 1 to 2 of 2 in the runs" in line
-
-
-@pytest.mark.parametrize("name", ["entropy/right_rarefied[m=1]", "entropy/right[m=2]"])
-def test_no_other_column_has_a_number_of_right_answers(name):
-    assert parse_column(name) is None
 
 
 def test_columns_of_training_problems(lab):
@@ -126,22 +120,3 @@ def test_without_a_chosen_step_its_columns_are_refused(lab):
     lab.run()
     with pytest.raises(ReportError, match=r"evaluation\.select_on evaluates them within"):
         values(lab, "pass@1@selected")
-
-
-@pytest.mark.parametrize("name", ["collapse/acr@selected", "total/steps@selected", "@selected"])
-def test_only_columns_of_evaluations_have_a_chosen_step(name):
-    assert parse_column(name) is None
-
-
-@pytest.mark.parametrize(
-    "name", ["pass@8[split=held_out]", "pass@8[split=train,split=train]", "pass@8[split=]"]
-)
-def test_other_splits_are_no_columns(name):
-    assert parse_column(name) is None
-
-
-def test_the_split_is_part_of_the_header():
-    column = parse_column("pass@8[level=3,split=train]")
-    assert column is not None
-    assert column.is_train
-    assert column.header == "level 3 train p@8"

@@ -96,10 +96,6 @@ def test_equal_tokens(costly):
     assert steps == {"grpo": (9.0, 9.0), "fade": (10.0, 5.0)}
 
 
-def test_equal_time(costly):
-    assert _cells(_at(costly, "seconds=5", "total/steps"), "total/steps")["grpo"] == (5.0, 5.0)
-
-
 @pytest.fixture
 def often(costly):
     """Runs of grpo are evaluated after steps 3, 4 and 15, too: 1/8, 3/8 and 3/4."""
@@ -191,11 +187,6 @@ def test_runs_in_a_gap_are_left_out_beside_others(often):
     assert "; 2 of 4 runs come to it between two evaluations more than 5%" in report.remarks[0]
     # Gaps of training metrics are none.
     assert "apart (" not in _at(often, "collapse/acr=0.4", "total/steps").remarks[0]
-
-
-def test_does_not_compare_the_column_of_the_cutoff(often):
-    report = _at(often, "pass@1=0.2", "pass@1")
-    assert "pass@1" not in {d.column.name for d in report.differences}
 
 
 def test_problems_by_the_solve_rate_of_the_base(lab):

@@ -121,10 +121,29 @@ def test_names(name, of, window, at):
 
 @pytest.mark.parametrize(
     "name",
-    ["pass@1=0.45", "total/steps@min", "a@b@c", "pass@8@pass@1=0.4@pass@1=0.5", "a>3", "@min"],
+    [
+        *("pass@1=0.45", "total/steps@min", "a@b@c", "pass@8@pass@1=0.4@pass@1=0.5", "a>3", "@min"),
+        *("entropy/right_rarefied[m=1]", "entropy/right[m=2]", "pass@8[split=held_out]"),
+        *("pass@8[split=train,split=train]", "pass@8[split=]", "collapse/acr@selected"),
+        *("total/steps@selected", "@selected"),
+    ],
 )
 def test_names_of_no_column(name):
     assert parse_column(name) is None
+
+
+def test_headers():
+    names = {
+        "pass@8[level=3,split=train]": "level 3 train p@8",
+        "pass@8[gsm8k]@max": "gsm8k p@8 max",
+        "entropy/right_rarefied[m=16]": "H right/16",
+        "pass@4[above=guess]": "p@4 above guess",
+        "pass@1[base=0.1:0.5]@selected": "base 0.1-0.5 p@1 selected",
+        "collapse/acr@first50": "ACR 1-50",
+        "total/tokens@pass@1=0.5": "all tokens @ pass@1=0.5",
+        "their/metric@end": "their/metric@end",
+    }
+    assert {name: parse_column(name).header for name in names} == names
 
 
 def test_ranges():
