@@ -196,6 +196,7 @@ def collect_differences(report: Report) -> list[dict[str, Any]]:
                     "low": round_off(d.comparison.low),
                     "high": round_off(d.comparison.high),
                     "text": " ".join(show_difference(d.comparison)),
+                    "p_adjusted": round_off(d.p_adjusted),
                     "outcome": judge_difference(d),
                 }
                 for d in report.differences
