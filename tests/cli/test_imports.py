@@ -16,7 +16,7 @@ OTHER_COMMANDS = (
     "advsweep.cli.estimators",
 )
 LIGHT = {
-    "--help": ("sqlalchemy", "pydantic", *TABLES),
+    "--help": ("sqlalchemy", "pydantic", *OTHER_COMMANDS, *TABLES),
     "ls": (*OTHER_COMMANDS, *TABLES),
     "ls two --format csv": TABLES,
     "status two": (*OTHER_COMMANDS, *TABLES),
@@ -69,7 +69,7 @@ def test_reading_commands_load_nothing_heavy(command, fake_folder):
 @pytest.mark.parametrize(
     ("words", "absent"),
     [
-        ("re", ("sqlalchemy", *TABLES)),
+        ("re", ("sqlalchemy", *OTHER_COMMANDS, *TABLES)),
         ("status ", (*OTHER_COMMANDS, *TABLES)),
         ("show ", (*OTHER_COMMANDS, *TABLES)),
     ],
