@@ -217,31 +217,14 @@ def find_plugins() -> list[Plugin]:
             found.append(point.described(EXTENSIONS[point.group], load=True))
         elif point.group not in registries:
             hint = nearest(point.group.removeprefix(GROUP_PREFIX), kinds)
-            found.append(
-                Plugin(
-                    kind="",
-                    name=point.name,
-                    package=point.package,
-                    version=point.version,
-                    group=point.group,
-                    target=point.target,
-                    state=PluginState.UNKNOWN,
-                    reason=f"advsweep has no group '{point.group}'; {hint}",
-                )
-            )
-    for package, reason in discovery.unreadable:
-        found.append(
-            Plugin(
-                kind="",
-                name="",
-                package=package,
-                version="",
-                group="",
-                target="",
-                state=PluginState.BROKEN,
-                reason=reason,
-            )
-        )
+            reason = f"advsweep has no group '{point.group}'; {hint}"
+            unknown = point.described("", load=False)
+            found.append(dataclasses.replace(unknown, state=PluginState.UNKNOWN, reason=reason))
+    nameless = dict.fromkeys(("kind", "name", "version", "group", "target"), "")
+    found += [
+        Plugin(package=package, state=PluginState.BROKEN, reason=reason, **nameless)
+        for package, reason in discovery.unreadable
+    ]
     return found
 
 
