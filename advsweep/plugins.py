@@ -23,7 +23,7 @@ GROUP_PREFIX = "advsweep."
 """Entry point groups of advsweep: the prefix and a kind in the plural."""
 
 COMMANDS = "advsweep.commands"
-"""The group of commands: functions with typer's annotations, or typer applications."""
+"""The group of commands: functions with typer's annotations."""
 
 COLUMNS = "advsweep.columns"
 """The group of columns that are numbers of stored analyses, by the first word of their names."""
