@@ -29,9 +29,9 @@ STARTS = {
         "rollouts of at most 10 tokens",
     ),
     "no plurals": (
-        [*FAKE, "steps=1", "prompts_per_step=1", "group_size=1"],
-        "Training grpo on countdown with model tiny (backend fake): 1 step of 1 prompt x 1 "
-        "rollout of at most 10 tokens",
+        [*FAKE, "steps=1", "prompts_per_step=1"],
+        "Training grpo on countdown with model tiny (backend fake): 1 step of 1 prompt x 8 "
+        "rollouts of at most 10 tokens",
     ),
     "what differs": (
         ["estimator=grpo,rloo", "seed=0,1", "group_size=4,8", *FAKE],
