@@ -34,7 +34,6 @@ class Policy:
         retries: number of retries, from the last checkpoint, before a run counts as failed.
         retry_on: the classes of failure that are retried.
         max_failures: number of failed runs after which no more are started; None: no limit.
-        fail_fast: stop all other runs, with a checkpoint, at the first failed one.
         time_limit: seconds per try, evaluations included; None: no limit.
         memory_limit: bytes of a run's process and its descendants; None: no limit.
     """
@@ -42,14 +41,8 @@ class Policy:
     retries: int = 2
     retry_on: frozenset[Failure] = frozenset({Failure.OOM, Failure.TIMEOUT, Failure.KILLED})
     max_failures: int | None = None
-    fail_fast: bool = False
     time_limit: float | None = None
     memory_limit: int | None = None
-
-    @property
-    def counts_failures(self) -> bool:
-        """Whether failures of some runs stop others."""
-        return self.fail_fast or self.max_failures is not None
 
     @property
     def limits(self) -> frozenset[str]:

@@ -485,23 +485,6 @@ def test_a_run_that_heeds_no_request_is_killed_after_a_while(
     assert_sound(store, {0: undisturbed[0]}, forty)
 
 
-def test_the_first_failure_may_stop_all_others_with_a_checkpoint(
-    plan: Planner, store: Store
-) -> None:
-    plans = [
-        plan("backend.fail_at=7", *SLOW),
-        plan(*SLOW, "steps=400", "evaluation.every=0", "seed=1,2"),
-    ]
-    runs = [run for each in plans for run in each.runs]
-    together = replace(plans[0], name="together", runs=runs, executor=ForkingExecutor())
-    outcome = execute(together, store, policy=Policy(fail_fast=True))
-    failed, stopped, never = store.runs.select(ids=outcome.run_ids)
-    assert (failed.status, stopped.status) == (Status.FAILED, Status.INTERRUPTED)
-    assert (stopped.step == 0) or store.checkpoints.select(stopped.id)[-1].step == stopped.step
-    assert never.status is Status.PENDING
-    assert (len(outcome.failed), outcome.unfinished, outcome.exit_code) == (1, 2, 1)
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 3 MB; where none may be mounted, files that may not grow past 1 MB."""

@@ -57,11 +57,10 @@ def check_policy(policy: Policy, executor: QueueExecutor) -> None:
     Raises:
         ConfigError: the policy counts failures.
     """
-    if policy.counts_failures:
-        option = "--fail-fast" if policy.fail_fast else "--max-failures"
+    if policy.max_failures is not None:
         raise ConfigError(
-            f"{option}: executor '{executor.name}' hands its runs to a queue and does not see them "
-            "fail; leave it out, or choose another executor"
+            f"--max-failures: executor '{executor.name}' hands its runs to a queue and does not "
+            "see them fail; leave it out, or choose another executor"
         )
 
 

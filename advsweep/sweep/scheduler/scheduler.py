@@ -169,7 +169,7 @@ class Scheduler:
     @property
     def _halted(self) -> bool:
         """Whether the policy's limit of failures is reached."""
-        most = 1 if self._policy.fail_fast else self._policy.max_failures
+        most = self._policy.max_failures
         return most is not None and self._failures >= most
 
     @property
@@ -180,7 +180,7 @@ class Scheduler:
     @property
     def _stopping(self) -> bool:
         """Whether active runs are being stopped."""
-        return self._stop_requests > 0 or (self._halted and self._policy.fail_fast)
+        return self._stop_requests > 0
 
     def _has_more(self) -> bool:
         """Return whether work is left besides that of the living workers."""

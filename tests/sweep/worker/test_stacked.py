@@ -24,11 +24,10 @@ from advsweep.sweep.early_stopping import StoppingCheck
 from advsweep.sweep.events import Event, RunEvent, SweepResult
 from advsweep.sweep.exit_codes import STACKED
 from advsweep.sweep.planning.plan import Plan, make_plan
-from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import scheduler
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import schedule_runs
-from advsweep.sweep.stop_request import RunStopRequest, StopRequest
+from advsweep.sweep.stop_request import RunStopRequest
 from advsweep.sweep.worker import environment, heartbeat
 from advsweep.sweep.worker.environment import ProcessCosts
 from advsweep.sweep.worker.heartbeat import Heartbeat
@@ -447,31 +446,6 @@ def test_the_end_of_a_run_is_told_while_the_others_go_on(
     in_step(monkeypatch, 0, 9, wait)
     both = replace(plan("backend.stack=8", "steps=5,9"), executor=StackingExecutor())
     assert execute(both, store, on_event=on_event).done == 2
-
-
-def test_fail_fast_stops_those_beside_a_run_that_fails(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run that fails does so in step 7; the other one waits in step 9 to be asked to stop."""
-    monkeypatch.setattr(scheduler, "STORE_SECONDS", 0.05)
-    received, plain = [], StopRequest._receive
-
-    def noted(request: StopRequest) -> None:
-        received.append(1)
-        plain(request)
-
-    def wait() -> None:
-        deadline = time.monotonic() + 60
-        while not received and time.monotonic() < deadline:
-            time.sleep(0.01)
-
-    monkeypatch.setattr(StopRequest, "_receive", noted)
-    in_step(monkeypatch, 0, 9, wait)
-    both = replace(plan("backend.stack=8", "backend.fail_at=0,7"), executor=StackingExecutor())
-    outcome, _ = run(both, store, policy=Policy(fail_fast=True))
-    assert (outcome.halted, list(outcome.failed), outcome.unfinished) == (True, [2], 1)
-    [stopped] = store.runs.select(ids=[1])
-    assert (stopped.status, stopped.step) == (Status.INTERRUPTED, 9)
 
 
 def test_the_time_of_the_process_is_divided_among_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
