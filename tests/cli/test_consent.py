@@ -17,9 +17,10 @@ from typer.testing import CliRunner, Result
 from advsweep.cli.app import app
 from advsweep.errors import ConfigError
 from advsweep.store import Status, Store, open_store
-from advsweep.sweep.executors.base import Job, RemoteJob
+from advsweep.sweep.executors.base import remote_environment
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.runs import schedule_runs
+from advsweep.sweep.worker.main import work_on
 from advsweep.tasks.verifiers.base import RUN_CODE, run_code_allowed
 
 pytestmark = pytest.mark.security
@@ -100,7 +101,8 @@ def test_what_a_store_says_is_no_consent(store: Store, listener: socket.socket) 
     assert store.runs.select()[0].config["task"]["verifier"]["enabled"]
     for command in (["retry", 1], ["retry", "old"], ["worker"], ["worker", "old"], ["eval", 1]):
         assert refuses(call(*command, "--store", store.url)), command
-    assert store.runs.select()[0].status is Status.PENDING
+    # A worker claims the run before it reads its config, and gives it back.
+    assert store.runs.select()[0].status is Status.INTERRUPTED
     assert not has_run(listener)
 
 
@@ -180,12 +182,11 @@ def test_every_command_that_verifies_takes_consent(command: str) -> None:
 
 
 def test_consent_is_of_this_process_and_of_the_jobs_that_it_submits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    job = Job(run_id=1, directory=tmp_path, store_url="sqlite://", evaluations=())
-    assert RemoteJob.of(job, 1).environment.get(RUN_CODE) != "1"
+    assert remote_environment(1, "sqlite://").get(RUN_CODE) != "1"
     call("run", "--run-code", "no_such_key=1")
     assert run_code_allowed()
-    assert RemoteJob.of(job, 1).environment[RUN_CODE] == "1"
+    assert remote_environment(1, "sqlite://")[RUN_CODE] == "1"
     monkeypatch.setenv(RUN_CODE, "true")
     assert not run_code_allowed()

@@ -77,7 +77,7 @@ def test_a_trial_without_results_has_none_in_any_format(
     table = capsys.readouterr().out.splitlines()
     assert table[4].split() == ["trial", "state", "pass@1", "entropy/answer", "point"]
     assert table[5].split() == ["0", "open", "backend.learning_rate=0.5", "group_size=4"]
-    assert table[-2].endswith(": 1 open, 1 to come")
+    assert table[-1].endswith(": 1 open, 1 to come")
     planned.print(str(tmp_path / "a.db"), 2, force=False, as_json=True)
     [trial] = json.loads(capsys.readouterr().out)["trials"]
     assert trial == {"trial": 0, "params": params, "values": {}, "state": "open"}

@@ -12,7 +12,7 @@ import tables
 from advsweep.backends.trl.backend import TrlBackend
 from advsweep.config.groups import conf_directory
 from advsweep.config.settings import Schedule
-from advsweep.report.data.runs import parse_where
+from advsweep.report.data.runs import parse_where, value_of
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.tasks import dataset_rows as rows

@@ -118,7 +118,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     module = types.ModuleType("datasets")
     module.load_dataset = load  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", module)
-    monkeypatch.setattr("advsweep.tasks.dataset_rows.unreachable", lambda: "")
+    monkeypatch.setattr("advsweep.tasks.dataset_rows.hub_unreachable", lambda: "")
     return asked
 
 
@@ -139,7 +139,7 @@ def test_a_hub_out_of_reach_points_to_local_files(hub: list[Any]) -> None:
 def test_a_hub_without_a_network_is_not_asked(
     hub: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("advsweep.tasks.dataset_rows.unreachable", lambda: "no network")
+    monkeypatch.setattr("advsweep.tasks.dataset_rows.hub_unreachable", lambda: "no network")
     with pytest.raises(ConfigError, match=r"cannot load 'hub:a/set-4': no network; a local copy"):
         Source("hub:a/set-4").read("train")
     assert hub == []

@@ -511,7 +511,7 @@ def test_root_needs_more_consent(isolation: str, monkeypatch: pytest.MonkeyPatch
     verifier = VERIFIERS.build({"name": "code", "isolation": isolation})
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv(RUN_CODE_AS_ROOT, "")
-    with pytest.raises(Exception, match=r"as root, .* --run-code-as-root or ADVSWEEP_RUN_CODE_A"):
+    with pytest.raises(Exception, match=r"as root, .* allow it with ADVSWEEP_RUN_CODE_AS_ROOT=1"):
         verifier.check_consent()
     assert verifier.judge(GOLD, "found = lambda: True").outcome is Outcome.UNSCORABLE
     monkeypatch.setenv(RUN_CODE_AS_ROOT, "1")
