@@ -57,7 +57,7 @@ def list_(
     """
     from advsweep.sweep.registry import config_groups
 
-    group = what.removesuffix("s")
+    asked, group = what, what.removesuffix("s")
     what = f"{group}s"
     if what == "plugins":  # the config groups would warn of what it lists
         _print_plugins(how)
@@ -69,7 +69,7 @@ def list_(
             records = _list_members(groups, group)
         else:
             known = ["plugins", *LISTS, *(f"{group}s" for group in groups.registries)]
-            raise UnknownNameError(f"list: there is no list '{what}'; {nearest(what, known)}")
+            raise UnknownNameError(f"list: there is no list '{asked}'; {nearest(what, known)}")
     less = "released held aliases family source objective rollout estimator model verifier data"
     print_records(records, how, less.split())
     if what == "estimators" and how is ListFormat.TABLE:

@@ -82,13 +82,18 @@ GONE: dict[str, str] = {
     "--all": "--limit 0",
     "--fail-fast": "--max-failures 1",
     "--idle-timeout": "--wait SECONDS",
+    "--k": "--metric pass@K",
     "--list": "list figures",
+    "--memory-limit": "sweep --memory-limit",
     "--option": "--set KEY=VALUE",
     "--out": "--output FILE",
+    "--paper": "make papers",
     "--protocol": "--set evaluation=NAME",
     "--rank": "--sort rank:NAME",
     "--retry-on": "sweep --retry-on",
     "--run-code-as-root": "ADVSWEEP_RUN_CODE_AS_ROOT=1 advsweep ...",
     "--store-patience": "ADVSWEEP_STORE_PATIENCE=10m advsweep ...",
+    "--style": "make papers",
+    "--time-limit": "sweep --time-limit",
 }
 """Commands and options (`--option`) of the last release, with their successors."""
