@@ -97,8 +97,8 @@ def main(data: Path, folder: Path, width: int, given: list[str]) -> int:
         advsweep(killed, "export", "last", str(exported))
 
     # A store of its own: a report has the models that were evaluated beside the runs.
-    asked = [f"-o{text}" for text in spelt(settings) if text.startswith(("task.", "evaluation."))]
-    asked.append(f"-ogeneration.max_tokens={settings['generation.max_tokens']}")
+    asked = [f"--set={text}" for text in spelt(settings) if text.startswith(("task.", "evaluation."))]
+    asked.append(f"--set=generation.max_tokens={settings['generation.max_tokens']}")
     model = ["--model", str(exported), "--task", settings["task"]]
     advsweep(folder / "exported.db", "eval", *model, *asked)
 

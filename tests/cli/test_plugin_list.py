@@ -143,7 +143,7 @@ BREAKING = {
         (["list", "methods"], ""),
         # These messages name the components that would help.
         (["run", "--dry-run", "estimator=aapo"], "rollout=reference does"),
-        (["run", "--dry-run", "backend=fake", "optimizer.match=step"], "backend="),
+        (["run", "--dry-run", "backend=fake", "optimizer.match=step"], "that can: bandit, tiny"),
     ],
 )
 def test_a_broken_plugin_breaks_no_command(
