@@ -97,7 +97,9 @@ def main(data: Path, folder: Path, width: int, given: list[str]) -> int:
         advsweep(killed, "export", "last", str(exported))
 
     # A store of its own: a report has the models that were evaluated beside the runs.
-    asked = [f"--set={text}" for text in spelt(settings) if text.startswith(("task.", "evaluation."))]
+    asked = [
+        f"--set={text}" for text in spelt(settings) if text.startswith(("task.", "evaluation."))
+    ]
     asked.append(f"--set=generation.max_tokens={settings['generation.max_tokens']}")
     model = ["--model", str(exported), "--task", settings["task"]]
     advsweep(folder / "exported.db", "eval", *model, *asked)
