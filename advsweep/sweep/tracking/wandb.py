@@ -128,7 +128,8 @@ class WandbTrack(Track):
 
     def __init__(self, run: Any) -> None:
         self._run = run
-        self._row = run.step  # the number of the first row that wandb accepts
+        # The number of the first row that wandb accepts. `run.step` of a resumed run is 0.
+        self._row = run.starting_step
         self.last_step = self._row - 1
         run.define_metric("step")
         run.define_metric("*", step_metric="step")

@@ -35,6 +35,8 @@ def send(store, sweep, *arguments):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    # Rows that wandb has are not sent to it again.
+    assert "WARNING" not in done.stderr
     # wandb itself says on stderr which credentials it has.
     return done.stderr.splitlines()[-1]
 
