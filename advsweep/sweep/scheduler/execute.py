@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -152,8 +153,16 @@ class PulledRuns(RunSource):
         """A claimed run that no scheduler has yet, and what it needs."""
         self._next_claim = 0.0
         self._idle_since: float | None = None
-        # Wrong overrides are refused before a run is claimed.
+        # Wrong overrides, and runs without consent, are refused before a run is claimed.
         self._resources = self._build(DEFAULTS["resources"])
+        # Many runs of a sweep have the same task and backend.
+        parts = {}
+        for status in (Status.PENDING, Status.INTERRUPTED, Status.LOST):
+            for record in store.runs.select(sweep=sweep, status=status):
+                config = record.config
+                parts[json.dumps([config.get("task"), config.get("backend")])] = record
+        for record in parts.values():
+            _check_consent(record)
 
     def begin(self) -> Resources:
         """Return the resources of the runs for the next scheduler."""
