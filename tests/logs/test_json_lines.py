@@ -104,10 +104,11 @@ def test_counts_name_a_bounded_number_of_metrics(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "form"),
-    [(gzip.compress(b'{"step": 1}\n'), "gzip: unpack it first"),
+    [(gzip.compress(b'{"step": 1}\n', mtime=0), "gzip: unpack it first"),
      (b"PAR1" + b"\0" * 9, "a parquet table"),
      (b'[{"step": 1}]', "a JSON array: write an object per line"),
      ('{"step": 1}\n'.encode("utf-16"), "UTF-16: save it as UTF-8")],
+    ids=["gzip", "parquet", "array", "utf-16"],
 )  # fmt: skip
 def test_what_is_no_text_is_refused(tmp_path, content, form):
     file = tmp_path / "metrics.jsonl"
