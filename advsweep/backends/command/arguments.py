@@ -8,7 +8,7 @@ when the command starts:
     {parameters.model}                               a parameter that the template declares
     {directory} {python} {gpus}                      `RUNTIME`
 
-`{{` and `}}` stand for braces.
+`{{` and `}}` stand for braces. A value always stays within one argument, whatever it holds.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ import json
 import math
 import os
 import re
-import shlex
 import string
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advsweep.backends.base import NODE_KEYS, PARAMETERS
-from advsweep.components import to_plain
+from advsweep.components import leaves, to_plain
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.machine import usable_cores
 
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 RUNTIME = ("directory", "template_directory", "python", "run", "cpus", "gpus")
 """Names that are known when the command starts; docs/command.md says what they are."""
 
-OUTPUT = "output"
-"""What `metrics.file` says where metrics are lines of the command's own output."""
+Values = Mapping[str, Any]
+"""The values of placeholders: a run's config with nodes as mappings, `parameters`, `RUNTIME`."""
 
 _PLAIN_TEXT = re.compile(r"[A-Za-z/._][A-Za-z0-9_/.@-]*")
 _OTHER_VALUES = frozenset({"true", "false", "null", "none", "nan", "inf"})
@@ -90,89 +89,41 @@ def _pieces(text: str, where: str) -> list[tuple[str, str | None]]:
     )
 
 
-def fill(text: str, values: Values, where: str, *, quote: bool = False) -> str:
+def fill(text: str, values: Values, where: str) -> str:
     """Return a text with its placeholders replaced.
 
-    Args:
-        quote: whether each value becomes one word of a shell.
+    Raises:
+        ConfigError: a placeholder has no value in this run, or one that cannot be an argument.
+    """
+    pieces = _pieces(text, where)
+    filled = "".join(
+        literal + ("" if name is None else as_text(value_of(name, values, where)))
+        for literal, name in pieces
+    )
+    if "\0" in filled:
+        raise ConfigError(f"{where}: expected values without a NUL character, in {text!r}")
+    return filled
+
+
+def value_of(name: str, values: Values, where: str) -> Any:
+    """Return the value of a placeholder.
 
     Raises:
-        ConfigError: a placeholder has no value in this run.
+        ConfigError: the run has no such key.
     """
-    found = ""
-    for literal, name in _pieces(text, where):
-        value = "" if name is None else values.text(name, where)
-        found += literal + (shlex.quote(value) if quote and name is not None else value)
-    return found
-
-
-class Values:
-    """The values of placeholders in one run.
-
-    Args:
-        config: the run's config, nodes as mappings.
-        parameters: those of the template.
-        runtime: further values by name.
-    """
-
-    def __init__(
-        self,
-        config: Mapping[str, Any],
-        parameters: Mapping[str, Any],
-        runtime: Mapping[str, Any],
-    ) -> None:
-        self._known = {**config, "parameters": parameters}
-        self._runtime = runtime
-
-    def with_runtime(self, **values: Any) -> Values:
-        """Return values with further names."""
-        return Values(self._known, self._known["parameters"], {**self._runtime, **values})
-
-    def text(self, name: str, where: str) -> str:
-        """Return the value of a placeholder as text.
-
-        Raises:
-            ConfigError: the run has no such key, or the text cannot be an argument.
-        """
-        text = as_text(self.value(name, where))
-        if "\0" in text:
-            raise ConfigError(f"{where}: expected {{{name}}} without a NUL character")
-        return text
-
-    def value(self, name: str, where: str) -> Any:
-        """Return the value of a placeholder.
-
-        Raises:
-            ConfigError: the run has no such key.
-        """
-        if name in self._runtime:
-            return self._runtime[name]
-        value: Any = self._known
-        for part in name.split("."):
-            if not isinstance(value, Mapping) or part not in value:
-                head, _, rest = name.partition(".")
-                node = self._known.get(head)
-                if not rest or not isinstance(node, Mapping):
-                    raise ConfigError(f"{where}: expected a value of {name}, which this run lacks")
-                own = nearest(rest, [key for key in node if key != "name"])
-                raise ConfigError(
-                    f"{where}: {{{name}}} has no value, as {head} '{node.get('name')}' has no "
-                    f"parameter '{rest}' ({own}); `each: {head}` passes those that there are"
-                )
-            value = value[part]
-        return value
-
-    def fields(self, node: str) -> dict[str, Any]:
-        """Return the fields of a node without its name; those of inner nodes by dotted key."""
-
-        def flat(fields: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-            for key, value in fields.items():
-                if isinstance(value, Mapping) and value:
-                    yield from flat(value, f"{path}{key}.")
-                else:
-                    yield f"{path}{key}", value
-
-        return dict(flat({k: v for k, v in self._known.get(node, {}).items() if k != "name"}, ""))
+    value: Any = values
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            head, _, rest = name.partition(".")
+            node = values.get(head)
+            named = f"{head} '{node.get('name')}'" if isinstance(node, Mapping) else head
+            own = [key for key in node if key != "name"] if isinstance(node, Mapping) else []
+            raise ConfigError(
+                f"{where}: {{{name}}} has no value, as {named} has no parameter '{rest}' "
+                f"({nearest(rest, own)}); `each: {head}` passes those that there are"
+            )
+        value = value[part]
+    return value
 
 
 def as_text(value: Any) -> str:
@@ -194,14 +145,15 @@ def values_of(run: Run, parameters: Mapping[str, Any], directory: Path, file: st
         directory: the folder that belongs to the command.
         file: the template's file.
     """
-    config = {key: getattr(run, key).plain() for key in NODE_KEYS}
-    config |= {key: getattr(run, key) for key in PARAMETERS}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
     else:
         gpus = len([name for name in visible.split(",") if name.strip()])
-    runtime = {
+    return {
+        **{key: getattr(run, key).plain() for key in NODE_KEYS},
+        **{key: getattr(run, key) for key in PARAMETERS},
+        "parameters": parameters,
         "directory": str(directory),
         "template_directory": str(Path(file).parent) if file else "",
         "python": sys.executable,
@@ -209,36 +161,28 @@ def values_of(run: Run, parameters: Mapping[str, Any], directory: Path, file: st
         "cpus": len(usable_cores()),
         "gpus": gpus,
     }
-    return Values(config, parameters, runtime)
 
 
-def command_line(template: Template, values: Values, key: str = "command") -> list[str]:
+def command_line(template: Template, values: Values, *, resume: bool = False) -> list[str]:
     """Return program and arguments of a command; every value stays within its argument.
 
     Args:
-        key: `command`, `resume` for one that resumes, or `evaluate`.
+        resume: add the arguments that resume from `values["checkpoint"]`.
 
     Raises:
         ConfigError: a placeholder has no value in this run.
     """
-    if key == "evaluate":
-        found = _arguments(template.evaluation_parts, values, template, "evaluations.command")
-    else:
-        found = _arguments(template.argv, values, template, "command")
-    if key == "resume":
-        found += _arguments(template.resume_parts, values, template, "checkpoints.resume")
-    return ["/bin/sh", "-c", " ".join(found)] if template.shell else found
-
-
-def _arguments(parts: Iterable[Any], values: Values, template: Template, where: str) -> list[str]:
     found: list[str] = []
-    for part in parts:
+    resuming = template.resume_parts if resume else []
+    places = [(part, "command") for part in template.argv]
+    for part, where in [*places, *((part, "checkpoints.resume") for part in resuming)]:
         if not isinstance(part, Mapping):
-            found.append(_argument(part, values, template, where))
+            found.append(_argument(part, values, template.quoting, where))
             continue
-        for key, value in values.fields(part["each"]).items():
-            own = values.with_runtime(key=key, value=value)
-            found += [_argument(text, own, template, where) for text in texts_of(part)]
+        node = values[part["each"]]
+        for key, value in leaves({k: v for k, v in node.items() if k != "name"}):
+            own = {**values, "key": key, "value": value}
+            found += [_argument(text, own, template.quoting, where) for text in texts_of(part)]
     return found
 
 
@@ -247,14 +191,14 @@ def texts_of(part: Mapping[str, Any]) -> list[str]:
     return [str(text) for text in (part["as"] if isinstance(part["as"], list) else [part["as"]])]
 
 
-def _argument(text: str, values: Values, template: Template, where: str) -> str:
-    if template.quoting == "none":
-        return fill(text, values, where, quote=template.shell)
+def _argument(text: str, values: Values, quoting: str, where: str) -> str:
+    if quoting == "none":
+        return fill(text, values, where)
     key, sign, right = text.partition("=")
     names, filled = names_in(right, where), fill(right, values, where)
     # Numbers, lists and null stay what they are.
     is_whole = len(names) == 1 and right == f"{{{names[0]}}}"
-    if names and not (is_whole and not isinstance(values.value(names[0], where), str)):
+    if names and not (is_whole and not isinstance(value_of(names[0], values, where), str)):
         filled = hydra_text(filled)
     return f"{fill(key, values, where)}{sign}{filled}"
 
@@ -289,14 +233,13 @@ def variables(template: Template, values: Values) -> dict[str, str]:
     return found
 
 
-def file_below(text: str, values: Values, directory: Path, where: str) -> Path:
+def file_below(text: str, values: Values, where: str) -> Path:
     """Return a file of a template, which lies below the command's folder.
 
     Raises:
         ConfigError: it lies elsewhere, where other runs would write to it too.
     """
-    if where == "metrics.file" and text == OUTPUT:
-        return directory.with_name("output-metrics.txt")
+    directory = Path(values["directory"])
     path = Path(os.path.normpath(directory / fill(text, values, where)))
     if not path.is_relative_to(directory):
         raise ConfigError(

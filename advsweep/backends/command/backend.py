@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler, Task
 
 _OWN_FIELDS = frozenset({"template", "folder", "content", "parameters"})
+_EXPECTED = "a file, or trl_script, verl or torchrun"
+_GIVE = "give backend.template=FILE"
 
 _UNUSED: Mapping[str, Any] = {
     "objective": "clipped",
@@ -94,25 +96,18 @@ class Command(ExternalBackend):
             ConfigError: it is missing, or does not fit.
         """
         if not self.content:
-            raise ConfigError(
-                "template: expected a file, or trl_script, verl or torchrun, got nothing; give "
-                "backend.template=FILE"
-            )
+            raise ConfigError(f"template: expected {_EXPECTED}, got nothing; {_GIVE}")
         template = build_template(self.content, self.template or "template")
-        template.log.name_map()
         template.log.open_log(Path("metrics"))
         return template
 
     @classmethod
     def load_node(cls, node: Mapping[str, Any]) -> Plain:
         """Read the template that the command line names, and record that it may be started."""
-        if node.get("content"):
-            raise ConfigError("backend.content: expected backend.template=FILE, got its content")
         name = node.get("template")
-        if not isinstance(name, str) or not name:
-            raise ConfigError(
-                f"backend.template: expected a file, or trl_script, verl or torchrun, got {name!r}"
-            )
+        if node.get("content") or not isinstance(name, str) or not name:
+            got = "its content" if node.get("content") else repr(name)
+            raise ConfigError(f"backend.template: expected {_EXPECTED}, got {got}; {_GIVE}")
         path = template_path(name)
         content = read_template(path)
         build_template(content, str(path))
@@ -171,23 +166,22 @@ class Command(ExternalBackend):
         spec = self.spec
         for key in keys:
             head, _, rest = key.partition(".")
+            used = head not in (*NODE_KEYS, *PARAMETERS, "method") or self._reaches(key)
+            used = used or (not rest and spec.takes(head))
             if head == "backend":
                 used = not rest or rest.partition(".")[0] in _OWN_FIELDS or spec.reaches(key)
-            elif head in (*NODE_KEYS, *PARAMETERS, "method"):
-                used = self._reaches(key) or (not rest and spec.takes(head))
-            else:
-                used = True
+            if used and head not in spec.fixed:
+                continue
             reason = "that no placeholder of the template uses"
             if head in spec.fixed:
-                used, reason = False, f"that the template fixes at {spec.fixed[head]!r}"
-            if not used:
-                takes = sorted(u for u in spec.used if u.partition(".")[0] in NODE_KEYS)
-                takes += sorted(u for u in spec.used if u in PARAMETERS)
-                takes += sorted(f"backend.parameters.{name}" for name in spec.parameters)
-                raise ConfigError(
-                    f"{key}: expected a key that reaches the command, got one {reason}; the "
-                    f"template '{Path(self.template).name}' takes {', '.join(takes)}"
-                )
+                reason = f"that the template fixes at {spec.fixed[head]!r}"
+            own = (*NODE_KEYS, *PARAMETERS)
+            takes = [name for name in sorted(spec.used) if name.partition(".")[0] in own]
+            takes += sorted(f"backend.parameters.{name}" for name in spec.parameters)
+            raise ConfigError(
+                f"{key}: expected a key that reaches the command, got one {reason}; the "
+                f"template '{Path(self.template).name}' takes {', '.join(takes)}"
+            )
 
     def check(self, run: Run) -> None:
         """Refuse a run whose template has a placeholder that the run cannot fill."""

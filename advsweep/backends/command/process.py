@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
@@ -11,24 +12,25 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from advsweep.errors import TrainingError
+from advsweep.errors import TrainingError, counted
 from advsweep.printable import printable_line
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 LINE_BYTES = 8192
 """Longer lines of output are cut."""
-WAITING_LINES = 20_000
-"""Lines that wait for the worker's main thread; further ones are counted, not kept."""
+LOGGED_LINES = 2000
+LOGGED_CHARACTERS = 1_000_000
+"""Lines and characters of output that the log of a run takes; later only the last lines."""
 TAIL_LINES = 1000
 """Last lines of the output that are kept, to say why a command failed."""
+LAST_LINES = 40
 
-_BLOCK = 65536
 _JOIN_SECONDS = 2.0
 _MARGIN_SECONDS = 15.0
 """Time beyond the grace that a supervisor has to end everything."""
@@ -58,7 +60,6 @@ class RunningCommand:
         folder: its working folder.
         grace: seconds between a request to stop and SIGKILL.
         stop_signal: number of the signal of that request.
-        on_line: gets each line of output in the reading thread, before lines are dropped.
 
     Raises:
         TrainingError: the working folder does not exist, or no process can be started.
@@ -72,15 +73,14 @@ class RunningCommand:
         folder: Path,
         grace: float,
         stop_signal: int,
-        on_line: Callable[[str], None] | None = None,
     ) -> None:
         if not folder.is_dir():
             raise TrainingError(f"workdir: expected a folder, got '{folder}'")
         self._grace = grace
-        self.output = Output(on_line)
+        self.output = Output()
         control, written = os.pipe()
         # A file closes with its object: if a request to stop interrupts this method, the
-        # supervisor then ends the command.
+        # supervisor reads the end of the pipe and ends the command. Nobody else would.
         self._control = os.fdopen(written, "wb", buffering=0)
         reported, status = os.pipe()
         self._status = os.fdopen(reported, "rb", buffering=0)
@@ -94,6 +94,7 @@ class RunningCommand:
                 env=dict(environment),
                 cwd=folder,
                 pass_fds=(control, status),
+                # Ctrl-C goes to the terminal's group; the command must live to be asked to stop.
                 start_new_session=True,
             )
         except OSError as error:
@@ -103,6 +104,8 @@ class RunningCommand:
         finally:
             os.close(control)
             os.close(status)
+        assert self._supervisor.stdout is not None
+        # A thread, since a full pipe would block the command while the worker is busy.
         self._reader = threading.Thread(
             target=self.output.read, args=(self._supervisor.stdout,), name="output", daemon=True
         )
@@ -145,61 +148,54 @@ class Output:
     line. Nothing here grows with the output.
 
     Attributes:
-        lines: lines that the main thread has not taken yet.
         tail: the last lines.
-        dropped: lines that were not kept, as the main thread did not take the others.
-        last: when the last output came, by `time.monotonic`.
     """
 
-    def __init__(self, on_line: Callable[[str], None] | None = None) -> None:
-        self._on_line = on_line
-        self.lines: deque[str] = deque()
+    def __init__(self) -> None:
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self.dropped = 0
-        self.last = time.monotonic()
+        self._waiting: deque[str] = deque()
+        self._lines = self._characters = self._left_out = 0
 
     def read(self, pipe: IO[bytes]) -> None:
         """Read until the last process that can write has ended; close the pipe."""
-        rest, is_cut = b"", False
+        is_cut = False
         with pipe:
-            while block := os.read(pipe.fileno(), _BLOCK):
-                self.last = time.monotonic()
-                *lines, rest = (rest + block).split(b"\n")
-                if lines and is_cut:
-                    # The rest of a line whose beginning was taken when it became too long.
-                    lines, is_cut = lines[1:], False
-                for line in lines:
-                    self._add(line)
-                if len(rest) > LINE_BYTES:
-                    # What follows a carriage return is the line as a terminal shows it.
-                    rest = rest.rpartition(b"\r")[2]
-                if len(rest) > LINE_BYTES and not is_cut:
-                    self._add(rest)
-                    is_cut = True
-                if is_cut:
-                    rest = b""
-        self._add(rest)
+            for piece in iter(functools.partial(pipe.readline, LINE_BYTES), b""):
+                is_whole = piece.endswith(b"\n")
+                if not is_cut:
+                    self._add(piece, is_cut=not is_whole and len(piece) == LINE_BYTES)
+                # The rest of a line that is too long is dropped; a bar goes on, however long.
+                is_cut = not is_whole and b"\r" not in piece
+
+    def _add(self, line: bytes, *, is_cut: bool) -> None:
+        shown = [part for part in line.splitlines() if part.strip()]
+        if not shown:
+            return
+        text = printable_line(shown[-1].decode("utf-8", "replace"))
+        text += " ... (cut)" if is_cut else ""
+        self.tail.append(text)
+        if self._lines < LOGGED_LINES and self._characters < LOGGED_CHARACTERS:
+            self._lines += 1
+            self._characters += len(text)
+            self._waiting.append(text)
+        else:
+            self._left_out += 1
 
     def take(self) -> list[str]:
-        """Return the lines that came since the last call."""
-        return [self.lines.popleft() for _ in range(len(self.lines))]
+        """Return the lines that came since the last call, as far as the log has room."""
+        return [f"| {self._waiting.popleft()}" for _ in range(len(self._waiting))]
+
+    def last(self) -> list[str]:
+        """Return what `take` left, and the last lines of an output that was too long."""
+        lines = self.take()
+        if self._left_out:
+            end = list(self.tail)[-min(LAST_LINES, self._left_out) :]
+            of_output = counted(f"{self._left_out:,}", "line")
+            lines.append(f"left out {of_output} of output; the last {len(end)}:")
+            lines += [f"| {line}" for line in end]
+        return lines
 
     def last_words(self) -> str:
         """Return the last lines, for a message."""
         last = [line.strip()[:300] for line in list(self.tail)[-3:]]
         return f"; its last lines: {' / '.join(last)}" if last else "; it wrote nothing"
-
-    def _add(self, line: bytes) -> None:
-        shown = [part for part in line.split(b"\r") if part.strip()]
-        if not shown:
-            return
-        text = printable_line(shown[-1][:LINE_BYTES].decode("utf-8", "replace"))
-        if len(shown[-1]) > LINE_BYTES:
-            text += " ... (cut)"
-        self.tail.append(text)
-        if self._on_line is not None:
-            self._on_line(text)
-        if len(self.lines) < WAITING_LINES:
-            self.lines.append(text)
-        else:
-            self.dropped += 1

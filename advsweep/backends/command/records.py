@@ -22,14 +22,14 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from advsweep.backends.base import CountedProblem
 from advsweep.backends.command.template import CheckpointFiles
 from advsweep.errors import TrainingError
-from advsweep.local_files import make_private_folder, open_private, open_regular
+from advsweep.local_files import make_private_folder, open_regular, replace_file
 from advsweep.logs.base import whole_step
 from advsweep.printable import printable, printable_line
 
@@ -43,13 +43,6 @@ _MOST_FOUND = 10_000
 _MOST_PROBLEMS = 200_000
 _MOST_SAMPLES = 10_000_000
 _MOST_TEXT = 20_000
-
-
-class Found(NamedTuple):
-    """A checkpoint of a command."""
-
-    step: int
-    path: Path
 
 
 class CommandCheckpoints:
@@ -86,30 +79,25 @@ class CommandCheckpoints:
 
     def discard_all(self) -> None:
         """Delete everything that earlier processes of the command wrote."""
-        self.prepare()
         for entry in self.folder.iterdir():
             delete(entry)
         self.note(set())
 
     def note(self, steps: set[int]) -> None:
         """Note the checkpoints up to which the store has every step."""
-        if steps and steps == self.noted:
-            return
-        self.noted = steps
-        new = self._file.with_name(f".{FILE}-new")
-        with open_private(new, "w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "steps": sorted(steps)}, file)
-        # Renamed into place, so that a killed worker leaves no half of a file.
-        new.replace(self._file)
+        if not steps or steps != self.noted:
+            self.noted = steps
+            # At once or not at all: half a file would make a killed worker's run start anew.
+            replace_file(self._file, json.dumps({"format": FORMAT, "steps": sorted(steps)}))
 
-    def found(self) -> list[Found]:
-        """Return the complete checkpoints, the oldest first.
+    def found(self) -> dict[int, Path]:
+        """Return the complete checkpoints by step, the oldest first.
 
         One without a file that is written last counts as complete.
         """
         options = self._options
         if options is None:
-            return []
+            return {}
         paths = {}
         for path in itertools.islice(self.folder.glob(options.glob), _MOST_FOUND):
             match = re.search(options.step, path.relative_to(self.folder).as_posix())
@@ -118,9 +106,9 @@ class CommandCheckpoints:
             whole = not options.complete or (path / options.complete).is_file()
             if whole and 0 < int(match[1]) <= self._steps and not path.is_symlink():
                 paths[int(match[1])] = path
-        return [Found(step, paths[step]) for step in sorted(paths)]
+        return dict(sorted(paths.items()))
 
-    def to_resume(self, logged: Collection[int], every: int) -> Found | None:
+    def to_resume(self, logged: Collection[int], every: int) -> int | None:
         """Return the newest checkpoint that a run can resume from without a gap in its metrics.
 
         Args:
@@ -130,14 +118,14 @@ class CommandCheckpoints:
         options = self._options
         if options is None or not options.resume:
             return None
-        for found in reversed(self.found()):
-            if found.step in self.noted:
-                return found
+        for step in reversed(self.found()):
+            if step in self.noted:
+                return step
             # Without a file that is written last, only a note says that it is complete.
-            first = self.last_noted(found.step)
-            ends = [first, *sorted(s for s in logged if first < s <= found.step), found.step]
+            first = self.last_noted(step)
+            ends = [first, *sorted(s for s in logged if first < s <= step), step]
             if options.complete and all(b - a <= every for a, b in itertools.pairwise(ends)):
-                return found
+                return step
         return None
 
     def last_noted(self, step: int) -> int:
@@ -153,10 +141,6 @@ def delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-Counts = dict[int, list[CountedProblem]]
-"""Counts of each problem, by step."""
-
-
 class CountsFile:
     """The counts of one run, read as far as they have been written."""
 
@@ -166,7 +150,7 @@ class CountsFile:
         self._open: dict[int, dict[str, CountedProblem]] = {}
         self.left_out: Counter[str] = Counter()
 
-    def read(self, *, ended: bool) -> Counts:
+    def read(self, *, ended: bool) -> dict[int, list[CountedProblem]]:
         """Return the evaluations of steps that are followed by a later one; all at the end."""
         try:
             file = open_regular(self._path)
@@ -178,7 +162,7 @@ class CountsFile:
             file.seek(self._offset)
             while line := file.readline(_MOST_BYTES):
                 if not line.endswith(b"\n") and len(line) < _MOST_BYTES and not ended:
-                    break
+                    break  # the command is writing it
                 self._offset += len(line)
                 self._add(line)
         last = max(self._open, default=0)
@@ -193,7 +177,11 @@ class CountsFile:
         }
 
     def _add(self, line: bytes) -> None:
-        parsed = _parse_counts(line)
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        parsed = _counts_of(entry) if isinstance(entry, Mapping) else None
         if parsed is None:
             self.left_out["lines without step, problem, n and correct"] += bool(line.strip())
             return
@@ -205,46 +193,18 @@ class CountsFile:
             self.left_out[f"lines of more than {_MOST_PROBLEMS:,} problems"] += 1
 
 
-def counts_of_lines(lines: Iterable[str], step: int) -> tuple[list[CountedProblem], int]:
-    """Return the counts of an evaluation command's output, and the lines that were not used.
-
-    Args:
-        step: the step that was evaluated; lines may leave it out.
-    """
-    own: dict[str, CountedProblem] = {}
-    left_out = 0
-    for line in lines:
-        parsed = _parse_counts(line, step)
-        if parsed is None or parsed[0] != step or len(own) >= _MOST_PROBLEMS:
-            left_out += bool(line.strip())
-        else:
-            own[parsed[1].problem] = parsed[1]
-    return list(own.values()), left_out
-
-
-def _parse_counts(line: bytes | str, step: int | None = None) -> tuple[int, CountedProblem] | None:
-    """Return the step and the counts of a line; None if it does not hold them.
-
-    Args:
-        step: the step of lines that name none.
-    """
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(entry, Mapping):
-        return None
-    found = whole_step(entry.get("step", step))
-    problem, prompt = entry.get("problem"), entry.get("prompt", "")
+def _counts_of(entry: Mapping[str, Any]) -> tuple[int, CountedProblem] | None:
+    """Return the step and the counts of a line; None if it does not hold them."""
+    step, problem, prompt = whole_step(entry.get("step")), entry.get("problem"), entry.get("prompt")
     numbers = [entry.get("n"), entry.get("correct"), entry.get("level", 0)]
-    if found is None or type(problem) not in (str, int):
+    if step is None or type(problem) not in (str, int):
         return None
     if not all(type(number) is int and 0 <= number <= _MOST_SAMPLES for number in numbers):
         return None
     n, correct, level = map(int, numbers)
     if n == 0 or correct > n:
         return None
-    return found, CountedProblem(
+    return step, CountedProblem(
         problem=printable_line(str(problem)[:200]),
         n=n,
         correct=correct,

@@ -32,16 +32,18 @@ _LEFT_SECONDS = 2.0
 """Time that processes have to end which the command left behind."""
 _KILL_SECONDS = 10.0
 """Time after which processes that survive SIGKILL, in a hung driver, are left alone."""
-_CANNOT_START = 127
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: list[str]) -> None:
     control, status = int(arguments[0]), int(arguments[1])
     grace, number, command = float(arguments[2]), int(arguments[3]), arguments[4:]
-    # Ctrl-C is for the worker; it asks for the stop.
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    # Signals to the group are for the worker; it asks for the stop.
+    for ignored in _SIGNALS:
         signal.signal(ignored, signal.SIG_IGN)
-    _prctl(_SET_CHILD_SUBREAPER)
+    # Without it an orphan belongs to init, and nobody here would find it.
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+    # The command must not hold these: the worker's death could not be seen by the pipe's end.
     os.set_inheritable(control, False)
     os.set_inheritable(status, False)
     report: dict[str, object]
@@ -53,10 +55,12 @@ def main(arguments: list[str]) -> None:
         )
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        report = {"code": _CANNOT_START, "error": f"{command[0]}: {reason}"}
+        report = {"code": 127, "error": f"{command[0]}: {reason}"}
     else:
         code, gone = _watch(child, control, grace, number)
-        report = {"code": code, "left": _end_rest(gone=gone)}
+        left = len(_living())
+        _end_rest(gone=gone)
+        report = {"code": code, "left": left}
     with contextlib.suppress(OSError):
         os.write(status, json.dumps(report).encode() + b"\n")
 
@@ -65,39 +69,35 @@ def _watch(
     child: subprocess.Popen[bytes], control: int, grace: float, number: int
 ) -> tuple[int, bool]:
     """Wait for the command; return its exit code and whether the worker is gone."""
-    asked = gone = False
-    deadline = math.inf
+    gone, deadline = False, math.inf
     while (code := child.poll()) is None:
         _living(child.pid)
-        # After a request only the worker's death matters: it cuts the grace.
-        if not gone and select.select([control], [], [], _POLL_SECONDS)[0]:
-            gone = not os.read(control, 1)
-            if gone:
-                deadline = time.monotonic()
-            elif not asked:
-                asked, deadline = True, time.monotonic() + grace
-                _signal_all(number, child.pid)
-        elif gone:
+        if gone:
             time.sleep(_POLL_SECONDS)
+        elif select.select([control], [], [], _POLL_SECONDS)[0]:
+            # A byte asks for a stop; the end of the pipe, also during the grace, cuts the grace.
+            gone = not os.read(control, 1)
+            deadline = time.monotonic() + (0 if gone else grace)
+            if not gone:
+                _signal_all(number, child.pid)
         if time.monotonic() >= deadline:
             _signal_all(signal.SIGKILL, child.pid)
     return code, gone
 
 
-def _end_rest(*, gone: bool) -> int:
-    """End what the command left behind; return how many processes that were."""
-    left = len(_living())
+def _end_rest(*, gone: bool) -> None:
+    """End what the command left behind: politely if there is time."""
     started = time.monotonic()
-    if left and not gone:
+    if not gone:
         _signal_all(signal.SIGTERM)
     while _living() and time.monotonic() - started < _LEFT_SECONDS + _KILL_SECONDS:
         if gone or time.monotonic() - started > _LEFT_SECONDS:
             _signal_all(signal.SIGKILL)
         time.sleep(0.02)
-    return left
 
 
 def _signal_all(number: int, main_pid: int | None = None) -> None:
+    # Not a signal to the process group: children may have made groups and sessions.
     for process in _living(main_pid):
         with contextlib.suppress(psutil.Error):
             process.send_signal(number)
@@ -120,12 +120,12 @@ def _living(main_pid: int | None = None) -> list[psutil.Process]:
 
 def _prepare_child() -> None:
     """In the command before it starts: it dies with the supervisor."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def _prctl(option: int, value: int = 1) -> None:
+def _prctl(option: int, value: int) -> None:
     # Other systems than Linux have no prctl; there orphans are not found.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, int(value), 0, 0, 0)
