@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,15 +16,9 @@ import numpy as np
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import AdvsweepWarning, ConfigError
-from advsweep.local_files import cache_folder, replace_file
 from advsweep.machine import usable_cores
 from advsweep.tasks.base import Problem, Split
-from advsweep.tasks.dataset_problems import (
-    DataTask,
-    Problems,
-    make_problems,
-    template,
-)
+from advsweep.tasks.dataset_problems import DataTask, Problems, make_problems, template
 from advsweep.tasks.dataset_rows import HUB, Source, absolute
 from advsweep.tasks.rewards import build_reward
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict, Verifier
@@ -33,10 +26,11 @@ from advsweep.tasks.verifiers.pool import pool_for
 
 if TYPE_CHECKING:
     from advsweep.tasks.base import PerCompletion
-    from advsweep.tasks.verifiers.pool import Job, JobResult
+    from advsweep.tasks.verifiers.pool import Job
 
 _EXAMPLES = 3
-_checked: set[str] = set()
+_SAMPLED = 100  # reference answers that are read before anything starts
+_checked: set[tuple[str, str]] = set()
 _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.UNSCORABLE: np.nan}
 
 
@@ -110,9 +104,9 @@ class Dataset(DataTask):
         return bool(template(self.prompt).system)
 
     def protocol(self) -> Plain:
-        # Read from the data only if the verifier needs them.
-        held_out = (p for split in (Split.HELD_OUT,) for p in self._problems.splits[split])
-        protocol = self._verifier.protocol(p.reference for p in held_out)
+        protocol = self._verifier.protocol(
+            lambda: [problem.reference for problem in self._problems.splits[Split.HELD_OUT]]
+        )
         if self.deadline != Dataset.deadline:
             protocol["verifier"] += f" deadline={self.deadline:g}"
         system = template(self.prompt).system
@@ -132,65 +126,52 @@ class Dataset(DataTask):
         return tuple(f"task.{key}={place}" for key, place in absent.items())
 
     def check(self) -> None:
+        verifier = self._verifier
         with _naming_the_task():
-            self._verifier.check()
-            if self.deadline <= (needed := self._verifier.seconds_needed):
+            verifier.check()
+            if self.deadline <= verifier.seconds_needed:
                 raise ConfigError(
-                    f"deadline: expected > {needed:g}, as verifier '{self._verifier.name}' is "
-                    f"set, got {self.deadline:g}"
+                    f"deadline: expected > {verifier.seconds_needed:g}, as verifier "
+                    f"'{verifier.name}' is set, got {self.deadline:g}"
                 )
-            splits = self._problems.splits.values()
-            self._verifier.check_references({p.id: p.reference for ps in splits for p in ps})
-            self._check_reference_answers()
+            # Once per process: the runs of a sweep have equal tasks.
+            key = (self._problems.digest, json.dumps(verifier.identity()))
+            if key not in _checked:
+                problems = [p for ps in self._problems.splits.values() for p in ps]
+                verifier.check_references({p.id: p.reference for p in problems})
+                self._check_reference_answers(problems)
+                _checked.add(key)
 
-    def _check_reference_answers(self) -> None:
-        """Warn of reference answers that the verifier cannot read, once per process.
+    def _check_reference_answers(self, problems: Sequence[Problem]) -> None:
+        """Warn of reference answers that the verifier cannot read, among some of them.
 
-        Reading thousands of expressions takes minutes, so the result is cached in a file.
+        Reading all expressions of a large set takes minutes. Answers to those that are found
+        later are unscorable, with a warning of their own.
 
         Raises:
             ConfigError: most of them cannot be read.
         """
-        verifier = self._verifier
-        distribution = verifier.distribution
-        material = {
-            "problems": self._problems.digest,
-            "verifier": verifier.identity(),
-            "version": importlib.metadata.version(distribution) if distribution else "",
-        }
-        key = hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
-        if key in _checked:
+        some = problems[:: -(-len(problems) // _SAMPLED)] if problems else []
+        results = self._ask([(p.reference, None) for p in some])
+        bad = [p for p, r in zip(some, results, strict=True) if r.outcome is not Outcome.CORRECT]
+        if not bad:
             return
-        problems = [problem for split in Split for problem in self._problems.splits[split]]
-        quickly = [verifier.reads_quickly(p.reference) for p in problems]
-        bad = [i for i, readable in enumerate(quickly) if readable is False]
-        left = [i for i, readable in enumerate(quickly) if readable is None]
-        kept = cache_folder() / "gold" / f"{key}.json"
-        if left and kept.is_file():
-            bad += json.loads(kept.read_text())
-        elif left:
-            answers = self._ask([(problems[i].reference, None) for i in left])
-            found = [i for i, answer in zip(left, answers, strict=True) if answer is not None]
-            bad += found
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(kept, json.dumps(found))  # other processes may write it as well
-        if bad:
-            examples = "; ".join(_example(problems[i]) for i in sorted(bad)[:_EXAMPLES])
-            text = (
-                f"{len(bad)} of {len(problems)} reference answers cannot be read by verifier "
-                f"'{verifier.name}', such as {examples}"
+        answers = [str(p.reference.get("answer", p.reference)) for p in bad[:_EXAMPLES]]
+        examples = "; ".join(f"{a[:60]!r}" if a else "no answer found" for a in answers)
+        text = (
+            f"{len(bad)} of {len(some)} reference answers cannot be read by verifier "
+            f"'{self._verifier.name}', such as {examples} (problem {bad[0].id})"
+        )
+        if 2 * len(bad) > len(some):
+            raise ConfigError(
+                f"gold_column: {text}; name the column of the answers (gold_column, "
+                "gold_part) or another verifier"
             )
-            if 2 * len(bad) > len(problems):
-                raise ConfigError(
-                    f"gold_column: {text}; name the column of the answers (gold_column, "
-                    "gold_part) or another verifier"
-                )
-            warnings.warn(
-                f"{text}; answers to these problems are unscorable, and evaluations leave them out",
-                AdvsweepWarning,
-                stacklevel=2,
-            )
-        _checked.add(key)
+        warnings.warn(
+            f"{text}; answers to such problems are unscorable, and evaluations leave them out",
+            AdvsweepWarning,
+            stacklevel=3,
+        )
 
     def check_consent(self) -> None:
         with _naming_the_task():
@@ -223,21 +204,16 @@ class Dataset(DataTask):
 
     @functools.cached_property
     def _problems(self) -> Problems:
-        places = (self.data, self.held_out_data, self.level_file)
         with _naming_the_task():
-            return make_problems(self, tuple(map(_changed, places)))
+            return make_problems(self)
 
     @functools.cached_property
     def _solved(self) -> Mapping[Split, list[Problem]]:
-        solve = self._verifier.solution
-        splits = self._problems.splits.items()
-        return {
-            split: [
-                replace(p, reference={**p.reference, "solution": solve(p.reference)})
-                for p in problems
-            ]
-            for split, problems in splits
-        }
+        def solved(problem: Problem) -> Problem:
+            solution = self._verifier.solution(problem.reference)
+            return replace(problem, reference={**problem.reference, "solution": solution})
+
+        return {split: list(map(solved, ps)) for split, ps in self._problems.splits.items()}
 
     def _judge(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Return the verdicts; cached, because callers request scores and answers in turn."""
@@ -245,29 +221,22 @@ class Dataset(DataTask):
             before, texts, verdicts = self._judged
             if list(before) == list(problems) and list(texts) == list(completions):
                 return verdicts
-        quickly = self._verifier.judge_quickly
-        found = [quickly(p.reference, c) for p, c in zip(problems, completions, strict=True)]
-        left = [i for i, verdict in enumerate(found) if verdict is None]
-        jobs: list[Job] = [(problems[i].reference, completions[i]) for i in left]
-        for i, verdict in zip(left, self._ask(jobs), strict=True):
-            found[i] = verdict
-        verdicts = [verdict for verdict in found if verdict is not None]
-        assert len(verdicts) == len(completions)
+        references = [problem.reference for problem in problems]
+        verdicts = self._ask(list(zip(references, completions, strict=True)))
         _warn_of_unjudged(problems, verdicts)
         self._judged = (problems, completions, verdicts)
         return verdicts
 
-    def _ask(self, jobs: Sequence[Job]) -> list[JobResult]:
-        if not jobs:
-            return []
-        workers = self.workers or len(usable_cores())
-        return pool_for(self._verifier, workers=workers, deadline=self.deadline).judge(jobs)
-
-
-def _example(problem: Problem) -> str:
-    text = str(problem.reference.get("answer", problem.reference))
-    shown = repr(text if len(text) <= 60 else text[:59] + "…")
-    return f"{problem.id}: {shown if text else 'no answer found'}"
+    def _ask(self, jobs: Sequence[Job]) -> list[Verdict]:
+        """Return the results of the verifier, from processes of its own where it may take long."""
+        quickly = [self._verifier.judge_quickly(*job) for job in jobs]
+        left = [job for job, found in zip(jobs, quickly, strict=True) if found is None]
+        slowly: Iterator[Verdict] = iter(())
+        if left:
+            workers = self.workers or len(usable_cores())
+            pool = pool_for(self._verifier, workers=workers, deadline=self.deadline)
+            slowly = iter(pool.judge(left))
+        return [found or next(slowly) for found in quickly]
 
 
 @contextmanager
@@ -278,18 +247,6 @@ def _naming_the_task() -> Iterator[None]:
     except ConfigError as error:
         message = str(error).removeprefix("task.")
         raise type(error)(f"task.{message}") from error
-
-
-def _changed(place: str) -> int:
-    """Return the time of change of a file, or of the newest file of a folder; else 0."""
-    path = Path(place)
-    if not place or place.startswith(HUB) or not path.exists():
-        return 0
-    times = [0]
-    for file in [path, *path.rglob("*")] if path.is_dir() else [path]:
-        with suppress(OSError):  # a broken or circular link
-            times.append(file.stat().st_mtime_ns)
-    return max(times)
 
 
 def _warn_of_unjudged(problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> None:

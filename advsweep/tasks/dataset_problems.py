@@ -7,19 +7,18 @@ import hashlib
 import json
 import re
 import warnings
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from advsweep.components import option
 from advsweep.errors import AdvsweepWarning, ConfigError, counted, nearest
 from advsweep.tasks.base import Problem, Split, Task
-from advsweep.tasks.dataset_rows import Rows, Source, read_levels
+from advsweep.tasks.dataset_rows import Rows, Source
 from advsweep.tasks.verifiers.answers import last_boxed
 from advsweep.yaml_files import read_yaml
 
@@ -132,17 +131,16 @@ class Problems:
 _made: dict[object, Problems] = {}
 
 
-def make_problems(task: DataTask, changed: tuple[int, ...]) -> Problems:
-    """Return the problems of a task; the last sets are kept.
+def make_problems(task: DataTask) -> Problems:
+    """Return the problems of a task; the last sets are kept until one of their files changes.
 
     Duplicates and unreadable levels cause warnings.
-
-    Args:
-        changed: times of change of its files, after which the problems are made anew.
 
     Raises:
         ConfigError: there is no data, or it lacks something that the options require.
     """
+    places = (task.data, task.held_out_data, task.level_file)
+    changed = tuple(Source(place).changed for place in places)
     key = (*(getattr(task, field.name) for field in fields(DataTask)), changed)
     if key not in _made:
         if len(_made) == _KEPT:
@@ -153,7 +151,7 @@ def make_problems(task: DataTask, changed: tuple[int, ...]) -> Problems:
 
 def _make(task: DataTask) -> Problems:
     train, held_out = _read(task)
-    levels = read_levels(task.level_file)
+    levels = _read_levels(task.level_file)
     held_out_problems = _fit(held_out, Split.HELD_OUT, task, levels)
     prompts = {problem.prompt for problem in held_out_problems}
     train_problems = _fit(train, Split.TRAIN, task, levels, prompts)
@@ -187,7 +185,7 @@ def _read(task: DataTask) -> tuple[Rows, Rows]:
     train = source.read(task.train_split)
     if other.place:
         return train, other.read(task.held_out_split)
-    if task.held_out_split and not source.is_file:
+    if task.held_out_split and (source.hub_name or not Path(source.place).is_file()):
         return train, source.read(task.held_out_split)
     if not task.held_out:
         raise ConfigError(
@@ -195,6 +193,19 @@ def _read(task: DataTask) -> tuple[Rows, Rows]:
             "got 0; or name another file or folder by held_out_data"
         )
     return train, []
+
+
+def _read_levels(path: str) -> Mapping[str, int]:
+    """Return the levels of a file by the ids of problems; empty without a file."""
+    levels = {}
+    for row in Source(path).read("") if path else ():
+        if not isinstance(row.get("level"), int) or "id" not in row:
+            raise ConfigError(
+                f"level_file: expected lines with an id and a level, a whole number, in "
+                f"'{path}', got {_brief(row)}"
+            )
+        levels[str(row["id"])] = row["level"]
+    return levels
 
 
 def _fit(
@@ -213,86 +224,48 @@ def _fit(
     """
     if not rows:
         return []
-    where = "training" if split is Split.TRAIN else "held-out"
-    chooses = task.levels if split is Split.TRAIN or not levels else ()
+    is_train = split is Split.TRAIN
+    noun = "training problem" if is_train else "held-out problem"
+    wanted = task.levels if is_train or not levels else ()
     shape, columns = template(task.prompt), _choose_columns(task, rows)
     found: dict[str, Problem] = {}
-    unlevelled, repeated, shared = [], [], []
+    known: set[int] = set()
+    left_out: dict[str, list[str]] = {}
     for number, row in enumerate(rows, start=1):
         question = _question(row, columns, number)
         reference = _reference(row, columns, task.gold_part, number)
         own_id = str(row.get(columns["id"])) if columns["id"] else _hash(question)[:_ID_DIGITS]
         level = levels.get(own_id)
-        if level is None and not (levels and split is Split.TRAIN):
-            level = _level(row, columns)
-        if level is None:
-            unlevelled.append(own_id)
-            continue
-        if chooses and level not in chooses:
-            continue
+        if level is None and not (levels and is_train):
+            level = _level(row, columns["level"])
         prompt = shape.fill(question, "\n".join(map(_shown_test, reference.get("tests", []))))
-        problem = Problem(own_id, prompt, level, reference, shape.system)
-        if prompt in found:
-            repeated.append(problem)
+        if level is None:
+            left_out.setdefault("without a level", []).append(own_id)
+        elif wanted and level not in wanted:
+            known.add(level)
+        elif prompt in found:
+            left_out.setdefault("the same as an earlier one", []).append(own_id)
         elif prompt in others:
-            shared.append(problem)
+            left_out.setdefault("held out, too", []).append(own_id)
         else:
-            found[prompt] = problem
+            found[prompt] = Problem(own_id, prompt, level, reference, shape.system)
+    reasons = [
+        f"left out {counted(len(ids), noun)}, {why} ({ids[0]})" for why, ids in left_out.items()
+    ]
+    if not found:
+        reasons += [f"levels: expected some of {sorted(known)}, got {list(wanted)}"] * bool(known)
+        raise ConfigError(f"data: expected a {noun}, got none: {'; '.join(reasons)}")
+    for reason in reasons:
+        warnings.warn(reason, AdvsweepWarning, stacklevel=2)
     problems = list(found.values())
-    if not problems:
-        _refuse(rows, columns, task, levels, where, shared)
-    ids = Counter(problem.id for problem in problems)
-    if twice := next((own for own, count in ids.items() if count > 1), None):
+    ids = [problem.id for problem in problems]
+    if len(set(ids)) < len(ids):
+        twice = next(own for own in ids if ids.count(own) > 1)
         raise ConfigError(
             f"id_column: expected another '{task.id_column}' in every row, got '{twice}' for two "
             "problems; leave it empty for ids made of the questions"
         )
-    _warn(repeated, f"{where} problem", "the same as an earlier one")
-    _warn(shared, f"{where} problem", "held out, too")
-    _warn(unlevelled, f"{where} problem", "without a level")
     return problems
-
-
-def _refuse(
-    rows: Rows,
-    columns: Mapping[str, str],
-    task: DataTask,
-    levels: Mapping[str, int],
-    where: str,
-    shared: Sequence[Problem],
-) -> NoReturn:
-    """Raise the error that explains why no problem is left."""
-    if shared:
-        raise ConfigError(
-            f"data: expected {where} problems, and all {len(shared)} are held out too"
-        )
-    own = {level for row in rows if (level := _level(row, columns)) is not None}
-    if not levels and not own:
-        raise ConfigError(
-            f"level_column: expected levels such as 3 or 'Level 3' in '{columns['level']}', got "
-            f"{_brief(rows[0].get(columns['level']))}"
-        )
-    raise ConfigError(
-        f"levels: expected some of {sorted(set(levels.values()) or own)}, got "
-        f"{list(task.levels)}; no {where} problem is left"
-    )
-
-
-def _warn(left_out: Sequence[Problem | str], noun: str, why: str) -> None:
-    if left_out:
-        first = left_out[0]
-        example = first if isinstance(first, str) else f"{first.id}: {_start(first.prompt)}"
-        message = f"left out {counted(len(left_out), noun)}, {why} ({example})"
-        warnings.warn(message, AdvsweepWarning, stacklevel=2)
-
-
-def _start(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
-
-
-def _brief(value: object) -> str:
-    return _start(repr(value))
 
 
 def _choose_columns(task: DataTask, rows: Rows) -> dict[str, str]:
@@ -304,31 +277,38 @@ def _choose_columns(task: DataTask, rows: Rows) -> dict[str, str]:
         names = (given,) if isinstance(given, str) else given
         if field == "gold" and task.tests_column:
             names = ()
-        found = next((name for name in names if name in existing), "")
-        if not found and any(names):
+        columns[field] = next((name for name in names if name in existing), "")
+        if not columns[field] and any(names):
             expected = " or ".join(f"'{name}'" for name in names)
             raise ConfigError(
                 f"{field}_column: the data has no column {expected}; it has {', '.join(existing)}"
             )
-        columns[field] = found
     return columns
+
+
+def _unfit(
+    field: str, expected: str, columns: Mapping[str, str], row: int, got: Any
+) -> ConfigError:
+    """Return the error about a value of a row."""
+    return ConfigError(
+        f"{field}_column: expected {expected} in '{columns[field]}' of row {row}, got {_brief(got)}"
+    )
+
+
+def _brief(value: object) -> str:
+    line = " ".join(repr(value).split())
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
 
 
 def _question(row: Mapping[str, Any], columns: Mapping[str, str], number: int) -> str:
     question = row.get(columns["question"])
     if not isinstance(question, str) or not question.strip():
-        raise ConfigError(
-            f"question_column: expected a text in '{columns['question']}' of row {number}, "
-            f"got {_brief(question)}"
-        )
+        raise _unfit("question", "a text", columns, number, question)
     if not columns["options"]:
         return question.strip()
     options = row.get(columns["options"])
     if not isinstance(options, list) or not 1 <= len(options) <= 26:
-        raise ConfigError(
-            f"options_column: expected a list of 1 to 26 options in '{columns['options']}' of "
-            f"row {number}, got {_brief(options)}"
-        )
+        raise _unfit("options", "a list of 1 to 26 options", columns, number, options)
     lines = (f"{chr(ord('A') + place)}. {option}" for place, option in enumerate(options))
     return "\n".join([question.strip(), *lines])
 
@@ -339,32 +319,21 @@ def _reference(
     if columns["tests"]:
         tests = row.get(columns["tests"])
         if not isinstance(tests, list) or not tests or not all(map(_is_test, tests)):
-            raise ConfigError(
-                f"tests_column: expected a list of tests in '{columns['tests']}' of row {number}, "
-                f"each a text or an object with texts input and output, got {_brief(tests)}"
-            )
+            expected = "a list of tests, each a text or an object with texts input and output,"
+            raise _unfit("tests", expected, columns, number, tests)
         tests = [t if isinstance(t, str) else {k: t[k] for k in _SCRIPT_TEST} for t in tests]
         setup = row.get(columns["setup"]) if columns["setup"] else None
         setup = "\n".join(setup) if isinstance(setup, list) else setup or ""
-        reference = {"tests": tests, "setup": setup}
-        return (
-            reference | {"program": row.get(columns["program"])}
-            if columns["program"]
-            else reference
-        )
+        program = {"program": row.get(columns["program"])} if columns["program"] else {}
+        return {"tests": tests, "setup": setup, **program}
     value = row.get(columns["gold"])
     if value is None or isinstance(value, (bool, Mapping)) or value in ("", []):
-        raise ConfigError(
-            f"gold_column: expected an answer in '{columns['gold']}' of row {number}, got "
-            f"{_brief(value)}"
-        )
+        raise _unfit("gold", "an answer", columns, number, value)
     if columns["options"] and isinstance(value, int):
         choices = len(row[columns["options"]])
         if not 0 <= value < choices:
-            raise ConfigError(
-                f"gold_column: expected the place of an option, 0 to {choices - 1}, in "
-                f"'{columns['gold']}' of row {number}, got {value}"
-            )
+            expected = f"the place of an option, 0 to {choices - 1},"
+            raise _unfit("gold", expected, columns, number, value)
         return {"answer": chr(ord("A") + value)}
     return {"answer": _part(_text(value), part)}
 
@@ -412,11 +381,11 @@ def _part(text: str, part: AnswerPart) -> str:
     return text.strip()
 
 
-def _level(row: Mapping[str, Any], columns: Mapping[str, str]) -> int | None:
+def _level(row: Mapping[str, Any], column: str) -> int | None:
     """Return the level of a row, such as 3 for "Level 3"; 0 without a level column."""
-    if not columns["level"]:
+    if not column:
         return 0
-    value = row.get(columns["level"])
+    value = row.get(column)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         small = abs(value) < 10**_LEVEL_DIGITS
         return int(value) if small and float(value).is_integer() else None

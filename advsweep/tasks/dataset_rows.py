@@ -8,18 +8,15 @@ from __future__ import annotations
 import functools
 import json
 import os
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.machine import hub_unreachable
 from advsweep.packages import extra_command
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
 
 Rows = list[dict[str, Any]]
 
@@ -31,12 +28,11 @@ _MAX_BYTES = 4 * 2**30
 # column that repeats a value takes next to nothing in a parquet file, and gigabytes in memory.
 _SUSPECT_BYTES, _MOST_FOLD = 2**28, 1000
 _ROW_BYTES = 256  # least size of a row, which is about that of an object in memory
+_BATCH_ROWS = 256
 _MOST_LEVELS = 64  # of nested lists and objects
 
 HUB = "hub:"
-_LINES, _JSON, _PARQUET = (".jsonl", ".ndjson"), (".json",), (".parquet",)
-_BATCH_ROWS = 256
-_ENDINGS = (*_LINES, *_JSON, *_PARQUET)
+_ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet")
 _EXPECTED = (
     f"a file ({', '.join(_ENDINGS)}), a folder with a file per split, or {HUB}OWNER/NAME[@REVISION]"
 )
@@ -55,15 +51,24 @@ class Source:
     subset: str = ""
 
     @property
-    def is_file(self) -> bool:
-        return not self.place.startswith(HUB) and Path(self.place).is_file()
+    def hub_name(self) -> str:
+        """The name on the hub; empty for a path."""
+        return self.place.removeprefix(HUB) if self.place.startswith(HUB) else ""
 
     @property
     def is_here(self) -> bool:
         """Whether the data is on this machine; data from the hub is after its first download."""
-        if self.place.startswith(HUB):
-            return _is_cached(self.place.removeprefix(HUB))
-        return Path(self.place).exists()
+        return _is_cached(self.hub_name) if self.hub_name else Path(self.place).exists()
+
+    @property
+    def changed(self) -> int:
+        """The time of change of a file, or of the newest file of a folder; else 0."""
+        path, times = Path(self.place), [0]
+        if self.place and not self.hub_name:
+            for file in (path, *path.rglob("*")):
+                with suppress(OSError):  # a broken or circular link
+                    times.append(file.stat().st_mtime_ns)
+        return max(times)
 
     def read(self, split: str) -> Rows:
         """Return the rows of a split; a single file has the same rows for every split.
@@ -72,18 +77,13 @@ class Source:
             ConfigError: the data is missing, empty or in an unknown format, or a library to read
                 it is missing.
         """
-        if not self.place:
-            raise ConfigError(f"data: expected {_EXPECTED}, got nothing")
-        if self.place.startswith(HUB):
-            return _from_hub(self.place.removeprefix(HUB), self.subset, split)
+        if self.hub_name:
+            return _from_hub(self.hub_name, self.subset, split)
         path = Path(self.place)
-        if path.is_dir():
-            files = _files_of(path, self.subset, split)
-        elif path.is_file():
-            files = [path]
-        else:
-            what = "it is neither" if path.exists() else "there is no"
-            raise ConfigError(f"data: expected {_EXPECTED}; {what} '{path}'")
+        if not self.place or not (path.is_file() or path.is_dir()):
+            what = "it is neither" if self.place and path.exists() else "there is no"
+            raise ConfigError(f"data: expected {_EXPECTED}; {what} '{self.place}'")
+        files = _files_of(path, self.subset, split) if path.is_dir() else [path]
         rows = [row for file in files for row in _from_file(file, file.stat().st_mtime_ns)]
         if not rows:
             raise ConfigError(f"data: expected problems, got none: '{files[0]}' is empty")
@@ -99,72 +99,48 @@ def absolute(place: str) -> str:
 
 def _files_of(folder: Path, subset: str, split: str) -> list[Path]:
     """Return the files of a split: `test.jsonl`, or `test-00000-of-00002.parquet` (the hub)."""
-    places = dict.fromkeys((folder / subset, folder, folder / "data"))
-    listings = (sorted(filter(_is_data, place.glob("*"))) for place in places)
-    found = next(filter(None, listings), [])
+    found: list[Path] = []
+    for place in (folder / subset, folder, folder / "data"):
+        files = (file for file in sorted(place.glob("*")) if file.suffix in _ENDINGS)
+        found = found or [file for file in files if file.is_file()]
     chosen = [f for f in found if f.stem == split or f.name.startswith(f"{split}-")]
-    if chosen:
-        return chosen
-    if not found:
-        raise ConfigError(f"data: expected files ({', '.join(_ENDINGS)}) in '{folder}', got none")
-    names = ", ".join(file.name for file in found)
-    raise ConfigError(
-        f"data: expected a file of split '{split}' in '{folder}', got {names}; name the splits by "
-        f"train_split and held_out_split, or give a file as data"
-    )
-
-
-def _is_data(file: Path) -> bool:
-    return file.suffix in _ENDINGS and file.is_file()
+    if not chosen:
+        names = ", ".join(file.name for file in found) or "none"
+        raise ConfigError(
+            f"data: expected a file ({', '.join(_ENDINGS)}) of split '{split}' in '{folder}', got "
+            f"{names}; name the splits by train_split and held_out_split, or give a file as data"
+        )
+    return chosen
 
 
 @functools.lru_cache(maxsize=16)
 def _from_file(path: Path, changed: int) -> Rows:
     """Return the rows of a file; its time of change, `changed`, invalidates the cache."""
-    if path.suffix in _PARQUET:
+    if path.suffix == ".parquet":
         return _from_parquet(path)
-    check_size(path, path.stat().st_size)
+    _check_size(path, path.stat().st_size)
+    rows, number = [], 0
     try:
         text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"data: '{path}': expected a text in UTF-8, got byte {error.object[error.start]:#04x} "
-            f"at position {error.start:,}"
-        ) from error
-    if path.suffix in _JSON and text.lstrip().startswith("["):
-        return [_mapping(row, f"'{path}', entry {i}") for i, row in _parsed(text, path)]
-    return [
-        _mapping(row, f"'{path}', line {number}")
-        for number, line in enumerate(text.split("\n"), start=1)
-        if line.strip()
-        for _, row in _parsed(f"[{line}]", path, number)
-    ]
-
-
-def _parsed(text: str, path: Path, line: int = 0) -> Iterator[tuple[int, Any]]:
-    try:
-        return enumerate(json.loads(text), start=1)
-    except json.JSONDecodeError as error:
-        where = f"line {line or error.lineno}"
-        reason = f"expected JSON: {error.msg}"
-        if path.suffix not in _ENDINGS:
-            reason += f"; expected one of {', '.join(_ENDINGS)}, as other files are JSON lines"
-        raise ConfigError(f"data: '{path}', {where}: {reason}") from error
+        is_list = path.suffix == ".json" and text.lstrip().startswith("[")
+        # Not splitlines: a line separator of Unicode within a text ends no line of JSON.
+        entries = json.loads(text) if is_list else text.split("\n")
+        for number, row in enumerate(entries, start=1):  # noqa: B007 (errors name it)
+            if is_list or row.strip():
+                value = row if is_list else json.loads(row)
+                if not isinstance(value, dict):
+                    raise ValueError(f"expected an object with columns, got {str(value)[:40]!r}")
+                _measure(value)
+                rows.append(value)
     except (ValueError, RecursionError) as error:
-        where = f"'{path}', line {line}" if line else f"'{path}'"
-        reason = (
-            "lists and objects within each other, too many"
-            if isinstance(error, RecursionError)
-            else f"a number of more than {sys.get_int_max_str_digits():,} digits"
-        )
-        raise ConfigError(f"data: {where}: expected rows of plain values, got {reason}") from error
-
-
-def _mapping(row: Any, where: str) -> dict[str, Any]:
-    if not isinstance(row, Mapping):
-        raise ConfigError(f"data: {where}: expected an object with columns, got {str(row)[:40]!r}")
-    check_depth(row, where)
-    return dict(row)
+        where = f", row {number}" if number else ""
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"expected JSON, which all files are but parquet: {error}"
+        elif isinstance(error, RecursionError):
+            reason = "expected fewer lists and objects within each other"
+        raise ConfigError(f"data: '{path}'{where}: {reason}") from error
+    return rows
 
 
 def _from_parquet(path: Path) -> Rows:
@@ -176,32 +152,24 @@ def _from_parquet(path: Path) -> Rows:
             f"data: '{path}' needs pyarrow, which is not installed; install it with "
             f"`{extra_command('data')}`, or give JSON lines"
         ) from error
+    rows: Rows = []
+    size = 0
     try:
         with ParquetFile(path) as file:
-            return list(_in_batches(path, file))
-    except (ArrowException, OSError) as error:
+            # One kilobyte may unpack to many gigabytes: the declared size is checked before
+            # unpacking, and the actual size while unpacking.
+            groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            declared = sum(group.total_byte_size for group in groups)
+            _check_size(path, declared, file.metadata.num_rows)
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+                rows += batch.to_pylist()
+                size += sum(map(_measure, rows[-batch.num_rows :]))
+                _check_size(path, size)
+    except (ArrowException, OSError, RecursionError) as error:
         raise ConfigError(
             f"data: '{path}': expected a parquet file: {str(error).strip()}"
         ) from error
-
-
-def _in_batches(path: Path, file: ParquetFile) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a parquet file, in which one kilobyte may unpack to many gigabytes.
-
-    The declared size is checked before unpacking, and the actual size while unpacking.
-    """
-    metadata = file.metadata
-    groups = range(metadata.num_row_groups)
-    declared = sum(metadata.row_group(group).total_byte_size for group in groups)
-    check_size(path, declared, metadata.num_rows)
-    size = number = 0
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-        for row in batch.to_pylist():
-            number += 1
-            check_depth(row, f"'{path}', row {number}")
-            size += size_of(row)
-            yield row
-        check_size(path, size)
+    return rows
 
 
 def _is_cached(name: str) -> bool:
@@ -240,38 +208,23 @@ def _from_hub(name: str, subset: str, split: str) -> Rows:
     return [dict(row) for row in loaded[split]]
 
 
-@functools.lru_cache(maxsize=8)
-def _read_level_file(path: str, changed: int) -> Mapping[str, int]:
-    levels = {}
-    for row in Source(path).read(""):
-        if not isinstance(row.get("level"), int) or "id" not in row:
-            raise ConfigError(
-                f"level_file: expected lines with an id and a level, a whole number, in "
-                f"'{path}', got {str(row)[:60]}"
-            )
-        levels[str(row["id"])] = row["level"]
-    return levels
-
-
-def read_levels(path: str) -> Mapping[str, int]:
-    if not path:
-        return {}
-    if not Path(path).is_file():
-        raise ConfigError(f"level_file: expected a file of JSON lines, got '{path}'")
-    return _read_level_file(path, Path(path).stat().st_mtime_ns)
-
-
-def check_size(path: Path, size: int, rows: int = 0) -> None:
+def _check_size(path: Path, size: int, rows: int = 0) -> None:
     """Refuse a file that is larger than allowed.
 
     Args:
         size: bytes of its values, unpacked.
-        rows: number of rows.
+        rows: number of rows, each of which takes memory even if its values take none.
 
     Raises:
         ConfigError: the file is too large; the message names the variable that allows more.
     """
-    most = _most_bytes(path)
+    text = os.environ.get(MAX_BYTES_VARIABLE)
+    if text is None:
+        most = min(_MAX_BYTES, max(_SUSPECT_BYTES, _MOST_FOLD * path.stat().st_size))
+    elif text.isdecimal() and len(text) < 20:
+        most = int(text)
+    else:
+        raise ConfigError(f"{MAX_BYTES_VARIABLE}: expected a whole number of bytes, got '{text}'")
     if max(size, rows * _ROW_BYTES) > most:
         raise ConfigError(
             f"data: '{path}': expected at most {most:,} bytes, got {size:,} in {rows or 'its'} "
@@ -279,44 +232,21 @@ def check_size(path: Path, size: int, rows: int = 0) -> None:
         )
 
 
-def _most_bytes(path: Path) -> int:
-    text = os.environ.get(MAX_BYTES_VARIABLE)
-    if text is None:
-        return min(_MAX_BYTES, max(_SUSPECT_BYTES, _MOST_FOLD * path.stat().st_size))
-    if not (text.isdecimal() and len(text) < 20):
-        raise ConfigError(f"{MAX_BYTES_VARIABLE}: expected a whole number of bytes, got '{text}'")
-    return int(text)
-
-
-def check_depth(value: Any, where: str) -> None:
-    """Refuse lists and objects that are nested too deeply for recursive functions.
-
-    Args:
-        where: the file and the row, for the message.
+def _measure(row: Any) -> int:
+    """Return the number of characters of all texts in a row, counting repeated texts again.
 
     Raises:
-        ConfigError: the nesting is too deep.
+        RecursionError: lists and objects are nested too deeply for recursive functions.
     """
-    level, depth = [value], 0
-    while level := [item for node in level for item in _items(node)]:
-        depth += 1
-        if depth > _MOST_LEVELS:
-            raise ConfigError(
-                f"data: {where}: expected at most {_MOST_LEVELS} lists and objects within each "
-                "other, got more"
-            )
+    size, level = 0, [row]
+    for _ in range(_MOST_LEVELS + 2):
+        size += sum(len(node) for node in level if isinstance(node, (str, bytes)))
+        level = [item for node in level for item in _items(node)]
+        if not level:
+            return size
+    raise RecursionError
 
 
-def size_of(value: Any) -> int:
-    """Return the number of characters of all texts in a value, counting repeated texts again."""
-    if isinstance(value, (str, bytes)):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(size_of, value.values()))
-    return sum(map(size_of, value)) if isinstance(value, list) else 0
-
-
-def _items(node: Any) -> list[Any]:
-    """Return the lists and objects directly inside a list or an object."""
-    items = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return [item for item in items if isinstance(item, (dict, list))]
+def _items(node: Any) -> Iterator[Any]:
+    """Return the values directly inside a list or an object."""
+    return iter(node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())

@@ -15,8 +15,7 @@ from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.packages import extra_command
 from advsweep.tasks.verifiers.base import (
-    UNREADABLE_REFERENCE,
-    Outcome,
+    UNREADABLE,
     QuickVerifier,
     ReferenceAnswer,
     Verdict,
@@ -139,19 +138,11 @@ class Choice(QuickVerifier):
         return _letter(str(reference["answer"])) is not None
 
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
-        expected = _letter(str(reference["answer"]))
-        if expected is None:
-            return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_REFERENCE)
-        found = _find(completion)
-        return verdict(found == expected, found)
-
-
-def _find(completion: str) -> str | None:
-    boxed = last_boxed(completion)
-    if boxed is not None:
-        return _letter(_WRAPPED.sub(r"\1", boxed))
-    stated = _STATED.findall(completion)
-    return stated[-1].upper() if stated else None
+        boxed, stated = last_boxed(completion), _STATED.findall(completion)
+        found = stated[-1].upper() if stated else None
+        if boxed is not None:
+            found = _letter(_WRAPPED.sub(r"\1", boxed))
+        return verdict(found == _letter(str(reference["answer"])), found)
 
 
 def _letter(text: str) -> str | None:
@@ -180,22 +171,15 @@ class Numeric(QuickVerifier):
 
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         expected = number(str(reference["answer"]))
-        if expected is None:
-            return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_REFERENCE)
-        found = self._find(completion)
-        if found is None:
+        text = last_boxed(completion)
+        if text is None and not self.boxed_only:
+            last = deque(_NUMBERS.finditer(completion), maxlen=1)
+            text = last[0][0].rstrip(",") if last else None
+        found = None if text is None else number(text)
+        if found is None or expected is None:
             return verdict(False, None)
         right = abs(found - expected) <= Fraction(self.tolerance) * abs(expected)
         return verdict(right, spell(found))
-
-    def _find(self, completion: str) -> Fraction | None:
-        boxed = last_boxed(completion)
-        if boxed is not None:
-            return number(boxed)
-        if self.boxed_only:
-            return None
-        last = deque(_NUMBERS.finditer(completion), maxlen=1)
-        return number(last[0][0].rstrip(",")) if last else None
 
 
 @dataclass(kw_only=True)
@@ -225,9 +209,6 @@ class Pattern(Verifier):
 
     def reads(self, reference: ReferenceAnswer) -> bool:
         return bool(str(reference["answer"]).strip())
-
-    def reads_quickly(self, reference: ReferenceAnswer) -> bool:
-        return self.reads(reference)
 
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         matches = deque(re.finditer(self.pattern, completion), maxlen=1)
@@ -279,9 +260,6 @@ class BoxedMath(Verifier):
     def reads(self, reference: ReferenceAnswer) -> bool:
         return bool(_parse_reference(str(reference["answer"])))
 
-    def reads_quickly(self, reference: ReferenceAnswer) -> bool | None:
-        return True if plain_number(str(reference["answer"])) is not None else None
-
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         from math_verify import verify
 
@@ -290,17 +268,19 @@ class BoxedMath(Verifier):
         found = [] if boxed is None else _parse(boxed)
         answer = None if boxed is None else _spell(boxed, found)
         if not expected:
-            return Verdict(Outcome.UNSCORABLE, answer, UNREADABLE_REFERENCE)
+            return UNREADABLE._replace(answer=answer)
         if not found:
             return verdict(False, answer)
         right = verify(expected, found, timeout_seconds=None, raise_on_error=True)
         return verdict(right, answer)
 
-    def judge_quickly(self, reference: ReferenceAnswer, completion: str) -> Verdict | None:
+    def judge_quickly(self, reference: ReferenceAnswer, completion: str | None) -> Verdict | None:
         text = str(reference["answer"])
         expected = plain_number(text)
         if expected is None:
             return None
+        if completion is None:
+            return verdict(True, None)
         boxed = last_boxed(completion)
         if boxed is None:
             return verdict(False, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -25,7 +25,7 @@ class Outcome(Enum):
 
 
 class Verdict(NamedTuple):
-    """The judgement of one completion.
+    """The judgement of one completion, or of a reference answer alone: correct if it can be read.
 
     Attributes:
         answer: the answer in the completion, in a canonical spelling where that is cheap; None if
@@ -39,6 +39,7 @@ class Verdict(NamedTuple):
     reason: str = ""
 
 
+UNREADABLE = Verdict(Outcome.UNSCORABLE, reason="its reference answer cannot be read")
 _LINE = 60
 
 
@@ -108,21 +109,17 @@ class Verifier(Component):
             options = "#" + hashlib.sha256(options.encode()).hexdigest()[:8]
         return f"{self.name} {options}".rstrip()
 
-    def protocol(self, references: Iterator[ReferenceAnswer]) -> Plain:
+    def protocol(self, references: Callable[[], Iterable[ReferenceAnswer]]) -> Plain:
         """Return what evaluations store of the verifier, which reports show.
 
         Args:
-            references: those of the problems, which are read from the data if they are needed.
+            references: returns those of the problems, for which it reads the data.
         """
         return {"verifier": self.describe()}
 
     @abstractmethod
     def reads(self, reference: ReferenceAnswer) -> bool:
         """Return whether a reference answer is readable; runs in the processes of `judge`."""
-
-    def reads_quickly(self, reference: ReferenceAnswer) -> bool | None:
-        """Return `reads` if that can be decided quickly, else None."""
-        return None
 
     @abstractmethod
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
@@ -133,8 +130,12 @@ class Verifier(Component):
         or of the installation, and make the completion unscorable.
         """
 
-    def judge_quickly(self, reference: ReferenceAnswer, completion: str) -> Verdict | None:
-        """Return the verdict if it can be decided quickly, else None."""
+    def judge_quickly(self, reference: ReferenceAnswer, completion: str | None) -> Verdict | None:
+        """Return the verdict if it can be decided quickly, else None.
+
+        Args:
+            completion: None: only whether the reference answer can be read.
+        """
         return None
 
     def solution(self, reference: ReferenceAnswer) -> str:
@@ -148,15 +149,10 @@ class QuickVerifier(Verifier):
     revision: ClassVar[int] = 1
 
     @final
-    def reads_quickly(self, reference: ReferenceAnswer) -> bool:
-        return self.reads(reference)
-
-    @final
-    def judge_quickly(self, reference: ReferenceAnswer, completion: str) -> Verdict:
-        return self.judge(reference, completion)
-
-
-UNREADABLE_REFERENCE = "its reference answer cannot be read"
+    def judge_quickly(self, reference: ReferenceAnswer, completion: str | None) -> Verdict:
+        if not self.reads(reference):
+            return UNREADABLE
+        return verdict(True, None) if completion is None else self.judge(reference, completion)
 
 
 def verdict(right: bool, answer: str | None) -> Verdict:

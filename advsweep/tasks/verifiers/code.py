@@ -25,7 +25,7 @@ import tempfile
 import time
 import urllib.request
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -349,10 +349,10 @@ class Code(Verifier):
     def seconds_needed(self) -> float:
         return self.seconds + (REMOTE_SECONDS if self.url else STARTING_SECONDS)
 
-    def protocol(self, references: Iterator[ReferenceAnswer]) -> Plain:
+    def protocol(self, references: Callable[[], Iterable[ReferenceAnswer]]) -> Plain:
         if not self.trusted_tests:
             return super().protocol(references)
-        trusted = [bool(ProgramTests.of(reference).live_object) for reference in references]
+        trusted = [bool(ProgramTests.of(reference).live_object) for reference in references()]
         share = f"{sum(trusted)} of {len(trusted)} problems"
         return super().protocol(references) | {"trusted_tests": share}
 
@@ -370,9 +370,6 @@ class Code(Verifier):
     def reads(self, reference: ReferenceAnswer) -> bool:
         tests = ProgramTests.of(reference)
         return _compiles(f"{tests.setup}\n{tests.python}")
-
-    def reads_quickly(self, reference: ReferenceAnswer) -> bool:
-        return self.reads(reference)
 
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         program = last_block(completion)

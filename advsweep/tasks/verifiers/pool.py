@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -21,24 +20,22 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import TYPE_CHECKING, Any
+from typing import NoReturn
 
 from advsweep.errors import AdvsweepError, TrainingError, counted
 from advsweep.tasks.verifiers import VERIFIERS, isolation
 from advsweep.tasks.verifiers.base import (
-    UNREADABLE_REFERENCE,
+    UNREADABLE,
     Outcome,
     ReferenceAnswer,
     Verdict,
     Verifier,
+    verdict,
 )
-
-if TYPE_CHECKING:
-    from advsweep.tasks.verifiers.base import Verifier
 
 _ATTEMPTS = 3
 _CLOSING_SECONDS = 10.0
@@ -56,16 +53,12 @@ class VerifierPool:
     """
 
     def __init__(self, verifier: Verifier, *, workers: int, deadline: float) -> None:
-        self._settings = {
-            "verifier": verifier.plain(),
-            "workers": workers,
-            "deadline": deadline,
-        }
+        self._settings = [verifier.plain(), workers, deadline]
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._lock = threading.Lock()
 
-    def judge(self, jobs: Sequence[Job]) -> list[JobResult]:
+    def judge(self, jobs: Sequence[Job]) -> list[Verdict]:
         """Return the verdicts in the order of the jobs.
 
         Raises:
@@ -78,11 +71,12 @@ class VerifierPool:
                 try:
                     connection = self._connect()
                     connection.send(list(jobs))
-                    answers: list[JobResult] = connection.recv()
+                    answers: list[Verdict] = connection.recv()
                 except (EOFError, OSError):
                     self._close()
                 except BaseException:
-                    # Interrupted: a later call must not receive the answers to these jobs.
+                    # Interrupted: a later call must not receive the answers to these jobs, and
+                    # the connection may hold half a message.
                     self._close()
                     raise
                 else:
@@ -160,19 +154,12 @@ os.register_at_fork(after_in_child=_leave_all)
 Job = tuple[ReferenceAnswer, str | None]
 """A reference answer and a completion to judge; None: only read the reference answer."""
 
-JobResult = Verdict | None
-"""The result of a job; None if the job was only to read a reference answer, which succeeded."""
-
-_CHUNK = 8
-"""Jobs per message to a worker: few messages, but little to repeat if the worker dies."""
-
-
 _CERTAIN_SHARE = 0.5
 """A late job is certainly at fault if it computed for this share of the deadline."""
 
 
 @dataclass(frozen=True)
-class QueuedJob:
+class _Task:
     """A job that has no result yet.
 
     Attributes:
@@ -189,77 +176,29 @@ class QueuedJob:
 
 
 @dataclass
-class VerifierProcess:
-    """A worker process, which judges one job after the other.
+class _Worker:
+    """A process that judges one job after the other.
 
     Attributes:
-        tasks: its jobs, the present one first.
+        task: its present job; None while it is idle.
         since: start of the present job (monotonic clock).
         computed: CPU seconds that it and its children had used at that time.
     """
 
     pid: int
     connection: Connection
-    tasks: deque[QueuedJob] = field(default_factory=deque)
+    task: _Task | None = None
     since: float = 0.0
     computed: float = 0.0
 
 
-class JobBatch:
-    """The jobs of one call: waiting jobs, suspect jobs, and the answers so far.
+class VerifierServer:
+    """Distributes jobs over workers and watches their deadlines.
 
     A completion that exceeds the deadline or ends its process is wrong. If it were unscorable, a
     model could choose to be left out of the count. Where the machine may be at fault, because
     memory or time is short, the job is tried once more while no other job runs.
     """
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self.answers: list[JobResult] = [None] * len(jobs)
-        self._waiting = deque(QueuedJob(number, job) for number, job in enumerate(jobs))
-        self._suspects: deque[QueuedJob] = deque()
-
-    @property
-    def is_left(self) -> bool:
-        """Whether there are jobs that no worker has."""
-        return bool(self._waiting or self._suspects)
-
-    def take(self, others: bool) -> deque[QueuedJob]:
-        """Return the next jobs for a worker; empty if it has to wait.
-
-        Args:
-            others: whether other workers are busy.
-        """
-        if self._waiting:
-            return deque(self._waiting.popleft() for _ in range(min(_CHUNK, len(self._waiting))))
-        return deque([self._suspects.popleft()] if self._suspects and not others else [])
-
-    def answered(self, task: QueuedJob, found: JobResult) -> None:
-        """Keep the result of a job, given the result of a worker."""
-        if task.blame and found is None:
-            found = Verdict(Outcome.WRONG, reason=task.blame)
-        elif task.blame:
-            found = Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_REFERENCE)
-        self.answers[task.number] = found
-
-    def failed(self, tasks: deque[QueuedJob], reason: str, *, certain: bool) -> None:
-        """Take back the jobs of a worker that ended during the first of them.
-
-        Args:
-            certain: whether only the job can be at fault.
-        """
-        task, *others = tasks
-        self._waiting.extendleft(reversed(others))
-        reference, completion = task.job
-        if not (certain or task.alone):
-            self._suspects.append(replace(task, alone=True))
-        elif completion is None:
-            self.answered(task, Verdict(Outcome.UNSCORABLE, reason=reason))
-        else:
-            self._waiting.appendleft(QueuedJob(task.number, (reference, None), blame=reason))
-
-
-class VerifierServer:
-    """Distributes jobs over workers and watches their deadlines."""
 
     def __init__(
         self, verifier: Verifier, workers: int, deadline: float, client: Connection
@@ -267,56 +206,83 @@ class VerifierServer:
         self._verifier = verifier
         self._deadline = deadline
         self._client = client
-        self._workers: list[VerifierProcess] = []
+        self._workers: list[_Worker] = []
         for _ in range(workers):
             self._workers.append(self._fork())
 
-    def serve(self, jobs: Sequence[Job]) -> list[JobResult]:
+    def serve(self, jobs: Sequence[Job]) -> list[Verdict]:
         """Return the answers to some jobs, in their order.
 
         Raises:
             EOFError: the client closed the connection.
         """
-        batch = JobBatch(jobs)
-        while batch.is_left or any(worker.tasks for worker in self._workers):
-            self._hand_out(batch)
-            busy = [worker for worker in self._workers if worker.tasks]
+        self._answers = [UNREADABLE] * len(jobs)
+        self._waiting = deque(_Task(number, job) for number, job in enumerate(jobs))
+        self._suspects: deque[_Task] = deque()
+        while True:
+            for worker in self._workers:
+                if worker.task is None:
+                    self._hand_out(worker)
+            busy = [worker for worker in self._workers if worker.task]
+            if not busy:
+                return self._answers
             left = min(worker.since for worker in busy) + self._deadline - time.monotonic()
             ready = wait([self._client, *(worker.connection for worker in busy)], max(left, 0))
             if self._client in ready:
                 raise EOFError  # the client sends nothing while it waits for answers
             for worker in busy:
                 if worker.connection in ready:
-                    self._receive(worker, batch)
+                    self._receive(worker)
                 elif time.monotonic() >= worker.since + self._deadline:
                     _, computed = self._replace(worker)
+                    # One that slept, or waited for memory or a core, may be quicker alone.
                     certain = computed - worker.computed >= _CERTAIN_SHARE * self._deadline
-                    reason = f"it took more than {self._deadline:g} s"
-                    batch.failed(worker.tasks, reason, certain=certain)
-        return batch.answers
+                    self._failed(worker, f"it took more than {self._deadline:g} s", certain=certain)
 
-    def _hand_out(self, batch: JobBatch) -> None:
-        for worker in self._workers:
-            if not worker.tasks:
-                worker.tasks = batch.take(others=any(other.tasks for other in self._workers))
-                worker.since = time.monotonic()
-                if worker.tasks:
-                    with suppress(OSError):  # the idle worker died; `serve` notices that later
-                        worker.connection.send([task.job for task in worker.tasks])
+    def _hand_out(self, worker: _Worker) -> None:
+        if self._waiting:
+            worker.task = self._waiting.popleft()
+        elif self._suspects and not any(other.task for other in self._workers):
+            worker.task = self._suspects.popleft()
+        else:
+            return
+        worker.since = time.monotonic()
+        with suppress(OSError):  # the idle worker died; `serve` notices that later
+            worker.connection.send(worker.task.job)
 
-    def _receive(self, worker: VerifierProcess, batch: JobBatch) -> None:
+    def _receive(self, worker: _Worker) -> None:
         """Receive an answer of a worker, or replace the worker if it is dead."""
+        task = worker.task
+        assert task is not None
         try:
             found, worker.computed = worker.connection.recv()
         except (EOFError, OSError):
             code, _ = self._replace(worker)
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            batch.failed(worker.tasks, f"it ended the verifier ({how})", certain=False)
-        else:
-            batch.answered(worker.tasks.popleft(), found)
-            worker.since = time.monotonic()
+            self._failed(worker, f"it ended the verifier ({how})", certain=False)
+            return
+        if task.blame and found != UNREADABLE:
+            found = Verdict(Outcome.WRONG, reason=task.blame)
+        self._answers[task.number] = found
+        worker.task = None
 
-    def _replace(self, worker: VerifierProcess) -> tuple[int, float]:
+    def _failed(self, worker: _Worker, reason: str, *, certain: bool) -> None:
+        """Take back the job during which a worker ended.
+
+        Args:
+            certain: whether only the job can be at fault.
+        """
+        task = worker.task
+        assert task is not None
+        reference, completion = task.job
+        if not (certain or task.alone):
+            self._suspects.append(replace(task, alone=True))
+        elif completion is None:
+            self._answers[task.number] = Verdict(Outcome.UNSCORABLE, reason=reason)
+        else:
+            self._waiting.appendleft(_Task(task.number, (reference, None), blame=reason))
+
+    def _replace(self, worker: _Worker) -> tuple[int, float]:
         """Replace a worker; return the exit code and CPU seconds of the old one."""
         os.kill(worker.pid, signal.SIGKILL)
         _, status, usage = os.wait4(worker.pid, 0)
@@ -324,49 +290,43 @@ class VerifierServer:
         self._workers[self._workers.index(worker)] = self._fork()
         return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
 
-    def _fork(self) -> VerifierProcess:
+    def _fork(self) -> _Worker:
         ours, theirs = Pipe()
         parent = os.getpid()
         pid = os.fork()
         if pid:
             theirs.close()
-            return VerifierProcess(pid, ours)
-        status = 1
+            return _Worker(pid, ours)
         try:
             # An open copy here would hide the end of the server, or of a worker, from its peer.
             for connection in (ours, self._client, *(w.connection for w in self._workers)):
                 connection.close()
             isolation.end_with_parent()
-            if os.getppid() != parent:
-                os._exit(1)
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            if limit := self._verifier.memory_limit:
-                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-            _work(self._verifier, theirs)
-            status = 0
+            # The parent may have ended before the call above, which then has no effect.
+            if os.getppid() == parent:
+                isolation.limit([("CORE", 0, 0)])
+                if most := self._verifier.memory_limit:
+                    isolation.limit([("AS", most, most)])
+                _work(self._verifier, theirs)
         finally:
-            os._exit(status)  # the code of the server must never continue in a worker
+            os._exit(1)  # the code of the server must never continue in a worker
 
 
-def _work(verifier: Verifier, connection: Connection) -> None:
+def _work(verifier: Verifier, connection: Connection) -> NoReturn:
     while True:
-        try:
-            jobs: list[Job] = connection.recv()
-        except EOFError:
-            return
-        for reference, completion in jobs:
-            answer = _judge(verifier, reference, completion)
-            connection.send((answer, sum(os.times()[:4])))  # of this process and its children
+        reference, completion = connection.recv()
+        answer = _judge(verifier, reference, completion)
+        connection.send((answer, sum(os.times()[:4])))  # of this process and its children
 
 
-def _judge(verifier: Verifier, reference: ReferenceAnswer, completion: str | None) -> JobResult:
+def _judge(verifier: Verifier, reference: ReferenceAnswer, completion: str | None) -> Verdict:
     """Return the result of a job.
 
     Raises:
         MemoryError: the completion or the machine may be at fault, so this process ends, and the
             server tries the job again.
     """
-    failure = ""
+    found = verdict(True, None)
     if completion is not None:
         try:
             return verifier.judge(reference, completion)
@@ -376,24 +336,22 @@ def _judge(verifier: Verifier, reference: ReferenceAnswer, completion: str | Non
             failure = f"the verifier failed ({f'{type(error).__name__}: {error}'[:200]})"
             if isinstance(error, (OSError, AdvsweepError)):
                 return Verdict(Outcome.UNSCORABLE, reason=failure)
+            found = Verdict(Outcome.WRONG, reason=failure)
     try:
-        is_readable = verifier.reads(reference)
+        return found if verifier.reads(reference) else UNREADABLE
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001 (libraries raise anything on bad data)
-        is_readable = False
-    if not is_readable:
-        return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_REFERENCE)
-    return Verdict(Outcome.WRONG, reason=failure) if failure else None
+        return UNREADABLE
 
 
 def main(descriptor: int) -> None:
     client = Connection(descriptor)
     try:
-        settings: Mapping[str, Any] = client.recv()
-        verifier = VERIFIERS.build(settings["verifier"])
+        plain, workers, deadline = client.recv()
+        verifier = VERIFIERS.build(plain)
         verifier.prepare()
-        server = VerifierServer(verifier, settings["workers"], settings["deadline"], client)
+        server = VerifierServer(verifier, workers, deadline, client)
         while True:
             client.send(server.serve(client.recv()))
     except (EOFError, OSError):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.tasks.dataset_rows import Source, absolute
+from advsweep.tasks.dataset_rows import Source
 
 ROWS = [{"question": "1 + 1?", "answer": "2"}, {"question": "2 + 2?", "answer": "4"}]
 Write = Callable[..., str]
@@ -30,17 +30,6 @@ def test_json_lines_and_lists(write: Write, tmp_path: Path) -> None:
     assert Source(str(tmp_path / "odd.jsonl")).read("train") == odd
 
 
-def test_parquet(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow.parquet import write_table
-
-    write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "a.parquet")
-    assert Source(str(tmp_path / "a.parquet")).read("train") == ROWS
-    (tmp_path / "bad.parquet").write_text("no parquet")
-    with pytest.raises(ConfigError, match=r"bad\.parquet': expected a parquet file"):
-        Source(str(tmp_path / "bad.parquet")).read("train")
-
-
 def test_a_folder_has_a_file_per_split(write: Write, tmp_path: Path) -> None:
     write("set/train.jsonl", ROWS[:1])
     write("set/test-00000-of-00002.jsonl", ROWS[:1])
@@ -48,7 +37,9 @@ def test_a_folder_has_a_file_per_split(write: Write, tmp_path: Path) -> None:
     source = Source(str(tmp_path / "set"))
     assert source.read("train") == ROWS[:1]
     assert source.read("test") == ROWS
-    with pytest.raises(ConfigError, match=r"a file of split 'dev' in .*, got test-00000-of-00002"):
+    with pytest.raises(
+        ConfigError, match=r"a file .* of split 'dev' in .*, got test-00000-of-00002"
+    ):
         source.read("dev")
 
 
@@ -74,10 +65,10 @@ def test_a_changed_file_is_read_again(write: Write) -> None:
         ("none.jsonl", None, r"expected a file \(\.jsonl.*\), a folder .*, or hub:OWNER/NAME"),
         ("empty.jsonl", "", r"expected problems, got none: '.*empty\.jsonl' is empty"),
         ("empty.json", "[]", r"expected problems, got none"),
-        ("a.jsonl", '{"a": 1}\n\n{"a": }', r"a\.jsonl', line 3: expected JSON"),
-        ("a.jsonl", '{"a": 1}\n[1]', r"line 2: expected an object with columns, got '\[1\]'"),
-        ("a.json", "[1]", r"entry 1: expected an object with columns, got '1'"),
-        ("a.json", "[1", r"a\.json', line 1: expected JSON"),
+        ("a.jsonl", '{"a": 1}\n\n{"a": }', r"a\.jsonl', row 3: expected JSON"),
+        ("a.jsonl", '{"a": 1}\n[1]', r"row 2: expected an object with columns, got '\[1\]'"),
+        ("a.json", "[1]", r"row 1: expected an object with columns, got '1'"),
+        ("a.json", "[1", r"a\.json': expected JSON"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, name: str, text: str | None, message: str) -> None:
@@ -88,20 +79,13 @@ def test_bad_files_are_refused(tmp_path: Path, name: str, text: str | None, mess
 
 
 def test_other_bad_places_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"data: expected a file .*, got nothing"):
+    with pytest.raises(ConfigError, match=r"data: expected a file .*there is no ''"):
         Source("").read("train")
-    with pytest.raises(ConfigError, match=r"data: expected files .*, got none"):
+    with pytest.raises(ConfigError, match=r"data: expected a file .*, got none"):
         Source(str(tmp_path)).read("train")
     (tmp_path / "latin.jsonl").write_bytes(b'{"a": "\xe9"}')
-    with pytest.raises(ConfigError, match="expected a text in UTF-8"):
+    with pytest.raises(ConfigError, match="utf-8"):
         Source(str(tmp_path / "latin.jsonl")).read("train")
-
-
-def test_paths_are_found_from_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert absolute("a.jsonl") == str(tmp_path / "a.jsonl")
-    assert absolute("hub:a/b") == "hub:a/b"
-    assert absolute("") == ""
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from advsweep.backends.base import Can
 from advsweep.backends.build import build_run
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks import TASKS
-from advsweep.tasks import dataset as reference_answers
 from advsweep.tasks.base import Split
 from advsweep.tasks.dataset import Dataset
 
@@ -108,12 +106,6 @@ def test_messages_of_the_system_are_a_part_of_it(sums: str) -> None:
     assert len(set(found)) == 4
 
 
-def test_known_solutions_are_correct(sums: str) -> None:
-    task = Dataset(data=sums, held_out=5)
-    problems = task.problems(Split.TRAIN)
-    assert task.score(problems, [p.reference["solution"] for p in problems]).all()
-
-
 @pytest.mark.security
 def test_an_answer_that_hangs_is_wrong(write: Write) -> None:
     path = write("a.jsonl", [{"question": "a?", "answer": "x"}])
@@ -123,16 +115,6 @@ def test_an_answer_that_hangs_is_wrong(write: Write) -> None:
     with pytest.warns(AdvsweepWarning, match=r"1 of 3 answers count as wrong: it took more than"):
         scores = task.score([problem] * 3, ["is x", "a" * 60 + "!", "is y"])
     assert scores.tolist() == [1, 0, 0]
-
-
-def test_draws_have_no_repetition_while_there_are_enough(sums: str) -> None:
-    task = Dataset(data=sums, held_out=5)
-    known = {p.id for p in task.problems(Split.TRAIN)}
-    drawn = task.draw(15, np.random.default_rng(0))
-    assert {p.id for p in drawn} == known
-    assert drawn != task.draw(15, np.random.default_rng(1))
-    assert drawn == task.draw(15, np.random.default_rng(0))
-    assert {p.id for p in task.draw(40, np.random.default_rng(0))} <= known
 
 
 def test_rewards_are_graded_where_asked_for(sums: str) -> None:
@@ -169,24 +151,10 @@ def test_reference_answers_that_cannot_be_read_are_told_of_before_training(mixed
 def test_a_reference_answer_without_its_mark_cannot_be_read(write: Write) -> None:
     rows = [{"question": f"{i}?", "answer": f"so {i} #### {i}"} for i in range(3)]
     path = write("a.jsonl", [*rows, {"question": "more?", "answer": "so it is 17"}])
-    with pytest.warns(AdvsweepWarning, match=r"1 of 4 reference answers .*: no answer found"):
+    with pytest.warns(
+        AdvsweepWarning, match=r"1 of 4 reference answers .* such as no answer found"
+    ):
         Dataset(data=path, train_split="", gold_part="hashes").check()
-
-
-def test_what_reference_answers_can_be_read_is_kept(
-    mixed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("ADVSWEEP_CACHE", str(tmp_path / "cache"))
-    task = Dataset(data=mixed, train_split="")
-    asked: list[int] = []
-    ask = task._ask
-    monkeypatch.setattr(Dataset, "_ask", lambda _, jobs: asked.append(len(jobs)) or ask(jobs))
-    for _ in range(2):
-        monkeypatch.setattr(reference_answers, "_checked", set())
-        with pytest.warns(AdvsweepWarning, match="1 of 3 reference answers"):
-            Dataset(data=mixed, train_split="").check()
-    # 72 can be told at once; the others are asked about once.
-    assert asked == [2]
 
 
 def test_reference_answers_of_which_most_cannot_be_read_are_refused(mixed: str) -> None:
@@ -194,11 +162,6 @@ def test_reference_answers_of_which_most_cannot_be_read_are_refused(mixed: str) 
         ConfigError, match=r"^task\.gold_column: 2 of 3 reference answers cannot be"
     ):
         Dataset(data=mixed, train_split="", verifier="numeric").check()
-
-
-def test_the_verifier_is_checked(mixed: str) -> None:
-    with pytest.raises(ConfigError, match=r"^task\.verifier: 'code' runs programs"):
-        Dataset(data=mixed, train_split="", verifier="code").check_consent()
 
 
 def test_the_deadline_is_beyond_what_a_program_may_take(write: Write) -> None:

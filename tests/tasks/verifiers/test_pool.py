@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import TrainingError
-from advsweep.tasks.verifiers import VERIFIERS, Outcome
-from advsweep.tasks.verifiers.pool import Job, JobResult, VerifierPool
+from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict
+from advsweep.tasks.verifiers.pool import Job, VerifierPool
 
 # Takes for ever on a text of many a's that does not end with one.
 SLOW = VERIFIERS.build({"name": "regex", "pattern": r"(?:a+)+$|answer is ([a-z]+)"})
@@ -58,8 +58,8 @@ def make() -> Iterator[Callable[..., VerifierPool]]:
         pool.close()
 
 
-def outcomes(answers: list[JobResult]) -> list[Outcome]:
-    return [answer.outcome for answer in answers if answer is not None]
+def outcomes(answers: list[Verdict]) -> list[Outcome]:
+    return [answer.outcome for answer in answers]
 
 
 def test_answers_come_in_the_order_of_the_jobs(make: Callable[..., VerifierPool]) -> None:
@@ -79,7 +79,7 @@ def test_an_answer_that_hangs_is_wrong_and_holds_up_no_other(
     jobs = [RIGHT] * 20
     jobs[3] = jobs[17] = HANGING
     answers = pool.judge(jobs)
-    assert [a.reason for a in answers if a and a.reason] == ["it took more than 1 s"] * 2
+    assert [a.reason for a in answers if a.reason] == ["it took more than 1 s"] * 2
     expected = [Outcome.CORRECT] * 20
     expected[3] = expected[17] = Outcome.WRONG
     assert outcomes(answers) == expected
@@ -90,16 +90,8 @@ def test_an_answer_that_hangs_is_wrong_and_holds_up_no_other(
 
 def test_reference_answers_are_read(make: Callable[..., VerifierPool]) -> None:
     readable, unreadable = make().judge([({"answer": "x"}, None), ({"answer": " "}, None)])
-    assert readable is None
-    assert unreadable is not None
+    assert readable.outcome is Outcome.CORRECT
     assert unreadable.outcome is Outcome.UNSCORABLE
-
-
-def test_an_error_over_the_reference_answer_is_unscorable(
-    make: Callable[..., VerifierPool],
-) -> None:
-    (answer,) = make().judge([({}, "the answer is x")])
-    assert answer == (Outcome.UNSCORABLE, None, "its reference answer cannot be read")
 
 
 def test_a_worker_that_was_killed_is_replaced(make: Callable[..., VerifierPool]) -> None:
