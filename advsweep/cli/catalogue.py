@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.completion import complete_list, complete_schema, complete_words
+from advsweep.cli.completion import complete_list, complete_words
 from advsweep.cli.options import ListFormat
 from advsweep.cli.output import echo_line, print_json, print_listing, warn
 from advsweep.errors import PluginError, UnknownNameError, nearest
@@ -361,18 +361,7 @@ def _row(key: str, of: str, kind: str, default: Any, limits: str, meaning: str) 
 # schema
 
 
-def schema(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="[KIND]",
-            help="sweep for sweep files and presets, run for a run's whole config, or a group, "
-            "such as estimator, for files of --config-dir.",
-            autocompletion=complete_schema,
-        ),
-    ] = "sweep",
-    config_dirs: options.ConfigDir = None,
-) -> None:
+def schema(config_dirs: options.ConfigDir = None) -> None:
     """An editor then completes keys, names and choices, shows what each means with its default and
     range, and marks what does not fit. The components of installed packages are in it. The first
     line of a sweep file names its schema:
@@ -384,10 +373,9 @@ def schema(
     Examples:
         advsweep schema > advsweep.schema.json
         advsweep schema > .vscode/advsweep.schema.json
-        advsweep schema estimator --config-dir conf
     """
     from advsweep.sweep.json_schema import make_schema
     from advsweep.sweep.registry import config_groups
 
     with config_groups(config_dirs or ()) as groups:
-        print_json(make_schema(groups, kind))
+        print_json(make_schema(groups))

@@ -98,13 +98,6 @@ def complete_words() -> list[str]:
     return list(GROUPS)
 
 
-def complete_schema() -> list[str]:
-    """Completes a kind of file, for `advsweep schema`."""
-    from advsweep.sweep.registry import GROUPS
-
-    return ["sweep", "run", *GROUPS]
-
-
 def _awaits_value(given: Sequence[str]) -> bool:
     """Returns whether the last word is a key; bash makes `seed=1 method=` of five words."""
     last = "".join(given[-1:])

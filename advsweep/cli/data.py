@@ -348,7 +348,7 @@ def _send(
         (directory / _MARK).mkdir(parents=True, exist_ok=True)
     try:
         with without_prompts(), progress_bar("runs", len(runs)) as on_run:
-            synced = sync(store, runs, lambda run: tracking, on_run)
+            synced = sync(store, runs, tracking, on_run)
     except KeyboardInterrupt:
         # A normal exit would wait for the tracker's service in its exit handlers.
         os._exit(130)

@@ -128,15 +128,12 @@ def watch_events(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
 @contextmanager
 def _track_events(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     tracking = plan.tracking
-    if not tracking.is_on:
-        yield lambda event: None
-    elif isinstance(plan.executor, QueueExecutor):
+    if tracking.is_on and isinstance(plan.executor, QueueExecutor):
         yield lambda event: None
         command = sync_command(tracking, plan.name or "RUN")
         warn(f"tracking: queued runs are not tracked live; {command} sends finished runs")
     else:
-        tracking.check()
-        with without_prompts(), tracker_client(store, lambda run: [tracking], warn) as track:
+        with without_prompts(), tracker_client(store, tracking, warn) as track:
             yield track
 
 

@@ -56,8 +56,8 @@ TrustStore = Annotated[
     bool,
     typer.Option(
         "--trust-store",
-        help="Use the executors, trackers and training commands recorded in the store; they may "
-        "run commands on this machine and send results elsewhere.",
+        help="Start the training commands recorded in the store; they may do anything that you "
+        "may do on this machine.",
     ),
 ]
 RunKey = Annotated[

@@ -11,7 +11,7 @@ import typer
 from advsweep.cli import options
 from advsweep.cli.completion import complete_target
 from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import echo, echo_line, flatten, print_json, warn
+from advsweep.cli.output import echo, echo_line, flatten, print_json
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -187,8 +187,8 @@ def retry(
     """Takes failed, interrupted, stopped, lost and pending runs. They resume from their last
     checkpoint with the resources of their sweep (without a sweep: one core each) and their own rule
     for early stopping. The store supplies their config, but not their executor and tracker: give
-    executor= and tracking=, or --trust-store to use those of the sweep. Done and running runs are
-    skipped; pruned runs resume only with stopping=none or another rule.
+    executor= and tracking=. Done and running runs are skipped; pruned runs resume only with
+    stopping=none or another rule.
 
     Examples:
         advsweep retry demo
@@ -208,7 +208,7 @@ def retry(
     with execution.writable_store(store, create=False) as opened:
         found = find_targets(opened, names)
         open_ = [r for r in found.runs if r.status not in (Status.DONE, Status.RUNNING)]
-        settings = _settings(opened, found, open_, overrides, trusted=trust_store)
+        settings = _settings(opened, found, open_, overrides)
         skipped_status = Status.PRUNED if settings["stopping"] is None else None
         restarted = [run for run in open_ if run.status is not skipped_status]
         if skipped := len(found.runs) - len(restarted):
@@ -231,37 +231,20 @@ def _settings(
     targets: Targets,
     runs: Sequence[RunRecord],
     overrides: Sequence[str],
-    *,
-    trusted: bool,
 ) -> Settings:
     """Return the settings that all of these runs share.
 
     Raises:
-        ConfigError: their settings differ, or only the untrusted store names an executor.
+        ConfigError: their settings differ, or only the store names an executor.
     """
-    from advsweep.sweep.planning.resume import (
-        DEFAULTS,
-        allowed_settings,
-        changed_settings,
-        chosen_by_store,
-        recorded_settings,
-    )
+    from advsweep.sweep.planning.resume import DEFAULTS, changed_settings, settings_again
 
     sweeps = store.sweeps.select()
     meant = [sweep for sweep in sweeps if sweep.name in targets.sweeps]
     found: dict[str, Settings] = {}
-    untracked: set[str] = set()
     for run in runs:
-        recorded = recorded_settings(run, sweeps if run.id in targets.named else meant)
-        allowed = allowed_settings(recorded, overrides, trusted=trusted)
-        found[json.dumps(allowed)] = allowed
-        if recorded["tracking"] is not None and allowed["tracking"] is None:
-            untracked.add(str(recorded["tracking"]["name"]))
-    for line in chosen_by_store(next(iter(found.values()))) if trusted and found else ():
-        warn(f"the store chooses {line}")
-    if untracked and not any(text.lstrip("+").startswith("tracking") for text in overrides):
-        names = ", ".join(sorted(untracked))
-        warn(f"not tracking the runs; pass tracking={names} or --trust-store to track them")
+        own = settings_again(run, sweeps if run.id in targets.named else meant, overrides)
+        found[json.dumps(own)] = own
     changed = [changed_settings(settings, overrides) for settings in found.values() or [DEFAULTS]]
     first, *others = changed
     for other in others:

@@ -14,10 +14,7 @@ from advsweep.cli.output import echo, echo_line, warn
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
-    from advsweep.components import Plain
-    from advsweep.store import Store
     from advsweep.sweep.events import Event
-    from advsweep.sweep.tracking.client import Trackings
 
 
 def worker(
@@ -52,7 +49,7 @@ def worker(
     SIGTERM or Ctrl-C the runs write a checkpoint, and other workers can resume them.
 
     Each run gets the cores and GPUs that its sweep assigns; runs execute in parallel as far as they
-    fit. tracking=NAME tracks the runs; --trust-store tracks them as their sweeps did.
+    fit. tracking=NAME tracks the runs.
 
     Checkpoints are files. If workers on several machines share the folder given by --runs, a run
     resumes from the checkpoint of another machine; otherwise it restarts from step 0.
@@ -68,7 +65,8 @@ def worker(
     from advsweep.cli.execution import without_prompts, writable_store
     from advsweep.cli.runs import split_overrides
     from advsweep.sweep.executors.local import LocalExecutor
-    from advsweep.sweep.planning.resume import changed_settings
+    from advsweep.sweep.planning.resume import DEFAULTS, changed_settings
+    from advsweep.sweep.registry import TRACKINGS
     from advsweep.sweep.scheduler.execute import pull_runs
     from advsweep.sweep.tracking.client import tracker_client
 
@@ -78,16 +76,16 @@ def worker(
     if len(names) > 1:
         raise ConfigError(f"expected one sweep, got {', '.join(names)}")
     own = [text for text in overrides if text.startswith(("executor.", "tracking"))]
-    chosen = changed_settings({"executor": {"name": LocalExecutor.name}, "tracking": None}, own)
-    local = chosen["executor"]
-    executor = LocalExecutor.build({"jobs": jobs, **(local or {})}, where="executor")
+    chosen = changed_settings({"executor": DEFAULTS["executor"], "tracking": None}, own)
+    executor = LocalExecutor.build({"jobs": jobs, **(chosen["executor"] or {})}, where="executor")
+    tracking = TRACKINGS.build(chosen["tracking"] or "none", where="tracking")
     if runs is not None:
         # The processes of runs read this variable.
         os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
     with (
         without_prompts(),
         writable_store(store, create=False) as opened,
-        tracker_client(opened, _trackings(opened, chosen["tracking"], trust_store), warn) as track,
+        tracker_client(opened, tracking, warn) as track,
     ):
 
         def on_event(event: Event) -> None:
@@ -107,18 +105,6 @@ def worker(
     parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
     echo(f"worker: {', '.join(parts)}", err=True)
     raise typer.Exit(outcome.exit_code)
-
-
-def _trackings(store: Store, node: Plain | None, trusted: bool) -> Trackings:
-    """Returns the tracking of each run: from the command line, else from a trusted store."""
-    from advsweep.sweep.registry import TRACKINGS
-    from advsweep.sweep.tracking.client import sweep_trackings
-
-    if node is None:
-        return sweep_trackings(store, warn, trusted=trusted)
-    tracking = TRACKINGS.build(node, where="tracking")
-    tracking.check()
-    return lambda run: [tracking] if tracking.is_on else []
 
 
 def _print_event(event: Event) -> None:

@@ -218,7 +218,3 @@ def test_schema_has_every_key_with_default_and_meaning(
     (tmp_path / "estimator" / "mine.yaml").write_text("name: fade\nh_star: 0.25\n")
     own = json.loads(in_process("schema", "--config-dir", str(tmp_path))[1])["$defs"]
     assert "mine" in own["swept-estimator"]["anyOf"][0]["enum"]
-
-
-def test_unknown_schemas_are_answered_with_the_nearest(refused: Callable[..., None]) -> None:
-    refused(["no kind of file", "did you mean 'estimator'?"], "schema", "estimators")

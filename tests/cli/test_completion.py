@@ -142,5 +142,3 @@ def test_commands_are_completed_with_whole_names():
     assert offered("doc") == "doctor"
     assert offered("in") == "init"
     assert offered("keys opt") == "optimizer"
-    assert offered("schema opt") == "optimizer"
-    assert offered("schema s") == "sweep\nsearch\nstopping"

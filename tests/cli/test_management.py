@@ -215,12 +215,9 @@ def test_retry_does_not_obey_what_a_store_says(store, tmp_path, monkeypatch):
     settings = {"executor": {"name": "slurm", "cluster": "local", "setup": [setup]}}
     tracking = {"name": "tensorboard", "directory": str(tmp_path / "events")}
     store.sweeps.add("other", {"settings": settings, "tracking": tracking})
-    with pytest.raises(
-        ConfigError, match=r"the store has 'slurm' .* give executor=slurm .*--trust"
-    ):
-        advsweep("retry", "3")
-    done = advsweep("retry", "3", DEBUG, code=1)
-    assert "not tracking the runs; pass tracking=tensorboard or --trust-store" in done.stderr
+    with pytest.raises(ConfigError, match=r"the store has 'slurm' .* give executor=slurm"):
+        advsweep("retry", "3", "--trust-store")
+    advsweep("retry", "3", DEBUG, code=1)
     assert not (tmp_path / "owned").exists()
     assert not (tmp_path / "events").exists()
     # No text of the store is resolved, whatever else is given.
@@ -267,13 +264,6 @@ def test_logs_of_a_special_file_are_refused(store):
     path.symlink_to("/etc/hostname")
     with pytest.raises(StoreError, match="expected a regular file"):
         advsweep("logs", "3", "--follow")
-
-
-@pytest.mark.security
-def test_retry_with_trust_says_what_the_store_chooses(store):
-    done = advsweep("retry", "3", "--trust-store", code=1)
-    assert 'the store chooses executor: {"name": "debug"' in done.stderr
-    assert "1 run: 1 failed" in done.stderr
 
 
 def test_eval_resolves_no_text_of_a_store(store, monkeypatch):

@@ -111,7 +111,6 @@ def test_an_executor_of_a_package_needs_trust(store: Store, tmp_path: Path) -> N
 
     done = call(store, "retry", "1", "executor=debug")
     assert done.exit_code == 0, done.exception
-    assert "not tracking the runs; pass tracking=witness or --trust-store" in done.stderr
     assert "witness_of_others" not in sys.modules
     assert written(tmp_path) == set()
     assert store.runs.select()[0].status is Status.DONE
@@ -123,11 +122,9 @@ def test_the_command_line_chooses_its_options(store: Store, tmp_path: Path) -> N
     assert written(tmp_path) == {"executed"}
 
 
-def test_with_trust_the_store_chooses_and_that_is_told(store: Store, tmp_path: Path) -> None:
-    done = call(store, "retry", "1", "--trust-store", "tracking=none")
-    assert done.exit_code == 0, done.exception
-    assert 'the store chooses executor: {"name": "witness"' in done.stderr
-    assert written(tmp_path) == {"executed-elsewhere"}
+def test_trust_chooses_no_executor(store: Store, tmp_path: Path) -> None:
+    assert isinstance(call(store, "retry", "1", "--trust-store").exception, ConfigError)
+    assert written(tmp_path) == set()
 
 
 def test_a_tracker_of_a_package_takes_its_options_from_the_command_line(

@@ -28,7 +28,7 @@ from advsweep.sweep.early_stopping import Stopping
 from advsweep.sweep.executors.base import Executor
 from advsweep.sweep.planning.no_effect import EffectChecks, ineffective_rule
 from advsweep.sweep.registry import SETTINGS, NoSearch, config_groups
-from advsweep.sweep.tracking.base import Tracking, tracking_spec
+from advsweep.sweep.tracking.base import Tracking
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -190,7 +190,6 @@ def make_plan(
             "overrides": texts,
             "runs": len(runs),
             **({"outcomes": outcomes} if outcomes else {}),
-            **tracking_spec(settings["tracking"]),
         },
         warnings=warnings,
     )

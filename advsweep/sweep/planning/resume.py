@@ -1,19 +1,17 @@
 """Plans the runs of a store again, to resume or retry them.
 
 The configs of runs and the resources of their sweep are read from the store. Executors and
-trackers act on this machine and on its user's accounts, so only the command line chooses them,
-unless the user trusts the store.
+trackers act on this machine and on its user's accounts, so only the command line chooses them.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from advsweep.backends import BACKENDS
 from advsweep.backends.build import build_run
-from advsweep.components import Plain
+from advsweep.components import Component, Plain
 from advsweep.config.compose import check_literal, patch
 from advsweep.config.groups import Composition
 from advsweep.config.overrides import parse_overrides
@@ -22,13 +20,16 @@ from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan, PlannedRun
 from advsweep.sweep.registry import SETTINGS, NoSearch, config_groups
-from advsweep.sweep.tracking.base import TRACKING_KEY, NoTracking
+from advsweep.sweep.tracking.base import NoTracking
 from advsweep.tasks import TASKS
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Backend
+    from advsweep.registry import Registry
     from advsweep.store import RunRecord, SweepRecord
     from advsweep.tasks.base import Task
+
+C = TypeVar("C", bound=Component)
 
 Settings = Mapping[str, "Plain | None"]
 """Config nodes by group: executor, resources, stopping and tracking.
@@ -43,69 +44,46 @@ DEFAULTS: Settings = {
 }
 
 
-def recorded_settings(run: RunRecord, sweeps: Iterable[SweepRecord]) -> Settings:
-    """Return the executor, the resources and the tracking of a run's sweep.
+def recorded_setting(run: RunRecord, sweeps: Iterable[SweepRecord], group: str) -> Plain:
+    """Return the executor or the resources of a run's sweep.
 
     If several sweeps share the run, the last one counts. Runs without a sweep, and sweeps of
-    earlier versions, have `DEFAULTS`.
+    earlier versions, have those of `DEFAULTS`.
 
     Raises:
-        ConfigError: the store holds settings that advsweep cannot have written.
+        ConfigError: the store holds a node that advsweep cannot have written.
     """
-    settings = dict(DEFAULTS)
+    node: Any = DEFAULTS[group]
+    where = group
     for sweep in sweeps:
-        if sweep.name not in run.sweeps:
-            continue
-        recorded = sweep.spec.get("settings", {})
-        tracking = sweep.spec.get(TRACKING_KEY)
-        if not isinstance(recorded, dict):
-            raise ConfigError(f"sweep {sweep.name}: expected settings by group, got {recorded!r}")
-        for group in ("executor", "resources"):
-            settings[group] = recorded.get(group, settings[group])
-        settings["tracking"] = tracking
-        for group, node in settings.items():
-            named = isinstance(node, dict) and isinstance(node.get("name"), str)
-            if node is not None and not named:
-                raise ConfigError(
-                    f"sweep {sweep.name}: {group}: expected a mapping with a name, got {node!r}"
-                )
-    return settings
+        if sweep.name in run.sweeps:
+            settings = sweep.spec.get("settings", {})
+            node = settings.get(group, node) if isinstance(settings, dict) else settings
+            where = f"sweep {sweep.name}: {group}"
+    if not isinstance(node, dict) or not isinstance(node.get("name"), str):
+        raise ConfigError(f"{where}: expected a mapping with a name, got {node!r}")
+    # A text such as ${oc.env:SECRET} would be resolved with this user's environment.
+    check_literal(node, f"{group} of the store")
+    return node
 
 
-def allowed_settings(recorded: Settings, overrides: Sequence[str], *, trusted: bool) -> Settings:
-    """Return the part of recorded settings that may be used.
-
-    Args:
-        overrides: those of the command line; one of them may choose an executor.
-        trusted: the user trusts the store to choose executors and trackers.
+def settings_again(
+    run: RunRecord, sweeps: Sequence[SweepRecord], overrides: Sequence[str]
+) -> Settings:
+    """Return the settings with which a run is started again, without the overrides.
 
     Raises:
-        ConfigError: the store names an executor other than the default, is not trusted, and the
-            command line chooses none; or a text that would be used holds an interpolation.
+        ConfigError: the run's sweep had another executor than the default, and no override
+            chooses one.
     """
-    for group in recorded if trusted else ("resources",):
-        check_literal(recorded[group], f"{group} of the store")
-    if trusted:
-        return recorded
-    allowed = {**recorded, "executor": DEFAULTS["executor"], "tracking": None}
-    node = recorded["executor"]
+    name = recorded_setting(run, sweeps, "executor")["name"]
     chosen = any(text.lstrip("+").startswith("executor=") for text in overrides)
-    if node is not None and node["name"] != LocalExecutor.name and not chosen:
+    if name != LocalExecutor.name and not chosen:
         raise ConfigError(
-            f"executor: the store has '{node['name']}' for these runs, but a store does not choose "
-            f"where they are executed; give executor={node['name']} with its settings, another "
-            "executor, or --trust-store"
+            f"executor: the store has '{name}' for these runs, but a store does not choose "
+            f"where they are executed; give executor={name} with its settings, or another executor"
         )
-    return allowed
-
-
-def chosen_by_store(settings: Settings) -> list[str]:
-    """List the settings that a trusted store chooses, such as `executor: {...}`."""
-    return [
-        f"{group}: {json.dumps(settings[group], ensure_ascii=True)}"
-        for group in ("executor", "tracking")
-        if settings[group] != DEFAULTS[group]
-    ]
+    return {**DEFAULTS, "resources": recorded_setting(run, sweeps, "resources")}
 
 
 def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
@@ -176,15 +154,16 @@ def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> P
 
 def task_of(record: RunRecord) -> Task | None:
     """Build the task of a run without checking it; None if it has none, or it cannot be built."""
-    try:
-        return TASKS.build(record.config["task"], where="task")
-    except (ConfigError, KeyError):
-        return None
+    return _part(TASKS, record, "task")
 
 
 def backend_of(record: RunRecord) -> Backend | None:
     """Build the backend of a run; None if it cannot be built."""
+    return _part(BACKENDS, record, "backend")
+
+
+def _part(registry: Registry[C], record: RunRecord, key: str) -> C | None:
     try:
-        return BACKENDS.build(record.config["backend"], where="backend")
+        return registry.build(record.config[key], where=key)
     except (ConfigError, KeyError):
         return None

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from advsweep.config.compose import check_literal
 from advsweep.errors import ConfigError, LeaseLostError
 from advsweep.store import Owner, Status
 from advsweep.sweep.events import Event, SweepResult
@@ -17,7 +16,7 @@ from advsweep.sweep.planning.resume import (
     DEFAULTS,
     backend_of,
     changed_settings,
-    recorded_settings,
+    recorded_setting,
     task_of,
 )
 from advsweep.sweep.retry_policy import Policy
@@ -225,9 +224,7 @@ class PulledRuns(RunSource):
 
     def _resources_of(self, record: RunRecord) -> Resources:
         sweeps = [s for s in self._store.sweeps.select() if self._sweep in (None, s.name)]
-        recorded = recorded_settings(record, sweeps)["resources"]
-        check_literal(recorded, "resources of the store")
-        return self._build(recorded)
+        return self._build(recorded_setting(record, sweeps, "resources"))
 
     def _build(self, node: Plain | None) -> Resources:
         """Build the resources of a node, with the user's overrides."""

@@ -35,7 +35,6 @@ from advsweep.sweep.search.optuna import (
     node_dimensions,
     split_overrides,
 )
-from advsweep.sweep.tracking.base import tracking_spec
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -234,7 +233,7 @@ def plan_search(
     assert isinstance(example.search, OptunaSearch)
     executor = example.executor
     executor.prepare(executor.resources, [p.run for plan in corners for p in plan.runs])
-    spec = {"overrides": texts, "search": example.search.plain(), **tracking_spec(example.tracking)}
+    spec = {"overrides": texts, "search": example.search.plain()}
     return Study(
         search=example.search,
         dimensions=dimensions,

@@ -9,19 +9,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
 from advsweep.packages import extra_command
-from advsweep.printable import printable, printable_line
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
 
-TRACKING_KEY = "tracking"
-"""The key of a sweep's spec with the tracking that it was last started with."""
-
+PROJECT = "advsweep"
 
 Rows = Sequence[tuple[int, Mapping[str, float]]]
 """Training steps (0: before the first) with their metrics, in rising order."""
@@ -30,7 +27,8 @@ Rows = Sequence[tuple[int, Mapping[str, float]]]
 class Track(ABC):
     """One run in a tracker, while it is sent. Its methods may take long and raise anything.
 
-    They are called from one thread, beside that of the scheduler.
+    They are called from one thread, beside that of the scheduler. Texts of records and names of
+    metrics come without control characters, whatever the store holds.
     """
 
     last_step: int = -1
@@ -77,7 +75,7 @@ class Tracking(Component, ABC):
         return True
 
     def check(self) -> None:
-        """Checks that the tracking can work here.
+        """Check that the tracking can work here.
 
         Raises:
             ConfigError: its package is not installed.
@@ -93,7 +91,7 @@ class Tracking(Component, ABC):
             )
 
     def in_folder(self, folder: Path) -> Self:
-        """Returns the same tracking that keeps everything in a local folder, without an account.
+        """Return the same tracking that keeps everything in a local folder, without an account.
 
         `advsweep export` calls it; the folder may not exist yet.
 
@@ -106,12 +104,7 @@ class Tracking(Component, ABC):
 
     @abstractmethod
     def open(self, record: RunRecord) -> Track:
-        """Open a run, or resume it if the tracker has it.
-
-        It may import what it needs, take long and raise anything. Texts of the record come from
-        a store: `printable_config`, `run_tags` and `error_text` have them without control
-        characters.
-        """
+        """Open a run, or resume it if the tracker has it."""
 
 
 @dataclass(kw_only=True)
@@ -128,62 +121,40 @@ class NoTracking(Tracking):
         raise AssertionError("NoTracking sends no runs")
 
 
-def tracking_spec(tracking: Tracking) -> Plain:
-    """Returns what a sweep's spec keeps of its tracking, for `retry`, `worker` and `sync`."""
-    return {TRACKING_KEY: tracking.plain()} if tracking.is_on else {}
-
-
 def sync_command(tracking: Tracking, target: str) -> str:
-    """Returns the command that sends runs to a tracker afterwards.
+    """Return the command that sends runs to a tracker afterwards.
 
     Args:
         target: a sweep or a run.
     """
-    defaults = type(tracking)().plain() | {"patience": tracking.patience}
-    given = tracking.plain().items()
-    changes = [f"{key}={value}" for key, value in given if value != defaults[key]]
-    options = "".join(f" --set {shlex.quote(change)}" for change in changes)
+    defaults = type(tracking)().plain()
+    options = "".join(
+        f" --set {shlex.quote(f'{key}={value}')}"
+        for key, value in tracking.plain().items()
+        if value != defaults[key] and key != "patience"
+    )
     return f"`advsweep export {target} --to {tracking.name}{options}`"
 
 
 def group_of(record: RunRecord) -> str:
-    """Returns a name that the replicates of a configuration share, in any sweep."""
-    return printable_line(f"{record.estimator}-{record.config_hash[:8]}")
+    """Return a name that the replicates of a configuration share, in any sweep."""
+    return f"{record.estimator}-{record.config_hash[:8]}"
 
 
 def run_key(record: RunRecord) -> str:
-    """Returns the id of a run in every tracker: the same for the same run of any store."""
+    """Return the id of a run in every tracker: the same for the same run of any store."""
     return f"{record.identity[:32]}-{record.attempt}"
 
 
-def printable_config(record: RunRecord) -> Plain:
-    """Returns the config of a run, without control characters."""
-    config: Plain = _printable(record.config)
-    return config
-
-
 def identifiers(record: RunRecord) -> Plain:
-    """Returns what identifies a run, for trackers that show it beside the config."""
+    """Return what identifies a run, for trackers that show it beside the config."""
     return {
         "identity": record.identity,
-        "config_hash": printable_line(record.config_hash),
+        "config_hash": record.config_hash,
         "attempt": record.attempt,
     }
 
 
-def run_tags(record: RunRecord, tags: Iterable[str] = ()) -> list[str]:
-    """Returns the tags of a run, sorted: the names of its sweeps, and those given."""
-    return sorted({printable_line(tag) for tag in (*tags, *record.sweeps)})
-
-
-def error_text(record: RunRecord) -> str | None:
-    """Returns the error that a run ended with, without control characters; None without one."""
-    return printable(record.error) if record.error else None
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, Mapping):
-        return {printable_line(str(key)): _printable(item) for key, item in value.items()}
-    return [_printable(item) for item in value] if isinstance(value, (list, tuple)) else value
+def run_tags(record: RunRecord, tags: Iterable[str]) -> list[str]:
+    """Return the tags of a run, sorted: the names of its sweeps, and those given."""
+    return sorted({*tags, *record.sweeps})

@@ -10,23 +10,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import queue
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, StoreError
+from advsweep.errors import AdvsweepError, NotFoundError, StoreError
+from advsweep.printable import printable, printable_line
 from advsweep.store import Status
 from advsweep.sweep.events import Event, EventKind, RunEvent
-from advsweep.sweep.registry import TRACKINGS
-from advsweep.sweep.tracking.base import TRACKING_KEY, Tracking, sync_command
+from advsweep.sweep.tracking.base import Tracking, sync_command
 
 if TYPE_CHECKING:
     from advsweep.store import EvaluationRecord, RunRecord, Store
-    from advsweep.store.records import SweepRecord
     from advsweep.sweep.tracking.base import Track
 
 POLL_SECONDS = 2.0
@@ -36,7 +33,6 @@ MAX_FAILURES = 3
 """Number of failures in a row after which the tracker counts as unreachable."""
 
 _THREAD = "advsweep tracking"
-_LISTED = 3
 _PROTOCOL = 6
 """Digits of a hash that tell evaluation settings apart."""
 _ENDS = frozenset(
@@ -54,8 +50,6 @@ _NOT_ENDED = {
     Status.RUNNING: "it is being trained",
     Status.LOST: "its process is gone, and it is to be started again",
 }
-
-Trackings = Callable[["RunRecord"], Sequence[Tracking]]
 
 
 class Sender:
@@ -76,10 +70,13 @@ class Sender:
         """
         rows: dict[int, dict[str, float]] = {}
         for name, step, value in self._store.metrics.points(record.id, since=self._last_step + 1):
-            rows.setdefault(step, {})[name] = value
+            rows.setdefault(step, {})[printable_line(name)] = value
+        # The newest step waits for the next: a tracker takes a step once, and the evaluation of
+        # this one may still be on its way.
         steps = sorted(rows) if last else sorted(rows)[:-1]
         if not steps and not last:
             return
+        record = _printable_record(record)
         if self._track is None:
             self._track = self._tracking.open(record)
         # A step that a resumed run repeats is not sent again: trackers do not delete rows.
@@ -90,7 +87,32 @@ class Sender:
         if last:
             evaluations = self._store.evaluations.select([record.id], split=None)
             summaries = self._store.metrics.summaries([record.id]).get(record.id, {})
-            self._track.close(record, summaries | last_scores(evaluations))
+            summaries = summaries | last_scores(evaluations)
+            self._track.close(record, {printable_line(k): v for k, v in summaries.items()})
+
+
+def _printable_record(record: RunRecord) -> RunRecord:
+    """Return a record whose texts have no control characters.
+
+    All trackers get this one: a store may come from anybody, and their pages and logs show it.
+    """
+    return replace(
+        record,
+        config_hash=printable_line(record.config_hash),
+        estimator=printable_line(record.estimator),
+        backend=printable_line(record.backend),
+        sweeps=tuple(map(printable_line, record.sweeps)),
+        config=_printable(record.config),
+        error=record.error and printable(record.error),
+    )
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable_line(str(key)): _printable(item) for key, item in value.items()}
+    return [_printable(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 @dataclass(frozen=True)
@@ -110,7 +132,7 @@ class SyncResult:
 def sync(
     store: Store,
     runs: Sequence[RunRecord],
-    tracking_of: Callable[[RunRecord], Tracking],
+    tracking: Tracking,
     on_run: Callable[[int], None] = lambda done: None,
 ) -> SyncResult:
     """Send runs that are done, pruned, failed or interrupted to a tracker.
@@ -127,7 +149,7 @@ def sync(
             result.left_out[run.id] = f"the tracker failed {failures} times in a row before it"
         else:
             try:
-                Sender(store, tracking_of(run)).send(run, last=True)
+                Sender(store, tracking).send(run, last=True)
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 - a tracker's code may raise anything
@@ -168,15 +190,21 @@ def _one_line(error: BaseException) -> str:
 
 @contextmanager
 def tracker_client(
-    store: Store, trackings: Trackings, say: Callable[[str], None]
+    store: Store, tracking: Tracking, say: Callable[[str], None]
 ) -> Iterator[Callable[[Event], None]]:
-    """Feed trackers with the runs of a scheduler, whose `on_event` is the yielded function.
+    """Feed a tracker with the runs of a scheduler, whose `on_event` is the yielded function.
 
     Args:
-        trackings: the trackings of a run.
         say: receives errors, a line each; they have no other effect.
+
+    Raises:
+        ConfigError: the tracker cannot be used on this machine.
     """
-    client = TrackerClient(store, trackings, say)
+    if not tracking.is_on:
+        yield lambda event: None
+        return
+    tracking.check()
+    client = TrackerClient(store, tracking, say)
     try:
         yield client.handle
     finally:
@@ -184,163 +212,98 @@ def tracker_client(
 
 
 class TrackerClient:
-    """Starts the thread at the first tracked run, and reports its first failure."""
+    """Starts the thread at the first run, and reports its first failure.
 
-    def __init__(self, store: Store, trackings: Trackings, say: Callable[[str], None]) -> None:
+    The scheduler's thread adds senders and marks runs as ended; the other one alone sends, and
+    removes what is settled. Each step is a single operation on a dictionary or a set, so that
+    no lock is needed: a lock that a hanging tracker held would stop the sweep.
+    """
+
+    def __init__(self, store: Store, tracking: Tracking, say: Callable[[str], None]) -> None:
         self._store = store
-        self._trackings = trackings
+        self._tracking = tracking
         self._say = say
-        self._thread: threading.Thread | None = None
-        # A started run's id with its tracking, that of a run that ended, or None at the end.
-        self._orders: queue.SimpleQueue[tuple[int, Tracking | None] | None] = queue.SimpleQueue()
-        self._commands: dict[tuple[int, str], str] = {}
-        """What sends each run that is not settled yet, by its id and the tracking's name."""
-        self._started = 0
+        # A daemon: a tracker that hangs must not keep the command from ending.
+        self._thread = threading.Thread(target=self._work, name=_THREAD, daemon=True)
+        self._closing = threading.Event()
+        self._senders: dict[int, Sender] = {}
+        """What is not settled yet, by the id of the run."""
+        self._targets: dict[int, str] = {}
+        """Names for `export` of all runs that were started: that of the sweep, or the id."""
+        self._ended: set[int] = set()
         self._failure: str | None = None
         self._is_over = False
-        self._patience = 0.0
 
     def handle(self, event: Event) -> None:
-        """Handle an event of a scheduler; return at once, whatever the trackers do."""
+        """Handle an event of a scheduler; return at once, whatever the tracker does."""
         if self._is_over or not isinstance(event, RunEvent):
             return
         run = event.run
         if event.kind is EventKind.STARTED:
-            for tracking in self._trackings(run):
-                target = run.sweeps[0] if run.sweeps else str(run.id)
-                self._started += (run.id, tracking.name) not in self._commands
-                self._commands[run.id, tracking.name] = sync_command(tracking, target)
-                self._patience = max(self._patience, tracking.patience)
-                self._orders.put((run.id, tracking))
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name=_THREAD, daemon=True)
-                    self._thread.start()
+            self._ended.discard(run.id)  # a retried run has not ended
+            self._targets[run.id] = run.sweeps[0] if run.sweeps else str(run.id)
+            self._senders.setdefault(run.id, Sender(self._store, self._tracking))
+            if self._thread.ident is None:
+                self._thread.start()
         elif event.kind in _ENDS:
-            self._orders.put((run.id, None))
+            self._ended.add(run.id)
         if self._failure is not None:
             self._give_up(f"{self._failure}; the runs go on")
 
     def close(self) -> None:
-        """Wait until everything is sent, at most for the trackings' `patience`."""
-        if self._thread is None or self._is_over:
+        """Wait until everything is sent, at most for the tracking's `patience`."""
+        if self._thread.ident is None or self._is_over:
             return
-        self._orders.put(None)
+        self._closing.set()
+        patience = self._tracking.patience
         try:
-            self._thread.join(min(ANNOUNCED_SECONDS, self._patience))
-            if self._thread.is_alive() and self._patience > ANNOUNCED_SECONDS:
-                self._say(f"tracking: sending what is left, for {self._patience:g} s at most")
-                self._thread.join(self._patience - ANNOUNCED_SECONDS)
+            self._thread.join(min(ANNOUNCED_SECONDS, patience))
+            if self._thread.is_alive() and patience > ANNOUNCED_SECONDS:
+                self._say(f"tracking: sending what is left, for {patience:g} s at most")
+                self._thread.join(patience - ANNOUNCED_SECONDS)
         except KeyboardInterrupt:
             self._give_up("what is left was not waited for")
             return
         if self._failure is not None:
             self._give_up(self._failure)
         elif self._thread.is_alive():
-            self._give_up(f"not all was sent within {self._patience:g} s")
-        elif self._commands:
+            self._give_up(f"not all was sent within {patience:g} s")
+        elif self._senders:
             self._give_up("not all could be sent")
 
     def _give_up(self, reason: str) -> None:
         """Say why runs are not sent any more, and which command sends them."""
         self._is_over = True
-        commands = sorted(set(self._commands.copy().values()))
-        more = " and others" if len(commands) > _LISTED else ""
-        how = ", ".join(commands[:_LISTED]) or "`advsweep export`"
+        left = list(self._senders)
+        target = self._targets[left[0]] if left else "SWEEP"
         self._say(
-            f"tracking: {reason}; {len(self._commands)} of {self._started} runs are left: "
-            f"{how}{more} sends them when they are done"
+            f"tracking: {reason}; {len(left)} of {len(self._targets)} runs are left: "
+            f"{sync_command(self._tracking, target)} sends them when they are done"
         )
 
     def _work(self) -> None:
         """Send what is new of the runs in training, and the rest when they end."""
-        senders: dict[tuple[int, str], Sender] = {}
-        ended: set[int] = set()
         is_last = False
         try:
-            # The runs wait for the store; the tracker does not.
+            # The runs wait for a store that is away; what a tracker lacks can be sent later.
             with self._store.without_retries():
                 while not is_last:
-                    is_last = self._take_orders(senders, ended)
-                    for key, sender in list(senders.items()):
-                        last = is_last or key[0] in ended
+                    is_last = self._closing.wait(POLL_SECONDS)
+                    for run_id, sender in list(self._senders.items()):
+                        last = is_last or run_id in self._ended
                         try:
-                            [record] = self._store.runs.select(ids=[key[0]])
+                            [record] = self._store.runs.select(ids=[run_id])
                             sender.send(record, last=last)
                         except NotFoundError:
                             last = True  # the user has removed it
                         except StoreError:
                             continue  # the workers report that
                         if last:
-                            del senders[key], self._commands[key]
+                            del self._senders[run_id]
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a tracker's code may raise anything
             self._failure = _one_line(error)
-
-    def _take_orders(self, senders: dict[tuple[int, str], Sender], ended: set[int]) -> bool:
-        """Take orders for the time between two polls; return True at the last one."""
-        until = time.monotonic() + POLL_SECONDS
-        while (left := until - time.monotonic()) > 0:
-            try:
-                order = self._orders.get(timeout=left)
-            except queue.Empty:
-                break
-            if order is None:
-                return True
-            run_id, tracking = order
-            if tracking is None:
-                ended.add(run_id)
-            else:
-                ended.discard(run_id)  # a retried run has not ended
-                senders.setdefault((run_id, tracking.name), Sender(self._store, tracking))
-        return False
 
 
 def is_hanging() -> bool:
     """Return whether a thread that feeds trackers is left of a client that was closed."""
     return any(thread.name == _THREAD for thread in threading.enumerate())
-
-
-def sweep_trackings(store: Store, say: Callable[[str], None], *, trusted: bool) -> Trackings:
-    """Return a function that gives the trackings of a run, as the store has them by sweep.
-
-    Args:
-        say: receives a line for each sweep that is tracked by the store's choice, or not tracked.
-        trusted: whether the store may choose; otherwise nothing is tracked.
-    """
-    known: dict[str, Tracking | None] = {}
-
-    def trackings(run: RunRecord) -> list[Tracking]:
-        if not known.keys() >= set(run.sweeps):
-            try:
-                sweeps = store.sweeps.select()
-            except StoreError as error:
-                say(f"run {run.id} is not tracked: {error}")
-                return []
-            for sweep in sweeps:
-                if sweep.name not in known:
-                    known[sweep.name] = _tracking_of(sweep, say, trusted)
-        found = [known[name] for name in run.sweeps]
-        distinct = {repr(tracking): tracking for tracking in found if tracking is not None}
-        return list(distinct.values())
-
-    return trackings
-
-
-def _tracking_of(sweep: SweepRecord, say: Callable[[str], None], trusted: bool) -> Tracking | None:
-    if TRACKING_KEY not in sweep.spec:
-        return None
-    if not trusted:
-        say(
-            f"sweep {sweep.name} is not tracked, as a store does not choose trackers; "
-            "tracking=NAME or --trust-store tracks it"
-        )
-        return None
-    try:
-        tracking = TRACKINGS.build(sweep.spec[TRACKING_KEY], where="tracking")
-        tracking.check()
-    except ConfigError as error:
-        say(f"sweep {sweep.name} is not tracked here: {error}")
-        return None
-    if not tracking.is_on:
-        return None
-    say(f"the store chooses tracking for sweep {sweep.name}: {json.dumps(tracking.plain())}")
-    return tracking

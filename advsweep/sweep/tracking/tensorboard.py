@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from advsweep.components import leaves, option
 from advsweep.local_files import make_private_folder
-from advsweep.printable import printable_line
 from advsweep.store import Status
-from advsweep.sweep.tracking.base import (
-    Rows,
-    Track,
-    Tracking,
-    group_of,
-    printable_config,
-)
+from advsweep.sweep.tracking.base import Rows, Track, Tracking, group_of
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
@@ -32,8 +25,7 @@ class TensorboardTracking(Tracking):
     """A folder of event files for each run: `tensorboard --logdir advsweep-runs/tensorboard`.
 
     The HPARAMS tab shows the configurations, with the seeds of each as one group; the TEXT tab
-    shows every config in full. A resumed run is
-    written anew, to another file in the same folder.
+    shows every config in full. A resumed run is written anew, to another file in the same folder.
     """
 
     name: ClassVar[str] = "tensorboard"
@@ -48,11 +40,10 @@ class TensorboardTracking(Tracking):
 
     def open(self, record: RunRecord) -> Track:
         runs = record.directory.parent
-        if self.directory is not None:
-            return TensorboardTrack(Path(self.directory).absolute() / record.directory.name, record)
-        folder = runs / "tensorboard" / record.directory.name
-        make_private_folder(folder)
-        return TensorboardTrack(folder, record)
+        place = Path(self.directory).absolute() if self.directory else runs / "tensorboard"
+        make_private_folder(place)
+        make_private_folder(place / record.directory.name)
+        return TensorboardTrack(place / record.directory.name, record)
 
 
 class TensorboardTrack(Track):
@@ -60,22 +51,30 @@ class TensorboardTrack(Track):
 
     def __init__(self, folder: Path, record: RunRecord) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+        from tensorboard.plugins.text.metadata import create_summary_metadata
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from tensorboard.util.tensor_util import make_tensor_proto
 
-        self._event = event_pb2.Event
-        self._summary = summary_pb2.Summary
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._hparams, self._data = metadata, plugin_data_pb2
         self._writer = EventFileWriter(str(folder))
         # Readers drop what earlier files have from this step on: the run is written anew.
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._add(step=0, session_log=start)
-        self._add_config(record)
+        self._add(session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
+        text = f"```json\n{json.dumps(record.config, indent=2)}\n```"
+        plain = create_summary_metadata(display_name=None, description=None)
+        self._add_value(tag="config", metadata=plain, tensor=make_tensor_proto(text))
+        start = self._data.SessionStartInfo(
+            group_name=group_of(record), start_time_secs=time.time()
+        )
+        for key, value in leaves(record.config):
+            field = _FIELDS.get(type(value), "string_value")
+            setattr(start.hparams[key], field, value if type(value) in _FIELDS else str(value))
+        self._add_session(self._hparams.SESSION_START_INFO_TAG, session_start_info=start)
 
     def log(self, rows: Rows) -> None:
         for step, values in rows:
-            scalars = [
-                self._summary.Value(tag=printable_line(name), simple_value=value)
-                for name, value in values.items()
-            ]
+            scalars = [self._summary.Value(tag=n, simple_value=v) for n, v in values.items()]
             self._add(step=step, summary=self._summary(value=scalars))
         self._writer.flush()
 
@@ -83,43 +82,16 @@ class TensorboardTrack(Track):
         self.log([(record.step, summaries)])
         # Readers keep the first end that they find; any other state may still change.
         if record.status is Status.DONE:
-            self._add_end()
+            from tensorboard.plugins.hparams.api_pb2 import Status as Ends
+
+            end = self._data.SessionEndInfo(status=Ends.STATUS_SUCCESS, end_time_secs=time.time())
+            self._add_session(self._hparams.SESSION_END_INFO_TAG, session_end_info=end)
         self._writer.close()
 
-    def _add_end(self) -> None:
-        from tensorboard.plugins.hparams.api_pb2 import Status as Ends
-        from tensorboard.plugins.hparams.metadata import SESSION_END_INFO_TAG
-        from tensorboard.plugins.hparams.plugin_data_pb2 import SessionEndInfo
-
-        end = SessionEndInfo(status=Ends.STATUS_SUCCESS, end_time_secs=time.time())
-        self._add_session(SESSION_END_INFO_TAG, session_end_info=end)
-
-    def _add_config(self, record: RunRecord) -> None:
-        from tensorboard.plugins.hparams.metadata import SESSION_START_INFO_TAG
-        from tensorboard.plugins.hparams.plugin_data_pb2 import SessionStartInfo
-        from tensorboard.plugins.text.metadata import create_summary_metadata
-        from tensorboard.util.tensor_util import make_tensor_proto
-
-        config = printable_config(record)
-        text = f"```json\n{json.dumps(config, indent=2)}\n```"
-        self._add_value(
-            tag="config",
-            metadata=create_summary_metadata(display_name=None, description=None),
-            tensor=make_tensor_proto(text),
-        )
-        start = SessionStartInfo(group_name=group_of(record), start_time_secs=time.time())
-        for key, value in leaves(config):
-            field = _FIELDS.get(type(value), "string_value")
-            setattr(start.hparams[key], field, value if type(value) in _FIELDS else str(value))
-        self._add_session(SESSION_START_INFO_TAG, session_start_info=start)
-
     def _add_session(self, tag: str, **data: Any) -> None:
-        """Adds what the HPARAMS tab reads; tensorboard's own writer of it needs TensorFlow."""
-        from tensorboard.plugins.hparams.metadata import NULL_TENSOR, create_summary_metadata
-        from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-
-        metadata = create_summary_metadata(HParamsPluginData(**data))
-        self._add_value(tag=tag, metadata=metadata, tensor=NULL_TENSOR)
+        """Add what the HPARAMS tab reads; tensorboard's own writer of it needs TensorFlow."""
+        metadata = self._hparams.create_summary_metadata(self._data.HParamsPluginData(**data))
+        self._add_value(tag=tag, metadata=metadata, tensor=self._hparams.NULL_TENSOR)
 
     def _add_value(self, **parts: Any) -> None:
         self._add(summary=self._summary(value=[self._summary.Value(**parts)]))

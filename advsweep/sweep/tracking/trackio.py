@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from advsweep.components import Plain, option
 from advsweep.errors import ConfigError
 from advsweep.local_files import outside_working_folder
-from advsweep.printable import printable_line
 from advsweep.sweep.tracking.base import (
+    PROJECT,
     Rows,
     Track,
     Tracking,
-    error_text,
     group_of,
     identifiers,
-    printable_config,
     run_key,
     run_tags,
 )
@@ -29,11 +27,7 @@ from advsweep.sweep.tracking.base import (
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
 
-PROJECT = "advsweep"
-
 _ROWS = 1000  # written in one transaction
-
-_PROJECT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
 """Names of trackio's own; it puts `__` before a metric of such a name, and so do we."""
@@ -62,7 +56,7 @@ class TrackioTracking(Tracking):
     def __post_init__(self) -> None:
         super().__post_init__()
         # trackio drops other characters from the name of the project's file.
-        if not _PROJECT.fullmatch(self.project):
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.project):
             raise ConfigError(
                 f"tracking.project: expected 1 to 64 letters, digits, _ or -, got {self.project!r}"
             )
@@ -84,77 +78,58 @@ class TrackioTrack(Track):
 
     def __init__(self, storage: Any, tracking: TrackioTracking, record: RunRecord) -> None:
         self._storage = storage
-        self._run = {
-            "project": tracking.project,
-            "run": record.directory.name,
-            "run_id": run_key(record),
-        }
-        self._tags = tracking.tags
+        self._key = run_key(record)
+        name = record.directory.name
+        self._run = {"project": tracking.project, "run": name, "run_id": self._key}
         self.last_step = max((row["step"] for row in storage.get_logs(**self._run)), default=-1)
-        # The config is written with the first rows, so that a run in training shows it.
-        self._config: Plain | None = self._shown_config(record)
+        shown = record.config | identifiers(record) | {"tags": run_tags(record, tracking.tags)}
+        # trackio reserves keys that begin with an underscore; these it adds in `trackio.init`.
+        own = {
+            "_Username": None,
+            "_Created": record.created.isoformat(),
+            "_Group": group_of(record),
+        }
+        self._config: Plain = {f"config{k}" if k[:1] == "_" else k: v for k, v in shown.items()}
+        self._config |= own
 
     def log(self, rows: Rows) -> None:
-        key = self._run["run_id"]
         for start in range(0, len(rows), _ROWS):
             some = [
                 (step, {_shown_name(name): value for name, value in values.items()})
                 for step, values in rows[start : start + _ROWS]
             ]
+            ids = [uuid.uuid5(_NAMESPACE, f"{self._key} {s} {sorted(r)}").hex for s, r in some]
             self._storage.bulk_log(
                 **self._run,
                 metrics_list=[row for _, row in some],
                 steps=[step for step, _ in some],
                 config=self._config,
-                # The database ignores a row whose id it has.
-                log_ids=[uuid.uuid5(_NAMESPACE, f"{key} {s} {sorted(r)}").hex for s, r in some],
+                log_ids=ids,  # the database ignores a row whose id it has
             )
-            self._config = None
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
-        state: Plain = {"status": record.status.value}
-        if error := error_text(record):
-            state["error"] = error
-        self._config = self._shown_config(record) | state
+        self._config["status"] = record.status.value
+        if record.error:
+            self._config["error"] = record.error
         # A run without rows is not shown, so there is one at the end even without summaries.
         self.log([(record.step, summaries)])
 
-    def _shown_config(self, record: RunRecord) -> Plain:
-        tags = {"tags": run_tags(record, self._tags)}
-        config = printable_config(record) | identifiers(record) | tags
-        # trackio reserves keys that begin with an underscore.
-        config = {f"config{key}" if key[:1] == "_" else key: v for key, v in config.items()}
-        own = {  # what `trackio.init` adds
-            "_Username": None,
-            "_Created": record.created.isoformat(),
-            "_Group": group_of(record),
-        }
-        return config | own
-
 
 def _shown_name(name: str) -> str:
-    name = printable_line(name)
     return f"__{name}" if name in _RESERVED or name.startswith("__") else name
 
 
 def _load_storage(folder: Path | None) -> Any:
-    """Imports trackio, which takes its folder from the environment, once per process.
+    """Import trackio, which takes its folder from the environment, once per process.
 
     Raises:
         ConfigError: this process has imported it with another folder.
     """
-    before = os.environ.get("TRACKIO_DIR")
     if folder is not None:
         os.environ["TRACKIO_DIR"] = str(folder)
-    try:
-        with outside_working_folder():
-            from trackio import utils
-            from trackio.sqlite_storage import SQLiteStorage
-    finally:
-        if before is None:
-            os.environ.pop("TRACKIO_DIR", None)
-        else:
-            os.environ["TRACKIO_DIR"] = before
+    with outside_working_folder():
+        from trackio import utils
+        from trackio.sqlite_storage import SQLiteStorage
     loaded = Path(utils.TRACKIO_DIR)
     if folder is not None and loaded != folder:
         raise ConfigError(

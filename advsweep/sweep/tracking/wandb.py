@@ -11,24 +11,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from advsweep.components import option
 from advsweep.local_files import outside_working_folder
-from advsweep.printable import printable_line
 from advsweep.store import Status
 from advsweep.sweep.tracking.base import (
+    PROJECT,
     Rows,
     Track,
     Tracking,
-    error_text,
     group_of,
     identifiers,
-    printable_config,
     run_key,
     run_tags,
 )
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
-
-PROJECT = "advsweep"
 
 _TAG_CHARACTERS = 64  # the most that the server takes
 
@@ -68,59 +64,45 @@ class WandbTracking(Tracking):
     def is_on(self) -> bool:
         return self._mode != Mode.DISABLED.value
 
+    @property
+    def _mode(self) -> str:
+        return self.mode.value if self.mode else os.environ.get("WANDB_MODE", Mode.ONLINE.value)
+
     def in_folder(self, folder: Path) -> Self:
         return replace(self, mode=Mode.OFFLINE, directory=str(folder.absolute()))
 
     def open(self, record: RunRecord) -> Track:
+        # wandb reads settings, such as its server, from files of the working folder.
         with outside_working_folder():
             import wandb
 
-            # Reads the settings that `wandb.init` starts from, such as the server.
             wandb.setup()
-        # The user's $WANDB_MODE may be any mode of wandb.
-        mode: Any = self._mode
-        settings = wandb.Settings(
-            silent=True,
-            console="off",
-            # The process that sends is not the one that trains.
-            disable_git=True,
-            disable_code=True,
-            x_disable_meta=True,
-            x_disable_stats=True,
-            x_disable_machine_info=True,
-        )
+        mode: Any = self._mode  # the user's $WANDB_MODE may be any mode of wandb
         run = wandb.init(
             id=run_key(record),
             resume="allow",
             reinit="create_new",
             mode=mode,
-            project=self._project,
-            entity=self._entity,
-            dir=os.path.abspath(self._directory),
+            project=self.project or os.environ.get("WANDB_PROJECT", PROJECT),
+            entity=self.entity or os.environ.get("WANDB_ENTITY"),
+            dir=os.path.abspath(self.directory or os.environ.get("WANDB_DIR", ".")),
             name=record.directory.name,
             group=group_of(record),
-            job_type=printable_line(record.backend),
+            job_type=record.backend,
             tags=sorted({tag[:_TAG_CHARACTERS] for tag in run_tags(record, self.tags)}),
-            config=printable_config(record) | identifiers(record),
-            settings=settings,
+            config=record.config | identifiers(record),
+            settings=wandb.Settings(
+                silent=True,
+                console="off",
+                # The process that sends is not the one that trains.
+                disable_git=True,
+                disable_code=True,
+                x_disable_meta=True,
+                x_disable_stats=True,
+                x_disable_machine_info=True,
+            ),
         )
         return WandbTrack(run)
-
-    @property
-    def _mode(self) -> str:
-        return self.mode.value if self.mode else os.environ.get("WANDB_MODE", Mode.ONLINE.value)
-
-    @property
-    def _project(self) -> str:
-        return self.project or os.environ.get("WANDB_PROJECT", PROJECT)
-
-    @property
-    def _entity(self) -> str | None:
-        return self.entity or os.environ.get("WANDB_ENTITY")
-
-    @property
-    def _directory(self) -> str:
-        return self.directory or os.environ.get("WANDB_DIR", ".")
 
 
 class WandbTrack(Track):
@@ -138,13 +120,9 @@ class WandbTrack(Track):
         for step, values in rows:
             # Late values, of an evaluation that a stop interrupted, go into the next row.
             self._row = max(step, self._row)
-            named = {printable_line(name): value for name, value in values.items()}
-            self._run.log({**named, "step": step}, step=self._row)
+            self._run.log({**values, "step": step}, step=self._row)
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
-        state: dict[str, Any] = {"status": record.status.value}
-        state |= {printable_line(name): value for name, value in summaries.items()}
-        if error := error_text(record):
-            state["error"] = error
-        self._run.summary.update(state)
+        error = {"error": record.error} if record.error else {}
+        self._run.summary.update({"status": record.status.value, **summaries, **error})
         self._run.finish(exit_code=_EXIT_CODES.get(record.status, 1))

@@ -1,4 +1,4 @@
-"""A sweep whose tracker works, hangs or fails: it ends complete, and says so once."""
+"""What reaches a tracker, whatever becomes of the run or of the tracker meanwhile."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from typing import ClassVar
 
 import pytest
 
-from advsweep.store import RunRecord, Status
+from advsweep.errors import ConfigError
+from advsweep.store import NewEvaluation, Owner, ProblemCounts, RunRecord, Status
 from advsweep.sweep.events import EventKind, RunEvent
+from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.tracking.base import Rows, Track, Tracking
-from advsweep.sweep.tracking.client import sweep_trackings, tracker_client
+from advsweep.sweep.tracking.base import NoTracking, Rows, Track, Tracking, sync_command
+from advsweep.sweep.tracking.client import MAX_FAILURES, Sender, last_scores, sync, tracker_client
+from advsweep.sweep.tracking.wandb import Mode, WandbTracking
 
-LOGGED: list[tuple[int, str]] = []
+logged: list[tuple[int, int, dict[str, float]]] = []
+ends: list[tuple[int, Status]] = []
 RELEASED = threading.Event()
 
 
@@ -34,7 +38,7 @@ class Odd(Tracking):
         if self.how == "hangs":
             RELEASED.wait()
         if self.how == "raises":
-            raise RuntimeError("no server")
+            raise RuntimeError("no such server")
         if self.how == "exits":
             raise SystemExit(3)
         return OddTrack(record.id)
@@ -43,26 +47,134 @@ class Odd(Tracking):
 class OddTrack(Track):
     def __init__(self, run: int) -> None:
         self._run = run
+        self.last_step = max((step for own, step, _ in logged if own == run), default=-1)
 
     def log(self, rows: Rows) -> None:
-        LOGGED.extend((self._run, str(step)) for step, _ in rows)
+        logged.extend((self._run, step, dict(values)) for step, values in rows)
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
-        LOGGED.append((self._run, record.status.value))
+        ends.append((self._run, record.status))
 
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    LOGGED.clear()
+    logged.clear()
+    ends.clear()
     RELEASED.clear()
     yield
     RELEASED.set()
 
 
+@pytest.fixture
+def training(store, new_run):
+    """A run that is being trained: its id."""
+    [run_id] = store.runs.add([new_run()])
+    assert store.leases.claim(run_id, Owner.current())
+    return run_id
+
+
+def points(steps, value=0.0):
+    return [("reward/mean", step, value) for step in steps]
+
+
+def record_of(store, run_id):
+    [record] = store.runs.select(ids=[run_id])
+    return record
+
+
+def send_all(store, run_id):
+    Sender(store, Odd()).send(record_of(store, run_id), last=True)
+
+
+def test_a_step_is_sent_once_and_with_its_evaluation_when_the_next_comes(store, training):
+    sender = Sender(store, Odd())
+    for new in (points([1, 2]), [("pass@1", 2, 0.5)], points([3])):
+        store.metrics.record(training, new)
+        sender.send(record_of(store, training))
+    assert [step for _, step, _ in logged] == [1, 2]
+    assert logged[1][2] == {"reward/mean": 0.0, "pass@1": 0.5}
+    sender.send(record_of(store, training), last=True)
+    assert [step for _, step, _ in logged] == [1, 2, 3]
+
+
+def test_steps_that_a_resumed_run_makes_again_are_not_sent_again(store, training):
+    store.metrics.record(training, points(range(1, 6), value=1.0))
+    store.leases.finish(training, Status.INTERRUPTED)
+    send_all(store, training)
+    assert store.leases.claim(training, Owner.current())
+    store.metrics.truncate(training, after_step=3)
+    store.metrics.record(training, points(range(4, 9), value=2.0))
+    store.leases.finish(training, Status.DONE)
+    send_all(store, training)
+    assert [step for _, step, _ in logged] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [values["reward/mean"] for *_, values in logged[3:6]] == [1.0, 1.0, 2.0]
+    assert [status for _, status in ends] == [Status.INTERRUPTED, Status.DONE]
+
+
+def test_sync_sends_runs_at_an_end_those_without_a_step_too(store, new_run):
+    done, running, pending, failed = store.runs.add([new_run(seed=seed) for seed in range(4)])
+    for run_id in (done, running, failed):
+        assert store.leases.claim(run_id, Owner.current())
+    store.leases.finish(done, Status.DONE)
+    store.leases.finish(failed, Status.FAILED, error="no module")
+    synced = sync(store, store.runs.select(ids=[done, running, pending, failed]), Odd())
+    assert synced.sent == [done, failed]
+    assert set(synced.left_out) == {running, pending}
+    assert ends == [(done, Status.DONE), (failed, Status.FAILED)]
+
+
+def test_sync_does_not_go_on_for_ever_with_a_tracker_that_is_out_of_reach(store, new_run):
+    ids = store.runs.add([new_run(seed=seed) for seed in range(MAX_FAILURES + 2)])
+    for run_id in ids:
+        assert store.leases.claim(run_id, Owner.current())
+        store.leases.finish(run_id, Status.DONE)
+    synced = sync(store, store.runs.select(ids=ids), Odd(how="raises"))
+    assert list(synced.failed) == ids[:MAX_FAILURES]
+    assert synced.failed[ids[0]] == "RuntimeError: no such server"
+    assert list(synced.left_out) == ids[MAX_FAILURES:]
+
+
+def evaluate(store, run_id, step, solved, **settings):
+    """Evaluates two problems with four samples each."""
+    settings = {"n": 4, "k": [1, 2], "temperature": 1.0, **settings}
+    problem = {"level": 0, "n": 4, "distinct": 1, "unscorable": 0, "answer_entropy": 0.25}
+    problems = [
+        ProblemCounts(problem_id=f"{i}", prompt=f"{i}=", c=c, **problem)
+        for i, c in enumerate(solved)
+    ]
+    store.evaluations.add(
+        NewEvaluation(
+            identity=f"{run_id} {step} {settings}",
+            subject=f"{run_id}@{step}",
+            run_id=run_id,
+            step=step,
+            task="countdown",
+            settings=settings,
+            problems=problems,
+        )
+    )
+
+
+def test_scores_are_those_of_the_newest_evaluation_of_each_protocol(store, training):
+    evaluate(store, training, 5, (4, 2), k=["x"])  # settings without scores
+    evaluate(store, training, 5, (4, 2), k=0)
+    assert last_scores(store.evaluations.select([training])) == {}
+    evaluate(store, training, 0, (0, 0))
+    evaluate(store, training, 5, (4, 2))
+    evaluate(store, training, 5, (4, 0), temperature=0.0)
+    scores = last_scores(store.evaluations.select([training]))
+    one, other = sorted({name.rpartition("/pass@")[0] for name in scores if "/pass@1" in name})
+    assert one.startswith("evaluation/countdown-")
+    # 4 and 2 of 4 samples: pass@1 is (1 + 1/2) / 2, pass@2 is (1 + (1 - 1/6)) / 2.
+    values = {(scores[f"{p}/pass@1"], round(scores[f"{p}/pass@2"], 9)) for p in (one, other)}
+    assert values == {(0.75, round((1 + 5 / 6) / 2, 9)), (0.5, 0.5)}
+    assert {scores[f"{p}/step"] for p in (one, other)} == {5.0}
+
+
 def feed_with(plan, store, tracking):
     """The outcome of the plan, and what was said."""
     said: list[str] = []
-    with tracker_client(store, lambda run: [tracking], said.append) as feed:
+    with tracker_client(store, tracking, said.append) as feed:
         outcome = execute(plan, store, on_event=feed)
     return outcome, [line for line in said if "sending what is left" not in line]
 
@@ -71,15 +183,15 @@ def test_a_tracker_gets_every_step_and_every_end(plan, store):
     outcome, said = feed_with(plan("seed=0,1", name="two"), store, Odd(patience=200))
     assert (outcome.done, said) == (2, [])
     for run_id in outcome.run_ids:
-        own = [what for run, what in LOGGED if run == run_id]
-        assert own == [*map(str, range(21)), "done"]
+        assert [step for run, step, _ in logged if run == run_id] == [*range(21)]
+        assert ends.count((run_id, Status.DONE)) == 1
 
 
 @pytest.mark.parametrize(
     ("how", "patience", "words"),
     [
         ("hangs", 0.5, "not all was sent within 0.5 s"),
-        ("raises", 200, "RuntimeError: no server"),
+        ("raises", 200, "RuntimeError: no such server"),
         ("exits", 200, "SystemExit: 3"),
     ],
 )
@@ -89,18 +201,18 @@ def test_a_tracker_that_hangs_or_fails_leaves_the_sweep_alone(plan, store, how, 
     assert outcome.done == 2
     [line] = said
     assert words in line
-    assert f"2 of 2 runs are left: `advsweep export two --to odd --set how={how}" in line
+    assert f"2 of 2 runs are left: `advsweep export two --to odd --set how={how}`" in line
 
 
 def test_a_run_that_is_retried_goes_on(plan, store):
     [run_id] = execute(plan("backend.fail_at=15"), store).run_ids
     [run] = store.runs.select(ids=[run_id])
     assert run.status is Status.FAILED
-    with tracker_client(store, lambda run: [Odd(patience=200)], lambda line: None) as feed:
+    with tracker_client(store, Odd(patience=200), lambda line: None) as feed:
         for _ in range(2):
             feed(RunEvent(EventKind.STARTED, run))
             feed(RunEvent(EventKind.FAILED, run))
-    assert LOGGED.count((run_id, "failed")) == 1
+    assert ends == [(run_id, Status.FAILED)]
 
 
 PLUGIN = """
@@ -133,39 +245,26 @@ def test_the_exit_of_a_command_waits_for_no_library(install, tmp_path, monkeypat
     assert "not all was sent within 0.5 s" in done.stderr
 
 
-def test_a_store_that_is_not_trusted_chooses_no_tracker(plan, store):
-    [run_id] = execute(plan("tracking=wandb", "tracking.entity=them", name="shown"), store).run_ids
-    [run] = store.runs.select(ids=[run_id])
-    said: list[str] = []
-    trackings = sweep_trackings(store, said.append, trusted=False)
-    assert trackings(run) == trackings(run) == []
-    [line] = said
-    assert "a store does not choose trackers" in line
+@pytest.mark.parametrize("name", TRACKINGS.names())
+def test_tracking_never_enters_a_runs_identity(plan, name):
+    [tracked], [plain] = plan(f"tracking={name}").runs, plan().runs
+    assert tracked.run.identity == plain.run.identity
+    assert "tracking" not in tracked.config
 
 
-@pytest.mark.slow
-def test_what_a_sweep_was_last_started_with_is_what_counts(plan, store):
-    planned = plan("tracking=tensorboard", "tracking.directory=there", name="shown")
-    [run_id] = execute(planned, store).run_ids
-    execute(plan(name="plain"), store)
-    store.sweeps.add("strange", {"tracking": {"name": "nowhere"}})
-    store.runs.add([_again(store, run_id)], "strange")
-    [run] = store.runs.select(ids=[run_id])
-    assert run.sweeps == ("plain", "shown", "strange")
-    said: list[str] = []
-    trackings = sweep_trackings(store, said.append, trusted=True)
-    assert trackings(run) == trackings(run) == [planned.tracking]
-    chosen, line = said
-    assert chosen.startswith("the store chooses tracking for sweep shown: ")
-    assert '"directory": "there"' in chosen
-    assert line.startswith("sweep strange is not tracked here: tracking: no tracking is called")
-    execute(plan(name="shown"), store)
-    assert sweep_trackings(store, said.append, trusted=True)(run) == []
+def test_a_missing_package_is_refused_with_the_extra_that_has_it(tmp_path, monkeypatch):
+    @dataclass(kw_only=True)
+    class Lacking(NoTracking):
+        name: ClassVar[str] = "lacking"
+        package: ClassVar[str | None] = "no_such_package"
+
+    (tmp_path / "no_such_package").mkdir()  # such as the one that wandb makes
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"pip install .*no_such_package`"):
+        Lacking().check()
 
 
-def _again(store, run_id):
-    from advsweep.store import NewRun
-
-    [run] = store.runs.select(ids=[run_id])
-    names = ("identity", "config_hash", "seed", "config", "steps", "estimator", "backend")
-    return NewRun(**{name: getattr(run, name) for name in names})
+def test_the_command_to_send_runs_later_has_all_fields():
+    tracking = WandbTracking(project="mine", mode=Mode.OFFLINE, tags=("a b", "c"), patience=5)
+    options = """--set mode=offline --set project=mine --set 'tags=['"'"'a b'"'"', '"'"'c'"'"']'"""
+    assert sync_command(tracking, "1") == f"`advsweep export 1 --to wandb {options}`"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,11 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from advsweep.errors import ConfigError
 from advsweep.store import Owner, RunRecord, Status
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.tracking.base import run_key
 from advsweep.sweep.tracking.client import sync
+from advsweep.sweep.tracking.mlflow import MlflowTracking, mlflow_name
+from advsweep.sweep.tracking.trackio import TrackioTracking
 
 HOSTILE = "../../x\x1b]52;c;eA==\x07\u202e"
 KEPT = "../../x\\x1b]52;c;eA==\\x07\\u202e"  # what trackers may have of it
@@ -143,9 +149,9 @@ def tracking(name, request, tmp_path, monkeypatch):
     return TRACKINGS.build(name).in_folder(folder)
 
 
-def send(store, runs, tracking, tmp_path):
+def send(store, runs, tracking):
     records = store.runs.select(ids=runs)
-    return sync(store, records, lambda run: tracking)
+    return sync(store, records, tracking)
 
 
 def train(store, run_id, first, last, value, status):
@@ -174,10 +180,10 @@ def test_a_run_that_was_resumed_or_is_sent_again_is_there_once(
 ):
     [run_id] = store.runs.add([new_run()])
     train(store, run_id, 1, 5, 1.0, Status.INTERRUPTED)
-    assert send(store, [run_id], tracking, tmp_path).sent == [run_id]
+    assert send(store, [run_id], tracking).sent == [run_id]
     train(store, run_id, 4, 8, 2.0, Status.DONE)
     for _ in range(2):
-        assert send(store, [run_id], tracking, tmp_path).sent == [run_id]
+        assert send(store, [run_id], tracking).sent == [run_id]
     [run] = store.runs.select(ids=[run_id])
     shown = READERS[name](tmp_path / "out", run)
     # The steps 4 and 5 were sent before they were trained again. A tracker that cannot tell what
@@ -197,7 +203,7 @@ def test_numbers_that_are_none_and_runs_without_steps_are_taken(
     train(store, ids[0], 1, 1, math.nan, Status.DONE)
     assert store.leases.claim(ids[1], Owner.current())
     store.leases.finish(ids[1], Status.FAILED, error="no module")
-    assert send(store, ids, tracking, tmp_path).sent == ids
+    assert send(store, ids, tracking).sent == ids
     done, failed = store.runs.select(ids=ids)
     [(step, value)] = curve(READERS[name](tmp_path / "out", done), "reward/mean")
     assert (step, math.isnan(float(value))) == (1, True)
@@ -217,7 +223,7 @@ def test_texts_of_a_store_stay_texts(name, tracking, store, new_run, tmp_path):
     store.metrics.record(run_id, [(own, 1, float(i)) for i, own in enumerate(names)])
     store.leases.finish(run_id, Status.FAILED, error=HOSTILE)
     before = set(files(tmp_path))
-    synced = send(store, [run_id], tracking, tmp_path)
+    synced = send(store, [run_id], tracking)
     assert synced.failed == {}
     [run] = store.runs.select(ids=[run_id])
     shown = READERS[name](tmp_path / "out", run)
@@ -228,3 +234,41 @@ def test_texts_of_a_store_stay_texts(name, tracking, store, new_run, tmp_path):
     made = {path for path in set(files(tmp_path)) - before if ".db" not in path}
     allowed = (str(tmp_path / "out"), str(store.runs_directory))
     assert all(path.startswith(allowed) and "x1b" not in path for path in made), made
+
+
+def test_names_of_mlflow_are_readable():
+    assert mlflow_name("collapse/acr") == "collapse/acr"
+    assert mlflow_name("pass@8") == "pass_at_8"
+    assert re.fullmatch(r"pass_at_8_split_train_-[0-9a-f]{8}", mlflow_name("pass@8[split=train]"))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_names_of_mlflow_are_valid_and_stay_apart(one, other):
+    name = mlflow_name(one)
+    assert re.fullmatch(r"[/\w.\- ]{1,250}", name, re.ASCII)
+    assert not {"", ".", ".."} & set(name.split("/"))
+    assert (name == mlflow_name(other)) == (one == other)
+
+
+def test_the_address_of_mlflow_is_that_of_option_environment_or_default(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert MlflowTracking().address(tmp_path) == f"sqlite:///{tmp_path}/mlflow/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
+    assert MlflowTracking().address(tmp_path) == "http://localhost:5000"
+    exported = MlflowTracking().in_folder(tmp_path / "out")
+    assert exported.address(tmp_path) == f"sqlite:///{tmp_path}/out/mlflow.db"
+
+
+@pytest.mark.security
+@pytest.mark.parametrize("uri", ["https://me:secret@host", "postgresql://me@host/db"])
+def test_a_password_is_no_field(uri):
+    with pytest.raises(ConfigError, match="MLFLOW_TRACKING_PASSWORD") as refused:
+        MlflowTracking(uri=uri)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("project", ["", "a b", "../x", "a/b", "x" * 65])
+def test_a_project_of_trackio_is_a_plain_name(project):
+    with pytest.raises(ConfigError, match=r"tracking\.project"):
+        TrackioTracking(project=project)
