@@ -79,7 +79,7 @@ def make_schema(groups: ConfigGroups) -> Plain:
         keys[key] = {"$ref": f"#/$defs/swept-{key}"}
     # Keys may follow those whose values are mappings, as in `task.verifier.deadline`.
     nested = [k for k, v in values.items() if "." in k and {"type": "object"} in _types(v)]
-    inner = {rf"^({'|'.join(map(re.escape, nested))})\.": {}}
+    inner: Plain = {rf"^({'|'.join(map(re.escape, nested))})\.": {}}
     entries = {f"override /{group}": _nullable(choice) for group, choice in choices.items()}
     top = {key: {"$ref": f"#/$defs/{key}"} for key in PARAMETERS}
     return {
