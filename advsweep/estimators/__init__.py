@@ -33,21 +33,13 @@ __all__ = [
     "standardise",
 ]
 
-# These names need torch, which takes a second to import. They are loaded on first use, so that
-# listing the estimators stays quick.
-_MODULES = {
-    "Advantages": "batch",
-    "Estimator": "base",
-    "GroupBatch": "batch",
-    "Groups": "batch",
-    "Provenance": "base",
-    "StatefulEstimator": "base",
-    "Std": "batch",
-    "standardise": "batch",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    # Other names need torch, which takes a second to import. They are loaded on first use, so that
+    # listing the estimators stays quick.
+    if name in __all__:
+        for module in ("base", "batch"):
+            found = vars(importlib.import_module(f"{__name__}.{module}"))
+            if name in found:
+                return found[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,7 +18,7 @@ from advsweep.estimators.batch import GroupBatch, Groups, Std, standardise
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from advsweep.estimators.batch import FlagPerGroup, PerRollout
+    from advsweep.estimators.batch import PerRollout
 
 
 class Preset(Enum):
@@ -135,21 +135,13 @@ class AVSPO(StatefulEstimator[_Memory]):
     released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
     revision: ClassVar[int] = 2
 
-    preset: Preset = option(
-        Preset.PAPER, help="the paper's algorithm, or the released code's, which reads eps alone"
-    )
+    preset: Preset = option(Preset.PAPER, help="the released code's reads eps alone")
     count: Count = option(Count.POWER, help="K: ⌈G ACR^α⌉ as printed, or ⌊λ G √ACR⌋")
     alpha: float = option(0.5, gt=0, le=1, help="α of count=power")
     lam: float = option(0.5, gt=0, le=1, help="λ of count=scaled")
-    rounding: Rounding | None = option(
-        None, help="of K; null: ceil for count=power, floor for count=scaled"
-    )
-    anchor: float = option(
-        0.1, gt=0, lt=math.inf, help="largest virtual reward above an all-wrong group"
-    )
-    all_wrong: AllWrong = option(
-        AllWrong.RAMP, help="virtual rewards of all-wrong groups: anchor (K-k+1)/K, or anchor"
-    )
+    rounding: Rounding | None = option(None, help="of K; null: ceil, floor for scaled")
+    anchor: float = option(0.1, gt=0, lt=math.inf, help="largest above an all-wrong group")
+    all_wrong: AllWrong = option(AllWrong.RAMP, help="anchor (K-k+1)/K, or anchor")
     tau0: float = option(0.5, ge=0, le=1, help="τ of the first step")
     eta: float = option(0.01, ge=0, le=1, help="η: step size of τ")
     threshold_rule: ThresholdRule = option(
@@ -157,21 +149,16 @@ class AVSPO(StatefulEstimator[_Memory]):
         help="τ += η sgn(ΔJ) (ACR - τ); piecewise: ΔJ = 0 counts as a loss, and a loss moves τ "
         "only where ACR > τ",
     )
-    fixed_tau: float | None = option(
-        None, ge=0, le=1, help="ablation: a constant τ, such as 0.3, 0.5 or 0.7"
-    )
+    fixed_tau: float | None = option(None, ge=0, le=1, help="ablation: a constant τ, such as 0.5")
     strategy: Strategy = option(Strategy.STRATIFIED, help="ablation: other virtual rewards")
     cases: Cases = option(Cases.BOTH, help="ablation: augment only all-wrong or other groups")
     eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are collapsed")
-    eps: float | None = option(
-        None, ge=0, help="ε, added to every σ; null: 1e-8, or 1e-4 for preset=released"
-    )
+    eps: float | None = option(None, ge=0, help="ε, added to σ; null: 1e-8 (released 1e-4)")
     seed: int = option(0, ge=0, help="of strategy=random_uniform")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.eps = _EPS[self.preset] if self.eps is None else self.eps
-        self.rounding = self.rounding or _ROUNDING[self.count]
+        self._fill({"eps": _EPS[self.preset], "rounding": _ROUNDING[self.count]})
         if self.preset is Preset.RELEASED:
             self._narrow(stateful=False)
 
@@ -190,13 +177,16 @@ class AVSPO(StatefulEstimator[_Memory]):
         if acr > tau:
             number = self._number(groups.rewards.shape[1], acr)
             augmented = self._augmented(groups, number, acr)
-            treated = self._treated(groups, collapsed)
+            treated = collapsed
+            if self.cases is not Cases.BOTH:
+                treated = collapsed & ((groups.high > 0) == (self.cases is Cases.CORRECT_ONLY))
             mean = torch.where(treated, augmented.mean, mean)
             sigma = torch.where(treated, augmented.std(), sigma)
             after = groups.group_mean(sigma < self.eps_acr)
             info |= {"acr_after": after, "triggered": 1.0, "virtual": float(number)}
         self._advance(acr, mean_reward)
-        return self._standardised(groups.rewards - mean, sigma)
+        assert self.eps is not None
+        return standardise(groups.rewards - mean, sigma, self.eps)
 
     def _released(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         """The authors' code: one opposite reward per group where a whole step is uniform."""
@@ -209,23 +199,13 @@ class AVSPO(StatefulEstimator[_Memory]):
             "triggered": float(uniform),
             "virtual": float(uniform),
         }
-        if not uniform:
-            return self._standardised(groups.centred, groups.std(Std.SAMPLE))
-        virtual = groups.rewards.new_full((len(groups.rewards), 1), 1.0 - low)
-        augmented = _joined(groups, virtual, torch.ones_like(virtual, dtype=torch.bool))
-        return self._standardised(groups.rewards - augmented.mean, augmented.std(Std.SAMPLE))
-
-    def _standardised(self, centred: Tensor, sigma: Tensor) -> Tensor:
+        centred, augmented = groups.centred, groups
+        if uniform:
+            virtual = groups.rewards.new_full((len(groups.rewards), 1), 1.0 - low)
+            augmented = _joined(groups, virtual, torch.ones_like(virtual, dtype=torch.bool))
+            centred = groups.rewards - augmented.mean
         assert self.eps is not None
-        return standardise(centred, sigma, self.eps)
-
-    def _treated(self, groups: Groups, collapsed: FlagPerGroup) -> FlagPerGroup:
-        """The collapsed groups that get virtual rewards."""
-        if self.cases is Cases.ERROR_ONLY:
-            return collapsed & (groups.high <= 0)
-        if self.cases is Cases.CORRECT_ONLY:
-            return collapsed & (groups.high > 0)
-        return collapsed
+        return standardise(centred, augmented.std(Std.SAMPLE), self.eps)
 
     def _augmented(self, groups: Groups, largest: int, acr: float) -> Groups:
         """Return the groups with virtual rewards appended to the real ones.
@@ -243,18 +223,15 @@ class AVSPO(StatefulEstimator[_Memory]):
 
     def _number(self, count: int, acr: float) -> int:
         """K of a group with `count` rollouts."""
-        assert self.rounding is not None
         if self.count is Count.POWER:
             exact = count * math.pow(acr, self.alpha)
         else:
             exact = self.lam * count * math.sqrt(acr)
         # Remove floating-point noise before rounding: 0.29 · 100 is 28.999999999999996.
         exact = round(exact, 9)
-        whole = {
-            Rounding.FLOOR: math.floor(exact),
-            Rounding.CEIL: math.ceil(exact),
-            Rounding.NEAREST: math.floor(exact + 0.5),
-        }[self.rounding]
+        if self.rounding is Rounding.NEAREST:
+            exact += 0.5
+        whole = math.ceil(exact) if self.rounding is Rounding.CEIL else math.floor(exact)
         return min(count, max(1, whole))
 
     def _virtual_rewards(
@@ -265,7 +242,9 @@ class AVSPO(StatefulEstimator[_Memory]):
         k = torch.arange(1, largest + 1, dtype=high.dtype, device=high.device)
         shape = (high.shape[0], largest)
         if self.strategy is Strategy.RANDOM_UNIFORM:
-            generator = self._generator()
+            material = f"{self.seed}:{self._memory.calls}".encode()
+            seed = int.from_bytes(hashlib.sha256(material).digest()[:8], "big") >> 1
+            generator = torch.Generator().manual_seed(seed)
             drawn = torch.rand(shape, generator=generator, dtype=high.dtype, device="cpu")
             return drawn.to(high.device) * high
         if self.strategy is Strategy.FIXED_PARTIAL:
@@ -278,28 +257,22 @@ class AVSPO(StatefulEstimator[_Memory]):
         anchors = k * (self.anchor / number) if ramp else self.anchor
         return torch.where(high > 0, high * (k / (number + 1)), high + anchors)
 
-    def _generator(self) -> torch.Generator:
-        material = f"{self.seed}:{self._memory.calls}".encode()
-        seed = int.from_bytes(hashlib.sha256(material).digest()[:8], "big") >> 1
-        return torch.Generator().manual_seed(seed)
-
     def _advance(self, acr: float, mean_reward: float) -> None:
+        """Move τ by the gain in mean reward, which the first step has not."""
         memory = self._memory
         tau = memory.tau
         if self.fixed_tau is None and memory.previous_mean is not None:
-            tau = self._moved(tau, acr, gain=mean_reward - memory.previous_mean)
+            gain = mean_reward - memory.previous_mean
+            step = self.eta * (acr - tau)
+            if gain > 0:
+                tau += step
+            elif self.threshold_rule is ThresholdRule.PIECEWISE:
+                tau -= max(step, 0.0)
+            elif gain < 0:
+                tau -= step
+            low, high = _TAU_RANGE
+            tau = min(max(tau, low), high)
         self._memory = _Memory(tau=tau, previous_mean=mean_reward, calls=memory.calls + 1)
-
-    def _moved(self, tau: float, acr: float, *, gain: float) -> float:
-        step = self.eta * (acr - tau)
-        if gain > 0:
-            tau += step
-        elif self.threshold_rule is ThresholdRule.PIECEWISE:
-            tau -= max(step, 0.0)
-        elif gain < 0:
-            tau -= step
-        low, high = _TAU_RANGE
-        return min(max(tau, low), high)
 
 
 def _joined(

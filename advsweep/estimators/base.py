@@ -164,6 +164,13 @@ class Estimator(Component):
         vars(self).update(attributes)
 
     @final
+    def _fill(self, preset: Mapping[str, Any]) -> None:
+        """Take the values of a preset for the options of these names that are not given."""
+        for name, value in preset.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+
+    @final
     def _check_state(self, state: Mapping[str, Any], *, expected: tuple[str, ...]) -> None:
         if set(state) != set(expected):
             raise CheckpointError(
@@ -180,7 +187,7 @@ class Estimator(Component):
 
     def _check_inputs(self, batch: GroupBatch) -> None:
         rewards = batch.rewards
-        if not isinstance(rewards, Tensor) or rewards.ndim != 2:
+        if not isinstance(rewards, Tensor) or rewards.ndim != 2 or not rewards.numel():
             got = list(rewards.shape) if isinstance(rewards, Tensor) else type(rewards).__name__
             raise BatchError(f"rewards: expected a tensor [prompts, rollouts], got {got}")
         if rewards.dtype not in (torch.float32, torch.float64):
@@ -188,18 +195,12 @@ class Estimator(Component):
                 f"rewards: expected float32 or float64, got {rewards.dtype}; "
                 "convert them with rewards.float()"
             )
-        prompts, group = rewards.shape
-        if prompts == 0 or group == 0:
-            raise BatchError(f"rewards: expected at least one group, got shape {[prompts, group]}")
-        if group < self.minimum_group:
+        group = rewards.shape[1]
+        if group < self.minimum_group or group % self.group_multiple:
+            multiple = f" and a multiple of {self.group_multiple}" * (self.group_multiple > 1)
             raise BatchError(
                 f"estimator '{self.name}' needs at least {self.minimum_group} rollouts per "
-                f"prompt, got {group}"
-            )
-        if group % self.group_multiple:
-            raise BatchError(
-                f"estimator '{self.name}' needs a multiple of {self.group_multiple} rollouts per "
-                f"prompt, got {group}"
+                f"prompt{multiple}, got {group}"
             )
         if batch.mask is not None and batch.mask.dtype is not torch.bool:
             raise BatchError(f"mask: expected booleans, got {batch.mask.dtype}")
@@ -209,31 +210,21 @@ class Estimator(Component):
                 raise BatchError(f"estimator '{self.name}' needs {name}, which the batch lacks")
             if value is None or name in COUNTERS:
                 continue
-            shape = rewards.shape[:1] if name in PER_PROMPT else rewards.shape
-            found = value.shape if isinstance(value, Tensor) else (len(value),)
+            found = [*value.shape] if isinstance(value, Tensor) else [len(value)]
+            shape: list[int | str] = [*rewards.shape[: 1 if name in PER_PROMPT else 2]]
             if name in PER_TOKEN:
-                self._check_tokens(name, value, batch)
-            elif found != shape:
-                raise BatchError(f"{name}: expected the shape {list(shape)}, got {list(found)}")
-
-    def _check_tokens(self, name: str, value: Tensor, batch: GroupBatch) -> None:
-        shape = [*batch.rewards.shape]
-        if value.ndim != 3 or [*value.shape[:2]] != shape:
-            raise BatchError(
-                f"{name}: expected the shape {[*shape, 'tokens']}, got {list(value.shape)}"
-            )
-        lengths = batch.lengths
-        if lengths is None or lengths.shape != batch.rewards.shape:
-            return
-        counted = lengths if batch.mask is None else lengths[batch.mask]
-        longest = counted.max().item() if counted.numel() else 0
-        if not math.isfinite(longest):
-            raise BatchError(f"lengths: expected finite numbers of tokens, got {longest:g}")
-        if longest > value.shape[2]:
-            raise BatchError(
-                f"{name}: expected the shape {shape} and at least {longest:g} tokens, which the "
-                f"longest rollout has, got {value.shape[2]}"
-            )
+                shape += found[2:] if len(found) == 3 else ["tokens"]
+            if found != shape:
+                raise BatchError(f"{name}: expected the shape {shape}, got {found}")
+            lengths = batch.lengths
+            if name in PER_TOKEN and lengths is not None and lengths.shape == rewards.shape:
+                counted = lengths if batch.mask is None else lengths[batch.mask]
+                longest = counted.max().item() if counted.numel() else 0
+                if not longest <= found[2]:
+                    raise BatchError(
+                        f"{name}: expected at least {longest:g} tokens, which the longest rollout "
+                        f"has, got {found[2]}"
+                    )
 
     def _check_rewards(self, groups: Groups) -> None:
         """Refuse rewards for which the formula is not defined."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -44,16 +44,17 @@ class FNorm(Enum):
     SIGMA = "sigma"
 
 
-class Conventions(NamedTuple):
-    """What a preset sets."""
-
-    std: Std
-    eps: float
-    zero_variance: ZeroVariance
+def _conventions(std: Std, eps: float, zero_variance: ZeroVariance) -> Mapping[str, Any]:
+    return {"std": std, "eps": eps, "zero_variance": zero_variance}
 
 
-@dataclass(kw_only=True)
-class Reinforce(Estimator):
+class _Baseline(Estimator):
+    family: ClassVar[str] = "baselines"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
+    per_group: ClassVar[bool] = True
+
+
+class Reinforce(_Baseline):
     """The reward itself, without a baseline (Williams, 1992): Aᵢ = rᵢ.
 
     Not centred: a group of successes gets 1, not 0.
@@ -62,19 +63,15 @@ class Reinforce(Estimator):
     """
 
     name: ClassVar[str] = "reinforce"
-    family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ"
     paper: ClassVar[str] = "REINFORCE (Williams 1992, doi:10.1007/BF00992696)"
     equation: ClassVar[str] = "sec. 4; FADE (arXiv:2607.01490), sec. 2"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    per_group: ClassVar[bool] = True
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.rewards.clone()
 
 
-@dataclass(kw_only=True)
-class DrGRPO(Estimator):
+class DrGRPO(_Baseline):
     """The reward less its group's mean: Aᵢ = rᵢ - p.
 
     Homogeneous groups get 0.
@@ -83,19 +80,15 @@ class DrGRPO(Estimator):
     """
 
     name: ClassVar[str] = "dr_grpo"
-    family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - p"
     paper: ClassVar[str] = "Dr. GRPO (Liu et al. 2025, arXiv:2503.20783)"
     equation: ClassVar[str] = "sec. 3.2; FADE (arXiv:2607.01490), sec. 2.2"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    per_group: ClassVar[bool] = True
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.centred.clone()
 
 
-@dataclass(kw_only=True)
-class MinBaseline(Estimator):
+class MinBaseline(_Baseline):
     """The reward less the smallest one of its group: Aᵢ = rᵢ - min r.
 
     A mixed binary group gets its rewards, of masses p and 0; homogeneous groups get 0.
@@ -104,19 +97,15 @@ class MinBaseline(Estimator):
     """
 
     name: ClassVar[str] = "min_baseline"
-    family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - min r"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.5, in words, after Garg and Venkatesh 2025 (arXiv:2511.04439)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    per_group: ClassVar[bool] = True
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.rewards - groups.low
 
 
-@dataclass(kw_only=True)
-class ReLU(Estimator):
+class ReLU(_Baseline):
     """The positive part of the centred reward: Aᵢ = max(0, rᵢ - p).
 
     Group masses are pq and 0. Homogeneous groups get 0.
@@ -125,19 +114,16 @@ class ReLU(Estimator):
     """
 
     name: ClassVar[str] = "relu"
-    family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = max(0, rᵢ - p)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.11, after Srinivasan et al. 2018 (arXiv:1810.09026)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    per_group: ClassVar[bool] = True
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.centred.clamp(min=0)
 
 
 @dataclass(kw_only=True)
-class GPG(Estimator):
+class GPG(_Baseline):
     """The centred reward over a constant or σ: Aᵢ = (rᵢ - p) / F.
 
     With F = 1 it is `dr_grpo`, with F = σ `grpo`; what sets GPG apart is its loss.
@@ -148,12 +134,9 @@ class GPG(Estimator):
     """
 
     name: ClassVar[str] = "gpg"
-    family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / F,  F = 1 or σ"
     paper: ClassVar[str] = "GPG (Chu et al. 2025, arXiv:2504.02546)"
     equation: ClassVar[str] = "as in AAPO (arXiv:2505.14264), Eq. 3"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    per_group: ClassVar[bool] = True
 
     f_norm: FNorm = option(FNorm.ONE, help="F: 1, or the group's σ")
 
@@ -163,8 +146,7 @@ class GPG(Estimator):
         return groups.centred.clone()
 
 
-@dataclass(kw_only=True)
-class RLOO(Estimator):
+class RLOO(_Baseline):
     """The reward less the mean of the group's other rewards: Aᵢ = G/(G-1) · (rᵢ - p).
 
     Its expected masses are pq without the factor 1-1/G of `dr_grpo`. Homogeneous groups
@@ -174,12 +156,9 @@ class RLOO(Estimator):
     """
 
     name: ClassVar[str] = "rloo"
-    family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - mean of the others = G/(G-1) · (rᵢ - p)"
     paper: ClassVar[str] = "RLOO (Ahmadian et al. 2024, arXiv:2402.14740)"
     equation: ClassVar[str] = "after Kool et al. 2019; FADE (arXiv:2607.01490), by name"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    per_group: ClassVar[bool] = True
     minimum_group: ClassVar[int] = 2
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
@@ -187,7 +166,7 @@ class RLOO(Estimator):
 
 
 @dataclass(kw_only=True)
-class GRPO(Estimator):
+class GRPO(_Baseline):
     """The reward standardised within its group: Aᵢ = (rᵢ - p) / (σ + ε).
 
     On a binary group successes get √(q/p), failures -√(p/q). Homogeneous groups get 0.
@@ -199,17 +178,14 @@ class GRPO(Estimator):
     """
 
     name: ClassVar[str] = "grpo"
-    family: ClassVar[str] = "baselines"
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (σ + ε)"
     paper: ClassVar[str] = "GRPO (Shao et al. 2024, arXiv:2402.03300)"
     equation: ClassVar[str] = "sec. 4.1.2; A-GRAE (arXiv:2602.05548), Eq. 3"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    per_group: ClassVar[bool] = True
-    conventions: ClassVar[Mapping[Enum, Conventions]] = {
-        Preset.PAPER: Conventions(Std.POPULATION, 0.0, ZeroVariance.EXACT),
-        Preset.TRL: Conventions(Std.SAMPLE, 1e-4, ZeroVariance.FORMULA),
-        Preset.VERL: Conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
-        Preset.RELEASED: Conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
+    conventions: ClassVar[Mapping[Enum, Mapping[str, Any]]] = {
+        Preset.PAPER: _conventions(Std.POPULATION, 0.0, ZeroVariance.EXACT),
+        Preset.TRL: _conventions(Std.SAMPLE, 1e-4, ZeroVariance.FORMULA),
+        Preset.VERL: _conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
+        Preset.RELEASED: _conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
     }
 
     preset: Preset = option(
@@ -222,16 +198,11 @@ class GRPO(Estimator):
     zero_variance: ZeroVariance | None = option(
         None, help="homogeneous groups: exactly 0, or the bare formula; null: the preset's"
     )
-    tolerance: float = option(
-        0.0, ge=0, help="groups with max - min up to this count as homogeneous (exact only)"
-    )
+    tolerance: float = option(0.0, ge=0, help="max - min of a homogeneous group (exact)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        preset = self.conventions[self.preset]
-        self.std = preset.std if self.std is None else self.std
-        self.eps = preset.eps if self.eps is None else self.eps
-        self.zero_variance = self.zero_variance or preset.zero_variance
+        self._fill(self.conventions[self.preset])
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         assert self.std is not None

@@ -166,29 +166,23 @@ class FADE(StatefulEstimator[_Memory]):
             assert step is not None
             assert total_steps is not None
             return _LOG_ALPHA.at(step, total_steps), _LOG_DELTA.at(step, total_steps)
+        p = memory.p_hat
+        alpha = self.alpha_max if p == 0 else min(max(3 * (1 - p) / (2 * p), 1.0), self.alpha_max)
         if self.mode is Mode.ALPHA_ONLY:
-            return self._alpha_of_solve_rate(memory.p_hat), 1.0
+            return alpha, 1.0
         h_hat, h0 = memory.h_hat, memory.h0
         assert h_hat is not None
         assert h0 is not None
         h_star = h0 / 2 if self.h_star is None else self.h_star
         delta = min(max(1 + h_hat - h_star, self.delta_min), 1.0)
         if self.mode is Mode.DELTA_ONLY:
-            return 1.0, delta
-        if self.mode is Mode.ENTROPY_ONLY:
-            return self._alpha_of_entropy(h_hat, h0, h_star), delta
-        return self._alpha_of_solve_rate(memory.p_hat), delta
-
-    def _alpha_of_solve_rate(self, p_hat: float) -> float:
-        if p_hat == 0:
-            return self.alpha_max
-        return min(max(3 * (1 - p_hat) / (2 * p_hat), 1.0), self.alpha_max)
-
-    def _alpha_of_entropy(self, h_hat: float, h0: float, h_star: float) -> float:
-        if h0 <= h_star:
-            raise BatchError(
-                f"estimator '{self.name}' with mode=entropy_only needs an initial entropy h0 "
-                f"above its target h_star, got {h0:g} and {h_star:g}; lower h_star"
-            )
-        share = min(max((h_hat - h_star) / (h0 - h_star), 0.0), 1.0)
-        return 1 + (self.alpha_max - 1) * share
+            alpha = 1.0
+        elif self.mode is Mode.ENTROPY_ONLY:
+            if h0 <= h_star:
+                raise BatchError(
+                    f"estimator '{self.name}' with mode=entropy_only needs an initial entropy h0 "
+                    f"above its target h_star, got {h0:g} and {h_star:g}; lower h_star"
+                )
+            share = min(max((h_hat - h_star) / (h0 - h_star), 0.0), 1.0)
+            alpha = 1 + (self.alpha_max - 1) * share
+        return alpha, delta

@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from advsweep.components import option
 from advsweep.errors import BatchError
 from advsweep.estimators.base import Estimator, Provenance
-from advsweep.estimators.baselines import GRPO, Conventions, Preset
-from advsweep.estimators.batch import GroupBatch, Groups, Std, at_least, standardise
+from advsweep.estimators.baselines import GRPO, Preset
+from advsweep.estimators.batch import GroupBatch, Groups, Std, standardise
 from advsweep.estimators.reshaped import Scale
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class AAPO(GRPO):
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     released_options: ClassVar[tuple[str, ...]] = ("preset=released_1_5b", "preset=released_7b")
     needs: ClassVar[frozenset[str]] = frozenset({"ref_rewards"})
-    conventions: ClassVar[Mapping[Enum, Conventions]] = {
+    conventions: ClassVar[Mapping[Enum, Mapping[str, Any]]] = {
         AAPOPreset.PAPER: GRPO.conventions[Preset.PAPER],
         AAPOPreset.TRL: GRPO.conventions[Preset.TRL],
         AAPOPreset.VERL: GRPO.conventions[Preset.VERL],
@@ -100,7 +100,6 @@ _NO_ANSWER = -7.0
 """RENT's code sets the entropy of a rollout without an answer to 7 in mathematics."""
 
 
-@dataclass(kw_only=True)
 class Intuitor(GRPO):
     """The model's confidence as the reward: `grpo` on the mean KL(uniform ‖ π) of a rollout.
 
@@ -123,7 +122,7 @@ class Intuitor(GRPO):
     released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
     needs: ClassVar[frozenset[str]] = frozenset({"self_certainty"})
     verifier_free: ClassVar[bool] = True
-    conventions: ClassVar[Mapping[Enum, Conventions]] = {
+    conventions: ClassVar[Mapping[Enum, Mapping[str, Any]]] = {
         **GRPO.conventions,
         Preset.RELEASED: GRPO.conventions[Preset.TRL],
     }
@@ -209,9 +208,7 @@ class T2T(GRPO):
     binary_only: ClassVar[bool] = True
 
     alpha: float = option(0.1, ge=0, lt=1, help="α: how much of the reward hangs on length")
-    max_len: float | None = option(
-        None, gt=0, help="tokens that count as length 1; null: the longest response of the group"
-    )
+    max_len: float | None = option(None, gt=0, help="tokens of length 1; null: the longest")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         rewards = groups.rewards
@@ -275,9 +272,7 @@ class GRPOLead(Estimator):
 
     alpha: float = option(0.05, ge=0, lt=math.inf, help="α: how much a shorter answer counts")
     wrong: float = option(-1.0, gt=-math.inf, lt=1, help="reward of a wrong answer")
-    long_from: float = option(
-        4000.0, ge=0, help="tokens above which the three shortest responses make a group long"
-    )
+    long_from: float = option(4000.0, ge=0, help="tokens of a long group's three shortest")
     std: Std = option(Std.SAMPLE, help="standard deviation of the shaped rewards: over G or G-1")
     eps: float = option(1e-6, ge=0, help="ε, added to both standard deviations")
     w_min: float = option(0.4, ge=0, lt=math.inf, help="w far above x₀")
@@ -312,10 +307,9 @@ class GRPOLead(Estimator):
         """Groups whose shortest responses are long on average."""
         shown = lengths if groups.mask is None else torch.where(groups.mask, lengths, math.inf)
         shortest = shown.sort(dim=1).values[:, :_SHORTEST]
-        count = groups.count
-        few = count.clamp(max=_SHORTEST) if not isinstance(count, int) else min(count, _SHORTEST)
         total = torch.where(shortest.isfinite(), shortest, 0.0).sum(dim=1, keepdim=True)
-        return total / at_least(few, 1) > self.long_from
+        few = shortest.isfinite().sum(dim=1, keepdim=True).clamp(min=1)
+        return total / few > self.long_from
 
     def _weight(self, rate: PerGroup) -> PerGroup:
         # Not torch.sigmoid, which rounds differently by the place of a number in its tensor. Where

@@ -18,7 +18,10 @@ from advsweep.estimators.batch import Groups
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from advsweep.estimators.batch import PerGroup, PerRollout
+    from advsweep.estimators.batch import PerRollout
+
+
+_Weight = Callable[[int, int, int], float]
 
 
 @dataclass(kw_only=True)
@@ -40,9 +43,7 @@ class PassKLOO(Estimator):
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
-    k: int | None = option(
-        None, ge=1, help="block size, a divisor of the group size; null: the group size"
-    )
+    k: int | None = option(None, ge=1, help="rollouts of a block; null: the group size")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,11 +95,28 @@ class PassKAnalytic(Estimator):
         self._narrow(minimum_group=self.k)
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        return groups.centred * _by_failures(groups, self.k, _analytic_weight)
+        rewards, size = groups.rewards, groups.rewards.shape[1]
+        failures = (groups.count - rewards.sum(dim=1, keepdim=True)).long()
+        counts = [size] if isinstance(groups.count, int) else range(size + 1)
+        like = (rewards.dtype, rewards.device)
+        tables = [_table(self.weight, count, self.k, size, like) for count in counts]
+        if isinstance(groups.count, int):
+            return groups.centred * tables[0][failures]
+        return groups.centred * torch.stack(tables)[groups.count.long(), failures]
+
+    @staticmethod
+    def weight(count: int, k: int, failures: int) -> float:
+        """Return √((1-R)/R) / q for `count` rollouts; 0 where the definition has all at 0.
+
+        As 1-R = (F/G) C(F-1,k-1)/C(G-1,k-1), both cases of the definition are this times rᵢ - p.
+        """
+        if not k <= failures < count:
+            return 0.0
+        missed = math.comb(failures, k)
+        return math.sqrt(missed / (math.comb(count, k) - missed)) * count / failures
 
 
-@dataclass(kw_only=True)
-class PassKMix(Estimator):
+class PassKMix(PassKAnalytic):
     """Pass@k while a prompt is solved, pass@1 while it is not (Chen et al., 2025).
 
     Aᵢ = p A⁽ᵏ⁾ᵢ + (1-p) A⁽¹⁾ᵢ, with A⁽ᵏ⁾ of `passk_analytic`, A⁽¹⁾ of `grpo` and the group's
@@ -110,59 +128,21 @@ class PassKMix(Estimator):
     """
 
     name: ClassVar[str] = "passk_mix"
-    family: ClassVar[str] = "pass@k"
     formula: ClassVar[str] = "Aᵢ = p · passk_analytic(k) + (1-p) · grpo"
-    paper: ClassVar[str] = "Pass@k training (Chen et al. 2025, arXiv:2508.10751)"
     equation: ClassVar[str] = "combined; FADE (arXiv:2607.01490), sec. 8.4.3"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
-    per_group: ClassVar[bool] = True
-    binary_only: ClassVar[bool] = True
 
-    k: int = option(4, ge=1, help="k of the pass@k part, at most the group size")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._narrow(minimum_group=self.k)
-
-    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        return groups.centred * _by_failures(groups, self.k, _mixed_weight)
-
-
-def _analytic_weight(count: int, k: int, failures: int) -> float:
-    """√((1-R)/R) / q, for `count` rollouts; 0 where the definition says that all are 0.
-
-    As 1-R = (F/G) C(F-1,k-1)/C(G-1,k-1), both cases of the definition are this times rᵢ - p.
-    """
-    if not k <= failures < count:
-        return 0.0
-    missed = math.comb(failures, k)
-    return math.sqrt(missed / (math.comb(count, k) - missed)) * count / failures
-
-
-def _mixed_weight(count: int, k: int, failures: int) -> float:
-    q = failures / count
-    best_of_k, single = (_analytic_weight(count, n, failures) for n in (k, 1))
-    return (1 - q) * best_of_k + q * single
-
-
-_Weight = Callable[[int, int, int], float]
-
-
-def _by_failures(groups: Groups, k: int, weight: _Weight) -> PerGroup:
-    """Return the weight of each group, looked up by its failures and scorable rollouts."""
-    failures = (groups.count - groups.rewards.sum(dim=1, keepdim=True)).long()
-    size = groups.rewards.shape[1]
-    kind = (groups.rewards.dtype, groups.rewards.device)
-    if isinstance(groups.count, int):
-        return _table(weight, size, k, size, *kind)[failures]
-    tables = [_table(weight, count, k, size, *kind) for count in range(size + 1)]
-    return torch.stack(tables)[groups.count.long(), failures]
+    @staticmethod
+    def weight(count: int, k: int, failures: int) -> float:
+        q = failures / count
+        best_of_k, single = (PassKAnalytic.weight(count, n, failures) for n in (k, 1))
+        return (1 - q) * best_of_k + q * single
 
 
 @functools.lru_cache(maxsize=1024)
 def _table(
-    weight: _Weight, count: int, k: int, size: int, dtype: torch.dtype, device: torch.device
+    weight: _Weight, count: int, k: int, size: int, like: tuple[torch.dtype, torch.device]
 ) -> Float[Tensor, " failures"]:
     """Return the weights for 0 to `size` failures of `count` rollouts; 0 beyond `count`."""
     weights = [weight(count, k, failures) for failures in range(1, count + 1)]
-    return torch.tensor([0.0, *weights, *[0.0] * (size - count)], dtype=dtype, device=device)
+    padded = [0.0, *weights, *[0.0] * (size - count)]
+    return torch.tensor(padded, dtype=like[0], device=like[1])

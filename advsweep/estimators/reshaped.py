@@ -17,6 +17,8 @@ from advsweep.estimators.base import Estimator, Provenance
 from advsweep.estimators.batch import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
+    from jaxtyping import Int
+
     from advsweep.estimators.batch import FlagPerRollout, PerGroup, PerRollout
 
 
@@ -27,8 +29,15 @@ class Scale(Enum):
     STD = "std"
 
 
-@dataclass(kw_only=True)
-class SkewR(Estimator):
+class _Printed(Estimator):
+    """An estimator as FADE (arXiv:2607.01490) prints it, where its own line is not named."""
+
+    family: ClassVar[str] = "reshaped"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
+
+
+class SkewR(_Printed):
     """Weight moved towards prompts of middling difficulty: Aᵢ = (rᵢ - p) √(pq), q = 1-p.
 
     Group masses are (pq)^1.5 on both sides. Homogeneous groups get 0.
@@ -38,11 +47,8 @@ class SkewR(Estimator):
     """
 
     name: ClassVar[str] = "skew_r"
-    family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) √(p(1-p))"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.1, after Thrampoulidis et al. 2025 (arXiv:2510.23049)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
@@ -51,7 +57,7 @@ class SkewR(Estimator):
 
 
 @dataclass(kw_only=True)
-class PowerNorm(Estimator):
+class PowerNorm(_Printed):
     """The centred reward by a power of the binary variance: Aᵢ = (rᵢ - p) / (pq)^γ, q = 1-p.
 
     Group masses are (pq)^(1-γ) on both sides. On binary groups γ = 1/2 is `grpo`, 0
@@ -62,9 +68,7 @@ class PowerNorm(Estimator):
     """
 
     name: ClassVar[str] = "power_norm"
-    family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (p(1-p))^γ"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.8, after Andrychowicz et al. 2021 (arXiv:2006.05990)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     rates: ClassVar[bool] = True
@@ -82,7 +86,7 @@ class PowerNorm(Estimator):
 
 
 @dataclass(kw_only=True)
-class PowerAlpha(Estimator):
+class PowerAlpha(_Printed):
     """Weight moved towards hard prompts: Aᵢ = C (rᵢ - p) (1-p)^(α-1).
 
     Group masses are C p qᵅ on both sides; α = 1 is `dr_grpo`. Homogeneous groups get 0.
@@ -92,25 +96,26 @@ class PowerAlpha(Estimator):
     """
 
     name: ClassVar[str] = "power_alpha"
-    family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = C (rᵢ - p) (1-p)^(α-1)"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 4.3, 8.2, Alg. 1"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     rates: ClassVar[bool] = True
 
-    alpha: float = option(
-        2.0, ge=1, lt=math.inf, help="α: the larger, the more weight on hard prompts"
-    )
+    alpha: float = option(2.0, ge=1, lt=math.inf, help="α: the larger, the further it is moved")
     normalize: bool = option(False, help="C = (1+α)^(1+α) / (4 α^α) instead of 1")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        constant = _peak_constant(self.alpha) if self.normalize else 1.0
-        return groups.centred * (constant * (1 - groups.mean) ** (self.alpha - 1))
+        alpha, constant = self.alpha, 1.0
+        if self.normalize:
+            # The largest mass over p, C p qᵅ at p = 1/(1+α), is 1/4 with
+            # C = (1+α)^(1+α) / (4 αᵅ), in an order that does not overflow.
+            constant = (1 + 1 / alpha) ** alpha * (1 + alpha) / 4
+        return groups.centred * (constant * self._rate(groups.mean) ** (alpha - 1))
+
+    def _rate(self, p: PerGroup) -> PerGroup:
+        return 1 - p
 
 
-@dataclass(kw_only=True)
-class EasyPower(Estimator):
+class EasyPower(PowerAlpha):
     """Weight moved towards easy prompts: Aᵢ = C (rᵢ - p) p^(α-1).
 
     The mirror image of `power_alpha`: group masses are C pᵅ q on both sides, α = 1 is
@@ -120,32 +125,15 @@ class EasyPower(Estimator):
     """
 
     name: ClassVar[str] = "easy_power"
-    family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = C (rᵢ - p) p^(α-1)"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 4.3"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    rates: ClassVar[bool] = True
 
-    alpha: float = option(
-        2.0, ge=1, lt=math.inf, help="α: the larger, the more weight on easy prompts"
-    )
-    normalize: bool = option(False, help="C = (1+α)^(1+α) / (4 α^α) instead of 1")
-
-    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        constant = _peak_constant(self.alpha) if self.normalize else 1.0
-        return groups.centred * (constant * groups.mean ** (self.alpha - 1))
-
-
-def _peak_constant(alpha: float) -> float:
-    """C with which the largest mass over p, C p qᵅ at p = 1/(1+α), is 1/4."""
-    # (1+α)^(1+α) / (4 αᵅ), in an order that does not overflow.
-    peak: float = (1 + 1 / alpha) ** alpha * (1 + alpha) / 4
-    return peak
+    def _rate(self, p: PerGroup) -> PerGroup:
+        return p
 
 
 @dataclass(kw_only=True)
-class AsymPowerAlpha(Estimator):
+class AsymPowerAlpha(_Printed):
     """A power for each sign: Aᵢ = dᵢ (1-p)^(α_s-1) if dᵢ ≥ 0, else dᵢ p^(α_f-1).
 
     With dᵢ = rᵢ - p. Group masses are p q^α_s and p^α_f q; α_s = α_f = 1 is `dr_grpo`.
@@ -156,9 +144,7 @@ class AsymPowerAlpha(Estimator):
     """
 
     name: ClassVar[str] = "asym_power_alpha"
-    family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = dᵢ (1-p)^(α_s-1) if dᵢ ≥ 0 else dᵢ p^(α_f-1),  dᵢ = rᵢ - p"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.2"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     rates: ClassVar[bool] = True
@@ -174,7 +160,7 @@ class AsymPowerAlpha(Estimator):
 
 
 @dataclass(kw_only=True)
-class AsymGRPO(Estimator):
+class AsymGRPO(_Printed):
     """Failures pushed down harder: Aᵢ = dᵢ if dᵢ ≥ 0, else dᵢ / δ, with dᵢ = rᵢ - p.
 
     Group masses are pq and pq/δ; δ = 1 is `dr_grpo` (`grpo` with `scale=std`). Homogeneous
@@ -184,11 +170,8 @@ class AsymGRPO(Estimator):
     """
 
     name: ClassVar[str] = "asym_grpo"
-    family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = dᵢ if dᵢ ≥ 0 else dᵢ/δ,  dᵢ = rᵢ - p"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 4.1, 8.2"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     delta: float = option(0.5, gt=0, help="δ: divides the advantages of failures")
@@ -201,8 +184,7 @@ class AsymGRPO(Estimator):
         return torch.where(centred < 0, centred / self.delta, centred)
 
 
-@dataclass(kw_only=True)
-class MaxRL(Estimator):
+class MaxRL(_Printed):
     """The centred reward by the solve rate: Aᵢ = (rᵢ - p) / p.
 
     Group masses are q on both sides. Homogeneous groups get 0, so the expected masses are
@@ -212,11 +194,9 @@ class MaxRL(Estimator):
     """
 
     name: ClassVar[str] = "maxrl"
-    family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / p"
     paper: ClassVar[str] = "MaxRL (Tajwar et al. 2026, arXiv:2602.02710)"
     equation: ClassVar[str] = "as in FADE (arXiv:2607.01490), sec. 8.3"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
@@ -232,8 +212,7 @@ class MaxRL(Estimator):
         return groups.centred / groups.mean.masked_fill(groups.homogeneous, 1.0)
 
 
-@dataclass(kw_only=True)
-class BinaryContrastive(Estimator):
+class BinaryContrastive(_Printed):
     """Successes at 1 and failures at their odds: Aᵢ = 1 if rᵢ = 1, else -p/(1-p).
 
     Group masses are p on both sides of a mixed group. All-wrong groups get 0, all-correct
@@ -243,11 +222,8 @@ class BinaryContrastive(Estimator):
     """
 
     name: ClassVar[str] = "binary_contrastive"
-    family: ClassVar[str] = "reshaped"
     formula: ClassVar[str] = "Aᵢ = 1 if rᵢ = 1 else -p/(1-p)"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.7, after Greensmith et al. 2004 (JMLR 5)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
@@ -281,7 +257,7 @@ class Median(Enum):
 
 
 @dataclass(kw_only=True)
-class AsymRE(Estimator):
+class AsymRE(_Printed):
     """Successes held back and failures pushed down by δ: Aᵢ = rᵢ - (b + δ).
 
     Group masses with the group's mean as b are p (q-δ) and q (p+δ). Homogeneous groups get
@@ -296,17 +272,11 @@ class AsymRE(Estimator):
     name: ClassVar[str] = "asym_re"
     family: ClassVar[str] = "shifted baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - (b + δ),  b = p, 0 or min r"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.5, after Arnal et al. 2026 (arXiv:2506.20520)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
-    delta: float = option(
-        0.01, gt=-math.inf, lt=math.inf, help="δ: above 0 it biases towards failures"
-    )
-    baseline: Baseline = option(
-        Baseline.MEAN, help="b: the group's mean, none (0), or the group's smallest reward"
-    )
+    delta: float = option(0.01, gt=-math.inf, lt=math.inf, help="δ: above 0 for failures")
+    baseline: Baseline = option(Baseline.MEAN, help="b: mean, 0 or smallest reward")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         if self.baseline is Baseline.MEAN:
@@ -317,7 +287,7 @@ class AsymRE(Estimator):
 
 
 @dataclass(kw_only=True)
-class Quantile(Estimator):
+class Quantile(_Printed):
     """The reward less a quantile of its group, one of its rewards: Aᵢ = rᵢ - Q_τ.
 
     On a binary group the printed Q_τ is 0 if p ≤ τ and 1 otherwise, so the group masses are
@@ -337,7 +307,6 @@ class Quantile(Estimator):
     name: ClassVar[str] = "quantile"
     family: ClassVar[str] = "shifted baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - Q_τ,  Q_τ = 0 if p ≤ τ else 1 on binary rewards"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.6, after Dabney et al. 2018 (arXiv:1710.10044)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     released_options: ClassVar[tuple[str, ...]] = (
@@ -346,15 +315,9 @@ class Quantile(Estimator):
     per_group: ClassVar[bool] = True
 
     tau: float = option(0.5, gt=0, lt=1, help="τ: the solve rate up to which successes count")
-    convention: Convention = option(
-        Convention.PRINTED, help="the quantile of 1-τ, as printed, or of τ (standard)"
-    )
-    interpolate: bool = option(
-        False, absent=False, help="between the two nearest rewards, as QAE's code does"
-    )
-    scale: Scale = option(
-        Scale.MEAN, absent="mean", help="std: divided by the group's σ, as in QAE's paper"
-    )
+    convention: Convention = option(Convention.PRINTED, help="of 1-τ, or of τ (standard)")
+    interpolate: bool = option(False, absent=False, help="between two rewards, as QAE")
+    scale: Scale = option(Scale.MEAN, absent="mean", help="std: divided by σ, as in QAE")
     std: Std = option(Std.POPULATION, absent="population", help="σ of scale=std: over G or G-1")
     eps: float = option(0.0, ge=0, absent=0.0, help="ε of scale=std, added to σ")
 
@@ -371,7 +334,7 @@ class Quantile(Estimator):
 
 
 @dataclass(kw_only=True)
-class MCGRPO(Estimator):
+class MCGRPO(_Printed):
     """The reward less the median of its group: Aᵢ = rᵢ - med r.
 
     It is `quantile` at τ = 1/2: an even split has the baseline 0, or 1/2 with
@@ -389,14 +352,11 @@ class MCGRPO(Estimator):
     name: ClassVar[str] = "mc_grpo"
     family: ClassVar[str] = "shifted baselines"
     formula: ClassVar[str] = "Aᵢ = rᵢ - med r"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.6, after Kim 2026 (arXiv:2601.22582)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
 
-    median: Median = option(
-        Median.LOWER, help="of an even number: the lower of the middle two, or their midpoint"
-    )
+    median: Median = option(Median.LOWER, help="of an even number of rewards")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         median = _order_statistic(groups, lambda count: _rank(0.5, count))
@@ -414,32 +374,28 @@ def _rank(level: float, count: int) -> int:
 
 def _interpolated_quantile(groups: Groups, level: float) -> PerGroup:
     """Return the quantile, linearly interpolated between the two nearest ranks."""
-
-    def place(count: int) -> float:
-        # As for ranks, 0.1 * 7 is 0.7000000000000001.
-        return round(level * (count - 1), 9)
-
-    lower = _order_statistic(groups, lambda count: math.floor(place(count)) + 1)
-    upper = _order_statistic(groups, lambda count: math.ceil(place(count)) + 1)
-    size = groups.rewards.shape[1]
-    if groups.mask is None:
-        return torch.lerp(lower, upper, place(size) % 1)
-    shares = lower.new_tensor([place(max(count, 1)) % 1 for count in range(size + 1)])
-    return torch.lerp(lower, upper, shares[groups.mask.sum(dim=1, keepdim=True)])
+    # As for ranks, 0.1 * 7 is 0.7000000000000001.
+    places = [round(level * max(count - 1, 0), 9) for count in range(groups.rewards.shape[1] + 1)]
+    lower = _order_statistic(groups, lambda count: math.floor(places[count]) + 1)
+    upper = _order_statistic(groups, lambda count: math.ceil(places[count]) + 1)
+    shares = lower.new_tensor([place % 1 for place in places])
+    return torch.lerp(lower, upper, shares[_counts(groups)])
 
 
 def _order_statistic(groups: Groups, rank: Callable[[int], int]) -> PerGroup:
     """Return the reward of a rank (1: the smallest), which depends on the number that count."""
-    size = groups.rewards.shape[1]
-    if groups.mask is None:
-        return groups.rewards.kthvalue(rank(size), dim=1, keepdim=True).values
-    ascending = torch.where(groups.mask, groups.rewards, math.inf).sort(dim=1).values
-    counts = groups.mask.sum(dim=1, keepdim=True)
-    places = counts.new_tensor([rank(max(count, 1)) - 1 for count in range(size + 1)])
-    return ascending.gather(1, places[counts])
+    rewards = groups.rewards
+    if groups.mask is not None:
+        rewards = torch.where(groups.mask, rewards, math.inf)
+    counts = _counts(groups)
+    places = counts.new_tensor([rank(max(n, 1)) - 1 for n in range(rewards.shape[1] + 1)])
+    return rewards.sort(dim=1).values.gather(1, places[counts])
 
 
-_DROP_HELP = "leave rollouts of weight 0 out of the update and of its averages"
+def _counts(groups: Groups) -> Int[Tensor, "prompts 1"]:
+    """Return the number of rollouts of each group that count."""
+    counted = torch.ones_like(groups.rewards, dtype=torch.bool)
+    return (counted if groups.mask is None else groups.mask).sum(dim=1, keepdim=True)
 
 
 @dataclass(kw_only=True)
@@ -461,18 +417,18 @@ class PSR(Estimator):
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
-    drop_zero_rows: bool = option(False, help=_DROP_HELP)
+    drop_zero_rows: bool = option(False, help="leave weights of 0 out of the update")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.rewards.clone()
 
     def _keep(self, groups: Groups) -> FlagPerRollout:
         scorable = super()._keep(groups)
-        return scorable & (groups.rewards == 1) if self.drop_zero_rows else scorable
+        taught = self._advantages(groups, {}) != 0
+        return scorable & taught if self.drop_zero_rows else scorable
 
 
-@dataclass(kw_only=True)
-class NSR(Estimator):
+class NSR(PSR):
     """Negative sample reinforcement: Aᵢ = 0 for successes, -1 for failures.
 
     Masses are 0 and q, homogeneous groups included: it is `psr` less 1.
@@ -482,22 +438,12 @@ class NSR(Estimator):
     """
 
     name: ClassVar[str] = "nsr"
-    family: ClassVar[str] = "signed"
     formula: ClassVar[str] = "Aᵢ = 0 if rᵢ = 1 else -1"
     paper: ClassVar[str] = "NSR (Zhu et al. 2025, arXiv:2506.01347)"
     equation: ClassVar[str] = "the authors' code; Two-stage view (arXiv:2510.04028), by name"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
-    per_group: ClassVar[bool] = True
-    binary_only: ClassVar[bool] = True
-
-    drop_zero_rows: bool = option(False, help=_DROP_HELP)
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.rewards - 1
-
-    def _keep(self, groups: Groups) -> FlagPerRollout:
-        scorable = super()._keep(groups)
-        return scorable & (groups.rewards == 0) if self.drop_zero_rows else scorable
 
 
 @dataclass(kw_only=True)
@@ -547,7 +493,7 @@ class Normalise(Enum):
 
 
 @dataclass(kw_only=True)
-class Softmax(Estimator):
+class Softmax(_Printed):
     """A softmax over the group less the uniform share: Aᵢ = exp(β rᵢ)/Z - 1/G, Z = Σ exp(β rⱼ).
 
     The masses of a group, summed over its rollouts, are (e^β - 1) p q / (1 + p (e^β - 1)) on
@@ -565,14 +511,13 @@ class Softmax(Estimator):
     name: ClassVar[str] = "softmax"
     family: ClassVar[str] = "exponential"
     formula: ClassVar[str] = "Aᵢ = exp(β rᵢ)/Z - 1/G,  Z = Σ exp(β rⱼ)"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.9; normalise=rs: Jiang et al. 2025 (arXiv:2509.24261)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
 
     beta: float = option(1.0, gt=0, lt=math.inf, help="β: the larger, the more the best count")
     normalise: Normalise = option(
-        Normalise.SHARE, absent="share", help="share: less 1/G; rs: RS-GRPO, G/β times that"
+        Normalise.SHARE, absent="share", help="rs: RS-GRPO, G/β times share"
     )
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
@@ -586,7 +531,7 @@ class Softmax(Estimator):
 
 
 @dataclass(kw_only=True)
-class LogMeanExp(Estimator):
+class LogMeanExp(_Printed):
     """What a rollout adds to the group's log-mean-exp: Aᵢ = lme(r) - lme(r without i).
 
     With lme(x) = (1/β) log(mean of exp(β x)), each over its own count. Homogeneous groups
@@ -604,16 +549,13 @@ class LogMeanExp(Estimator):
     name: ClassVar[str] = "log_mean_exp"
     family: ClassVar[str] = "exponential"
     formula: ClassVar[str] = "Aᵢ = lme(r) - lme(r without i),  lme(x) = log(mean exp(β x))/β"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.9, after Jiang et al. 2025 (arXiv:2509.24261)"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
     minimum_group: ClassVar[int] = 2
 
     beta: float = option(1.0, gt=0, lt=math.inf, help="β: the larger, the more the best count")
-    variant: Variant = option(
-        Variant.LOO, help="the formula, or what the paper's masses may come from"
-    )
+    variant: Variant = option(Variant.LOO, help="the formula, or that of the masses")
 
     def __post_init__(self) -> None:
         super().__post_init__()

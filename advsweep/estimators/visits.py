@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -22,24 +22,6 @@ if TYPE_CHECKING:
 
 # A smaller spread over a prompt's visits is rounding error of equal rewards.
 _NO_SPREAD = 1e-12
-
-
-class _Visits(NamedTuple):
-    """The history of a prompt: number of visits, and mean and variance of its rewards."""
-
-    number: int
-    mean: float
-    variance: float
-
-    def visited(self, mean: float, variance: float) -> _Visits:
-        """After one more visit with this mean and sample variance."""
-        before, number = self.number, self.number + 1
-        moved = before / number * (mean - self.mean) ** 2
-        return _Visits(
-            number=number,
-            mean=(before * self.mean + mean) / number,
-            variance=(before * self.variance + variance + moved) / number,
-        )
 
 
 @dataclass(frozen=True)
@@ -89,7 +71,7 @@ class DCPO(StatefulEstimator[_VisitMemory]):
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         sigma = groups.std(Std.SAMPLE)
         visits = self._visit(groups, sigma)
-        info["visits"] = math.fsum(v.number for v in visits) / len(visits)
+        info["visits"] = math.fsum(number for number, *_ in visits) / len(visits)
 
         table = groups.rewards.new_tensor(visits, dtype=torch.float64)
         number, mean, variance = table.unsqueeze(-1).unbind(dim=1)
@@ -102,7 +84,7 @@ class DCPO(StatefulEstimator[_VisitMemory]):
         y = share * now + (1 - share) * past
         return torch.where(x.abs() < y.abs(), x, y).to(groups.rewards)
 
-    def _visit(self, groups: Groups, sigma: PerGroup) -> list[_Visits]:
+    def _visit(self, groups: Groups, sigma: PerGroup) -> list[list[float]]:
         """Record the groups as visits; return each prompt's history after its visit."""
         prompts = groups.batch.prompt_ids
         assert prompts is not None
@@ -112,20 +94,19 @@ class DCPO(StatefulEstimator[_VisitMemory]):
         known = dict(self._memory.visits)
         visits = []
         for prompt, mean, variance, counts in zip(prompts, means, variances, present, strict=True):
-            before = _Visits(*_first(known.get(prompt)))
-            after = before.visited(mean, variance)
+            before, old_mean, old_variance = known.get(prompt, (0, 0.0, 0.0))
+            number = before + 1
+            moved = before / number * (mean - old_mean) ** 2
+            after = [
+                number,
+                (before * old_mean + mean) / number,
+                (before * old_variance + variance + moved) / number,
+            ]
             visits.append(after)
             if counts:
-                known[prompt] = list(after)
+                known[prompt] = after
         self._memory = _VisitMemory(visits=known)
         return visits
-
-
-def _first(known: list[float] | None) -> tuple[int, float, float]:
-    if known is None:
-        return 0, 0.0, 0.0
-    number, mean, variance = known
-    return int(number), mean, variance
 
 
 # Its exponential is far from overflow in float32.
@@ -154,18 +135,9 @@ class Moves(Enum):
     BEFORE = "before"
 
 
-class Conventions(NamedTuple):
-    """What a preset sets."""
-
-    rule: Rule
-    lam: float
-    std: Std
-    eps: float
-
-
 _CONVENTIONS = {
-    Preset.PAPER: Conventions(Rule.EMA, 1.3, Std.POPULATION, 0.0),
-    Preset.RELEASED: Conventions(Rule.WINDOW, 1.5, Std.SAMPLE, 1e-6),
+    Preset.PAPER: {"rule": Rule.EMA, "lam": 1.3, "std": Std.POPULATION, "eps": 0.0},
+    Preset.RELEASED: {"rule": Rule.WINDOW, "lam": 1.5, "std": Std.SAMPLE, "eps": 1e-6},
 }
 
 
@@ -221,9 +193,7 @@ class HADW(StatefulEstimator[_RateMemory]):
         help="sets rule, lam, std and eps where they are not given",
     )
     rule: Rule | None = option(None, help="how C moves; null: the preset's (ema for paper)")
-    lam: float | None = option(
-        None, gt=0, lt=math.inf, help="λ: scales all advantages; null: the preset's (1.3, 1.5)"
-    )
+    lam: float | None = option(None, gt=0, lt=math.inf, help="λ; null: the preset's (1.3, 1.5)")
     scale: Scale = option(Scale.STD, help="mean: Âᵢ = rᵢ - p, not divided by the group's σ")
     std: Std | None = option(None, help="σ over G or G-1; null: the preset's")
     eps: float | None = option(None, ge=0, help="ε, added to σ; null: the preset's (0, 1e-6)")
@@ -233,22 +203,14 @@ class HADW(StatefulEstimator[_RateMemory]):
         lt=math.inf,
         help="C of the first step; null: its mean reward (not printed)",
     )
-    rate: float = option(
-        0.1, ge=0, le=1, help="how far C moves towards a step's mean reward (not printed)"
-    )
+    rate: float = option(0.1, ge=0, le=1, help="share by which C moves (not printed)")
     eta: float = option(1.0, ge=0, lt=math.inf, help="η of rule=paper (not printed)")
     window: int = option(10, ge=1, help="values that rule=paper and rule=window look back on")
-    moves: Moves = option(
-        Moves.AFTER, help="before: C moves before a step's advantages (rules ema and paper)"
-    )
+    moves: Moves = option(Moves.AFTER, help="when C moves (rules ema and paper)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        preset = _CONVENTIONS[self.preset]
-        self.rule = self.rule or preset.rule
-        self.lam = preset.lam if self.lam is None else self.lam
-        self.std = self.std or preset.std
-        self.eps = preset.eps if self.eps is None else self.eps
+        self._fill(_CONVENTIONS[self.preset])
 
     def _fresh_memory(self) -> _RateMemory:
         return _RateMemory(c=self.c0)

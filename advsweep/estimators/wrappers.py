@@ -17,8 +17,6 @@ from advsweep.estimators.batch import Groups, On
 from advsweep.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from advsweep.estimators.batch import FlagPerRollout, PerGroup, PerRollout, PerToken
 
 
@@ -81,7 +79,6 @@ class Wrapper(Estimator):
         self._inner.reset()
 
 
-@dataclass(kw_only=True)
 class GRPON(Wrapper):
     """Negative advantages alone: Aᵢ = min(Âᵢ, 0), Âᵢ being the base's.
 
@@ -163,12 +160,17 @@ class PositiveDominant(Wrapper):
 
     beta: float = option(10.0, gt=1, lt=math.inf, help="β: multiplies positive advantages")
 
+    @property
+    def _factor(self) -> float:
+        return self.beta
+
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        return _scale_positive(self._inner._advantages(groups, info), self.beta)
+        advantages = self._inner._advantages(groups, info)
+        return torch.add(advantages, advantages.relu(), alpha=self._factor - 1)
 
 
 @dataclass(kw_only=True)
-class NegativeDominant(Wrapper):
+class NegativeDominant(PositiveDominant):
     """Positive advantages scaled down: Aᵢ = Âᵢ/β where Âᵢ > 0, Âᵢ elsewhere.
 
     Group masses are √(pq)/β and √(pq) on base `grpo`, so a mixed group's advantages sum to
@@ -178,21 +180,13 @@ class NegativeDominant(Wrapper):
     """
 
     name: ClassVar[str] = "negative_dominant"
-    family: ClassVar[str] = "control experiments"
     formula: ClassVar[str] = "Aᵢ = Âᵢ/β if Âᵢ > 0 else Âᵢ, Âᵢ of the base"
-    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
-    equation: ClassVar[str] = "Table 1a"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    per_group: ClassVar[bool] = True
 
     beta: float = option(10.0, gt=1, help="β: divides positive advantages")
 
-    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        return _scale_positive(self._inner._advantages(groups, info), 1 / self.beta)
-
-
-def _scale_positive(advantages: Tensor, factor: float) -> Tensor:
-    return torch.add(advantages, advantages.relu(), alpha=factor - 1)
+    @property
+    def _factor(self) -> float:
+        return 1 / self.beta
 
 
 @dataclass(kw_only=True)
@@ -217,12 +211,15 @@ class HardFocused(Wrapper):
     gamma: float = option(0.5, gt=0, lt=math.inf, help="γ: scales all advantages of mixed groups")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        weight = _inverse_root(groups.mean, groups.mean, self.gamma)
+        weight = self.gamma * self._rate(groups.mean).rsqrt()
+        weight = weight.masked_fill((groups.mean == 0) | (groups.mean == 1), 1.0)
         return self._inner._advantages(groups, info) * weight
 
+    def _rate(self, p: PerGroup) -> PerGroup:
+        return p
 
-@dataclass(kw_only=True)
-class EasyFocused(Wrapper):
+
+class EasyFocused(HardFocused):
     """Advantages scaled up on easy prompts: Aᵢ = γ Âᵢ/√(1-p), and Âᵢ where p is 0 or 1.
 
     Group masses are γ√p on both sides on base `grpo`; with γ = 1/2 the magnitudes of a
@@ -232,24 +229,10 @@ class EasyFocused(Wrapper):
     """
 
     name: ClassVar[str] = "easy_focused"
-    family: ClassVar[str] = "control experiments"
     formula: ClassVar[str] = "Aᵢ = γ Âᵢ/√(1-p), Âᵢ of the base"
-    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
-    equation: ClassVar[str] = "Table 1b"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    per_group: ClassVar[bool] = True
-    rates: ClassVar[bool] = True
 
-    gamma: float = option(0.5, gt=0, lt=math.inf, help="γ: scales all advantages of mixed groups")
-
-    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        weight = _inverse_root(1 - groups.mean, groups.mean, self.gamma)
-        return self._inner._advantages(groups, info) * weight
-
-
-def _inverse_root(rate: PerGroup, p: PerGroup, gamma: float) -> PerGroup:
-    """γ/√rate; 1 where p is 0 or 1."""
-    return (gamma * rate.rsqrt()).masked_fill((p == 0) | (p == 1), 1.0)
+    def _rate(self, p: PerGroup) -> PerGroup:
+        return 1 - p
 
 
 _RELEASED_EPS = 1e-6
@@ -319,13 +302,10 @@ class AGRAE(Wrapper):
             return groups.mean
         return given.to(groups.rewards)[:, None]
 
-    def _omega(self, groups: Groups) -> float:
-        if self.released:
-            return groups.group_mean(groups.mean)
-        return groups.rollout_mean(groups.rewards)
-
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        omega = self._omega(groups)
+        omega = groups.rollout_mean(groups.rewards)
+        if self.released:
+            omega = groups.group_mean(groups.mean)
         if not 0 <= omega <= 1:
             raise BatchError(
                 f"estimator '{self.name}' needs a mean reward in [0, 1] over the batch, got "

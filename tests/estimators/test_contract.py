@@ -140,8 +140,7 @@ def test_says_where_it_departs_from_its_source(name: str) -> None:
 
 def test_says_what_its_defaults_are_held_to(name: str) -> None:
     cls = ESTIMATORS.get(name)
-    # Its own: a subclass of `grpo` is not held to what `grpo` is.
-    held = vars(cls).get("provenance", ())
+    held = cls.provenance
     assert held
     assert len(set(held)) == len(held)
     assert all(isinstance(where, Provenance) for where in held)
@@ -159,22 +158,6 @@ def test_links_every_paper_that_it_cites(name: str) -> None:
     for citation in re.split(r"; | after ", f"{cls.paper}; {cls.equation}"):
         if re.search(r"et al|\b(19|20)\d\d\b", citation):
             assert re.search(r"arXiv:\d{4}\.\d{5}|doi:10\.|JMLR|Kool", citation), citation
-
-
-@pytest.mark.parametrize(
-    ("name", "original"),
-    [
-        ("grpo", "arXiv:2402.03300"),
-        ("dr_grpo", "arXiv:2503.20783"),
-        ("rloo", "arXiv:2402.14740"),
-        ("reinforce", "doi:10.1007/BF00992696"),
-    ],
-)
-def test_cites_the_paper_that_introduced_it_first(name: str, original: str) -> None:
-    cls = ESTIMATORS.get(name)
-    assert original in cls.paper
-    # The paper whose study this package follows is named as well.
-    assert re.search(r"arXiv:(2602\.05548|2607\.01490)", cls.equation)
 
 
 def test_plain_config_builds_the_same_estimator(estimator: Estimator) -> None:
@@ -241,12 +224,6 @@ def test_makes_its_tensors_on_the_device_of_the_rewards(estimator: Estimator) ->
     assert torch.equal(values, expected)
 
 
-def test_calling_gives_the_values(estimator: Estimator) -> None:
-    batch = every_input(binary(6, 8))
-    values = copy.deepcopy(estimator)(batch)
-    assert torch.equal(values, estimator.compute(batch).values)
-
-
 def test_float32_agrees_with_float64(estimator: Estimator) -> None:
     rewards = binary(16, 8)
     single = copy.deepcopy(estimator)(every_input(rewards.float()))
@@ -264,15 +241,10 @@ def test_other_reward_types_are_refused(estimator: Estimator, dtype: torch.dtype
         estimator.compute(batch)
 
 
-@pytest.mark.parametrize("shape", [(0, 8), (4, 0), (0, 0)])
-def test_empty_batch_is_refused(estimator: Estimator, shape: tuple[int, int]) -> None:
-    with pytest.raises(BatchError, match="at least one group"):
-        estimator.compute(every_input(torch.zeros(shape)))
-
-
 def test_rewards_that_are_no_matrix_are_refused(estimator: Estimator) -> None:
     batch = every_input(binary(4, 8))
-    for rewards in (torch.zeros(8), torch.zeros(2, 2, 8), [[0.0, 1.0]]):
+    shapes = (torch.zeros(n) for n in (8, (2, 2, 8), (0, 8), (4, 0)))
+    for rewards in (*shapes, [[0.0, 1.0]]):
         with pytest.raises(BatchError, match=r"expected a tensor \[prompts, rollouts\]"):
             estimator.compute(dataclasses.replace(batch, rewards=rewards))
 
@@ -611,12 +583,6 @@ def test_memory_is_no_part_of_the_configuration(estimator: Estimator) -> None:
     estimator.compute(every_input(binary(6, 8)))
     assert estimator.plain() == plain
     assert estimator.identity() == identity
-
-
-def test_a_copy_has_memory_of_its_own(estimator: Estimator) -> None:
-    before = estimator.state_dict()
-    copy.deepcopy(estimator).compute(every_input(binary(6, 8)))
-    assert estimator.state_dict() == before
 
 
 def test_state_of_another_estimator_is_refused(estimator: Estimator, name: str) -> None:

@@ -90,9 +90,9 @@ def test_loo_leaves_masked_rollouts_out_of_their_blocks() -> None:
 def test_loo_refuses_groups_that_blocks_do_not_fill() -> None:
     estimator = build_estimator("passk_loo", k=4)
     assert (estimator.minimum_group, estimator.group_multiple) == (4, 4)
-    with pytest.raises(BatchError, match="needs a multiple of 4 rollouts per prompt, got 6"):
+    with pytest.raises(BatchError, match="rollouts per prompt and a multiple of 4, got 6"):
         estimator(GroupBatch(rewards=group(3, 6)))
-    with pytest.raises(BatchError, match="needs at least 4 rollouts per prompt, got 2"):
+    with pytest.raises(BatchError, match="needs at least 4 rollouts per prompt and a multiple"):
         estimator(GroupBatch(rewards=group(1, 2)))
 
 
