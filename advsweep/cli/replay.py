@@ -113,7 +113,7 @@ def replay(
         with open_store(store, create=False) as opened:
             dump = solved_groups(opened, opened.runs.find(source).id, notes)
     else:
-        dump = list(read_rollouts(path, None, rewards=weights, notes=notes))
+        dump = list(read_rollouts(path, rewards=weights, notes=notes))
     chosen = [step for step in dump if first <= step.step <= last]
     if not chosen:
         raise ConfigError(

@@ -90,7 +90,7 @@ def import_runs(
         StoreError: the store cannot be written to.
     """
     _check_sweep(store, sweep)
-    names_of_log = NameMap.load(reader.table, names)
+    names_of_log = NameMap(reader.table, names)
     summary = ImportSummary(names_of_log)
     root = Path(source).resolve() if Path(source).exists() else None
 

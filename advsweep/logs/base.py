@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -36,6 +38,10 @@ MAX_NAME = 200
 
 MAX_NAMES = 10_000
 """Names of metrics that are read from one log."""
+
+_DEPTH = 8
+_MOST_FOLDERS = 20_000
+_CHECKPOINT = re.compile(r"(?:global_step_|checkpoint-)\d+")
 
 _NAMED = 20
 """Columns of a log that counts of left out values name."""
@@ -131,6 +137,7 @@ class Reader(Component):
         self._config: dict[str, Any] = {}
         self._names: dict[str, str | None] = {}
         self._dropped: set[str] = set()
+        self._finished = False
 
     @abstractmethod
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
@@ -168,6 +175,7 @@ class Reader(Component):
 
     def finish(self) -> None:
         """Say that the log will not grow: the next `poll` also uses a last, unended line."""
+        self._finished = True
 
     def steps(self) -> Iterator[LoggedStep]:
         """Yield all steps of a log that is complete."""
@@ -239,6 +247,47 @@ def whole_step(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return int(value) if 0 <= value <= LAST_STEP and value == int(value) else None
+
+
+def existing(source: Path | str) -> Path:
+    """Return the path of logs that the user named.
+
+    Raises:
+        ConfigError: there is no such file or folder.
+    """
+    path = Path(source)
+    if not path.exists():
+        raise ConfigError(
+            f"{printable_line(str(source))}: expected a file or a folder of logs, got nothing"
+        )
+    return path
+
+
+def folders_of_runs(source: Path, inner: Container[str]) -> Iterator[Path]:
+    """Yield the folders that may be of a run, in a fixed order; links are not followed.
+
+    Args:
+        inner: names of folders that belong to the run above them, as checkpoints do.
+
+    Raises:
+        ConfigError: there are too many.
+    """
+    for count, (place, folders, _) in enumerate(os.walk(source)):
+        if count > _MOST_FOLDERS:
+            raise ConfigError(
+                f"{printable_line(str(source))}: expected at most {_MOST_FOLDERS:,} folders, got "
+                "more; name the folder of one run"
+            )
+        depth = len(Path(place).parts) - len(source.parts)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if depth < _DEPTH
+            and name not in inner
+            and not name.startswith(".")
+            and not _CHECKPOINT.fullmatch(name)
+        )
+        yield Path(place)
 
 
 def unreadable(path: Path, error: OSError) -> ConfigError:

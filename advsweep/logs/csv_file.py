@@ -16,24 +16,21 @@ from typing import Any, ClassVar
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.logs.base import whole_step
-from advsweep.logs.lines import TextLog
+from advsweep.logs.lines import CUT_VALUES, TextLog
 from advsweep.logs.names import LoggedStep
 
 _DELIMITERS = (",", "\t", ";")
 _NAMES = ("name", "metric", "tag", "key")
 _VALUE = "value"
-_SHOWN = 12  # columns in a message
 
-
-def _form(decimal: str, grouping: str) -> re.Pattern[str]:
-    return re.compile(
-        rf"[+-]?(?:(?:\d+{decimal}?\d*|{decimal}\d+)(?:e[+-]?\d+)?"
-        rf"|[1-9]\d{{0,2}}(?:{grouping}\d{{3}})+(?:{decimal}\d*)?)",
-        re.IGNORECASE | re.ASCII,
-    )
-
-
-_FORMS = {".": _form(r"\.", ","), ",": _form(",", r"\.")}
+_FORM = (
+    r"[+-]?(?:(?:\d+{decimal}?\d*|{decimal}\d+)(?:e[+-]?\d+)?"
+    r"|[1-9]\d{{0,2}}(?:{grouping}\d{{3}})+(?:{decimal}\d*)?)"
+)
+_FORMS = {
+    sign: re.compile(_FORM.format(decimal=re.escape(sign), grouping=re.escape(other)), re.I | re.A)
+    for sign, other in (".,", ",.")
+}
 """Numbers by their decimal sign; the other sign may separate groups of three digits."""
 
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
@@ -57,10 +54,11 @@ class CsvFile(TextLog):
         super().__post_init__()
         if self.decimal and self.decimal not in _FORMS:
             raise ConfigError(f"decimal: expected '.' or ',', got {self.decimal!r}")
-        self._step_names = (*self.step_keys, *(key.capitalize() for key in self.step_keys))
+        self._step_names += tuple(key.capitalize() for key in self._step_names)
         self._delimiter = ","
         self._step_column = 0
-        self._name_column: int | None = None
+        self._pair: tuple[int, int] | None = None
+        """The columns of a table with a line per value: those of the name and of the value."""
 
     def _restart(self) -> None:
         super()._restart()
@@ -92,18 +90,17 @@ class CsvFile(TextLog):
         if not ended:
             # 0.5 may be all that was written of 0.55.
             cells[len(self._header) - 1] = ""
-            self.left_out["last values of a line without its end"] += 1
-        if self._name_column is not None:
-            name, text = cells[self._name_column], cells[self._value_column]
-            self._find_tag(dict(zip(self._header, cells, strict=False)))
-            return LoggedStep(step, self._numbers([(name, text)] if text.strip() else []))
+            self.left_out[CUT_VALUES] += 1
         entry = {
             name: text
             for column, (name, text) in enumerate(zip(self._header, cells, strict=False))
             if column != self._step_column and text and not text.isspace()
         }
         self._find_tag(entry)
-        return LoggedStep(step, self._values(entry.items()))
+        if self._pair is None:
+            return LoggedStep(step, self._values(entry.items()))
+        name, text = (cells[column] for column in self._pair)
+        return LoggedStep(step, self._numbers([(name, text)] if text.strip() else []))
 
     def _cells(self, line: str) -> list[str]:
         try:
@@ -116,18 +113,16 @@ class CsvFile(TextLog):
         header = [cell.strip() for cell in self._cells(line)]
         step = next((key for key in self._step_names if key in header), None)
         if step is None:
-            shown = ", ".join(header[:_SHOWN]) + (", ..." if len(header) > _SHOWN else "")
             raise ConfigError(
                 f"{self.path}: expected a header with a column of the step "
-                f"({', '.join(self._step_names[:4])}, ...), got: {shown[:300]}; name it with "
-                "--map COLUMN=step"
+                f"({', '.join(self._step_names[:4])}, ...), got: {', '.join(header)[:300]}; name "
+                "it with --map COLUMN=step"
             )
         self._header, self._step_column = header, header.index(step)
         lower = [name.lower() for name in header]
-        is_long = _VALUE in lower and any(name in lower for name in _NAMES)
-        name = next((name for name in _NAMES if name in lower), None) if is_long else None
-        self._name_column = None if name is None else lower.index(name)
-        self._value_column = lower.index(_VALUE) if is_long else 0
+        names = [lower.index(name) for name in _NAMES if name in lower]
+        is_long = names and _VALUE in lower
+        self._pair = (names[0], lower.index(_VALUE)) if is_long else None
 
     def _number(self, value: Any) -> float | None:
         text = value.strip() if isinstance(value, str) else ""

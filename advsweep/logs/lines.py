@@ -36,16 +36,18 @@ from advsweep.logs.base import (
     ImportedRun,
     ImportOptions,
     Reader,
+    existing,
     unreadable,
     whole_step,
 )
-from advsweep.logs.names import STEP_KEYS, LoggedStep, parse_value
+from advsweep.logs.names import LoggedStep, parse_value, step_names
 
 MAX_LINE = 16 * 2**20
 """The longest line of a text log, in bytes."""
 
 NOT_WHOLE = f"lines whose step is no whole number from 0 to {LAST_STEP:,}"
 DAMAGED = "lines that are cut or damaged"
+CUT_VALUES = "last values of a line without its end"
 
 BY = ("estimator", "seed", "run", "run_id", "run_name")
 """Columns that tell the runs of one file apart."""
@@ -62,9 +64,6 @@ _LONGEST = 2**16
 
 _OTHER_FORMS = {
     b"\x1f\x8b": "gzip: unpack it first",
-    b"BZh": "bzip2: unpack it first",
-    b"\xfd7zXZ": "xz: unpack it first",
-    b"\x28\xb5\x2f\xfd": "zstd: unpack it first",
     b"PK\x03\x04": "a zip archive: unpack it first",
     b"PAR1": "a parquet table: save it as CSV",
     b"\xff\xfe": "UTF-16: save it as UTF-8",
@@ -85,7 +84,6 @@ class LineLog(Reader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._finished = False
         self._restart()
 
     def _restart(self) -> None:
@@ -101,9 +99,6 @@ class LineLog(Reader):
         Args:
             ended: False for the last line of a log that may have been cut within it.
         """
-
-    def finish(self) -> None:
-        self._finished = True
 
     def poll(self) -> Iterator[LoggedStep]:
         for line, ended in self.lines():
@@ -121,6 +116,7 @@ class LineLog(Reader):
                     yield text, True
             self._rest = b"" if self._skipping else rest
             if len(self._rest) > MAX_LINE:
+                # The memory that a line takes is bounded, not only its text.
                 self.left_out[f"lines of more than {MAX_LINE // 2**20} MiB"] += 1
                 self._rest, self._skipping = b"", True
         if self._finished and self._rest:
@@ -163,9 +159,19 @@ class LinePattern(LineLog):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        patterns = (self.pattern,) if isinstance(self.pattern, str) else self.pattern
-        self._patterns = [_compiled(each) for each in patterns]
-        if not patterns:
+        given = (self.pattern,) if isinstance(self.pattern, str) else self.pattern
+        try:
+            self._patterns = [re.compile(each) for each in given]
+        except re.error as error:
+            raise ConfigError(f"pattern: expected a regular expression, got {error}") from error
+        for pattern in self._patterns:
+            names = set(pattern.groupindex)
+            if not names - {"step"} or ("name" in names) != ("value" in names):
+                raise ConfigError(
+                    "pattern: expected named groups: step with metrics, or name and value, got "
+                    f"{pattern.pattern!r}"
+                )
+        if not given:
             raise ConfigError(
                 "pattern: expected a regular expression in metrics.options of a template, got none"
             )
@@ -182,35 +188,32 @@ class LinePattern(LineLog):
             self.left_out[f"ends of lines of more than {_LONGEST:,} characters"] += 1
             line, ended = line[:_LONGEST], False
         # A progress bar writes over its line.
-        parts = _COLOURS.sub("", line).split("\r")
-        found = [
-            pair
-            for place, part in enumerate(parts)
-            for pair in self._find(part, is_open=not ended and place == len(parts) - 1)
-        ]
-        values = self._numbers((name, value) for name, value in found if name != "step")
-        if not found or (not values and all(name != "step" for name, _ in found)):
+        *parts, last = _COLOURS.sub("", line).split("\r")
+        found = [pair for part in parts for pair in self._find(part, ended=True)]
+        values = self._numbers([*found, *self._find(last, ended=ended)])
+        if not values:
             return None
         if self._last is None:
             self.left_out["values before the first step"] += len(values)
             return None
-        return LoggedStep(self._last, values) if values else None
+        return LoggedStep(self._last, values)
 
-    def _find(self, text: str, *, is_open: bool) -> Iterator[tuple[str, int | str]]:
+    def _find(self, text: str, *, ended: bool) -> Iterator[tuple[str, str]]:
+        """Yield names and values; keep the step that comes with them."""
         for pattern in self._patterns:
             for match in pattern.finditer(text):
                 # 0.5 may be all that was written of 0.55.
-                if is_open and match.end() == len(text):
-                    self.left_out["last values of a line without its end"] += 1
+                if not ended and match.end() == len(text):
+                    self.left_out[CUT_VALUES] += 1
                     continue
                 groups = {k: v for k, v in match.groupdict().items() if v is not None}
                 if (step := whole_step(groups.pop("step", None))) is not None:
                     self._last = step
-                    yield "step", step
                 if "value" in groups and "name" in groups:
                     groups = {groups["name"]: groups["value"]}
                 for name, value in groups.items():
-                    yield name.replace("__", "/"), value.replace(",", "")
+                    if name != "step":
+                        yield name.replace("__", "/"), value.replace(",", "")
 
 
 @dataclass(kw_only=True)
@@ -229,7 +232,8 @@ class TextLog(LineLog):
     endings: ClassVar[tuple[str, ...]]
 
     step_keys: tuple[str, ...] = option(
-        STEP_KEYS, help="names of the step; the first that a line has counts"
+        (),
+        help="names of the step; the first that a line has counts (default: those of the format)",
     )
     by: tuple[str, ...] = option(
         (), help="names whose values tell the runs of one file apart; they are no metrics"
@@ -237,14 +241,13 @@ class TextLog(LineLog):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._step_names = self.step_keys or step_names(self.table)
         self.tag: tuple[str, ...] = ()
         self._texts: dict[str, tuple[str | None, int]] = {}
         """The only text of a name, with how often; None if it has numbers or other texts, too."""
 
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
-        root = Path(source)
-        if not root.exists():
-            raise ConfigError(f"{root}: expected a file or a folder, got nothing")
+        root = existing(source)
         files = [root]
         if root.is_dir():
             inside = (file for file in root.rglob("*") if file.name.endswith(self.endings))
@@ -265,21 +268,19 @@ class TextLog(LineLog):
                 steps.setdefault(self.tag, []).append(options.names.rename_step(step))
             else:
                 self.left_out[f"lines of more than {MAX_RUNS:,} runs"] += 1
-        config = dict(self.config)
-        if not steps:
-            if self.path.stat().st_size == 0:
-                self.left_out["empty files"] += 1
-            yield ImportedRun(place, config, [], left_out=self.left_out)
-        for number, (tag, own) in enumerate(steps.items()):
+        if not steps and self.path.stat().st_size == 0:
+            self.left_out["empty files"] += 1
+        for tag, own in (steps or {(): []}).items():
             tags = {key: text for key, text in zip(self.by, tag, strict=False) if text}
             parts = [f"{key}={text}" for key, text in tags.items()] if len(steps) > 1 else []
             yield ImportedRun(
                 source="/".join([place, *parts]),
-                config={**config, **{key: parse_value(text) for key, text in tags.items()}},
+                config={**self.config, **{key: parse_value(text) for key, text in tags.items()}},
                 steps=own,
-                # What is wrong with a file is told once.
-                left_out={} if number else self.left_out,
+                left_out=self.left_out,
             )
+            # What is wrong with a file is told once.
+            self.left_out = Counter()
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -337,17 +338,15 @@ class JsonLines(TextLog):
 
     def _parse(self, line: str, *, ended: bool) -> LoggedStep | None:
         try:
-            return self._step(json.loads(line))
+            entry = json.loads(line)
         except (ValueError, RecursionError):
             whole = ended and line.rstrip().endswith("}")
             self.left_out["lines that are not JSON" if whole else "incomplete lines"] += 1
             return None
-
-    def _step(self, entry: Any) -> LoggedStep | None:
         if not isinstance(entry, dict):
             self.left_out["lines that are not JSON objects"] += 1
             return None
-        key = next((key for key in self.step_keys if key in entry), None)
+        key = next((key for key in self._step_names if key in entry), None)
         step = None if key is None else whole_step(entry[key])
         if step is None:
             if isinstance(entry.get("config"), dict):
@@ -398,18 +397,3 @@ def _text(line: bytes) -> str:
     """Return a line as text without its end; empty for one of nothing but spaces."""
     text = line.decode("utf-8", "replace").rstrip("\r").lstrip("\ufeff")
     return text if text.strip() else ""
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(
-            f"pattern: expected a regular expression, got {pattern!r}: {error}"
-        ) from error
-    names = set(compiled.groupindex)
-    if not names - {"step"} or bool("name" in names) != bool("value" in names):
-        raise ConfigError(
-            f"pattern: expected named groups: step with metrics, or name and value, got {pattern!r}"
-        )
-    return compiled

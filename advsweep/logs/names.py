@@ -18,10 +18,11 @@ the first keeps it, and the other stays as it is.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
 _FOLDER = Path(__file__).with_name("names")
+TABLES = sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+"""Names of all tables."""
 
 STEP = "step"
 """What `--map NAME=step` calls the name of the step."""
@@ -39,22 +42,14 @@ _UNUSABLE = str.maketrans(dict.fromkeys("[]=<>,*", "_"))
 # An @ before a digit belongs to a name, as no window on a curve begins with one.
 _WINDOW = re.compile(r"@(?!\d)|(?<=^pass)@")
 
-
 _FIELD = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 _KEY = re.compile(r"[A-Za-z_][\w.\-/]*")
-_ESTIMATOR = re.compile(r"[a-z0-9_]{1,64}")
 _ENDINGS = frozenset(
     {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".wandb", ".log", ".txt"}
 )
 
 UNKNOWN = "unknown"
 """The estimator of a run whose files and command do not name one."""
-
-STEP_KEYS = (
-    *("step", "global_step", "_step", "training/global_step", "train/global_step"),
-    *("trainer/global_step", "iteration", "iter", "rollout_step", "policy_step", "update"),
-)
-"""Names of the step in logs, in the order in which they are looked for."""
 
 
 class LoggedStep(NamedTuple):
@@ -71,86 +66,48 @@ class LoggedStep(NamedTuple):
 class _Entry(NamedTuple):
     name: str
     rank: int
-    note: str | None
+    note: str | None = None
 
 
 class NameMap:
     """Names of one format with ours, and what it renamed so far.
 
     Args:
-        entries: our names with notes by theirs, in order of preference.
-        prefixes: parts in front of their names that are ignored, such as `train/`.
-        ours: beginnings of our names, which need no entries.
-        steps: names of the step in this format, in order of preference.
+        table: the format whose table is used; empty for none.
         extra: our names by theirs, before those of the table; `step` names the step.
-        settings: our config keys by theirs.
 
     Attributes:
-        steps: names of the step.
+        steps: names of the step, in order of preference.
         renamed: our names by theirs, of the metrics seen so far.
         kept: the metrics seen so far that kept their names.
+
+    Raises:
+        UnknownNameError: there is no such table.
     """
 
-    def __init__(
-        self,
-        entries: Mapping[str, tuple[str, str | None]],
-        *,
-        prefixes: Iterable[str] = (),
-        ours: Iterable[str] = (),
-        steps: Iterable[str] = STEP_KEYS,
-        extra: Mapping[str, str] | None = None,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
-        self._settings = dict(settings or {})
+    def __init__(self, table: str = "", extra: Mapping[str, str] | None = None) -> None:
+        found = _read(table) if table else {}
         extra = dict(extra or {})
+        self._settings: dict[str, str] = found.get("config", {})
         self._extra = {theirs: ours for theirs, ours in extra.items() if ours != STEP}
         self._entries = {
-            theirs: _Entry(ours, rank, note)
-            for rank, (theirs, (ours, note)) in enumerate(entries.items())
+            theirs: _Entry(ours, rank) if isinstance(ours, str) else _Entry(rank=rank, **ours)
+            for rank, (theirs, ours) in enumerate(found.get("names", {}).items())
         }
-        self._prefixes = tuple(prefixes)
-        self._ours = tuple(ours)
+        self._prefixes = tuple(found.get("prefixes", ()))
+        self._ours = tuple(found.get("ours", ()))
         named = [theirs for theirs, ours in extra.items() if ours == STEP]
-        self.steps = tuple(named or steps)
+        self.steps = tuple(named) or step_names(table or "jsonl")
         self.renamed: dict[str, str] = {}
         self.kept: set[str] = set()
         self._notes: dict[str, str] = {}
 
-    @classmethod
-    def load(cls, table: str, extra: Mapping[str, str] | None = None) -> NameMap:
-        """Load the table of a format.
-
-        Raises:
-            UnknownNameError: there is no such table.
-        """
-        found = _read(table)
-        return cls(
-            {
-                theirs: (ours, None) if isinstance(ours, str) else (ours["name"], ours["note"])
-                for theirs, ours in found.get("names", {}).items()
-            },
-            prefixes=found.get("prefixes", ()),
-            ours=found.get("ours", ()),
-            steps=found.get("step", STEP_KEYS),
-            extra=extra,
-            settings=found.get("config"),
-        )
-
-    def rename(self, name: str) -> str | None:
-        """Return the name that a metric gets; None if it keeps its own.
+    def apply(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Return the values of a step under the names that they get.
 
         A name without an entry keeps its own, except for characters with a meaning in the columns
         of a report: `loss[0]` becomes `loss_0_`, and `acc@end` becomes `acc_at_end`.
         """
-        if (found := self._extra.get(name)) is not None:
-            return found
-        if (entry := self._find(name)) is not None:
-            return None if entry.name == name else entry.name
-        usable = _usable(name)
-        return None if usable == name else usable
-
-    def apply(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Return the values of a step under the names that they get."""
         # Most steps of a log have the names of the step before.
         if values.keys() - self.renamed.keys() - self.kept:
             self._learn(values)
@@ -165,71 +122,64 @@ class NameMap:
         """Return a config with our keys beside theirs, where ours are missing."""
         result = dict(config)
         for theirs, ours in self._settings.items():
-            node: Any = config
-            for part in theirs.split("."):
-                node = node.get(part) if isinstance(node, Mapping) else None
-            if isinstance(node, (str, int, float)):
-                result.setdefault(ours, node)
+            value = value_at(config, theirs)
+            if isinstance(value, (str, int, float)):
+                result.setdefault(ours, value)
         return result
 
     def notes(self) -> list[str]:
         """Return what the table says about the metrics renamed so far, a line each."""
         return [f"{ours}: {self._notes[ours]}" for ours in sorted(self._notes)]
 
-    def _find(self, name: str) -> _Entry | None:
-        if (found := self._entries.get(name)) is not None:
-            return found
-        for prefix in self._prefixes:
-            if not name.startswith(prefix):
-                continue
-            rest = name.removeprefix(prefix)
-            if (entry := self._entries.get(rest)) is not None:
-                return entry
-            if rest.startswith(self._ours):
-                return _Entry(rest, -1, None)
-        return None
-
     def _learn(self, values: Mapping[str, float]) -> None:
-        def rank(name: str) -> tuple[int, int]:
-            if name in self._extra:
-                return 0, 0
-            entry = self._find(name)
-            return (2, 0) if entry is None else (1, entry.rank)
-
         new = [name for name in values if name not in self.renamed and name not in self.kept]
         taken = {*self.renamed.values(), *self.kept, *values, *self._extra.values()}
-        for name in sorted(new, key=rank):
-            ours = self.rename(name)
+        entries = [(self._find(name), name) for name in new]
+        for entry, name in sorted(entries, key=lambda pair: pair[0].rank):
+            ours = entry.name
             # A name of --map is wanted even if the log has that name already.
-            if ours is None or (ours in taken and name not in self._extra):
+            if ours in taken and name not in self._extra:
                 usable = _usable(name)
-                ours = usable if usable != name and usable not in taken else None
-            if ours is None and name in self.renamed.values():
+                ours = name if usable in taken else usable
+            if ours == name and name in self.renamed.values():
                 # An earlier step gave this name to another metric.
                 ours = f"{name}_logged"
-            if ours is None:
+            if ours == name:
                 self.kept.add(name)
                 continue
             taken.add(ours)
             self.renamed[name] = ours
-            entry = self._find(name)
-            if entry is not None and entry.note and entry.name == ours:
+            if entry.note and entry.name == ours:
                 self._notes[ours] = f"from {printable_line(name)}, {entry.note}"
+
+    def _find(self, name: str) -> _Entry:
+        if name in self._extra:
+            return _Entry(self._extra[name], -2)
+        if name in self._entries:
+            return self._entries[name]
+        for prefix in self._prefixes:
+            rest = name.removeprefix(prefix)
+            if rest != name and rest in self._entries:
+                return self._entries[rest]
+            if rest != name and rest.startswith(self._ours):
+                return _Entry(rest, -1)
+        return _Entry(_usable(name), len(self._entries))
 
 
 def _usable(name: str) -> str:
     return _WINDOW.sub("_at_", name.translate(_UNUSABLE))
 
 
-def tables() -> list[str]:
-    """Return the names of all tables, sorted."""
-    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+def step_names(table: str) -> tuple[str, ...]:
+    """Return the names of the step in a format, in order of preference."""
+    return tuple(_read(table)["step"])
 
 
+@functools.cache
 def _read(table: str) -> dict[str, Any]:
     """Return the content of a table; what it has itself comes before what it includes."""
-    if table not in tables():
-        raise UnknownNameError(f"names: no table is called '{table}'; {nearest(table, tables())}")
+    if table not in TABLES:
+        raise UnknownNameError(f"names: no table is called '{table}'; {nearest(table, TABLES)}")
     content: dict[str, Any] = dict(read_yaml(_FOLDER / f"{table}.yaml"))
     for other in content.pop("include", ()):
         for key, more in _read(other).items():
@@ -239,6 +189,13 @@ def _read(table: str) -> dict[str, Any]:
             else:
                 content[key] = list(dict.fromkeys([*own, *more]))
     return content
+
+
+def value_at(config: Any, key: str) -> Any:
+    """Return the value of a dotted key; None without one."""
+    for part in key.split("."):
+        config = config.get(part) if isinstance(config, Mapping) else None
+    return config
 
 
 def parse_value(text: str) -> Any:
@@ -255,7 +212,7 @@ def parse_value(text: str) -> Any:
     return text if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def parse_settings(assignments: Sequence[str], option: str = "--set") -> dict[str, Any]:
+def parse_settings(assignments: Sequence[str]) -> dict[str, Any]:
     """Return nested settings of assignments such as `estimator.delta=0.5`.
 
     Raises:
@@ -265,7 +222,7 @@ def parse_settings(assignments: Sequence[str], option: str = "--set") -> dict[st
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not _KEY.fullmatch(key):
-            raise ConfigError(f"{option}: expected KEY=VALUE, got {assignment!r}")
+            raise ConfigError(f"--set: expected KEY=VALUE, got {assignment!r}")
         assign(settings, key, parse_value(text))
     return settings
 
@@ -353,4 +310,4 @@ def estimator_node(value: Any) -> dict[str, Any]:
     node = dict(value) if isinstance(value, Mapping) else {"name": value}
     name = re.sub(r"[^a-z0-9_]+", "_", str(node.get("name") or UNKNOWN).lower()).strip("_")[:64]
     others = {key: item for key, item in node.items() if key != "name"}
-    return {"name": name if _ESTIMATOR.fullmatch(name) else UNKNOWN, **others}
+    return {"name": name or UNKNOWN, **others}

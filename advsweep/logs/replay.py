@@ -17,13 +17,7 @@ import numpy as np
 import torch
 
 from advsweep.diagnostics import difficulty
-from advsweep.diagnostics.group_statistics import (
-    StackedRollouts,
-    collapsed_groups,
-    ratio,
-    zero_groups,
-)
-from advsweep.diagnostics.masses import masses_per_run
+from advsweep.diagnostics.group_statistics import StackedRollouts, collapsed_groups, ratio
 from advsweep.errors import BatchError
 from advsweep.estimators.baselines import GRPO
 from advsweep.estimators.batch import COUNTERS, PER_PROMPT, PER_TOKEN, GroupBatch
@@ -162,7 +156,7 @@ def replay(
     found = recording.result()
     reference, _ = recording.advantages(GRPO())
     if all(step.logged is not None for step in recording.steps):
-        logged = [_values(step, step.logged) for step in recording.steps if step.logged]
+        logged = [step.logged for step in recording.steps]
         found.estimators[LOGGED] = recording.statistics(logged, reference)
     for done, (label, estimator) in enumerate(estimators.items()):
         progress(done, len(estimators))
@@ -177,23 +171,6 @@ def replay(
             found.estimators[label] = recording.statistics(values, reference)
     progress(len(estimators), len(estimators))
     return found
-
-
-class _Values(NamedTuple):
-    """Advantages of a step: mean A, mean |A| and largest |A| over the tokens of each rollout."""
-
-    means: PerRollout
-    sizes: PerRollout
-    largest: PerRollout
-
-
-def _values(step: _Step, advantages: Advantages) -> _Values:
-    lengths = step.batch.lengths
-    means = step.runs.numbers(advantages.rollout_means(lengths))
-    sizes = step.runs.numbers(advantages.sizes(lengths))
-    if not advantages.per_token:
-        return _Values(means, sizes, sizes)
-    return _Values(means, sizes, step.runs.numbers(advantages.values.abs().amax(dim=2)))
 
 
 @dataclass(frozen=True)
@@ -214,13 +191,12 @@ class _Step:
     successes: FlagPerRollout
     solved: CountPerGroup
 
-    def of_groups(self, values: PerRollout) -> Float[np.ndarray, " groups"]:
-        """Return the sums over the rollouts of each group that counts."""
-        return self.runs.group_sum(values)[self.runs.scored > 0]
-
 
 class _Recording:
     """All steps, ascending, and statistics of advantages for their rollouts.
+
+    Statistics are sums over groups, added up by the parts that groups belong to: all groups, the
+    groups of each step, and those of each solve rate. Groups without a scorable rollout have none.
 
     Attributes:
         inputs: names of what every batch has besides rewards.
@@ -236,40 +212,41 @@ class _Recording:
         # Names of prompts are short: their texts may be long, and no valid Unicode.
         texts = dict.fromkeys(group.prompt for step in kept for group in step.groups)
         names = {text: str(number) for number, text in enumerate(texts)}
-        last = kept[-1].step
-        batches = [_batch(step, last, names if any(texts) else None) for step in kept]
-        self.inputs = frozenset.intersection(
-            *(
-                frozenset(f.name for f in dataclasses.fields(b) if getattr(b, f.name) is not None)
-                for b in batches
-            )
-        )
+        batches = []
+        for step in kept:
+            # A group of one would be refused by estimators that compare; as part of a larger one
+            # it has no gradient.
+            batch = batch_of(step, kept[-1].step, dtype=torch.float64, least=2)
+            ids = tuple(names[group.prompt] for group in step.groups) if any(texts) else None
+            batches.append(dataclasses.replace(batch, prompt_ids=ids))
+        optional = {f.name for f in dataclasses.fields(GroupBatch)} - {"rewards", "mask"}
+        self.inputs = {
+            name for name in optional if all(getattr(batch, name) is not None for batch in batches)
+        }
         added = {name: value for name, value in assumed.items() if name not in self.inputs}
+        missing: dict[str, Any] = dict.fromkeys(optional - self.inputs)
+        batches = [dataclasses.replace(b, **(missing | _assumed(b, added))) for b in batches]
         self.inputs |= added.keys()
-        batches = [_completed(batch, self.inputs, added) for batch in batches]
         runs = [StackedRollouts.of(batch.rewards, batch.mask) for batch in batches]
         rewards = [own.numbers(batch.rewards) for own, batch in zip(runs, batches, strict=True)]
-        distinct = sorted(
-            {
-                float(value)
-                for table, own in zip(rewards, runs, strict=True)
-                for value in np.unique(table if own.mask is None else table[own.mask])[:3]
-            }
-        )
-        self._threshold = self._threshold_of(distinct, success_at)
-        self._is_binary = set(distinct) <= {0.0, 1.0}
-        self.steps = []
+        distinct: set[float] = set()
+        for table, own in zip(rewards, runs, strict=True):
+            distinct |= set(np.unique(table if own.mask is None else table[own.mask])[:3].tolist())
+        self._threshold = self._threshold_of(sorted(distinct), success_at)
+        self.steps: list[_Step] = []
         for step, batch, own, table in zip(kept, batches, runs, rewards, strict=True):
             successes = self._successes(own, table)
             solved = own.group_count(successes)
-            if self._threshold is not None and not self._is_binary:
+            if self._threshold is not None and not distinct <= {0.0, 1.0}:
                 rates = ratio(solved, own.scored).astype(np.float64)
                 batch = dataclasses.replace(batch, solve_rates=torch.from_numpy(rates[0]))
             logged = logged_advantages(step, batch)
             self.steps.append(_Step(step.step, batch, own, table, logged, successes, solved))
+        counts = [step.runs.scored > 0 for step in self.steps]
         self._scored = np.concatenate([s.runs.scored[s.runs.scored > 0] for s in self.steps])
         self._solved = np.concatenate([s.solved[s.runs.scored > 0] for s in self.steps])
-        self._parts, self._rates = self._bins()
+        self._places = np.repeat(np.arange(len(counts)), [own.sum() for own in counts])
+        self._bins, self._rates = self._solve_rates()
 
     def _kept(self, steps: Iterable[RolloutStep]) -> list[RolloutStep]:
         kept, large = [], 0
@@ -316,7 +293,7 @@ class _Recording:
             flags = rewards >= np.where(spread.high == spread.low, spread.low, mean)[..., None]
         return flags if runs.mask is None else flags & runs.mask
 
-    def _bins(self) -> tuple[Int[np.ndarray, " groups"], Float[np.ndarray, " rates"] | None]:
+    def _solve_rates(self) -> tuple[Int[np.ndarray, " groups"], Float[np.ndarray, " rates"] | None]:
         """Return the bin of each scorable group, and the mean solve rate of each bin."""
         if self._threshold is None:
             return np.zeros(len(self._scored), dtype=np.int64), None
@@ -347,83 +324,47 @@ class _Recording:
             solve_rate=rate,
             collapse=collapse,
             rates=self._rates,
-            rate_groups=None if known is None else np.bincount(self._parts, minlength=known),
+            rate_groups=None if known is None else np.bincount(self._bins, minlength=known),
             remarks=self.remarks,
         )
 
-    def advantages(self, estimator: Estimator) -> tuple[list[_Values | None], list[str]]:
+    def advantages(self, estimator: Estimator) -> tuple[list[Advantages | None], list[str]]:
         """Return the advantages of each step, None where the estimator refuses it, and why."""
         estimator.reset()
-        found: list[_Values | None] = []
+        found: list[Advantages | None] = []
         reasons = []
         for step in self.steps:
             try:
-                found.append(_values(step, estimator.compute(step.batch)))
+                found.append(estimator.compute(step.batch))
             except BatchError as error:
                 found.append(None)
                 reasons.append(str(error))
         return found, reasons
 
     def statistics(
-        self, values: Sequence[_Values | None], reference: Sequence[_Values | None]
+        self, values: Sequence[Advantages | None], reference: Sequence[Advantages | None]
     ) -> Replayed:
         """Return the statistics of an estimator's advantages, without those of refused steps."""
-        by_step = np.full((len(self.steps), len(Statistics._fields)), math.nan)
-        sums = []
-        with np.errstate(all="ignore"):
-            for place, (step, own, grpo) in enumerate(
-                zip(self.steps, values, reference, strict=True)
-            ):
-                counts = int((step.runs.scored > 0).sum())
-                if own is None or grpo is None:
-                    sums.append(np.full((7, counts), math.nan))
-                    continue
-                by_step[place] = self._of_step(step, own, grpo)
-                upward = np.where(step.successes, own.means, 0.0)
-                products = (own.means**2, own.means * grpo.means, grpo.means**2)
-                largest = own.largest.max(axis=2)[step.runs.scored > 0]
-                parts = (own.sizes, upward, own.means, *products)
-                sums.append(np.stack([*(step.of_groups(v) for v in parts), largest]))
-            of_groups = np.concatenate(sums, axis=1)
-            whole = self._of_parts(of_groups, np.zeros_like(self._parts), 1)
-            steps = Statistics(*by_step.T)
-            overall = whole._replace(
-                **{
-                    name: np.array([_known_mean(getattr(steps, name))])
-                    for name in ("effective_prompts", "weight_variance", "cosine")
-                }
-            )
-            by_rate = None
-            if self._rates is None:
-                overall = overall._replace(sign_ratio=np.full(1, math.nan))
-            else:
-                by_rate = self._of_parts(of_groups, self._parts, len(self._rates))
-        return Replayed(overall=overall, by_step=steps, by_rate=by_rate)
-
-    def _of_step(self, step: _Step, own: _Values, grpo: _Values) -> list[float]:
-        runs, scored = step.runs, step.runs.scored
-        sizes = runs.group_sum(own.sizes)
-        weights = sizes / np.maximum(scored, 1)
-        success, failure = masses_per_run(runs, own.means, step.successes)
-        sign = variance = np.full(1, math.nan)
-        if self._threshold is not None:
-            rate = ratio(step.solved.sum(axis=1), np.broadcast_to(runs.total, 1))
-            sign = difficulty.sign_ratio(success, failure, rate)
-            if scored.max() > 1:
-                variance = difficulty.weight_noise(weights, step.solved, scored).variance
-        found = Statistics(
-            zero_groups=zero_groups(runs, sizes),
-            mass_success=success,
-            mass_failure=failure,
-            sign_ratio=sign,
-            effective_prompts=difficulty.effective_prompts(weights),
-            weight_variance=variance,
-            cosine=_cosine(
-                (own.means**2).sum(), (own.means * grpo.means).sum(), (grpo.means**2).sum()
-            ),
-            largest=own.largest.max(),
+        sums = np.concatenate(
+            [
+                np.full((7, np.count_nonzero(step.runs.scored)), math.nan)
+                if own is None or grpo is None
+                else _group_sums(step, own, grpo)
+                for step, own, grpo in zip(self.steps, values, reference, strict=True)
+            ],
+            axis=1,
         )
-        return [float(np.ravel(number)[0]) for number in found]
+        steps = self._of_parts(sums, self._places, len(self.steps))
+        # w(k) is that of the step's own groups, as a training step sees no others.
+        own_variances = [self._variance(sums[0], place) for place in range(len(self.steps))]
+        steps = steps._replace(weight_variance=np.array(own_variances))
+        overall = self._of_parts(sums, np.zeros_like(self._places), 1)
+        means = ("effective_prompts", "weight_variance", "cosine")
+        overall = overall._replace(**{name: _known_mean(getattr(steps, name)) for name in means})
+        by_rate = None
+        if self._rates is not None:
+            by_rate = self._of_parts(sums, self._bins, len(self._rates))
+        return Replayed(overall=overall, by_step=steps, by_rate=by_rate)
 
     def _of_parts(
         self,
@@ -441,50 +382,61 @@ class _Recording:
 
         rollouts = add(scored)
         success, failure = ratio(add(upward), rollouts), ratio(add(upward - total), rollouts)
+        sign = variance = np.full(count, math.nan)
         weights = sizes / scored
+        if self._threshold is not None:
+            sign = difficulty.sign_ratio(success, failure, ratio(add(solved), rollouts))
+            variance = difficulty.weight_variance_of_parts(weights, solved, scored, parts, count)
         largest = np.full(count, -np.inf)
         np.maximum.at(largest, parts, highest)
+        lengths = np.sqrt(add(own)) * np.sqrt(add(grpo))
         return Statistics(
             zero_groups=ratio(add(sizes == 0), add(np.ones(len(parts)))),
             mass_success=success,
             mass_failure=failure,
-            sign_ratio=difficulty.sign_ratio(success, failure, ratio(add(solved), rollouts)),
+            sign_ratio=sign,
             effective_prompts=ratio(add(weights) ** 2, add(weights**2)),
-            weight_variance=difficulty.weight_variance_of_parts(
-                weights, solved, scored, parts, count
-            ),
-            cosine=_cosine(add(own), add(both), add(grpo)),
+            weight_variance=variance,
+            cosine=np.clip(ratio(add(both), lengths), -1.0, 1.0),
             largest=np.where(np.isneginf(largest), math.nan, largest),
         )
 
+    def _variance(self, sizes: Float[np.ndarray, " groups"], place: int) -> float:
+        own = self._places == place
+        solved, scored = self._solved[own], self._scored[own]
+        if self._threshold is None or scored.max(initial=0) < 2:
+            return math.nan
+        return float(difficulty.weight_noise(sizes[own] / scored, solved, scored).variance)
 
-def _batch(step: RolloutStep, last: int, names: Mapping[str, str] | None) -> GroupBatch:
-    # A group of one would be refused by estimators that compare; as part of a larger one it has
-    # no gradient.
-    batch = batch_of(step, last, dtype=torch.float64, least=2)
-    ids = None if names is None else tuple(names[group.prompt] for group in step.groups)
-    return dataclasses.replace(batch, prompt_ids=ids)
 
-
-def _completed(batch: GroupBatch, inputs: frozenset[str], added: Mapping[str, float]) -> GroupBatch:
-    """Return a batch with the inputs that all batches have, or that are assumed."""
-    optional = {f.name for f in dataclasses.fields(batch)} - {"rewards", "mask"}
-    values: dict[str, Any] = dict.fromkeys(optional - inputs)
+def _assumed(batch: GroupBatch, added: Mapping[str, float]) -> dict[str, Any]:
+    """Return inputs that have one number for all rollouts."""
+    values = {}
     for name, value in added.items():
         numbers = torch.full_like(batch.rewards, value)
         if batch.mask is not None:
             numbers = numbers.where(batch.mask, 0.0)
         values[name] = numbers == 1 if name == "answered" else numbers
-    return dataclasses.replace(batch, **values)
+    return values
 
 
-def _cosine(own: np.ndarray, both: np.ndarray, grpo: np.ndarray) -> np.ndarray:
-    """Return the cosine from sums of squares and products; NaN where either is 0."""
-    cosine: np.ndarray
-    cosine = np.clip(ratio(both, np.sqrt(own) * np.sqrt(grpo)), -1.0, 1.0)
-    return cosine
+def _group_sums(step: _Step, own: Advantages, grpo: Advantages) -> Float[np.ndarray, "sums groups"]:
+    """Return sums over the rollouts of each group that counts.
+
+    Of |A|, of A of the successes, of A, A², A A' and A'², with the advantages A' of GRPO; and the
+    largest |A|. Of advantages per token, A and |A| are means over the tokens of a rollout.
+    """
+    runs, lengths = step.runs, step.batch.lengths
+    means, others = (runs.numbers(a.rollout_means(lengths)) for a in (own, grpo))
+    sizes = runs.numbers(own.sizes(lengths))
+    largest = runs.numbers(own.values.abs().amax(dim=2)) if own.per_token else sizes
+    upward = np.where(step.successes, means, 0.0)
+    parts = (sizes, upward, means, means**2, means * others, others**2)
+    counts = runs.scored > 0
+    with np.errstate(all="ignore"):
+        return np.stack([*(runs.group_sum(v)[counts] for v in parts), largest.max(axis=2)[counts]])
 
 
-def _known_mean(values: Float[np.ndarray, " steps"]) -> float:
+def _known_mean(values: Float[np.ndarray, " steps"]) -> Float[np.ndarray, " parts"]:
     known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
+    return np.array([known.mean() if len(known) else math.nan])

@@ -4,20 +4,20 @@
     for step, groups in read_rollouts(Path("rollouts"), notes=notes): ...
     notes.message()                         # what was left out, in one sentence
 
-Forms, which are recognised by their files:
+Forms, which are recognised by their files and lines:
 
-- `verl`: a folder of `trainer.rollout_data_dir` (or one of its files). A file `STEP.jsonl` has a
+- verl: a folder of `trainer.rollout_data_dir` (or one of its files). A file `STEP.jsonl` has a
   line per rollout: `input`, `output`, `gts`, `score`, `step`, and with the V1 trainer `uid`, the
   key PROMPT_SESSION_OUTPUT. A session with several outputs counts once, with its last, as in
   verl's own GRPO; rows that only pad the batch are left out. Without `uid`, the rollouts of a
   prompt are those with the same input.
-- `trl`: an output folder of GRPOTrainer with `log_completions`, its folder `completions`, or one
+- TRL: an output folder of GRPOTrainer with `log_completions`, its folder `completions`, or one
   file `completions_*.parquet`, with a row per rollout: `step`, `prompt`, `completion`, a column
   per reward function, `advantage`. Groups are rows in sequence with the same prompt. The same
   rollouts are logged again at every step that trains on them and count once.
-- `jsonl`: JSON lines with a group per line, `{"step": 1, "prompt": "1+1", "rewards": [0, 1]}`, or
-  a rollout per line with `reward`. Optional are `lengths`, `answers` and `INPUTS`, with a list of
-  numbers per group or one per rollout.
+- other JSON lines: a group per line, `{"step": 1, "prompt": "1+1", "rewards": [0, 1]}`, or
+  a rollout per line with `reward`. Optional are `lengths` and `INPUTS`, with a list of numbers per
+  group or one per rollout.
 
 Groups may differ in size. A line that is cut or damaged is counted and left out; a reward that is
 not a finite number becomes NaN, an unscorable rollout. A step that a file logs again after later
@@ -33,34 +33,40 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from advsweep.errors import ConfigError, UnknownNameError, nearest
-from advsweep.logs.base import whole_step
+from advsweep.errors import ConfigError, counted, nearest
+from advsweep.logs.base import existing, whole_step
 from advsweep.logs.lines import json_objects
 from advsweep.packages import extra_command
 from advsweep.printable import printable_line
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
     from pyarrow.parquet import ParquetFile
 
-FORMS = ("verl", "trl", "jsonl")
 INPUTS = ("ref_rewards", "token_entropy", "token_entropy_exact", "self_certainty", "answered")
 """Other numbers per rollout that JSON lines may have, by the names that estimators give them."""
 
 REPEATED = "tables with the rollouts of the table before"
 _NO_STEP = "lines without a step"
 _NOT_FINITE = "rewards that are no finite numbers, taken as unscorable"
-_LINE_ENDINGS = (".jsonl", ".ndjson")
+LINE_ENDINGS = (".jsonl", ".ndjson")
 
 # A small file may unpack to more than memory holds.
 _MOST_BYTES = 4 * 2**30
 _MOST_ROWS = 10**7
 _BATCH_ROWS = 64
+
+_PROMPT = ("prompt", "input", "question")
+_REWARD = ("rewards", "reward", "scores", "score")
+_GROUP = ("group", "uid", "prompt_id")
+"""Names of the fields of a line; of several, the first that it has."""
+
+# verl's V1 trainer: PROMPT_SESSION_OUTPUT, and rows without a reward that fill up a batch.
+_SESSION = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
+_PADDING = re.compile(r"pad[0-9a-f]{32}")
 
 
 class RolloutGroup(NamedTuple):
@@ -70,7 +76,6 @@ class RolloutGroup(NamedTuple):
         prompt: its text; empty if the dump has none. A conversation is JSON.
         rewards: of each rollout; NaN for one that could not be scored.
         lengths: generated tokens of each rollout, if the dump has them.
-        answers: the generated texts, if they were asked for and the dump has them.
         inputs: other numbers per rollout, by names of `INPUTS`.
         advantages: of each rollout, as the trainer logged them.
     """
@@ -78,7 +83,6 @@ class RolloutGroup(NamedTuple):
     prompt: str
     rewards: list[float]
     lengths: list[int] | None = None
-    answers: list[str] | None = None
     inputs: Mapping[str, list[float]] | None = None
     advantages: list[float] | None = None
 
@@ -88,15 +92,6 @@ class RolloutStep(NamedTuple):
 
     step: int
     groups: list[RolloutGroup]
-
-
-def filled(rows: list[list[float]], least: int = 0) -> Float[np.ndarray, "rows longest"]:
-    """Return rows as a table, filled up with NaN to the longest, or at least so far."""
-    sizes = np.array([len(row) for row in rows], dtype=np.int64)
-    table = np.full((len(rows), sizes.max(initial=least)), math.nan)
-    places = np.arange(table.shape[1]) < sizes[:, None]
-    table[places] = [value for row in rows for value in row]
-    return table
 
 
 @dataclass
@@ -122,130 +117,96 @@ class RolloutNotes:
         return f"left out: {counts}" if counts else ""
 
 
+Weigh = Callable[[list[str]], Mapping[str, float]]
+_Part = tuple[int, Hashable, RolloutGroup]
+"""A step, a key, and rollouts; those of a step with the same key are a group."""
+
+
 def read_rollouts(
     path: Path,
-    form: str | None = None,
     *,
     rewards: Mapping[str, float] | None = None,
-    weigh: Callable[[list[str]], Mapping[str, float]] | None = None,
+    weigh: Weigh = lambda names: dict.fromkeys(names, 1.0),
     size: int | None = None,
-    answers: bool = False,
     notes: RolloutNotes | None = None,
 ) -> Iterator[RolloutStep]:
     """Yield the steps of a dump in ascending order.
 
     Args:
         path: a file or folder of one of the forms above.
-        form: one of `FORMS`; None recognises it.
         rewards: names and weights of the fields or columns whose sum is the reward. By default
             `score` (verl), `rewards` or `reward` (JSON lines), or the sum of all columns of
             reward functions (TRL).
-        weigh: returns the weights of TRL's reward functions by their names (default: 1 each).
+        weigh: returns the weights of TRL's reward functions by their names.
         size: rollouts of each group of TRL, which tells the groups of a prompt apart that was
             drawn twice in sequence (default: the most common number).
-        answers: whether to keep the generated texts, which are most of a dump.
         notes: receives what was left out; complete after the last step.
 
     Raises:
         ConfigError: there is no such dump, or it is of another form or holds no rollouts.
     """
     notes = notes or RolloutNotes()
-    shown = printable_line(str(path))
-    if form is not None and form not in FORMS:
-        raise UnknownNameError(f"form: no form of rollouts is '{form}'; {nearest(form, FORMS)}")
-    if not path.exists():
-        raise ConfigError(f"{shown}: expected a file or folder of rollouts, there is none")
-    tables = _tables(path)
-    files: Iterator[Iterable[_Block]]
-    if form == "trl" or (form is None and tables):
-        if not tables:
-            raise ConfigError(f"{shown}: expected files completions_*.parquet (TRL), got none")
-        wanted = _Wanted(rewards, answers, size, weigh or (lambda names: dict.fromkeys(names, 1.0)))
-        files = _table_blocks(tables, wanted, notes)
+    existing(path)
+    files: Iterator[Iterable[_Part]]
+    if tables := completion_tables(path):
+        files = _of_tables(tables, rewards, weigh, size, notes)
     else:
-        lines = [path]
-        if path.is_dir():
-            inside = (f for f in path.glob("*") if f.suffix in _LINE_ENDINGS and f.is_file())
-            # Those named by a step in the order of their numbers.
-            lines = sorted(inside, key=lambda file: (_named_step(file) or 0, file.name))
-        if not lines:
-            raise ConfigError(
-                f"{shown}: expected files {', '.join(f'*{end}' for end in _LINE_ENDINGS)} or "
-                "completions_*.parquet, got none"
-            )
-        fields = _VERL if (form or _form_of_lines(lines, shown)) == "verl" else _JSONL
-        files = (_line_blocks(file, fields, rewards, answers, notes) for file in lines)
-    found = False
-    for step in _joined(files, notes):
-        found = True
-        yield step
-    if not found:
+        lines = line_files(path) if path.is_dir() else [path]
+        files = (_of_lines(file, rewards, notes) for file in lines)
+    steps: dict[int, dict[Hashable, list[RolloutGroup]]] = {}
+    for parts in files:
+        for step, groups in _last_of_each_step(parts, notes).items():
+            known = steps.setdefault(step, {})
+            for key, more in groups.items():
+                known.setdefault(key, []).extend(more)
+    if not steps:
         why = f" ({notes.message()})" if notes.left_out else ""
-        raise ConfigError(f"{shown}: expected rollouts with rewards and a step, got none{why}")
-
-
-class _Rollout(NamedTuple):
-    """One rollout; those of a step with the same key are a group."""
-
-    key: Hashable
-    prompt: str
-    reward: float
-    length: int | None = None
-    answer: str | None = None
-    advantage: float | None = None
-    inputs: Mapping[str, float] | None = None
-
-
-_Block = tuple[int, list[_Rollout]]
-"""The rollouts of one step from lines or rows in sequence."""
-_Groups = dict[Hashable, list[_Rollout]]
-
-
-def _joined(files: Iterable[Iterable[_Block]], notes: RolloutNotes) -> Iterator[RolloutStep]:
-    """Yield the steps of all files in ascending order."""
-    steps: dict[int, _Groups] = {}
-    for blocks in files:
-        own: dict[int, _Groups] = {}
-        for step, rollouts in blocks:
-            groups: _Groups = {}
-            for rollout in rollouts:
-                groups.setdefault(rollout.key, []).append(rollout)
-            earlier = own.setdefault(step, groups)
-            if earlier is groups:
-                continue
-            # Prompts that come again are logged again, unless their rollouts were missing.
-            prompts, before = ({r[0].prompt for r in each.values()} for each in (groups, earlier))
-            if prompts & before and not groups.keys() & earlier.keys():
-                own[step] = groups
-                notes.left_out["groups of steps that are logged again later"] += len(earlier)
-            else:
-                _add(earlier, groups)
-        for step, groups in own.items():
-            _add(steps.setdefault(step, {}), groups)
+        raise ConfigError(
+            f"{printable_line(str(path))}: expected completions_*.parquet (TRL) or JSON lines of "
+            f"rollouts with rewards and a step, got none{why}"
+        )
     for step in sorted(steps):
-        yield RolloutStep(step, [_group(rollouts) for rollouts in steps[step].values()])
+        yield RolloutStep(step, [_joined(parts) for parts in steps[step].values()])
 
 
-def _add(groups: _Groups, more: _Groups) -> None:
-    for key, rollouts in more.items():
-        groups.setdefault(key, []).extend(rollouts)
+def _last_of_each_step(
+    parts: Iterable[_Part], notes: RolloutNotes
+) -> dict[int, dict[Hashable, list[RolloutGroup]]]:
+    """Return the groups of one file by step and key, each in parts."""
+    steps: dict[int, dict[Hashable, list[RolloutGroup]]] = {}
+    for step, block in groupby(parts, key=itemgetter(0)):
+        groups: dict[Hashable, list[RolloutGroup]] = {}
+        for _, key, part in block:
+            groups.setdefault(key, []).append(part)
+        earlier = steps.setdefault(step, groups)
+        if earlier is groups:
+            continue
+        # Prompts that come again are logged again, unless their rollouts were missing.
+        prompts, before = ({own[0].prompt for own in each.values()} for each in (groups, earlier))
+        if prompts & before and not groups.keys() & earlier.keys():
+            steps[step] = groups
+            notes.left_out["groups of steps that are logged again later"] += len(earlier)
+            continue
+        for key, more in groups.items():
+            earlier.setdefault(key, []).extend(more)
+    return steps
 
 
-def _group(rollouts: Sequence[_Rollout]) -> RolloutGroup:
-    """Return a group; what only some of its rollouts have is dropped."""
+def _joined(parts: list[RolloutGroup]) -> RolloutGroup:
+    """Return the group of some parts; what only some of them have is dropped."""
+    if len(parts) == 1:
+        return parts[0]
 
-    def of_all(values: list[Any]) -> Any:
-        return None if any(value is None for value in values) else values
+    def of_all(lists: list[Any]) -> Any:
+        return None if None in lists else [value for own in lists for value in own]
 
-    shared = set.intersection(*(set(rollout.inputs or ()) for rollout in rollouts))
-    inputs = {n: [(r.inputs or {})[n] for r in rollouts] for n in INPUTS if n in shared}
+    inputs = {name: of_all([(part.inputs or {}).get(name) for part in parts]) for name in INPUTS}
     return RolloutGroup(
-        rollouts[0].prompt,
-        [rollout.reward for rollout in rollouts],
-        lengths=of_all([rollout.length for rollout in rollouts]),
-        answers=of_all([rollout.answer for rollout in rollouts]),
-        inputs=inputs or None,
-        advantages=of_all([rollout.advantage for rollout in rollouts]),
+        parts[0].prompt,
+        of_all([part.rewards for part in parts]),
+        of_all([part.lengths for part in parts]),
+        {name: values for name, values in inputs.items() if values is not None} or None,
+        of_all([part.advantages for part in parts]),
     )
 
 
@@ -255,12 +216,12 @@ def sum_of(weights: Mapping[str, float]) -> str:
     return printable_line(" + ".join(parts))
 
 
-def _weighted_sums(columns: list[list[Any]], weights: Sequence[float]) -> list[float]:
+def _weighted_sums(columns: list[list[Any]], weights: Iterable[float]) -> list[float]:
     """Return the weighted sum of each rollout's rewards, without those that are NaN.
 
     NaN where all are, as in TRL.
     """
-    sums = []
+    weights, sums = list(weights), []
     for row in zip(*columns, strict=True):
         known = [w * v for w, v in zip(weights, map(_finite, row), strict=True) if v == v]
         sums.append(_finite(math.fsum(known)) if known else math.nan)
@@ -288,190 +249,117 @@ def _as_text(value: Any) -> str:
 # Lines
 
 
-class _Fields(NamedTuple):
-    """Names of the fields of a line; of several, the first that it has."""
-
-    prompt: tuple[str, ...]
-    answer: tuple[str, ...]
-    reward: tuple[str, ...]
-    group: tuple[str, ...]
-
-
-_VERL = _Fields(("input",), ("output",), ("score",), ("uid",))
-_JSONL = _Fields(
-    ("prompt", "input", "question"),
-    ("answers", "answer", "completions", "completion", "output"),
-    ("rewards", "reward", "scores", "score"),
-    ("group", "uid", "prompt_id"),
-)
-
-# verl's V1 trainer: PROMPT_SESSION_OUTPUT, and rows without a reward that fill up a batch.
-_SESSION = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
-_PADDING = re.compile(r"pad[0-9a-f]{32}")
-
-
-def _form_of_lines(files: Iterable[Path], shown: str) -> str:
-    """Recognise lines by the first that is readable."""
-    row = next((row for file in files for row in json_objects(file, Counter())), None)
-    if row is None:
-        raise ConfigError(f"{shown}: expected JSON lines, got no line with an object")
-    if "score" in row and ("input" in row or "output" in row):
-        return "verl"
-    if any(name in row for name in _JSONL.reward):
-        return "jsonl"
-    got = ", ".join(printable_line(str(name))[:40] for name in list(row)[:12])
-    raise ConfigError(
-        f"{shown}: expected lines with input, output and score (verl) or with step, prompt and "
-        f"rewards, got {got}; name the form and the reward"
-    )
+def line_files(folder: Path) -> list[Path]:
+    """Return the files of lines in a folder, in the order of the steps that name them."""
+    files = folder.iterdir() if folder.is_dir() else ()
+    lines = [file for file in files if file.suffix in LINE_ENDINGS and file.is_file()]
+    return sorted(lines, key=lambda file: (_named_step(file) or 0, file.name))
 
 
 def _named_step(file: Path) -> int | None:
     return whole_step(file.stem) if file.stem.isdecimal() else None
 
 
-def _line_blocks(
-    file: Path,
-    fields: _Fields,
-    weights: Mapping[str, float] | None,
-    answers: bool,
-    notes: RolloutNotes,
-) -> Iterator[_Block]:
-    named = _named_step(file)
+def _of_lines(
+    file: Path, weights: Mapping[str, float] | None, notes: RolloutNotes
+) -> Iterator[_Part]:
+    """Yield the rollouts of each line."""
     texts: dict[str, str] = {}
-    rows = (
-        (whole_step(row.get("step", row.get("global_step", named))), row)
-        for row in json_objects(file, notes.left_out)
-    )
-    for serial, (step, sequence) in enumerate(groupby(rows, key=lambda pair: pair[0])):
-        if step is None:
-            notes.left_out[_NO_STEP] += sum(1 for _ in sequence)
-            continue
-        # The rollouts of a step are few; those of a file without steps in order are not.
-        lines = [row for _, row in sequence]
-        rollouts: list[_Rollout] = []
-        for number, (row, name) in enumerate(zip(lines, _names(lines, fields, notes), strict=True)):
-            if (
-                name is _LEFT_OUT
-                or (columns := _reward_fields(row, fields, weights, notes)) is None
-            ):
+    blocks = groupby(_rows_by_step(file, notes), key=itemgetter(0))
+    # The rollouts of a step are few; those of a file without steps in order are not.
+    for serial, (step, block) in enumerate(blocks):
+        for number, (name, row) in enumerate(_named_rows([row for _, row in block], notes)):
+            is_verl = "score" in row and ("input" in row or "output" in row)
+            names = list(
+                weights or (["score"] if is_verl else [n for n in _REWARD if n in row][:1])
+            )
+            # A null is an unscorable rollout, and not a line without a reward.
+            columns = {n: _listed(row[n]) for n in names if n in row}
+            sizes = {len(column) for column in columns.values()}
+            if len(sizes) != 1 or 0 in sizes:
+                notes.left_out["lines without a reward"] += 1
                 continue
-            rewards = _weighted_sums(list(columns.values()), [*(weights or {"": 1.0}).values()])
+            (size,) = sizes
+            rewards = _weighted_sums(
+                [columns.get(n, [None] * size) for n in names], (weights or {"": 1.0}).values()
+            )
             if unscorable := sum(map(math.isnan, rewards)):
                 notes.left_out[_NOT_FINITE] += unscorable
-            text = _as_text(_first(row, fields.prompt))
+            text = _as_text(_first(row, _PROMPT))
             prompt = texts.setdefault(text, text)
             key: Hashable = name
             if key is None:  # A line with a list is a group.
                 is_group = isinstance(row[next(iter(columns))], list)
                 key = (str(file), serial, number if is_group else prompt)
-            size = len(rewards)
             lengths = _numbers(row, "lengths", size) or _numbers(row, "length", size)
-            written = _listed(_first(row, fields.answer), size) if answers else None
-            others = {name: own for name in INPUTS if (own := _numbers(row, name, size))}
-            rollouts += [
-                _Rollout(
-                    key,
-                    prompt,
-                    reward,
-                    length=int(lengths[place]) if lengths else None,
-                    answer=None if written is None else _as_text(written[place]),
-                    inputs={name: own[place] for name, own in others.items()},
-                )
-                for place, reward in enumerate(rewards)
-            ]
-        if rollouts:
-            yield step, rollouts
+            inputs = {n: own for n in INPUTS if (own := _numbers(row, n, size))}
+            yield (
+                step,
+                key,
+                RolloutGroup(
+                    prompt, rewards, [int(n) for n in lengths] if lengths else None, inputs or None
+                ),
+            )
 
 
-_LEFT_OUT = object()
+def _rows_by_step(file: Path, notes: RolloutNotes) -> Iterator[tuple[int, dict[str, Any]]]:
+    named = _named_step(file)
+    for row in json_objects(file, notes.left_out):
+        step = whole_step(row.get("step", row.get("global_step", named)))
+        if step is None:
+            notes.left_out[_NO_STEP] += 1
+        else:
+            yield step, row
 
 
-def _names(
-    rows: Sequence[Mapping[str, Any]], fields: _Fields, notes: RolloutNotes
-) -> list[Hashable]:
-    """Return what each row of a step says that its group is; None if it says nothing.
+def _named_rows(
+    rows: Sequence[dict[str, Any]], notes: RolloutNotes
+) -> list[tuple[str | None, dict[str, Any]]]:
+    """Return the rows of a step that count, with what each says that its group is.
 
     Keys of verl's V1 trainer are PROMPT_SESSION_OUTPUT, each once; of a session, all outputs but
     the last are left out.
     """
-    found = [_first(row, fields.group) for row in rows]
+    found = [_first(row, _GROUP) for row in rows]
     keys = [None if value is None else str(value) for value in found]
-    parsed = [None if key is None else _SESSION.fullmatch(key) for key in keys]
-    if not all(parsed) or len(set(keys)) < len(keys):
-        return list(keys)
+    sessions = [match for key in keys if key is not None and (match := _SESSION.fullmatch(key))]
+    if len(sessions) < len(rows) or len(set(keys)) < len(keys):
+        return list(zip(keys, rows, strict=True))
     last: dict[tuple[str, str], tuple[int, int]] = {}
-    for place, match in enumerate(parsed):
-        assert match is not None
+    for place, match in enumerate(sessions):
         prompt, session, output = match.groups()
-        known = last.get((prompt, session), (-1, -1))
-        last[prompt, session] = max(known, (int(output), place))
-    names: list[Hashable] = [_LEFT_OUT] * len(rows)
-    padding = 0
-    for (prompt, _), (_, place) in last.items():
-        if _PADDING.fullmatch(prompt):
-            padding += 1
-        else:
-            names[place] = prompt
+        last[prompt, session] = max(last.get((prompt, session), (-1, -1)), (int(output), place))
+    names = {place: prompt for (prompt, _), (_, place) in last.items()}
+    kept = {place: name for place, name in names.items() if not _PADDING.fullmatch(name)}
     for number, what in (
-        (padding, "rows that only fill up a batch"),
-        (len(rows) - len(last), "outputs before the last of their session"),
+        (len(names) - len(kept), "rows that only fill up a batch"),
+        (len(rows) - len(names), "outputs before the last of their session"),
     ):
         if number:
             notes.left_out[what] += number
-    return names
+    return [(kept[place], rows[place]) for place in sorted(kept)]
 
 
 def _first(row: Mapping[str, Any], names: Iterable[str]) -> Any:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
-def _reward_fields(
-    row: Mapping[str, Any],
-    fields: _Fields,
-    weights: Mapping[str, float] | None,
-    notes: RolloutNotes,
-) -> dict[str, list[Any]] | None:
-    """Return the rewards of a line by field; None, and counts it, if it has none."""
-    # A null is an unscorable rollout, and not a line without a reward.
-    names = [name for name in weights or fields.reward if name in row][: None if weights else 1]
-    columns = {name: row[name] if isinstance(row[name], list) else [row[name]] for name in names}
-    sizes = {len(column) for column in columns.values()}
-    if len(sizes) != 1 or 0 in sizes:
-        notes.left_out["lines without a reward"] += 1
-        return None
-    nothing = [None] * sizes.pop()
-    return {name: columns.get(name, nothing) for name in weights or names}
+def _listed(value: Any) -> list[Any]:
+    """Return one value for each rollout; a line of one rollout may have no list."""
+    return value if isinstance(value, list) else [value]
 
 
 def _numbers(row: Mapping[str, Any], name: str, size: int) -> list[float] | None:
     """Return a finite number for each rollout; None unless the line has them all."""
-    values = _listed(row.get(name), size)
-    numbers = None if values is None else [_finite(value) for value in values]
-    return None if numbers is None or any(map(math.isnan, numbers)) else numbers
-
-
-def _listed(value: Any, size: int) -> list[Any] | None:
-    """Return one value for each of `size` rollouts; a line of one rollout may have no list."""
-    if value is None:
-        return None
-    values = value if isinstance(value, list) else [value]
-    return values if len(values) == size else None
+    numbers = [_finite(value) for value in _listed(row.get(name))]
+    return None if len(numbers) != size or any(map(math.isnan, numbers)) else numbers
 
 
 # Tables of TRL
 
 
-class _Wanted(NamedTuple):
-    """The arguments of `read_rollouts`."""
-
-    rewards: Mapping[str, float] | None
-    answers: bool
-    size: int | None
-    weigh: Callable[[list[str]], Mapping[str, float]]
-
-
-def _tables(path: Path) -> list[Path]:
+def completion_tables(path: Path) -> list[Path]:
+    """Return the tables of completions in an output folder of TRL; none elsewhere."""
     if path.is_file():
         return [path] if path.suffix == ".parquet" else []
     for folder in (path, path / "completions"):
@@ -480,130 +368,125 @@ def _tables(path: Path) -> list[Path]:
     return []
 
 
-def _table_blocks(
-    files: Iterable[Path], wanted: _Wanted, notes: RolloutNotes
-) -> Iterator[Iterable[_Block]]:
-    """Yield the rollouts of each table that does not repeat the table before."""
-    before: list[tuple[Any, ...]] = []
-    for file in files:
-        rows = _table_rows(file, wanted, notes)
-        # NaN equals nothing, not even itself.
-        content = [
-            (r.prompt, r.answer, r.reward if r.reward == r.reward else None) for _, r in rows
-        ]
-        if content and content == before:
-            notes.left_out[REPEATED] += 1
-            continue
-        before = content
-        if without := sum(step is None for step, _ in rows):
-            notes.left_out[_NO_STEP] += without
-        if unscorable := sum(math.isnan(r.reward) for step, r in rows if step is not None):
-            notes.left_out[_NOT_FINITE] += unscorable
-        runs = [list(run) for _, run in groupby(rows, key=lambda row: (row[0], row[1].prompt))]
-        runs = [run for run in runs if run[0][0] is not None]
-        size = wanted.size or (Counter(map(len, runs)).most_common(1)[0][0] if runs else 1)
-        blocks: list[_Block] = []
-        for number, run in enumerate(runs):
-            # A prompt that is drawn twice in sequence makes two groups.
-            length = size if len(run) % size == 0 else len(run)
-            step = run[0][0]
-            assert step is not None
-            rollouts = [
-                rollout._replace(
-                    key=(str(file), number, place // length),
-                    answer=rollout.answer if wanted.answers else None,
-                )
-                for place, (_, rollout) in enumerate(run)
-            ]
-            if blocks and blocks[-1][0] == step:
-                blocks[-1][1].extend(rollouts)
-            else:
-                blocks.append((step, rollouts))
-        yield blocks
+class _Row(NamedTuple):
+    step: int | None
+    prompt: str
+    completion: str
+    reward: float
+    advantage: float
 
 
-def _table_rows(
-    file: Path, wanted: _Wanted, notes: RolloutNotes
-) -> list[tuple[int | None, _Rollout]]:
+def _of_tables(
+    files: Iterable[Path],
+    rewards: Mapping[str, float] | None,
+    weigh: Weigh,
+    size: int | None,
+    notes: RolloutNotes,
+) -> Iterator[list[_Part]]:
+    """Yield the groups of each table that does not repeat the table before."""
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ConfigError(
-            f"{file}: a parquet file needs pyarrow, which is not installed; "
+            "a parquet file needs pyarrow, which is not installed; "
             f"install it with `{extra_command('data')}`"
         ) from error
-    try:
-        with ParquetFile(file) as table:
-            return list(_unpacked(file, table, wanted, notes))
-    except (ArrowException, OSError) as error:
-        why = printable_line(str(error).strip().partition("\n")[0])[:200]
-        # One damaged table must not hide the others.
-        notes.left_out[f"tables that cannot be read (such as {file.name}: {why})"] += 1
-        return []
+    before: list[tuple[str, str, float | None]] = []
+    for file in files:
+        try:
+            with ParquetFile(file) as table:
+                rows = list(_unpacked(file, table, rewards, weigh, notes))
+        except (ArrowException, OSError) as error:
+            why = printable_line(str(error).strip().partition("\n")[0])[:200]
+            # One damaged table must not hide the others.
+            notes.left_out[f"tables that cannot be read (such as {file.name}: {why})"] += 1
+            continue
+        # NaN equals nothing, not even itself.
+        content = [
+            (r.prompt, r.completion, None if math.isnan(r.reward) else r.reward) for r in rows
+        ]
+        if content and content == before:
+            notes.left_out[REPEATED] += 1
+            continue
+        before = content
+        known = [row for row in rows if row.step is not None]
+        for number, what in (
+            (len(rows) - len(known), _NO_STEP),
+            (sum(math.isnan(row.reward) for row in known), _NOT_FINITE),
+        ):
+            if number:
+                notes.left_out[what] += number
+        runs = [list(run) for _, run in groupby(known, key=itemgetter(0, 1))]
+        usual = size or (Counter(map(len, runs)).most_common(1)[0][0] if runs else 1)
+        parts: list[_Part] = []
+        for run in runs:
+            # A prompt that is drawn twice in sequence makes two groups.
+            length = usual if len(run) % usual == 0 else len(run)
+            for start in range(0, len(run), length):
+                own = run[start : start + length]
+                advantages = [row.advantage for row in own]
+                group = RolloutGroup(
+                    own[0].prompt,
+                    [row.reward for row in own],
+                    advantages=None if any(map(math.isnan, advantages)) else advantages,
+                )
+                assert own[0].step is not None
+                parts.append((own[0].step, (str(file), len(parts)), group))
+        yield parts
 
 
 def _unpacked(
-    file: Path, table: ParquetFile, wanted: _Wanted, notes: RolloutNotes
-) -> Iterator[tuple[int | None, _Rollout]]:
+    file: Path,
+    table: ParquetFile,
+    weights: Mapping[str, float] | None,
+    weigh: Weigh,
+    notes: RolloutNotes,
+) -> Iterator[_Row]:
     names = table.schema_arrow.names
-    if "prompt" not in names:
-        got = ", ".join(printable_line(name)[:40] for name in names[:12])
-        raise ConfigError(
-            f"{file}: expected a table of completions with a column prompt, got {got}"
-        )
-    weights = wanted.rewards
     if weights is None:
-        weights = wanted.weigh(_reward_columns(table))
-        if not weights:
-            raise ConfigError(
-                f"{file}: expected a column of rewards between completion and advantage, got none"
-            )
+        weights = weigh(_reward_columns(table))
         if len(weights) > 1:
             notes.remark(f"the reward is {sum_of(weights)}")
+    if "prompt" not in names or not weights:
+        got = ", ".join(printable_line(name)[:40] for name in names[:12])
+        raise ConfigError(
+            f"{file}: expected a table of completions with a column prompt, and columns of rewards "
+            f"between completion and advantage, got {got}"
+        )
     for name in weights:
         if name not in names:
             raise ConfigError(
                 f"{file}: there is no column of rewards '{name}'; {nearest(name, names)}"
             )
+    too_large = (
+        f"{file}: expected at most {_MOST_BYTES >> 30} GiB and {_MOST_ROWS:,} rows, got more"
+    )
     metadata = table.metadata
     groups = range(metadata.num_row_groups)
-    size = sum(metadata.row_group(group).total_byte_size for group in groups)
-    if size > _MOST_BYTES or metadata.num_rows > _MOST_ROWS:
-        raise ConfigError(
-            f"{file}: expected at most {_MOST_BYTES >> 30} GiB and {_MOST_ROWS:,} rows, the table "
-            f"declares {size / 2**30:.1f} GiB and {metadata.num_rows:,}"
-        )
-    known = [name for name in ("step", "prompt", "completion", "advantage") if name in names]
+    declared = sum(metadata.row_group(group).total_byte_size for group in groups)
+    if declared > _MOST_BYTES or metadata.num_rows > _MOST_ROWS:
+        raise ConfigError(too_large)
+    columns = [name for name in ("step", "prompt", "completion", "advantage") if name in names]
     named = whole_step(file.stem.rpartition("_")[2])
     texts: dict[str, str] = {}
     unpacked = 0
-    for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=[*known, *weights]):
+    for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=[*columns, *weights]):
+        # A dictionary may repeat a long text more often than the table declares.
         unpacked += batch.nbytes
         if unpacked > _MOST_BYTES:
-            raise ConfigError(f"{file}: expected at most {_MOST_BYTES >> 30} GiB unpacked")
-        columns = batch.to_pydict()
-        rewards = _weighted_sums([columns[name] for name in weights], [*weights.values()])
-        nothing = [None] * len(rewards)
-        for step, prompt, completion, reward, advantage in zip(
-            columns.get("step", [named] * len(rewards)),
-            columns["prompt"],
-            columns.get("completion", nothing),
-            rewards,
-            columns.get("advantage", nothing),
-            strict=True,
-        ):
-            text = _as_text(prompt)
-            number = _finite(advantage)
-            yield (
-                whole_step(step),
-                _Rollout(
-                    None,
-                    texts.setdefault(text, text),
-                    reward,
-                    answer=_as_text(completion),
-                    advantage=number if number == number else None,
-                ),
+            raise ConfigError(too_large)
+        found = batch.to_pydict()
+        nothing = [None] * batch.num_rows
+        sums = _weighted_sums([found[name] for name in weights], weights.values())
+        for place, reward in enumerate(sums):
+            prompt = _as_text(found["prompt"][place])
+            yield _Row(
+                whole_step(found["step"][place]) if "step" in found else named,
+                texts.setdefault(prompt, prompt),
+                _as_text(found.get("completion", nothing)[place]),
+                reward,
+                _finite(found.get("advantage", nothing)[place]),
             )
 
 
@@ -620,3 +503,44 @@ def _reward_columns(table: ParquetFile) -> list[str]:
         for name in names[start:end]
         if name not in ("step", "prompt") and types.is_floating(schema.field(name).type)
     ]
+
+
+# What to know about a dump
+
+
+def missing_steps(logged: Iterable[int], dumped: Iterable[int]) -> list[str]:
+    """Return a sentence on logged steps without rollouts, and one on rollouts without a log."""
+    log, dump = set(logged), set(dumped)
+    named = ((log - dump, "of the log without rollouts"), (dump - log, "without a line of the log"))
+    return [
+        f"{counted(f'{len(steps):,}', 'step')} {what}, the first is {min(steps)}"
+        for steps, what in named
+        if steps and log
+    ]
+
+
+def fewer_than_usual(counts: Mapping[int, int], what: str) -> list[str]:
+    """Return a sentence on steps with fewer rollouts or samples than at least half of them have."""
+    times = Counter(counts.values())
+    usual = max(times, key=lambda count: (times[count], count), default=0)
+    fewer = sorted(step for step, count in counts.items() if count < usual)
+    if not fewer or 2 * times[usual] < len(counts):
+        return []
+    return [
+        f"{counted(f'{len(fewer):,}', 'step')} with fewer {what} than usual, the first is "
+        f"{fewer[0]}: {counts[fewer[0]]:,} of {usual:,}"
+    ]
+
+
+def success_reward(settings: Mapping[str, Any]) -> float:
+    """Return the reward from which a rollout is a success: the setting `success_at`, or 1.
+
+    Raises:
+        ConfigError: the setting is not a number.
+    """
+    value = settings.get("success_at", 1.0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError(
+            f"success_at: expected the reward of a success, a number, got {str(value)[:100]!r}"
+        )
+    return float(value)

@@ -1,17 +1,16 @@
 """Scalars in TensorBoard's event files, read by TensorBoard's own loader.
 
 In an import each folder with event files is a run. A subfolder that the same process wrote, as
-`add_scalars` and `add_hparams` make them, belongs to the run above it.
+`add_scalars` makes it, belongs to the run above it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from advsweep.errors import ConfigError
-from advsweep.logs.base import ImportedRun, ImportOptions, Reader, whole_step
+from advsweep.logs.base import ImportedRun, ImportOptions, Reader, existing, whole_step
 from advsweep.logs.names import LoggedStep
 from advsweep.packages import extra_command
 
@@ -29,19 +28,17 @@ EVENTS = "events.out.tfevents."
 _TEXTS = ("args/text_summary", "args", "model_config/text_summary", "config/text_summary")
 """Tags of texts that hold a run's settings as JSON; transformers writes the first."""
 
-_HPARAMS = "hparams"
 _FRAME = 16
 """Bytes of a record beside its content: the length and two checksums."""
 
 _WRITER = re.compile(rf".*{re.escape(EVENTS)}\d+\.(?P<process>.+\.\d+)\.\d+.*")
-_TIME = re.compile(r"\d+(\.\d+)?")
 
 
 @dataclass(kw_only=True)
 class TensorBoardEvents(Reader):
     """The scalars of one run: an event file, or all those in a folder.
 
-    Texts of settings, and hyperparameters, become the config.
+    Texts of settings become the config.
     """
 
     name: ClassVar[str] = "tensorboard"
@@ -51,38 +48,29 @@ class TensorBoardEvents(Reader):
         super().__post_init__()
         self._loaders: dict[Path, Any] = {}
         self._read: Counter[Path] = Counter()
-        self._finished = False
-
-    def finish(self) -> None:
-        self._finished = True
 
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
-        root = Path(source)
-        if not root.exists():
-            raise ConfigError(f"{root}: expected a file or a folder of events, got nothing")
+        root = existing(source)
         runs = _runs(root)
         if not runs:
             raise ConfigError(f"{root}: expected event files ({EVENTS}...), got none")
         for folder, parts in runs.items():
-            run = ImportedRun(
+            log = self.open(folder)
+            steps = [options.names.rename_step(step) for step in log.steps()]
+            for part in parts:
+                inner = self.open(part)
+                for step, own in inner.steps():
+                    values = {f"{part.name}/{name}": value for name, value in own.items()}
+                    steps.append(LoggedStep(step, options.names.apply(values)))
+                log.left_out.update(inner.left_out)
+                log._config = {**inner.config, **log.config}
+            yield ImportedRun(
                 # Above a single run, its own folder has its name.
                 source=folder.name if folder == root else folder.relative_to(root).as_posix(),
-                config={},
-                steps=[],
+                config=dict(log.config),
+                steps=steps,
+                left_out=log.left_out,
             )
-            logs = [self.open(part) for part in parts]
-            steps = []
-            for part, log in zip(parts, logs, strict=True):
-                # Hyperparameters have a folder named after the time.
-                is_named = part != folder and not _TIME.fullmatch(part.name)
-                prefix = f"{part.name}/" if is_named else ""
-                for step, own in log.steps():
-                    values = {f"{prefix}{name}": value for name, value in own.items()}
-                    steps.append(LoggedStep(step, options.names.apply(values)))
-                run.config = {**log.config, **run.config}
-                if log is not logs[0]:
-                    logs[0].left_out.update(log.left_out)
-            yield dataclasses.replace(run, steps=steps, left_out=logs[0].left_out)
 
     def poll(self) -> Iterator[LoggedStep]:
         for file in event_files(self.path):
@@ -105,6 +93,7 @@ class TensorBoardEvents(Reader):
             # A record may declare more than memory holds.
             raise ConfigError(f"{file}: expected a log to read, got: {error}") from error
         if self._finished and self._read[file] < file.stat().st_size:
+            # The loader ends silently at a record whose checksum is wrong.
             self.left_out["event files with a damaged or incomplete rest"] += 1
 
     def _values(self, content: bytes) -> Iterator[tuple[int, str, float]]:
@@ -115,42 +104,35 @@ class TensorBoardEvents(Reader):
             return
         for value in event.summary.value:
             number = _scalar(value)
-            if number is None:
-                self._read_settings(value)
-            elif (step := whole_step(event.step)) is None:
-                self.left_out["values without a step"] += 1
-            else:
-                yield step, value.tag, number
-
-    def _read_settings(self, value: Any) -> None:
-        plugin = value.metadata.plugin_data
-        if plugin.plugin_name == _HPARAMS:
-            self._config |= _hyperparameters(plugin.content)
-        elif value.tag in _TEXTS and value.tensor.string_val:
-            try:
-                settings = json.loads(value.tensor.string_val[0])
-            except (ValueError, RecursionError):
-                return
-            if isinstance(settings, dict):
-                # What transformers writes first are the arguments of the training.
-                self._config = {**settings, **self._config}
+            if number is not None:
+                if (step := whole_step(event.step)) is None:
+                    self.left_out["values without a step"] += 1
+                else:
+                    yield step, value.tag, number
+            elif value.tag in _TEXTS and value.tensor.string_val:
+                try:
+                    settings = json.loads(value.tensor.string_val[0])
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(settings, dict):
+                    # What transformers writes first are the arguments of the training.
+                    self._config = {**settings, **self._config}
 
 
 def _runs(root: Path) -> dict[Path, list[Path]]:
-    """Return the folders of each run by the folder that names it, both sorted."""
+    """Return the folders below each run's folder that belong to it, both sorted."""
     if not root.is_dir():
-        return {root: [root]}
-    folders = sorted({file.parent for file in root.rglob(f"*{EVENTS}*") if file.is_file()})
+        return {root: []}
     runs: dict[Path, list[Path]] = {}
     processes: dict[Path, set[str]] = {}
-    for folder in folders:
+    for folder in sorted({file.parent for file in root.rglob(f"*{EVENTS}*") if file.is_file()}):
         matches = (_WRITER.fullmatch(file.name) for file in event_files(folder))
         processes[folder] = {match["process"] for match in matches if match}
         above = next((f for f in folder.parents if f in runs), None)
         if above is not None and processes[folder] <= processes[above]:
             runs[above].append(folder)
         else:
-            runs[folder] = [folder]
+            runs[folder] = []
     return runs
 
 
@@ -182,22 +164,6 @@ def _scalar(value: Any) -> float | None:
     except (TypeError, ValueError):  # No numbers, or not as many as the shape says.
         return None
     return float(array.item()) if array.size == 1 and array.dtype.kind in "fiu" else None
-
-
-def _hyperparameters(content: bytes) -> dict[str, Any]:
-    """Return the hyperparameters of the plug-in of that name."""
-    try:
-        module = importlib.import_module("tensorboard.plugins.hparams.plugin_data_pb2")
-        data = module.HParamsPluginData.FromString(content)
-    except Exception:  # noqa: BLE001 (another version, or no hyperparameters)
-        return {}
-    found: Mapping[str, Any] = data.session_start_info.hparams
-    settings: dict[str, Any] = {}
-    for name, value in found.items():
-        kind = value.WhichOneof("kind")
-        if kind in ("number_value", "string_value", "bool_value"):
-            settings[name] = getattr(value, kind)
-    return settings
 
 
 def _module(name: str) -> Any:

@@ -18,7 +18,6 @@ import io
 import json
 import math
 import operator
-import os
 import pickletools
 import re
 import zipfile
@@ -26,34 +25,45 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.local_files import open_regular
-from advsweep.logs.base import ImportedRun, ImportOptions, Reader, unreadable, whole_step
-from advsweep.logs.names import LoggedStep, assign, estimator_node, merged
-from advsweep.logs.rollout_metrics import (
-    DumpMetrics,
-    estimator_of,
-    metrics_of_dump,
-    missing_steps,
-    success_reward,
+from advsweep.logs.base import (
+    ImportedRun,
+    ImportOptions,
+    Reader,
+    existing,
+    folders_of_runs,
+    unreadable,
+    whole_step,
 )
-from advsweep.logs.rollouts import REPEATED, RolloutNotes, RolloutStep, read_rollouts, sum_of
+from advsweep.logs.names import LoggedStep, assign, estimator_node, merged
+from advsweep.logs.rollouts import (
+    REPEATED,
+    RolloutNotes,
+    completion_tables,
+    missing_steps,
+    read_rollouts,
+    success_reward,
+    sum_of,
+)
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
 FILE = "trainer_state.json"
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 
-_HISTORY = re.compile(r'"log_history"\s*:\s*\[')
 _PROGRESS = (
     *("best_model_checkpoint", "epoch", "global_step", "best_global_step", "best_metric"),
     "total_flos",
 )
 """Entries of a state that say how far a training is, or where its files are."""
 
+_PLAIN = (str, int, float)
+_LARGEST = 2**30
 _MOST_BYTES = 2**20
 _TEXTS = ("training_args.json", "training_args.yaml")
 _PICKLE = "training_args.bin"
@@ -68,17 +78,15 @@ _DAMAGED = (
     *(OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
-_LARGEST = 2**30
 
-_DEPTH = 6
 _TABLE = Path(__file__).with_name("trl_settings.yaml")
 
 
 class _State(NamedTuple):
-    """What one file holds; of states, the greatest is the one to use."""
+    """What one complete file holds; of states, the greatest is the one to use."""
 
-    is_complete: bool
     step: int
+    length: int
     entries: list[Any]
     config: dict[str, Any]
 
@@ -105,28 +113,25 @@ class Trl(Reader):
         self._entries: list[Any] = []
 
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
-        source = Path(source)
-        shown = printable_line(str(source))
-        if not source.exists():
-            raise ConfigError(f"{shown}: expected an output folder of TRL, there is none")
-        folders = [source] if source.is_file() else list(_run_folders(source))
+        source = existing(source)
+        folders = [source]
+        if source.is_dir():
+            folders = [
+                folder
+                for folder in folders_of_runs(source, {"completions"})
+                if _states(folder) or completion_tables(folder)
+            ]
         if not folders:
             raise ConfigError(
-                f"{shown}: expected {FILE}, checkpoint-N/{FILE} or completions/*.parquet, got "
-                "none; the trainer writes its state with each checkpoint (save_steps), and "
-                "completions with log_completions=True"
+                f"{printable_line(str(source))}: expected {FILE}, checkpoint-N/{FILE} or "
+                "completions/*.parquet, got none; the trainer writes its state with each "
+                "checkpoint (save_steps), and completions with log_completions=True"
             )
         for folder in folders:
-            place = "." if folder.is_file() else folder.relative_to(source).as_posix()
-            yield _imported(self.open(folder), place, options)
+            yield _imported(self.open(folder), folder.relative_to(source).as_posix(), options)
 
     def poll(self) -> Iterator[LoggedStep]:
-        files = [self.path] if self.path.exists() else []
-        if self.path.is_dir():
-            # The folder's own is written at the end of a training, with what was logged after
-            # the last checkpoint.
-            own = [self.path / FILE] if (self.path / FILE).is_file() else []
-            files = own + sorted(self.path.glob(f"checkpoint-*/{FILE}"), key=_number, reverse=True)
+        files = _states(self.path)
         try:
             marks = [(file, (s := file.stat()).st_mtime_ns, s.st_size) for file in files]
         except FileNotFoundError:  # A checkpoint that is being deleted.
@@ -134,21 +139,26 @@ class Trl(Reader):
         if marks == self._seen:
             return
         self._seen = marks
-        states: list[tuple[_State, Path]] = []
+        states: list[_State] = []
+        cut: list[Path] = []
         for file in files:
-            if (state := self._state(file)) is not None:
-                states.append((state, file))
-                # Checkpoints come newest first.
-                if state.is_complete and file.parent != self.path:
-                    break
-        if not states:
-            return
-        best, _ = max(states, key=lambda pair: (*pair[0][:2], len(pair[0].entries)))
+            try:
+                state = _read_state(file)
+            except ConfigError:
+                raise
+            except (ValueError, RecursionError):
+                cut.append(file)  # Cut by a copy, or not written to its end yet.
+                continue
+            states += [state] if state else []
+            # Checkpoints come newest first.
+            if state and file.parent != self.path:
+                break
+        best = max(states, key=itemgetter(0, 1), default=_State(0, 0, self._entries, {}))
         for reason in [reason for reason in self.left_out if FILE in reason]:
             del self.left_out[reason]
-        for state, file in states:
-            last = max(state.step, _number(file))
-            if not state.is_complete and (state is best or last > best.step):
+        for file in cut:
+            # The folder's own is written last.
+            if not best.step or not _number(file) or _number(file) > best.step:
                 place = file.relative_to(self.path) if file != self.path else file.name
                 self.left_out[f"steps after {best.step}, as {place} is cut"] = 1
         self._config = best.config
@@ -165,51 +175,49 @@ class Trl(Reader):
             items = [(k, v) for k, v in entry.items() if k != "step" and v is not None]
             yield LoggedStep(step, self._numbers(items))
 
-    def _state(self, file: Path) -> _State | None:
-        """Read one file; None if it is gone."""
-        if (text := _read_whole(file)) is None:
-            return None
-        try:
-            state = json.loads(text)
-        except (ValueError, RecursionError):
-            start = _HISTORY.search(text)
-            entries = _entries_of(text, start.end())[0] if start else []
-            return _State(False, _last_step(entries), entries, {})
-        if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
-            raise ConfigError(f"{file}: expected a state of a trainer with a log_history")
-        config = {
-            key: value
-            for key, value in state.items()
-            if isinstance(value, (str, int, float, bool)) and key not in _PROGRESS
-        }
-        entries = state["log_history"]
-        step = whole_step(state.get("global_step"))
-        return _State(True, _last_step(entries) if step is None else step, entries, config)
+
+def _states(path: Path) -> list[Path]:
+    """Return a file, or the states in an output folder: its own, then the newest checkpoint's."""
+    if not path.is_dir():
+        return [path] if path.exists() else []
+    # The folder's own is written at the end of a training, with what was logged after the last
+    # checkpoint.
+    own = [path / FILE] if (path / FILE).is_file() else []
+    return own + sorted(path.glob(f"checkpoint-*/{FILE}"), key=_number, reverse=True)
 
 
-def _run_folders(source: Path) -> Iterator[Path]:
-    """Yield the folders that hold a run, in a fixed order; links are not followed."""
-    depth = len(source.parts)
-    for place, folders, names in os.walk(source):
-        here = Path(place)
-        inside = [name for name in folders if CHECKPOINT.fullmatch(name)]
-        has_state = FILE in names or any((here / name / FILE).is_file() for name in inside)
-        if has_state or _has_completions(here):
-            yield here
-        folders[:] = sorted(
-            name
-            for name in folders
-            if name not in inside
-            and name != "completions"
-            and not name.startswith(".")
-            and len(here.parts) - depth < _DEPTH
-        )
+def _number(file: Path) -> int:
+    """Return the step in the name of a file's folder; 0 unless it is a checkpoint."""
+    match = CHECKPOINT.fullmatch(file.parent.name)
+    return int(match[1]) if match else 0
 
 
-def _has_completions(folder: Path) -> bool:
-    return any(folder.glob("completions/completions_*.parquet")) or any(
-        folder.glob("completions_*.parquet")
-    )
+def _read_state(file: Path) -> _State | None:
+    """Read one file; None if it is gone.
+
+    Raises:
+        ConfigError: it is another document, cannot be read, or is larger than 1 GiB.
+        ValueError, RecursionError: it is cut or damaged.
+    """
+    try:
+        with open_regular(file.resolve()) as stream:
+            data = stream.read(_LARGEST + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(file, error) from error
+    if len(data) > _LARGEST:
+        raise ConfigError(f"{file}: expected at most 1 GiB, got more")
+    state = json.loads(data.decode("utf-8", "replace"))
+    entries = state.get("log_history") if isinstance(state, dict) else None
+    if not isinstance(entries, list):
+        raise ConfigError(f"{file}: expected a state of a trainer with a log_history")
+    config = {
+        key: value
+        for key, value in state.items()
+        if isinstance(value, (str, int, float, bool)) and key not in _PROGRESS
+    }
+    return _State(whole_step(state.get("global_step")) or 0, len(entries), entries, config)
 
 
 def _imported(log: Trl, source: str, options: ImportOptions) -> ImportedRun:
@@ -217,41 +225,52 @@ def _imported(log: Trl, source: str, options: ImportOptions) -> ImportedRun:
     home = folder.resolve() if folder.is_dir() else folder.resolve().parent
     arguments = read_arguments(home)
     given = options.settings_of(source)
-    run = ImportedRun(
-        source=source,
-        config=_settings({**arguments, **log.config}),
-        steps=[],
-        left_out=Counter(log.left_out),
-    )
+    theirs = {**arguments, **log.config}
+    config: dict[str, Any] = {
+        key: value for key in _table()["kept"] if isinstance(value := theirs.get(key), _PLAIN)
+    }
+    for ours, key in _table()["keys"].items():
+        value = theirs.get(key)
+        if _is_number(value) and theirs[key] >= 0:
+            assign(config, ours, value)
+    run = ImportedRun(source=source, config=config, steps=[], left_out=Counter(log.left_out))
     last = max((step for step, _ in logged), default=0)
-    every, steps = run.config.get("logging_steps"), run.config.get("steps")
+    every, steps = config.get("logging_steps"), config.get("steps")
     if not logged:
         run.notes.append(f"there is no {FILE}: metrics are those of the completions")
     elif isinstance(every, int) and isinstance(steps, int) and last + every <= steps:
         run.notes.append(f"the log ends at step {last:,} of {steps:,}")
-    dump, hidden = DumpMetrics(), frozenset[int]()
-    if folder.is_dir() and _has_completions(folder):
-        dump, hidden = _read_completions(folder, run, arguments, given, logged)
-    elif (named := _named(given)) is not None and named == run.config.get("loss_type"):
+    found: dict[int, dict[str, float]] = {}
+    if folder.is_dir() and completion_tables(folder):
+        found = _read_completions(folder, run, arguments, given, logged)
+    elif (named := _named(given)) is not None and named == config.get("loss_type"):
         # A loss is no estimator: the advantages follow from how the rewards are scaled.
-        run.estimator = _table()["scale_rewards"].get(str(run.config.get("scale_rewards")))
+        run.estimator = _table()["scale_rewards"].get(str(config.get("scale_rewards")))
     if run.estimator is not None and (named := _named(given)) != run.estimator["name"]:
         shown = run.estimator["name"]
         run.notes.append(f"{named} has the advantages of {shown}, whose name it gets")
-        if named != run.config.get("loss_type"):
-            run.config["named"] = named
-    for key, value in (("prompts_per_step", dump.prompts), ("group_size", dump.group_size)):
-        if value is not None:
-            run.config.setdefault(key, value)
+        if named != config.get("loss_type"):
+            config["named"] = named
     if not arguments and "seed" not in given and not options.in_name(source):
         above = home.parent if CHECKPOINT.fullmatch(home.name) else home
-        run.config["place"] = above.name if source == "." else source
+        config["place"] = above.name if source == "." else source
         run.notes.append(
             "no arguments of the training can be read (training_args.bin): each folder is a row; "
             "--name-pattern '{estimator}-s{seed}' or --rows estimator say which are replicates"
         )
-    run.steps = _steps(logged, dump, hidden, options)
+    run.steps = _steps(logged, found, options)
     return run
+
+
+def _steps(
+    logged: Sequence[LoggedStep], found: Mapping[int, dict[str, float]], options: ImportOptions
+) -> Iterator[LoggedStep]:
+    """Yield what is logged, then what the completions say, which counts where both say it."""
+    for step, values in logged:
+        named = options.names.apply(values)
+        own = found.get(step, {})
+        yield LoggedStep(step, {name: v for name, v in named.items() if name not in own})
+    yield from (LoggedStep(step, values) for step, values in found.items())
 
 
 def _read_completions(
@@ -260,63 +279,85 @@ def _read_completions(
     arguments: Mapping[str, Any],
     given: Mapping[str, Any],
     logged: Sequence[LoggedStep],
-) -> tuple[DumpMetrics, frozenset[int]]:
-    """Return the metrics of the rollouts that were trained on, and the steps that lost theirs.
+) -> dict[int, dict[str, float]]:
+    """Return the metrics of the rollouts that were trained on, by step; add notes to the run.
 
-    An evaluation writes its completions over those of the training at the same step.
+    An evaluation writes its completions over those of the training at the same step: these steps
+    lost theirs.
     """
+    # torch is needed for completions alone, and this reader also serves `backend=command`.
+    from advsweep.logs.rollout_metrics import estimator_of, metrics_of_dump
+
     assert isinstance(run.left_out, Counter)
     reading = RolloutNotes(left_out=run.left_out)
     weights: dict[str, float] = {}
 
     def weigh(names: Sequence[str]) -> Mapping[str, float]:
-        found = _weights(names, arguments, given)
-        weights.update(found)
-        return found
+        weights.update(_weights(names, arguments, given))
+        return {name: weights[name] for name in names}
 
     size = given.get("group_size", run.config.get("group_size"))
     size = size if isinstance(size, int) else None
-    steps = list(read_rollouts(folder, "trl", weigh=weigh, size=size, notes=reading))
+    steps = list(read_rollouts(folder, weigh=weigh, size=size, notes=reading))
     evaluated = {
         step for step, values in logged if any(name.startswith("eval_") for name in values)
     }
     rollouts = [step for step in steps if step.step not in evaluated]
-    hidden = frozenset(step.step for step in steps) & evaluated
+    hidden = sorted(evaluated & {step.step for step in steps})
     if hidden:
         run.left_out["steps whose completions are those of an evaluation"] += len(hidden)
     run.notes += reading.remarks
     if REPEATED not in run.left_out:
-        run.notes += missing_steps(
-            [step for step, values in logged if "reward" in values], [s.step for s in steps]
-        )
+        with_reward = [step for step, values in logged if "reward" in values]
+        run.notes += missing_steps(with_reward, [step.step for step in steps])
     if any(weight != 1 for weight in weights.values()):
         run.config["reward_weights"] = weights
     # The estimator whose advantages are the logged ones, if there is exactly one.
     fitting = [node for node in _table()["estimators"] if estimator_of(node, rollouts)]
-    if len(fitting) == 1:
-        run.config["estimator"] = dict(fitting[0])
+    recognised = dict(fitting[0]) if len(fitting) == 1 else None
+    if recognised is not None:
+        run.config["estimator"] = recognised
+    # Whether the rollouts of every generation can be counted: not if those of several steps are
+    # the same and some are lost.
+    is_every_step = run.config.get("logging_steps") == 1
+    if "logging_steps" not in run.config:
+        numbers = sorted([*(step.step for step in rollouts), *hidden])
+        is_every_step = numbers == list(range(1, len(numbers) + 1))
     compute = functools.partial(
         metrics_of_dump,
         rollouts,
         success_at=success_reward(given),
-        counts_rollouts=_logs_every_step(run.config, rollouts, hidden, run.left_out),
+        counts_rollouts=is_every_step and not (hidden and REPEATED in run.left_out),
     )
     config = merged(run.config, given)
     dump = compute(config)
-    if contradiction := _contradiction(logged, dump, weights, run.config):
+    for key, value in (("prompts_per_step", dump.prompts), ("group_size", dump.group_size)):
+        if value is not None:
+            run.config.setdefault(key, value)
+    contradiction = _contradiction(logged, dict(dump.steps), weights, run.config)
+    if contradiction:
         run.notes.append(contradiction)
-        dump.steps = [
-            LoggedStep(step, {k: v for k, v in own.items() if k == "cost/rollouts"})
-            for step, own in dump.steps
-        ]
-        return dump, hidden
-    if len(fitting) == 1 and _named(given) is None:
-        run.notes.append("the estimator was recognised by the logged advantages")
-    elif len(fitting) == 1 and dump.contradicts and _named(given) != fitting[0]["name"]:
-        run.estimator = run.config["estimator"]
-        dump = compute({**config, "estimator": run.estimator})
-    run.notes += dump.notes + _other_groups(logged, dump, run.config)
-    return dump, hidden
+    else:
+        named = _named(given)
+        if recognised is not None and named is None:
+            run.notes.append("the estimator was recognised by the logged advantages")
+        elif recognised is not None and dump.contradicts and named != recognised["name"]:
+            run.estimator = recognised
+            dump = compute({**config, "estimator": recognised})
+        run.notes += dump.notes + _other_groups(logged, dict(dump.steps), run.config)
+    found = {step: dict(values) for step, values in dump.steps}
+    if contradiction:
+        kept = ("cost/rollouts",)
+        found = {step: {k: own[k] for k in kept if k in own} for step, own in found.items()}
+    # Rollouts that are lost were as many as those of the other steps.
+    if dump.prompts and dump.group_size and any("cost/rollouts" in v for v in found.values()):
+        dump.rollouts |= dict.fromkeys(hidden, dump.prompts * dump.group_size)
+        found |= {step: {"cost/rollouts": 1.0} for step in hidden}
+    for step, values in logged:
+        length = values.get("completions/mean_length")
+        if length is not None and "cost/rollouts" in found.get(step, {}):
+            found[step]["cost/tokens"] = length * dump.rollouts[step]
+    return found
 
 
 def _named(given: Mapping[str, Any]) -> str | None:
@@ -328,17 +369,6 @@ def _named(given: Mapping[str, Any]) -> str | None:
 def _table() -> dict[str, Any]:
     table: dict[str, Any] = read_yaml(_TABLE)
     return table
-
-
-def _settings(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    table = _table()
-    kept = {key: theirs.get(key) for key in table["kept"]}
-    config = {key: v for key, v in kept.items() if isinstance(v, (str, int, float))}
-    for ours, key in table["keys"].items():
-        value = theirs.get(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
-            assign(config, ours, value)
-    return config
 
 
 def _weights(
@@ -367,35 +397,19 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _logs_every_step(
-    config: Mapping[str, Any],
-    rollouts: Sequence[RolloutStep],
-    hidden: frozenset[int],
-    left_out: Mapping[str, int],
-) -> bool:
-    """Whether the rollouts of every generation can be counted."""
-    if hidden and left_out.get(REPEATED):
-        return False  # Rollouts serve several steps, and those of some generations are lost.
-    if "logging_steps" in config:
-        return bool(config["logging_steps"] == 1)
-    numbers = sorted([step.step for step in rollouts] + list(hidden))
-    return numbers == list(range(1, len(numbers) + 1))
-
-
 def _contradiction(
     logged: Sequence[LoggedStep],
-    dump: DumpMetrics,
+    found: Mapping[int, Mapping[str, float]],
     weights: Mapping[str, float],
     config: Mapping[str, Any],
 ) -> str:
     """Return a sentence if logged rewards are not the weighted sums of the reward functions."""
-    own = {step: values.get("reward/mean", math.nan) for step, values in dump.steps}
     # Over several steps the means of the functions are logged, and completions of the last alone.
     is_mean = config.get("logging_steps", 1) != 1
     for step, values in logged:
         parts = [values.get(f"rewards/{name}/mean", math.nan) for name in weights]
         ours = math.fsum(map(operator.mul, parts, weights.values()))
-        ours = ours if is_mean else own.get(step, math.nan)
+        ours = ours if is_mean else found.get(step, {}).get("reward/mean", math.nan)
         total = values.get("reward", math.nan)
         if abs(ours - total) > 1e-4 * max(1, abs(total)):
             return (
@@ -407,58 +421,22 @@ def _contradiction(
 
 
 def _other_groups(
-    logged: Sequence[LoggedStep], dump: DumpMetrics, config: Mapping[str, Any]
+    logged: Sequence[LoggedStep],
+    found: Mapping[int, Mapping[str, float]],
+    config: Mapping[str, Any],
 ) -> list[str]:
     """Return a sentence if the logged share of groups of equal rewards is another one."""
-    if config.get("logging_steps", 1) != 1:
-        return []
-    own = {step: values for step, values in dump.steps if not values.get("reward/unscorable")}
-    for step, values in logged:
-        ours = own.get(step, {}).get("collapse/acr", math.nan)
+    for step, values in logged if config.get("logging_steps", 1) == 1 else ():
+        own = found.get(step, {})
+        ours = own.get("collapse/acr", math.nan)
         theirs = values.get("frac_reward_zero_std", math.nan)
-        if abs(ours - theirs) > 1e-6:
+        if not own.get("reward/unscorable") and abs(ours - theirs) > 1e-6:
             return [
                 f"collapse/acr of the completions is {ours:.6g} at step {step}, the trainer logged "
                 f"{theirs:.6g}: as with scale_rewards=batch, or with a prompt that comes again in "
                 "a step, whose groups --set group_size=N tells apart"
             ]
     return []
-
-
-def _steps(
-    logged: Sequence[LoggedStep],
-    dump: DumpMetrics,
-    hidden: frozenset[int],
-    options: ImportOptions,
-) -> Iterator[LoggedStep]:
-    """Yield what is logged, then what the completions say, which counts where both say it.
-
-    Args:
-        hidden: steps whose rollouts are lost; they were as many as those of the others.
-    """
-    if dump.prompts and dump.group_size and any("cost/rollouts" in v for _, v in dump.steps):
-        dump.rollouts.update(dict.fromkeys(hidden, dump.prompts * dump.group_size))
-        dump.steps += [LoggedStep(step, {"cost/rollouts": 1.0}) for step in sorted(hidden)]
-    found = {step: dict(values) for step, values in dump.steps}
-    for step, values in logged:
-        own = found.get(step, {})
-        named = options.names.apply(values)
-        length = values.get("completions/mean_length")
-        if length is not None and "cost/rollouts" in own:
-            own["cost/tokens"] = length * dump.rollouts[step]
-        yield LoggedStep(step, {name: v for name, v in named.items() if name not in own})
-    yield from (LoggedStep(step, values) for step, values in found.items())
-
-
-def _last_step(entries: list[Any]) -> int:
-    steps = (whole_step(entry.get("step")) for entry in entries if isinstance(entry, dict))
-    return max((step for step in steps if step is not None), default=0)
-
-
-def _number(file: Path) -> int:
-    """Return the step in the name of a file's folder; 0 unless it is a checkpoint."""
-    match = CHECKPOINT.fullmatch(file.parent.name)
-    return int(match[1]) if match else 0
 
 
 def read_arguments(folder: Path) -> dict[str, Any]:
@@ -525,35 +503,3 @@ def plain_pickle(data: bytes) -> Any:
             del stack[len(stack) - len(before) :]
             stack += [None] * len(code.stack_after)
     return None
-
-
-def _entries_of(text: str, place: int) -> tuple[list[Any], int]:
-    """Return the complete entries of an array from a place within it, and the place after them."""
-    entries: list[Any] = []
-    decoder = json.JSONDecoder()
-    while True:
-        while place < len(text) and text[place] in " \t\r\n,":
-            place += 1
-        try:
-            entry, place = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            return entries, place
-        entries.append(entry)
-
-
-def _read_whole(path: Path) -> str | None:
-    """Return a text of at most 1 GiB; None if there is no such file.
-
-    Raises:
-        ConfigError: it cannot be read, or is larger.
-    """
-    try:
-        with open_regular(path.resolve()) as stream:
-            data = stream.read(_LARGEST + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if len(data) > _LARGEST:
-        raise ConfigError(f"{path}: expected at most 1 GiB, got more")
-    return data.decode("utf-8", "replace")

@@ -20,31 +20,34 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import option
 from advsweep.errors import AdvsweepError, ConfigError, counted
-from advsweep.logs.base import ImportedRun, ImportOptions, ProblemCount
+from advsweep.logs.base import ImportedRun, ImportOptions, ProblemCount, existing, folders_of_runs
 from advsweep.logs.lines import JsonLines
-from advsweep.logs.names import LoggedStep, merged
-from advsweep.logs.rollout_metrics import (
-    DumpMetrics,
+from advsweep.logs.names import LoggedStep, assign, merged, value_at
+from advsweep.logs.rollouts import (
+    RolloutNotes,
+    RolloutStep,
     fewer_than_usual,
-    metrics_of_dump,
+    line_files,
     missing_steps,
+    read_rollouts,
     success_reward,
 )
-from advsweep.logs.rollouts import RolloutNotes, RolloutStep, read_rollouts
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
+if TYPE_CHECKING:
+    from advsweep.logs.rollout_metrics import DumpMetrics
+
 _TABLE = Path(__file__).with_name("verl_settings.yaml")
+_SETTINGS = Path(".hydra", "config.yaml")
 _OURS = "advsweep"
 """The value of adv_estimator that names an estimator of ours in algorithm.advsweep."""
 
@@ -54,12 +57,8 @@ _OF_ESTIMATOR = (
     f"algorithm.{_OURS}",
 )
 
-_DEPTH = 8
-_MOST_FOLDERS = 20_000
-_ENDINGS = (".jsonl", ".ndjson")
-_CHECKPOINTS = re.compile(r"global_step_\d+|checkpoint-\d+")
 _NAMES = {"rollouts": "rollouts", "validation": "validation", "val": "validation"}
-"""The attributes of `_Files` by the names of the folders of dumps."""
+"""What is dumped, by the names of the folders of dumps."""
 
 _ACCURACY = "acc"
 """The verdict beside a score, in validation samples of reward functions that return one."""
@@ -79,35 +78,37 @@ class Verl(JsonLines):
     data_key: str = option("data", help="key of the mapping with the values")
 
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
-        runs, remarks = _find_runs(Path(source))
-        for number, files in enumerate(runs):
+        runs, remarks = _find_runs(existing(source))
+        for files in runs:
             run = self._imported(files, options)
-            if number == 0:
-                run.notes += remarks
+            run.notes += remarks
+            remarks = []
             yield run
 
     def _imported(self, files: _Files, options: ImportOptions) -> ImportedRun:
-        settings = _Settings(files.settings)
-        config = settings.config()
+        # torch is needed for dumps alone, and this reader also serves `backend=command`.
+        from advsweep.logs.rollout_metrics import DumpMetrics, metrics_of_dump
+
+        notes: list[str] = []
+        theirs = _read_settings(files.settings, notes)
+        config = _config(theirs)
         given = options.settings_of(files.source)
         success_at = success_reward(given)
         left_out: Counter[str] = Counter()
-        notes = [f"the settings were left out: {settings.problem}"] if settings.problem else []
         dump = DumpMetrics()
-        if rollout_files := files.dumps.get("rollouts"):
+        if rollout_files := files.dumps["rollouts"]:
             reading = RolloutNotes(left_out=left_out)
             rollouts: list[RolloutStep] = []
             for file in rollout_files:
                 try:
-                    rollouts += read_rollouts(file, "verl", notes=reading)
+                    rollouts += read_rollouts(file, notes=reading)
                 except ConfigError:  # A damaged file does not hide the others.
                     left_out["dumps without a rollout that can be read"] += 1
             dump = metrics_of_dump(rollouts, merged(config, given), success_at=success_at)
-            notes += reading.remarks
         for key, value in (("prompts_per_step", dump.prompts), ("group_size", dump.group_size)):
             if value is not None:
                 config.setdefault(key, value)
-        evaluations = _evaluations(files.dumps.get("validation", []), success_at, left_out)
+        evaluations = _evaluations(files.dumps["validation"], success_at, left_out)
         samples = Counter[int]()
         for result in evaluations:
             samples[result.step] += result.n
@@ -122,12 +123,12 @@ class Verl(JsonLines):
         if dump.rollouts:
             steps = [step for step, values in logged if "critic/score/mean" in values]
             notes += missing_steps(steps, dump.rollouts)
-        if not settings.theirs:
+        if not theirs:
             notes.append("there are no settings (.hydra/config.yaml); --set adds what is known")
         known = merged(config, given)
         prompts, size = known.get("prompts_per_step"), known.get("group_size")
         per_step = None
-        is_filtered = settings.get("algorithm.filter_groups.enable") is True
+        is_filtered = value_at(theirs, "algorithm.filter_groups.enable") is True
         if isinstance(prompts, int) and isinstance(size, int) and not is_filtered:
             per_step = prompts * size  # Every generated rollout is trained on.
         return ImportedRun(
@@ -169,7 +170,7 @@ def _evaluations(
         for rewards, least in (({_ACCURACY: 1.0}, 1.0), (None, success_at)):
             notes = RolloutNotes()
             try:
-                steps = list(read_rollouts(file, "verl", rewards=rewards, notes=notes))
+                steps = list(read_rollouts(file, rewards=rewards, notes=notes))
             except ConfigError:
                 continue  # No line has a verdict of its own; then the scores say it.
             left_out.update(notes.left_out)
@@ -193,44 +194,44 @@ class _Files:
         source: where it is, relative to what the user named.
         log: what the file logger wrote.
         dumps: of `rollouts` and `validation`, a file per step, in the order of the steps.
-        settings: `.hydra/config.yaml`.
+        settings: `.hydra/config.yaml`, which need not exist.
     """
 
     source: str
-    log: Path | None = None
-    dumps: dict[str, list[Path]] = field(default_factory=dict)
-    settings: Path | None = None
+    log: Path | None
+    dumps: Mapping[str, list[Path]]
+    settings: Path
 
 
 def _find_runs(source: Path) -> tuple[list[_Files], list[str]]:
     """Return the runs below a folder, and a sentence about dumps that belong to none.
 
     Raises:
-        ConfigError: there is no such file or folder, or nothing of verl in it.
+        ConfigError: there is nothing of verl in it.
     """
     shown = printable_line(str(source))
-    if not source.exists():
-        raise ConfigError(f"{shown}: expected a file or folder of verl's logs, there is none")
+    settings = source / _SETTINGS if source.is_dir() else source.parent / _SETTINGS
+    nothing: dict[str, list[Path]] = {"rollouts": [], "validation": []}
+    if source.is_file() and source.stem.isdecimal():
+        return [_Files(".", None, nothing | {"rollouts": [source]}, source / _SETTINGS)], []
     if source.is_file():
-        if source.stem.isdecimal():
-            return [_Files(".", dumps={"rollouts": [source]})], []
-        return [_Files(".", source, settings=_settings_file(source.parent))], []
-    if source.name in _NAMES and _lines(source):
-        return [_Files(".", dumps={_NAMES[source.name]: _lines(source)})], []
+        return [_Files(".", source, nothing, settings)], []
+    if source.name in _NAMES and (files := line_files(source)):
+        return [_Files(".", None, nothing | {_NAMES[source.name]: files}, settings)], []
     runs: list[_Files] = []
     others = []
-    for home in _folders(source):
+    for home in folders_of_runs(source, _NAMES):
         place = home.relative_to(source).as_posix()
-        logs = [file for file in _lines(home) if not file.stem.isdecimal()]
-        settings = _settings_file(home)
+        lines = line_files(home)
+        logs = [file for file in lines if not file.stem.isdecimal()]
         if len(logs) > 1:
-            for one in logs:
-                own = (home / one.stem).relative_to(source).as_posix()
-                runs.append(_Files(own, one, _dumps([home, home.parent], one.stem), settings))
-        elif logs or any(_dumps([home], "").values()):
-            log = logs[0] if logs else None
-            runs.append(_Files(place, log, _dumps([home], ""), settings))
-        if len(logs) < len(_lines(home)):
+            for log in logs:
+                own = (home / log.stem).relative_to(source).as_posix()
+                dumps = _dumps([home, home.parent], log.stem)
+                runs.append(_Files(own, log, dumps, home / _SETTINGS))
+        elif logs or any(_dumps([home]).values()):
+            runs.append(_Files(place, next(iter(logs), None), _dumps([home]), home / _SETTINGS))
+        if len(logs) < len(lines):
             others.append(place)
     if not runs:
         raise ConfigError(
@@ -247,115 +248,51 @@ def _find_runs(source: Path) -> tuple[list[_Files], list[str]]:
     return runs, remarks
 
 
-def _folders(source: Path) -> Iterator[Path]:
-    """Yield the folders that may be of a run, in a fixed order; links are not followed."""
-    depth = len(source.parts)
-    for count, (place, folders, _) in enumerate(os.walk(source)):
-        if count > _MOST_FOLDERS:
-            raise ConfigError(
-                f"{printable_line(str(source))}: expected at most {_MOST_FOLDERS:,} folders, got "
-                "more; name the folder of one run"
-            )
-        folders[:] = sorted(
-            name
-            for name in folders
-            if len(Path(place).parts) - depth < _DEPTH
-            and name not in _NAMES
-            and not name.startswith(".")
-            and not _CHECKPOINTS.fullmatch(name)
-        )
-        yield Path(place)
-
-
-def _dumps(above: list[Path], end: str) -> dict[str, list[Path]]:
+def _dumps(above: list[Path], end: str = "") -> dict[str, list[Path]]:
     """Return the dumps by kind, from the first of some folders that has them."""
     found: dict[str, list[Path]] = {}
     for folder in above:
         for name, kind in _NAMES.items():
-            if not found.get(kind):
-                found[kind] = _lines(folder / name / end)
+            found[kind] = found.get(kind) or line_files(folder / name / end)
     return found
 
 
-def _lines(folder: Path) -> list[Path]:
-    """Return the files of lines in a folder, in the order of the steps that name them."""
-
-    def order(file: Path) -> tuple[int, str]:
-        stem = file.stem
-        return (int(stem) if stem.isdecimal() and len(stem) <= 18 else 0), file.name
-
-    files = folder.iterdir() if folder.is_dir() else ()
-    return sorted((f for f in files if f.suffix in _ENDINGS and f.is_file()), key=order)
-
-
-def _settings_file(home: Path) -> Path | None:
-    file = home / ".hydra" / "config.yaml"
-    return file if file.is_file() else None
+def _read_settings(path: Path, notes: list[str]) -> dict[str, Any]:
+    """Return the settings as the file has them; nothing in it is resolved."""
+    if not path.is_file():
+        return {}
+    try:
+        content = read_yaml(path)
+    except (AdvsweepError, OSError) as error:
+        notes.append(f"the settings were left out: {' '.join(str(error).split())}")
+        return {}
+    return {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
 
 
-class _Settings:
-    """Settings of one run.
-
-    Attributes:
-        theirs: as the file has them; nothing in it is resolved.
-        problem: why the file could not be used; empty if it could.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self.theirs: dict[str, Any] = {}
-        self.problem = ""
-        if path is None:
-            return
-        try:
-            content = read_yaml(path)
-        except (AdvsweepError, OSError) as error:
-            self.problem = " ".join(str(error).split())
-            return
-        if isinstance(content, dict):
-            self.theirs = {str(key): value for key, value in content.items()}
-        else:
-            self.problem = f"{path}: expected a mapping of settings"
-
-    def get(self, key: str) -> Any:
-        """Return the value of a dotted key; None without one."""
-        node: Any = self.theirs
-        for part in key.split("."):
-            if not isinstance(node, Mapping) or part not in node:
-                return None
-            node = node[part]
-        return node
-
-    def config(self) -> dict[str, Any]:
-        """Return the config of the run: our keys, and those of theirs that have none of ours."""
-        table = _table()
-        ours = {"estimator", "backend", "rows"} | {key.partition(".")[0] for key in table["keys"]}
-        config = {key: value for key, value in self.theirs.items() if key not in ours}
-        translated = [*table["keys"].values(), *_OF_ESTIMATOR]
-        config = _without(config, frozenset([*table["of_one_run"], *translated]))
-        for ours, theirs in table["keys"].items():
-            value = self.get(theirs)
-            # null and -1 stand for no value, ${...} for one elsewhere.
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            is_text = isinstance(value, str) and value and "${" not in value
-            if is_text or (is_number and value >= 0):
-                node, _, leaf = ours.rpartition(".")
-                (config.setdefault(node, {}) if node else config)[leaf] = value
-        if (estimator := self._estimator(table)) is not None:
-            config["estimator"] = estimator
-        return config
-
-    def _estimator(self, table: Mapping[str, Any]) -> dict[str, Any] | None:
-        name = self.get("algorithm.adv_estimator")
-        if not isinstance(name, str):
-            return None
-        own = self.get(f"algorithm.{_OURS}")
-        if name == _OURS and isinstance(own, dict) and isinstance(own.get("name"), str):
-            return own
+def _config(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of the run: our keys, and those of theirs that have none of ours."""
+    table = _table()
+    ours = {"estimator", "backend", "rows"} | {key.partition(".")[0] for key in table["keys"]}
+    config = {key: value for key, value in theirs.items() if key not in ours}
+    translated = [*table["keys"].values(), *_OF_ESTIMATOR]
+    config = _without(config, frozenset([*table["of_one_run"], *translated]))
+    for ours, their_key in table["keys"].items():
+        value = value_at(theirs, their_key)
+        # null and -1 stand for no value, ${...} for one elsewhere.
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        is_text = isinstance(value, str) and value and "${" not in value
+        if is_text or (is_number and value >= 0):
+            assign(config, ours, value)
+    name, own = (value_at(theirs, f"algorithm.{key}") for key in ("adv_estimator", _OURS))
+    if name == _OURS and isinstance(own, dict) and isinstance(own.get("name"), str):
+        config["estimator"] = own
+    elif isinstance(name, str):
         known = table["estimators"].get(name, {})
-        scaled = self.get("algorithm.norm_adv_by_std_in_grpo") is not False
+        scaled = value_at(theirs, "algorithm.norm_adv_by_std_in_grpo") is not False
         chosen = known.get("scaled") if scaled or "unscaled" not in known else known["unscaled"]
         # A name of theirs must not stand for an estimator of ours with other numbers.
-        return dict(chosen) if chosen else {"name": f"verl_{name}"}
+        config["estimator"] = dict(chosen) if chosen else {"name": f"verl_{name}"}
+    return config
 
 
 @functools.cache

@@ -16,7 +16,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -63,12 +63,8 @@ class Wandb(Reader):
         self._last: int | None = None
         self._offset = _FILE_HEADER
         self._size = 0
-        self._finished = False
         self.run_id = ""
         self.display_name = ""
-
-    def finish(self) -> None:
-        self._finished = True
 
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
         root = Path(source)
@@ -79,7 +75,7 @@ class Wandb(Reader):
                     f"{source}: expected a .wandb file, a folder with some, or ENTITY/PROJECT, "
                     "got nothing"
                 )
-            yield from reader.read_project(self._connect(), str(source), options)
+            yield from reader.read_project(None, str(source), options)
             return
         # `latest-run` is a link to one of the others.
         found = root.rglob("*.wandb") if root.is_dir() else [root]
@@ -97,40 +93,30 @@ class Wandb(Reader):
                 left_out=log.left_out,
             )
 
-    def _connect(self) -> Any:
-        """Return `wandb.Api()`, which reads the user's settings, among them the server."""
-        try:
-            with outside_working_folder():
-                import wandb
-
-                return wandb.Api(timeout=self.timeout)
-        except ImportError as error:
-            raise _not_installed() from error
-        except Exception as error:  # wandb raises classes of its own and of its network library.
-            raise ConfigError(f"wandb: expected a key (`wandb login`), got: {error}") from error
-
     def read_project(self, api: Any, address: str, options: ImportOptions) -> Iterator[ImportedRun]:
         """Yield the runs of a project, oldest first.
 
         Args:
-            api: `wandb.Api()`.
+            api: in place of `wandb.Api()`, which reads the user's settings, among them the server.
             address: ENTITY/PROJECT, or ENTITY/PROJECT/RUN.
 
         Raises:
             ConfigError: the server does not answer, or has no such project.
         """
         try:
+            if api is None:
+                # It reads `wandb/settings` of the working folder, which may name the server that
+                # gets the user's key.
+                with outside_working_folder():
+                    api = _package("wandb").Api(timeout=self.timeout)
             if address.count("/") == 2:
                 runs = [api.run(address)]
             else:
                 runs = list(api.runs(address, order="+created_at"))
             for run in runs:
                 log = self.open(Path())
-                steps = [
-                    options.names.rename_step(step)
-                    for row in run.scan_history()
-                    if (step := log._step(dict(row))) is not None
-                ]
+                rows = (log._step(dict(row)) for row in run.scan_history())
+                steps = [options.names.rename_step(step) for step in rows if step is not None]
                 yield ImportedRun(
                     source=run.name or run.id,
                     key=f"{run.entity}/{run.project}/{run.id}",
@@ -138,8 +124,12 @@ class Wandb(Reader):
                     steps=steps,
                     left_out=log.left_out,
                 )
+        except ConfigError:
+            raise
         except Exception as error:  # wandb raises classes of its own and of its network library.
-            raise ConfigError(f"wandb: {address} cannot be read: {error}") from error
+            raise ConfigError(
+                f"wandb: {address} cannot be read (`wandb login` gives access): {error}"
+            ) from error
 
     def _step(self, row: Mapping[str, Any]) -> LoggedStep | None:
         """Return the step of a row; None, and count it, if it has none."""
@@ -161,13 +151,17 @@ class Wandb(Reader):
     def poll(self) -> Iterator[LoggedStep]:
         for content in self._records():
             try:
-                record = _record_class().FromString(content)
+                record = _package("wandb.proto.wandb_internal_pb2").Record.FromString(content)
+            except ConfigError:
+                raise
             except Exception:  # noqa: BLE001 (the errors of protobuf depend on its version)
                 self.left_out["damaged records"] += 1
                 continue
             kind = record.WhichOneof("record_type")
             if kind == "history":
-                if (step := self._history(record.history)) is not None:
+                row = {"/".join(keys): value for keys, value in self._items(record.history.item)}
+                row.setdefault(_OWN_STEP, record.history.step.num)
+                if (step := self._step(row)) is not None:
                     yield step
             elif kind == "run":
                 self.run_id = record.run.run_id
@@ -176,25 +170,18 @@ class Wandb(Reader):
             elif kind == "config":
                 self._update_config(record.config)
 
-    def _history(self, history: Any) -> LoggedStep | None:
-        values: dict[str, Any] = {}
-        for item in history.item:
-            name = "/".join(item.nested_key) or item.key
-            try:
-                values[name] = json.loads(item.value_json)
-            except (ValueError, RecursionError):
-                self.left_out["values that are not JSON"] += 1
-        values.setdefault(_OWN_STEP, history.step.num)
-        return self._step(values)
-
-    def _update_config(self, config: Any) -> None:
-        for item in config.update:
+    def _items(self, items: Iterable[Any]) -> Iterator[tuple[list[str], Any]]:
+        """Yield the parts of the name of each value, and the value."""
+        for item in items:
             try:
                 value = json.loads(item.value_json)
             except (ValueError, RecursionError):
-                self.left_out["settings that are not JSON"] += 1
-                continue
-            keys = list(item.nested_key) or [item.key]
+                self.left_out["values that are not JSON"] += 1
+            else:
+                yield list(item.nested_key) or [item.key], value
+
+    def _update_config(self, config: Any) -> None:
+        for keys, value in self._items(config.update):
             if keys[0].startswith("_"):
                 continue
             node = self._config
@@ -208,27 +195,27 @@ class Wandb(Reader):
     def _records(self) -> Iterator[bytes]:
         """Yield the complete records that were added; a cut one waits for the next call."""
         inside = sorted(self.path.glob("*.wandb")) if self.path.is_dir() else [self.path]
-        if not inside:
-            return
         try:
-            file = open_regular(inside[0].resolve())
+            file = open_regular(inside[0].resolve()) if inside else None
         except FileNotFoundError:
-            return
+            file = None
         except OSError as error:
             raise unreadable(self.path, error) from error
+        if file is None:
+            return
         with file:
             if (start := file.read(_FILE_HEADER)) and not _MAGIC.startswith(start[:4]):
                 raise ConfigError(f"{self.path}: expected a .wandb file, got another kind of file")
-            size_before, self._size = self._size, file.seek(0, 2)
-            if self._size < size_before:
-                # Written anew.
-                self._offset = _FILE_HEADER
-                self._last = None
+            before, self._size = self._size, file.seek(0, 2)
+            if self._size < before:
+                # Written anew. (The offset may lie behind the end, after a damaged block.)
+                self._offset, self._last = _FILE_HEADER, None
             place, size = self._offset, 0
             parts: list[bytes] = []
             while True:
-                if _BLOCK - place % _BLOCK < _HEADER.size:
-                    place += _BLOCK - place % _BLOCK
+                left = _BLOCK - place % _BLOCK
+                # A header does not cross the end of a block.
+                place += left if left < _HEADER.size else 0
                 file.seek(place)
                 header = file.read(_HEADER.size)
                 if len(header) < _HEADER.size:
@@ -244,12 +231,13 @@ class Wandb(Reader):
                     self._offset, parts, size = place, [], 0
                     continue
                 place += _HEADER.size + length
-                size += length
                 if kind in (_FULL, _FIRST):
-                    parts, size = [], length
+                    parts, size = [], 0
+                size += length
                 if size <= _LARGEST:
                     parts.append(content)
                 if kind in (_FULL, _LAST):
+                    # A record is used, or waits, as a whole.
                     self._offset = place
                     if size <= _LARGEST:
                         yield b"".join(parts)
@@ -262,17 +250,13 @@ class Wandb(Reader):
 
 
 @functools.cache
-def _record_class() -> Any:
+def _package(name: str) -> Any:
     try:
         # wandb reads settings of the working folder when it is imported.
         with outside_working_folder():
-            return importlib.import_module("wandb.proto.wandb_internal_pb2").Record
+            return importlib.import_module(name)
     except ImportError as error:
-        raise _not_installed() from error
-
-
-def _not_installed() -> ConfigError:
-    return ConfigError(
-        "wandb: expected the package wandb to read its runs, got: not installed; "
-        f"install it with `{extra_command('wandb')}`"
-    )
+        raise ConfigError(
+            "wandb: expected the package wandb to read its runs, got: not installed; "
+            f"install it with `{extra_command('wandb')}`"
+        ) from error

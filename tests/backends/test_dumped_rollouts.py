@@ -83,7 +83,7 @@ def test_equal_numbers(
     own = train(run, tmp_path / "run").points
     for step, (rewards, advantages) in enumerate(recorded, start=1):
         dump(tmp_path, step, rewards, advantages)
-    options = ImportOptions(names=NameMap.load(form), settings={"estimator": estimator})
+    options = ImportOptions(names=NameMap(form), settings={"estimator": estimator})
     (imported,) = READERS.build(form).runs(tmp_path, options)
     found = dict(imported.steps)
     assert sorted(found) == [1, 2, 3]

@@ -173,7 +173,7 @@ def test_figures_are_drawn_the_same_each_time(run: Run, dump: Path, by: tuple[st
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("nowhere",), ("expected a file or folder of rollouts", "nowhere")),
+        (("nowhere",), ("expected a file or a folder of logs", "nowhere")),
         (("rollouts.jsonl", "--steps", "7:9"), ("--steps 7:9", "1 to 5")),
         (("rollouts.jsonl", "--steps", "a:b"), ("expected A:B", "'a:b'")),
         (("rollouts.jsonl", "--steps", ":"), ("expected A:B", "':'")),

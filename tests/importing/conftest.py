@@ -52,7 +52,7 @@ def logs(tmp_path: Path) -> Path:
 def read(form: str, source: Path, **given: Any) -> list[ImportedRun]:
     """The runs of a source, with settings as `--set` gives them."""
     reader = READERS.build(form)
-    options = ImportOptions(names=NameMap.load(reader.table), settings=given)
+    options = ImportOptions(names=NameMap(reader.table), settings=given)
     return list(reader.runs(source, options))
 
 

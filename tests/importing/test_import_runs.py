@@ -226,7 +226,7 @@ def test_a_sweep_that_advsweep_trains_is_refused(store, logs):
 
 
 def test_what_is_missing_is_said(store, tmp_path):
-    with pytest.raises(ConfigError, match="expected a file or a folder, got nothing"):
+    with pytest.raises(ConfigError, match="expected a file or a folder of logs, got nothing"):
         _import(store, tmp_path / "nothing")
     (tmp_path / "logs").mkdir()
     with pytest.raises(ConfigError, match=r"\*\.jsonl"):
@@ -288,7 +288,7 @@ def test_a_project_online_is_read_through_its_api():
     from advsweep.logs.names import NameMap
     from advsweep.logs.wandb import Wandb
 
-    options = ImportOptions(names=NameMap.load("wandb"))
+    options = ImportOptions(names=NameMap("wandb"))
     (run,) = Wandb().read_project(_Api(), "me/project", options)
     assert isinstance(run, ImportedRun)
     assert (run.key, run.config) == ("me/project/abc", {"estimator": "grpo", "seed": 1})

@@ -55,7 +55,7 @@ def results(folder: Path, model: str, *, date: str = DATE, **more: Any) -> None:
 
 
 def read(source: Path, **given: Any) -> list[ImportedRun]:
-    options = ImportOptions(names=NameMap.load("jsonl"), settings=given)
+    options = ImportOptions(names=NameMap("jsonl"), settings=given)
     return list(READERS.build("lm-eval").runs(source, options))
 
 

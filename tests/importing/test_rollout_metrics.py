@@ -13,12 +13,10 @@ from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.logs.rollout_metrics import (
-    RolloutMetrics,
     estimator_of,
     metrics_of_dump,
-    success_reward,
 )
-from advsweep.logs.rollouts import RolloutGroup, RolloutStep
+from advsweep.logs.rollouts import RolloutGroup, RolloutStep, success_reward
 
 
 def step_of(number: int, *groups: list[float]) -> RolloutStep:
@@ -161,4 +159,5 @@ def test_successes_of_other_rewards() -> None:
 def test_costs_need_all_rollouts() -> None:
     steps = [step_of(1, [1, 0])]
     assert "cost/rollouts" not in metrics_of_dump(steps, {}, counts_rollouts=False).steps[0].values
-    assert RolloutMetrics(None, target=1).of(steps[0])["cost/rollouts"] == 2.0
+    config = {"prompts_per_step": 1, "group_size": 1}
+    assert metrics_of_dump(steps, config).steps[0].values["cost/rollouts"] == 2.0

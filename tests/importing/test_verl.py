@@ -166,7 +166,7 @@ def test_an_estimator_of_the_command_computes_the_masses(tmp_path: Path) -> None
     dump(tmp_path / "rollouts", 1)
     (run,) = read(tmp_path, estimator={"name": "reinforce"})
     assert values(run)[1]["mass/success"] == 2 / 8
-    named = ImportOptions(names=NameMap.load("verl"), in_name=lambda _: {"estimator": "nsr"})
+    named = ImportOptions(names=NameMap("verl"), in_name=lambda _: {"estimator": "nsr"})
     (run,) = READERS.build("verl").runs(tmp_path, named)
     assert values(run)[1]["mass/failure"] == 6 / 8
 

@@ -331,7 +331,7 @@ def test_the_log_has_our_metrics(make_trainer: Trainers) -> None:
     assert logged["mass/failure"] == pytest.approx(-2 * low / 16)
     assert logged["solved/6"] == pytest.approx(1 / 3)
     # An import takes ours where TRL has the like.
-    names = NameMap.load("trl")
+    names = NameMap("trl")
     imported = names.apply({name: v for name, v in logged.items() if isinstance(v, float)})
     assert imported["collapse/acr"] == logged["collapse/acr"]
     assert imported["mass/failure"] == logged["mass/failure"]

@@ -91,7 +91,7 @@ def test_a_report_in_two_commands(
 ) -> None:
     folder, rewards = trained
     assert len(rewards) == 4
-    (run,) = READERS.build("trl").runs(folder, ImportOptions(names=NameMap.load("trl")))
+    (run,) = READERS.build("trl").runs(folder, ImportOptions(names=NameMap("trl")))
     # Recognised by the advantages that TRL wrote.
     estimator = {"name": "grpo", "preset": "trl"}
     assert run.config["estimator"] == estimator
@@ -212,7 +212,7 @@ def test_the_readers_know_the_names_of_this_version(
     trained: tuple[Path, list[torch.Tensor]],
 ) -> None:
     """TRL logs what the table names, but for what other losses log and older versions did."""
-    options = ImportOptions(names=NameMap.load("trl"))
+    options = ImportOptions(names=NameMap("trl"))
     (run,) = READERS.build("trl").runs(trained[0], options)
     names = {name for _, logged in run.steps for name in logged}
     assert {"reward/mean", "collapse/acr", "entropy/token", "loss/policy", "optim/lr"} <= names

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.errors import ConfigError
 from advsweep.logs.rollouts import (
-    FORMS,
     INPUTS,
     RolloutGroup,
     RolloutNotes,
@@ -44,11 +43,9 @@ def test_a_verl_folder_is_read_step_by_step_in_the_order_of_numbers(tmp_path: Pa
     for step in (10, 2, 1):
         rows = [of_verl(step, p, s, f"{p}_{i}_0") for p in "ab" for i, s in enumerate([0.0, 1.0])]
         write_lines(tmp_path / f"{step}.jsonl", *rows)
-    found = list(read_rollouts(tmp_path, answers=True))
+    found = list(read_rollouts(tmp_path))
     assert [step.step for step in found] == [1, 2, 10]
-    assert found[0].groups == [
-        RolloutGroup(prompt=p, rewards=[0.0, 1.0], answers=["out", "out"]) for p in "ab"
-    ]
+    assert found[0].groups == [RolloutGroup(prompt=p, rewards=[0.0, 1.0]) for p in "ab"]
 
 
 def test_a_session_of_verl_counts_its_last_output_alone(tmp_path: Path) -> None:
@@ -95,21 +92,20 @@ def test_a_verl_folder_may_lack_the_step_in_its_lines(tmp_path: Path) -> None:
 def test_json_lines_with_a_group_per_line(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "r.jsonl",
-        {"step": 1, "prompt": "a", "rewards": [0, 1], "lengths": [3, 4], "answers": ["x", "y"]},
+        {"step": 1, "prompt": "a", "rewards": [0, 1], "lengths": [3, 4]},
         {"step": 1, "prompt": "a", "rewards": [1, 1, 0], "token_entropy": [0.1, 0.2, 0.3]},
         {"step": 2, "prompt": [{"role": "user", "content": "b"}], "rewards": [True]},
     )
-    first, second = read_rollouts(path, answers=True)
+    first, second = read_rollouts(path)
     # Two lines of one prompt are two groups.
     assert first == RolloutStep(
         1,
         [
-            RolloutGroup("a", [0.0, 1.0], [3, 4], ["x", "y"]),
+            RolloutGroup("a", [0.0, 1.0], [3, 4]),
             RolloutGroup("a", [1.0, 1.0, 0.0], inputs={"token_entropy": [0.1, 0.2, 0.3]}),
         ],
     )
     assert second.groups == [RolloutGroup('[{"role": "user", "content": "b"}]', [1.0])]
-    assert next(read_rollouts(path)).groups[0].answers is None
 
 
 def test_json_lines_with_a_rollout_per_line(tmp_path: Path) -> None:
@@ -130,7 +126,7 @@ def test_the_reward_may_be_a_sum_of_fields(tmp_path: Path) -> None:
         {"step": 1, "prompt": "c"},
     )
     notes = RolloutNotes()
-    found = rewards_of(path, form="jsonl", rewards={"acc": 1.0, "form": 0.2}, notes=notes)
+    found = rewards_of(path, rewards={"acc": 1.0, "form": 0.2}, notes=notes)
     assert found[1][0] == [1.2, 0.1]
     # What is missing does not count, as in TRL; without any reward a rollout is unscorable.
     assert found[1][1][0] == 0.2
@@ -221,8 +217,8 @@ def test_tables_of_trl(tmp_path: Path) -> None:
     completions(tmp_path / "completions", 3, rows)
     completions(tmp_path / "completions", 12, [(conversation, "z", 0.0, 0.0)] * 2)
     notes = RolloutNotes()
-    first, second = read_rollouts(tmp_path, answers=True, notes=notes)
-    group = RolloutGroup("a", [1.5, 0.5], answers=["x", "y"], advantages=[1.0, 0.0])
+    first, second = read_rollouts(tmp_path, notes=notes)
+    group = RolloutGroup("a", [1.5, 0.5], advantages=[1.0, 0.0])
     assert first == RolloutStep(3, [group])
     assert second.step == 12
     assert json.loads(second.groups[0].prompt) == conversation
@@ -269,9 +265,9 @@ def test_a_damaged_table_does_not_hide_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "expected a file or folder of rollouts, there is none"),
-        ("", "expected JSON lines, got no line with an object"),
-        ('{"loss": 1, "\\u001b[2J": 2}\n', r"got loss, \\x1b\[2J; name the form"),
+        (None, "expected a file or a folder of logs, got nothing"),
+        ("", "JSON lines of rollouts with rewards and a step, got none$"),
+        ('{"step": 1, "loss": 1}\n', "got none .left out: lines without a reward .1."),
         ('{"prompt": "a", "rewards": [1]}\n', "got none .left out: lines without a step .1."),
     ],
 )
@@ -281,14 +277,6 @@ def test_what_is_no_dump_is_refused(tmp_path: Path, content: str | None, message
         path.write_text(content)
     with pytest.raises(ConfigError, match=message):
         list(read_rollouts(path))
-
-
-def test_unknown_forms_and_empty_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'verl'"):
-        list(read_rollouts(tmp_path, "veral"))
-    for form in (None, *FORMS):
-        with pytest.raises(ConfigError, match="got none"):
-            list(read_rollouts(tmp_path, form))
 
 
 def test_a_fifo_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:

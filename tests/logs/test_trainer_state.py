@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.logs import LoggedStep, open_metric_log
@@ -93,15 +91,11 @@ def test_a_cut_state_is_not_preferred(tmp_path):
     assert _steps(tmp_path) == (list(range(1, 31)), {cut: 1})
     newest.unlink()
     assert _steps(tmp_path) == (list(range(1, 31)), {})
-    # Without a complete file, what one of them has.
     for file in tmp_path.glob("*/*.json"):
         file.write_text(file.read_text()[:-200])
     steps, left_out = _steps(tmp_path)
-    assert steps == list(range(1, len(steps) + 1))
-    assert len(steps) > 20
-    assert left_out == {
-        f"steps after {len(steps)}, as {before.parent.name}/{before.name} is cut": 1
-    }
+    assert steps == []
+    assert f"steps after 0, as {before.parent.name}/{before.name} is cut" in left_out
 
 
 def test_a_folder_that_grows(tmp_path):
@@ -137,19 +131,11 @@ def test_another_document_is_refused(tmp_path):
         list(open_metric_log("trainer_state", file).poll())
 
 
-@settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=30,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(st.integers(0, 600))
-def test_a_cut_file_yields_its_complete_entries(tmp_path: Path, cut: int):
+@pytest.mark.parametrize("cut", [0, 1, 300, -200, -1])
+def test_a_cut_file_yields_nothing_and_is_named(tmp_path: Path, cut: int):
     text = _state([{"step": step, "a": step / 7} for step in range(6)])
     file = tmp_path / "trainer_state.json"
     file.write_text(text[:cut])
     log = open_metric_log("trainer_state", file)
-    steps = list(log.steps())
-    assert steps == [LoggedStep(i, {"a": i / 7}) for i in range(len(steps))]
-    assert len(steps) == max(text[:cut].count("}") - text[:cut].count("}\n  ]\n}"), 0) or cut > 300
-    assert (cut >= len(text)) != bool(log.left_out)
+    assert list(log.steps()) == []
+    assert log.left_out == {"steps after 0, as trainer_state.json is cut": 1}

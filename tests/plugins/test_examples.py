@@ -259,7 +259,7 @@ def test_the_rule_stops_a_run_that_rises_no_more() -> None:
 def test_the_importer_reads_archives(tmp_path: Path) -> None:
     np.savez(tmp_path / "grpo-s1.npz", step=[1, 2], reward=[0.5, math.nan], mine=[1.0, 2.0])
     np.savez(tmp_path / "grpo-s0.npz", step=[7], reward=[0.25])
-    names = NameMap.load("jsonl", extra={"reward": "reward/mean"})
+    names = NameMap("jsonl", extra={"reward": "reward/mean"})
     first, second = READERS.build("npz").runs(tmp_path, ImportOptions(names=names))
     assert [first.source, second.source] == ["grpo-s0.npz", "grpo-s1.npz"]
     assert list(first.steps) == [(7, {"reward/mean": 0.25})]

@@ -66,10 +66,7 @@ class Metrics(Component):
             reader = open_metric_log(self.kind, path, **self.options)
         except ConfigError as error:
             raise type(error)(f"metrics: {error}") from error
-        names = (
-            NameMap.load(self.names, self.rename) if self.names else NameMap({}, extra=self.rename)
-        )
-        return reader, names
+        return reader, NameMap(self.names, self.rename)
 
 
 @dataclass(kw_only=True)

@@ -89,7 +89,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list
 
 
 def read(folder: Path) -> ImportedRun:
-    options = ImportOptions(names=NameMap.load("verl"))
+    options = ImportOptions(names=NameMap("verl"))
     (run,) = READERS.build("verl").runs(folder, options)
     return run
 
