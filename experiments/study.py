@@ -39,7 +39,7 @@ from advsweep.report import read_claim_list
 FOLDER = Path(__file__).resolve().parent
 CHANGE = "optim/change_norm"
 FIGURE_OPTIONS = (
-    *("figure", "metric", "where", "by", "smooth", "points", "x"),
+    *("figure", "metric", "where", "smooth", "x"),
     *("baseline", "margin", "control"),
 )
 VERDICT = [

@@ -198,7 +198,7 @@ def _print_masses(
     if output is None:
         records, assumed = mass_curves(estimators, group_size, given)
     else:
-        from advsweep.report.figures.chart import check_path
+        from advsweep.report.figures.draw import check_path
 
         check_path(output)
         records, assumed = mass_curves(estimators, group_size, given)
@@ -214,7 +214,7 @@ def _print_masses(
 def draw_masses(records: Sequence[dict[str, Any]], output: Path, given: dict[str, float]) -> None:
     """Draw the masses of estimators over the solve rate into a file."""
     from advsweep.report.figures.advantages import draw_masses
-    from advsweep.report.figures.chart import write
+    from advsweep.report.figures.draw import write
 
     curves: dict[str, list[tuple[float, Sequence[float]]]] = {}
     for record in records:

@@ -34,13 +34,6 @@ class PlotFormat(Enum):
     JSON = "json"
 
 
-class PlotPoints(Enum):
-    """Values of `figures.chart.PointUnit`, repeated here because its module imports numpy."""
-
-    RUNS = "runs"
-    ROWS = "rows"
-
-
 _NUMBERS = (PlotFormat.CSV, PlotFormat.JSON)
 
 
@@ -68,8 +61,6 @@ def plot(
     metrics: list[str] | None = None,
     smooth: int = 1,
     x: str | None = None,
-    points: PlotPoints = PlotPoints.RUNS,
-    by: list[str] | None = None,
     baseline: str | None = None,
     margin: list[str] | None = None,
     task: str | None = None,
@@ -87,8 +78,6 @@ def plot(
             mean over STEPS.
         --x KEY[,KEY]: Config keys of a heat map's axes; of rate and frontier in place of
             the rate.
-        --points: Draw a point per run or per row in the regression on early collapse.
-        --by KEY,...: Draw a line per value of these keys.
         --baseline ROW: Compare with this row in the forest plot and the frontier (default:
             the first).
         --margin [OUTCOME=]NUMBER,...: Shade a margin of equivalence in the forest plot: of
@@ -101,7 +90,7 @@ def plot(
     advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
     """
     from advsweep.report.data.runs import parse_where
-    from advsweep.report.figures.chart import Options, PointUnit
+    from advsweep.report.figures.chart import Options
     from advsweep.report.figures.registry import FIGURES, collect, collect_all, find_figures
     from advsweep.store import open_store
 
@@ -114,8 +103,6 @@ def plot(
         smooth=smooth,
         x=across,
         y=up,
-        points=PointUnit(points.value),
-        by=tuple(dict.fromkeys(_split(by))),
         task=task,
         baseline=baseline,
         margin=tuple(_split(margin)),
@@ -170,7 +157,7 @@ def _refuse_unused(chart_options: Options, uses: Mapping[str, frozenset[str]]) -
 
 def _check_target(target: Path, suffix: str | None) -> None:
     from advsweep.errors import ReportError
-    from advsweep.report.figures.chart import check_path
+    from advsweep.report.figures.draw import check_path
 
     if _is_folder(target):
         if target.exists() and not target.is_dir():
@@ -223,7 +210,7 @@ def _default_target(
 def _write(charts: Sequence[Chart], target: Path, suffix: str | None) -> Iterator[Path]:
     """Draws figures into a file or a folder; yields each path once it is written."""
     from advsweep.errors import ReportError
-    from advsweep.report.figures.chart import write
+    from advsweep.report.figures.draw import write
 
     if not _is_folder(target):
         write(charts, target)

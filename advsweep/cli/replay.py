@@ -99,7 +99,7 @@ def replay(
     from advsweep.store import open_store
 
     if target is not None:
-        from advsweep.report.figures.chart import check_path
+        from advsweep.report.figures.draw import check_path
 
         check_path(target)
     first, last = _parse_steps(steps)
@@ -279,7 +279,7 @@ def _cell(value: Any) -> str:
 
 def _draw(result: Replay, by: Parts | None, target: Path, source: str) -> None:
     from advsweep.report.figures.advantages import draw_replay, step_ranges
-    from advsweep.report.figures.chart import write
+    from advsweep.report.figures.draw import write
 
     by = by or Parts.STEP
     numbers: dict[str, dict[str, list[float]]] = {}

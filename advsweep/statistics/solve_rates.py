@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaln, chdtrc, expit, gammaln, logit, psi, xlog1py, xlogy
+from scipy.special import betaln, chdtrc, expit, gammaln, logit, psi, xlogy
 
 from advsweep.errors import AdvsweepError, FitError, counted
 from advsweep.statistics.intervals import Estimate, as_sample, check_share
@@ -47,7 +47,7 @@ class SolveRateFit:
 
     Attributes:
         components: harder ones first.
-        prompts: number of prompts in the fit.
+        shares: the expected share of prompts with each number of successes, 0..G.
         sse: sum of squared residuals of the shares of prompts with k = 0..G.
         chi_square: Pearson's, neighbouring counts pooled until 5 prompts are expected.
         degrees: its degrees of freedom: pooled counts - 1 - parameters.
@@ -58,42 +58,12 @@ class SolveRateFit:
     """
 
     components: tuple[BetaComponent, ...]
-    group_size: int
-    prompts: int
+    shares: Float[np.ndarray, " counts"]
     sse: float
     chi_square: float
     degrees: int
     p_value: float
     aic: float
-    _at: Float[np.ndarray, " parameters"] = field(repr=False)
-    _resampled: Float[np.ndarray, "resamples parameters"] = field(repr=False)
-    _level: float = field(repr=False)
-
-    def shares(self) -> Float[np.ndarray, " counts"]:
-        """Return the expected share of prompts with each number of successes, 0..G."""
-        return _mixed(self._at, _counts_given(self._at, self.group_size))
-
-    def density(self, p: ArrayLike) -> Float[np.ndarray, "*rates"]:
-        """Return the density of solve rates at p in (0, 1)."""
-        rates = np.asarray(p, dtype=np.float64)[..., None]
-        _, a, b = _unpacked(self._at)
-        logs = xlogy(a - 1, rates) + xlog1py(b - 1, -rates) - betaln(a, b)
-        return _mixed(self._at, np.exp(logs))
-
-    def pass_at_k(self, k: ArrayLike) -> Float[np.ndarray, "*k"]:
-        """Return the pass@k that these solve rates imply: Σ w (1 - B(α, β+k)/B(α, β)).
-
-        Beyond k = G it extrapolates the law.
-        """
-        return _pass_at_k(self._at, np.asarray(k))
-
-    def pass_at_k_band(
-        self, k: ArrayLike
-    ) -> tuple[Float[np.ndarray, "*k"], Float[np.ndarray, "*k"]]:
-        """Return the ends of the interval of `pass_at_k`, from resampled prompts."""
-        curves = np.stack([_pass_at_k(at, np.asarray(k)) for at in self._resampled])
-        low, high = np.quantile(curves, [(1 - self._level) / 2, (1 + self._level) / 2], axis=0)
-        return low, high
 
 
 def fit_solve_rates(
@@ -136,16 +106,12 @@ def fit_solve_rates(
     log_likelihood = float(xlogy(counts, shares).sum())
     return SolveRateFit(
         components=_components(best.at, resampled, level),
-        group_size=group_size,
-        prompts=prompts,
+        shares=shares,
         sse=2 * best.cost,
         chi_square=chi_square,
         degrees=degrees,
         p_value=float(chdtrc(degrees, chi_square)) if degrees else math.nan,
         aic=2 * best.at.size - 2 * log_likelihood,
-        _at=best.at,
-        _resampled=resampled,
-        _level=level,
     )
 
 
@@ -175,13 +141,6 @@ def _counts_given(
     k = np.arange(group_size + 1.0)[:, None]
     ways = gammaln(group_size + 1) - gammaln(k + 1) - gammaln(group_size - k + 1)
     return np.asarray(np.exp(ways + betaln(a + k, b + group_size - k) - betaln(a, b)))
-
-
-def _pass_at_k(
-    at: Float[np.ndarray, " parameters"], k: Float[np.ndarray, "*k"]
-) -> Float[np.ndarray, "*k"]:
-    _, a, b = _unpacked(at)
-    return _mixed(at, -np.expm1(betaln(a, b + k[..., None]) - betaln(a, b)))
 
 
 def _solve(

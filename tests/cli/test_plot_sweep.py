@@ -83,7 +83,7 @@ MISTAKES = {
     "two formats": (["-o", "a.png", "--format", "svg"], ["a.png", ".svg"]),
     "option of another figure": (["--figure", "acr", "--smooth", "5"], ["--smooth", "acr"]),
     "metric of another figure": (["--figure", "acr", "--metric", "a"], ["--metric", "acr"]),
-    "keys of a figure without": (["--figure", "masses", "--by", "seed"], ["--by", "masses"]),
+    "keys of a figure without": (["--figure", "masses", "--x", "seed"], ["--x", "masses"]),
     "task of a figure without": (["--figure", "masses", "--task", "gsm8k"], ["--task", "masses"]),
     "no store": (["demo"], ["advsweep.db"]),
     "condition": (["--where", "nonsense"], ["--where", "KEY=VALUE"]),

@@ -10,7 +10,8 @@ import pytest
 
 from advsweep.errors import ReportError
 from advsweep.report.figures.advantages import draw_masses
-from advsweep.report.figures.chart import Chart, check_path, draw_page, write
+from advsweep.report.figures.chart import Chart
+from advsweep.report.figures.draw import check_path, draw_page, write
 
 RATES = [0.1, 0.5, 0.9]
 

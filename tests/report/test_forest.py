@@ -10,8 +10,9 @@ from matplotlib.text import Text
 from advsweep.errors import ConfigError, NotFoundError, ReportError
 from advsweep.report import build_report
 from advsweep.report.data.runs import parse_where
-from advsweep.report.figures.chart import Chart, Options, draw_page
+from advsweep.report.figures.chart import Chart, Options
 from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.draw import draw_page
 from advsweep.report.figures.registry import FIGURES, collect
 
 

@@ -8,8 +8,9 @@ import pytest
 from matplotlib.text import Text
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError
-from advsweep.report.figures.chart import Options, draw_page
+from advsweep.report.figures.chart import Options
 from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.draw import draw_page
 from advsweep.report.figures.registry import FIGURES, collect
 
 T2 = 4.302652729911275  # Student's t of 2 degrees of freedom, at 97.5 %

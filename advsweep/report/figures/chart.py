@@ -1,80 +1,29 @@
-"""Charts: records and panels of lines, points and cells, and how matplotlib draws them.
+"""Charts: what a figure shows, as records and as panels of lines, points and cells.
 
 A figure's function makes a `Chart` from a store: the records of `advsweep plot --format csv`, and
-panels that say what is drawn. `write` draws any chart; the HTML page draws the same panels.
+panels that say what is drawn. `draw.write` draws any chart; the HTML page draws the same panels.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from advsweep.errors import ConfigError, ReportError
-from advsweep.local_files import outside_working_folder
-from advsweep.printable import printable
+from advsweep.errors import ConfigError
 from advsweep.report.figures.style import RowStyle
-from advsweep.statistics import Estimate
-from advsweep.statistics.intervals import Band
+from advsweep.statistics.intervals import Band, Estimate
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, FigureBase
 
 Record = dict[str, Any]
 
-GREY = "#555555"
-_SHADE = "#d9ead3"
-SUFFIXES = (".png", ".svg", ".pdf")
-_WIDTH = 8.0  # inches
-_PAD = 0.055  # inches
-_IN_ONE_COLUMN = 3  # charts
-_CAPTION = 7.5  # points
-_LINE = _CAPTION * 1.3 / 72  # inches
 _LETTERS = 135  # of a caption, to a line
-_LEGEND_LETTERS = int((_WIDTH - 0.3) / 0.068) - 7  # of a label, next to its sample
-_DPI = 150
-_RC_PARAMS = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "axes.titlelocation": "left",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": "#e5e5e5",
-    "grid.linewidth": 0.8,
-    "legend.fontsize": 8.5,
-    "legend.frameon": False,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    # Stable ids, and fonts embedded as text (type 42), as journals require.
-    "svg.hashsalt": "advsweep",
-    "pdf.fonttype": 42,
-}
-# No time and no version: the same figure gives the same bytes.
-_METADATA: dict[str, Any] = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None, "Creator": None},
-    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
-
-
-class PointUnit(Enum):
-    """The points of a regression: runs, or the means of rows over their seeds."""
-
-    RUNS = "runs"
-    ROWS = "rows"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +36,6 @@ class Options:
         x, y: the config keys of a heat map; x: that of rate and frontier.
         baseline: the row that others are compared with, as of `advsweep report --baseline`.
         margin: margins of equivalence: a number for every pass@k, or OUTCOME=NUMBER.
-        points: the points of the regression.
-        by: config keys; each of their values gets a line of its own.
         task: the task of the evaluations; by default the runs' own.
         intervals: whether records have the intervals of fits that cost a hundred times the fit.
     """
@@ -97,8 +44,6 @@ class Options:
     smooth: int = 1
     x: str | None = None
     y: str | None = None
-    points: PointUnit = PointUnit.RUNS
-    by: tuple[str, ...] = ()
     task: str | None = None
     baseline: str | None = None
     margin: tuple[str, ...] = ()
@@ -189,26 +134,17 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """A heat map.
+    """A heat map: the cell of row i and column j is centred at (j, i).
 
     Attributes:
-        x, y: the edges of the cells.
         values: [y, x], NaN for an empty cell.
-        within: the least and the greatest number of the colours.
         texts: what each cell says, by index of y and x.
         label: the label of the colour bar.
-        gamma: the power of the colour scale.
-        rows: what the cells with each y are, in words.
     """
 
-    x: Sequence[float] | Float[np.ndarray, " edges"]
-    y: Sequence[float] | Float[np.ndarray, " edges"]
     values: Float[np.ndarray, "y x"]
-    within: tuple[float, float]
+    texts: Mapping[tuple[int, int], str]
     label: str
-    texts: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    gamma: float = 1.0
-    rows: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +159,6 @@ class Panel:
         guides: lines at a value of an axis, `x` or `y`.
         span: a shaded range of x.
         height: inches.
-        is_wide: whether it has a row of the chart for itself.
     """
 
     series: Sequence[Series] = ()
@@ -243,7 +178,6 @@ class Panel:
     guides: Sequence[tuple[str, float]] = ()
     span: tuple[float, float] | None = None
     height: float = 2.15
-    is_wide: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,9 +192,9 @@ class Chart:
     """
 
     title: str
-    notes: Sequence[str]
-    records: Sequence[Record]
     panels: Sequence[Panel]
+    notes: Sequence[str] = ()
+    records: Sequence[Record] = field(default_factory=list)
     columns: int = 1
     name: str = ""
 
@@ -276,22 +210,6 @@ class Chart:
         series = (own for panel in self.panels for own in panel.series)
         return list(dict.fromkeys(own.label for own in series if own.label))
 
-    def grid(self) -> list[list[Panel]]:
-        """Return the panels in lines."""
-        lines: list[list[Panel]] = []
-        for panel in self.panels:
-            is_full = not lines or len(lines[-1]) == self.columns or lines[-1][0].is_wide
-            lines += [[panel]] if is_full or panel.is_wide else []
-            if lines[-1][-1] is not panel:
-                lines[-1].append(panel)
-        return lines
-
-    @property
-    def heights(self) -> tuple[float, float]:
-        """The inches of title, panels and legend, and those of the caption."""
-        panels = sum(max(panel.height for panel in line) for line in self.grid())
-        return 0.4 + panels + _legend_height(self.labels), (self.caption.count("\n") + 2) * _LINE
-
 
 def grid_columns(panels: int) -> int:
     """Return the number of columns, at most three, that leaves few places empty."""
@@ -303,7 +221,12 @@ def limits(series: Iterable[Series]) -> tuple[float, float]:
 
     A wider band is cut, as it would flatten the means.
     """
-    means, ends = _finite(series)
+    series = list(series)
+    means = np.concatenate([np.asarray(own.y, dtype=float) for own in series])
+    ends = np.concatenate(
+        [np.asarray(end) for own in series for end in (own.low, own.high) if end is not None]
+    )
+    means, ends = means[np.isfinite(means)], ends[np.isfinite(ends)]
     if not means.size:
         return 0.0, 1.0
     low, high = float(means.min()), float(means.max())
@@ -312,32 +235,6 @@ def limits(series: Iterable[Series]) -> tuple[float, float]:
     high = min(high + 0.6 * span, float(ends.max(initial=high)))
     margin = 0.05 * (high - low) or 0.5 * span
     return low - margin, high + margin
-
-
-def cut_note(panels: Iterable[Sequence[Series]]) -> list[str]:
-    """Return a note if `limits` cuts any band."""
-    for series in panels:
-        low, high = limits(series)
-        _, ends = _finite(series)
-        if ends.size and (ends.min() < low or ends.max() > high):
-            return ["bands that leave the axes are wider"]
-    return []
-
-
-def _finite(
-    series: Iterable[Series],
-) -> tuple[Float[np.ndarray, " means"], Float[np.ndarray, " ends"]]:
-    series = list(series)
-    means = np.concatenate([np.asarray(own.y, dtype=float) for own in series])
-    ends = np.array(
-        [
-            v
-            for own in series
-            for end in (own.low, own.high)
-            for v in (end if end is not None else ())
-        ]
-    )
-    return means[np.isfinite(means)], ends[np.isfinite(ends)]
 
 
 def seeds_note(counts: Iterable[int], what: str) -> list[str]:
@@ -364,296 +261,3 @@ def estimate_fields(fit: object, *names: str) -> dict[str, float | None]:
         value, low, high = (None, None, None) if estimate is None else estimate
         fields |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return fields
-
-
-def check_path(path: Path) -> None:
-    """Check the path of a figure before the work of drawing it.
-
-    Raises:
-        ReportError: the suffix is not in `SUFFIXES`, or the folder does not exist.
-    """
-    if path.suffix.lower() not in SUFFIXES:
-        raise ReportError(
-            f"{path}: expected a file ending in {', '.join(SUFFIXES)}, got '{path.suffix}'"
-        )
-    if not path.parent.is_dir():
-        raise ReportError(f"{path}: there is no folder {path.parent}; make it first")
-
-
-def write(charts: Sequence[Chart], path: Path) -> None:
-    """Write figures to one file: one page, or a PDF with a page for each figure.
-
-    Raises:
-        ReportError: the path is wrong, or the file cannot be written.
-    """
-    check_path(path)
-    suffix = path.suffix.lower()
-    pages = [[chart] for chart in charts] if suffix == ".pdf" else [charts]
-    with _settings():
-        from matplotlib.backends.backend_pdf import PdfPages
-
-        try:
-            figures = [_fixed(_draw_page(page)) for page in pages]
-            if suffix != ".pdf":
-                figures[0].savefig(path, dpi=_DPI, metadata=_METADATA[suffix])
-                return
-            with PdfPages(path, metadata=_METADATA[suffix]) as file:
-                for figure in figures:
-                    file.savefig(figure, dpi=_DPI)
-        except OSError as error:
-            raise ReportError(f"{path}: cannot be written ({error.strerror})") from error
-
-
-@contextmanager
-def _settings() -> Iterator[None]:
-    """Set matplotlib's defaults and ours, whatever the user's settings are."""
-    # Its import reads `matplotlibrc` in the working folder.
-    with outside_working_folder():
-        import matplotlib.style
-    with matplotlib.style.context(["default", _RC_PARAMS]):
-        yield
-
-
-def draw_page(charts: Sequence[Chart]) -> Figure:
-    """Draw figures below each other; more than three of them in two columns."""
-    with _settings():
-        return _draw_page(charts)
-
-
-def _draw_page(charts: Sequence[Chart]) -> Figure:
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    columns = _columns(charts)
-    totals = [[sum(chart.heights) for chart in column] for column in columns]
-    tallest = max(map(sum, totals))
-    # Padding in inches; shares of the figure would grow with the page.
-    layout = ConstrainedLayoutEngine(h_pad=_PAD, w_pad=_PAD, hspace=0, wspace=0)
-    figure = Figure(figsize=(_WIDTH * len(columns), tallest), layout=layout)
-    places = figure.subfigures(1, len(columns), squeeze=False)[0]
-    for column, place, heights in zip(columns, places, totals, strict=True):
-        # The empty rest of a shorter column.
-        ratios = [*heights, *([tallest - sum(heights)] if sum(heights) < tallest else [])]
-        canvases = place.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False)[:, 0]
-        for chart, canvas in zip(column, canvases, strict=False):
-            _draw_chart(chart, canvas)
-    return figure
-
-
-def _columns(charts: Sequence[Chart]) -> list[list[Chart]]:
-    """Return one column, or two columns of about equal height."""
-    if len(charts) <= _IN_ONE_COLUMN:
-        return [list(charts)]
-    heights = [sum(chart.heights) for chart in charts]
-    halves = range(1, len(charts))
-    first = min(halves, key=lambda place: max(sum(heights[:place]), sum(heights[place:])))
-    return [list(charts[:first]), list(charts[first:])]
-
-
-def _fixed(figure: Figure) -> Figure:
-    """Lay a figure out once, and round the positions.
-
-    The layout solver adds numbers in no fixed order; without rounding, the last bit of a position
-    could change the ids in the file.
-    """
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    parts: list[Any] = [*figure.subfigs]
-    for part in parts:
-        # The positions of axes are relative to these.
-        part.bbox_relative.set_points(part.bbox_relative.get_points().round(6))
-        parts += part.subfigs
-    for axes in figure.axes:
-        left, bottom, width, height = axes.get_position().bounds
-        axes.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
-    return figure
-
-
-def _draw_chart(chart: Chart, canvas: FigureBase) -> None:
-    """Draw a figure with its title and its caption."""
-    from matplotlib.text import Text
-
-    body, below = canvas.subfigures(2, 1, height_ratios=chart.heights, squeeze=False)[:, 0]
-    body.suptitle(chart.title, x=0.012, ha="left", fontsize=10.5, fontweight="bold")
-    # A point's width from the left edge, in line with the title.
-    below.text(0.012, 1.0, chart.caption, ha="left", va="top", fontsize=_CAPTION, color=GREY)
-    lines = chart.grid()
-    heights = [max(panel.height for panel in line) for line in lines]
-    grid = body.add_gridspec(len(lines), chart.columns, height_ratios=heights)
-    meshes: list[tuple[Any, str]] = []
-    for row, line in enumerate(lines):
-        for column, panel in enumerate(line):
-            axes = body.add_subplot(grid[row, :] if panel.is_wide else grid[row, column])
-            if panel.cells is not None:
-                meshes.append((_draw_cells(axes, panel.cells), panel.cells.label))
-            _draw_panel(axes, panel)
-    if meshes:
-        mesh, label = meshes[0]
-        aspect = 10 * sum(heights)
-        body.colorbar(
-            mesh, ax=body.axes, label=label, aspect=aspect, pad=0.015
-        ).outline.set_visible(False)
-    if chart.labels:
-        _add_legend(chart, body)
-    # No dollar sign starts a formula; an SVG must not have control characters.
-    for text in canvas.findobj(Text):
-        assert isinstance(text, Text)
-        text.set_parse_math(False)
-        text.set_text(printable(text.get_text()))
-
-
-def _draw_panel(axes: Axes, panel: Panel) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_title(panel.title, fontsize=8.5 if len(panel.title) > 40 else 9)
-    axes.set_xlabel(panel.x_label)
-    axes.set_ylabel(panel.y_label)
-    if panel.span is not None:
-        axes.axvspan(*panel.span, color=_SHADE, linewidth=0, zorder=0)
-    for axis, value in panel.guides:
-        draw = axes.axvline if axis == "x" else axes.axhline
-        draw(value, color=GREY, linewidth=0.8, linestyle=":", zorder=0.5)
-    for place, series in enumerate(panel.series):
-        _draw_series(axes, series, place, len(panel.series), panel.within)
-    axes.set_xscale(panel.x_scale)
-    axes.set_yscale(panel.y_scale)
-    if panel.threshold is not None:
-        axes.set_yscale("symlog", linthresh=panel.threshold, linscale=0.5)
-    if panel.rows is not None:
-        axes.set_yticks(range(len(panel.rows)), panel.rows)
-        axes.set_ylim(len(panel.rows) - 0.4, -0.6)
-        axes.grid(visible=False, axis="y")
-        axes.tick_params(axis="y", length=0)
-    if panel.x_ticks is not None:
-        axes.set_xticks(list(panel.x_ticks), list(panel.x_ticks.values()))
-        axes.minorticks_off()
-    elif panel.x_scale == "linear":
-        nbins = 7 if panel.rows is None else 4
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=nbins, steps=[1, 2, 5, 10]))
-    if panel.y_ticks is not None:
-        axes.set_yticks(list(panel.y_ticks), list(panel.y_ticks.values()))
-    if panel.x_limits is not None:
-        axes.set_xlim(*panel.x_limits)
-    if panel.y_limits is not None:
-        axes.set_ylim(*panel.y_limits)
-
-
-def _draw_series(
-    axes: Axes, series: Series, place: int, among: int, within: tuple[float, float] | None
-) -> None:
-    """Draw a series; the more bands there are, the paler they are.
-
-    Args:
-        place, among: the index of the series, and the number of series.
-        within: the least and the greatest possible value.
-    """
-    mark, style = series.mark, series.style
-    if not len(series.x):
-        # An empty line that is not clipped would count as one at the origin of the page.
-        return
-    if mark is BARS:
-        axes.stairs(series.y, series.x, fill=True, color=style.colour, alpha=mark.alpha)
-        return
-    if series.low is not None and series.high is not None and mark.is_band:
-        low, high = (np.clip(end, *(within or (None, None))) for end in (series.low, series.high))
-        alpha = min(0.14, 0.56 / among)
-        axes.fill_between(series.x, low, high, color=style.colour, alpha=alpha, linewidth=0)
-    elif series.low is not None or series.x_low is not None:
-        axes.errorbar(
-            series.x,
-            series.y,
-            _arms(series.y, series.low, series.high),
-            _arms(series.x, series.x_low, series.x_high),
-            fmt="none",
-            ecolor=style.colour,
-            elinewidth=1.1,
-            capsize=2.5,
-        )
-    own = {**style.points, **({"markerfacecolor": "none"} if mark.is_hollow else {})}
-    if mark is LINE:
-        # A few markers, at other steps than those of other lines.
-        every = max(1, len(series.x) // 6)
-        own["markevery"] = (min(place * every // max(among, 1), len(series.x) - 1), every)
-    axes.plot(
-        series.x,
-        series.y,
-        **own,
-        linestyle=style.linestyle if mark.line is None else mark.line,
-        linewidth=mark.width,
-        markersize=mark.size,
-        alpha=mark.alpha,
-        solid_joinstyle="round",
-        rasterized=len(series.x) > 2000,
-        clip_on=mark is not POINTS,
-    )
-
-
-def _arms(middle: Any, low: Any, high: Any) -> Any:
-    """Return the lengths of whiskers; of values without an interval none."""
-    if low is None:
-        return None
-    return np.nan_to_num([np.subtract(middle, low), np.subtract(high, middle)])
-
-
-def _draw_cells(axes: Axes, cells: Cells) -> Any:
-    from matplotlib.colors import PowerNorm
-
-    norm = PowerNorm(cells.gamma, *cells.within)
-    mesh = axes.pcolormesh(
-        cells.x, cells.y, cells.values, norm=norm, cmap="cividis", rasterized=True
-    )
-    for (row, column), text in cells.texts.items():
-        dark = cells.values[row, column] < sum(cells.within) / 2
-        x = (cells.x[column] + cells.x[column + 1]) / 2
-        y = (cells.y[row] + cells.y[row + 1]) / 2
-        colour = "white" if dark else "black"
-        axes.text(x, y, text, ha="center", va="center", fontsize=8, color=colour)
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
-    return mesh
-
-
-def _legend_columns(labels: Sequence[str]) -> int:
-    longest = max((len(label) for label in labels), default=0)
-    fitting = (_LEGEND_LETTERS + 7) // (longest + 7)
-    columns = max(1, min(fitting, len(labels)))
-    # Columns that the rows do not need would leave the last row nearly empty.
-    return math.ceil(len(labels) / math.ceil(len(labels) / columns)) if labels else 1
-
-
-def _legend_text(label: str) -> str:
-    """Return a label in lines that are no longer than the figure is wide."""
-    return textwrap.fill(label, _LEGEND_LETTERS)
-
-
-def _legend_height(labels: Sequence[str]) -> float:
-    if not labels:
-        return 0.0
-    # A label that needs several lines has a row of its own.
-    lines = sum(_legend_text(label).count("\n") for label in labels)
-    return 0.1 + 0.2 * (math.ceil(len(labels) / _legend_columns(labels)) + lines)
-
-
-def _add_legend(chart: Chart, canvas: FigureBase) -> None:
-    """Add a legend below all axes."""
-    from matplotlib.lines import Line2D
-
-    handles: dict[str, Artist] = {}
-    shown = [own for panel in chart.panels for own in panel.series]
-    for label in chart.labels:
-        # A row that has a line anywhere has one here.
-        own = [series for series in shown if series.label == label]
-        [first, *_] = sorted(own, key=lambda series: series.mark.line == "none")
-        line: Any = first.style.linestyle if first.mark.line is None else first.mark.line
-        size = 5.2 if any(series.mark.size for series in own) else 0
-        handles[label] = Line2D(
-            [], [], **first.style.points, markersize=size, linestyle=line, linewidth=1.6
-        )
-    canvas.legend(
-        list(handles.values()),
-        [_legend_text(label) for label in handles],
-        loc="outside lower center",
-        ncols=_legend_columns(list(handles)),
-        handlelength=3.2,
-    )

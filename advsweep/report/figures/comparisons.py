@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from advsweep.errors import ConfigError, FitError, ReportError
+from advsweep.errors import ConfigError, FitError, NotFoundError, ReportError, nearest
 from advsweep.printable import printable_line
 from advsweep.report.data.columns import find_outcome, parse_column
-from advsweep.report.data.runs import show_key
+from advsweep.report.data.runs import MISSING, is_key, known_keys, show_key, value_of
 from advsweep.report.figures import chart
-from advsweep.report.figures.data import FigureData
-from advsweep.report.figures.style import COLOURS, MOST_STYLES, RowStyle, choose_styles, label_rows
+from advsweep.report.figures.data import FigureData, Replicates
+from advsweep.report.figures.style import COLOURS, GREY, RowStyle, label_rows
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.types import Difference
-from advsweep.statistics import Interval, Regression, regress, student_t_interval
+from advsweep.statistics import Interval, regress, student_t_interval
 from advsweep.tasks.controls import AA
 from advsweep.writing import show, show_interval
 
@@ -162,7 +160,7 @@ def _margins(texts: Sequence[str], outcomes: Sequence[str]) -> dict[str, float]:
 
 def _forest_notes(
     outcomes: Mapping[str, Mapping[str, Difference]],
-    labels: Collection[str],
+    labels: Sequence[str],
     margins: Mapping[str, float],
     family: str,
 ) -> list[str]:
@@ -188,159 +186,95 @@ def _forest_notes(
 
 def acr(data: FigureData, options: chart.Options) -> chart.Chart:
     """Draw AVSPO's regression of final accuracy on the collapse rate of the first 100 steps."""
-    data.check_keys(options.by)
-    early, final = f"collapse/acr@first{FIRST}", data.on_task("pass@1")
-    table = data.table([early, final], options.by).rename(columns={early: "x", final: "y"})
-    of_rows = options.points is chart.PointUnit.ROWS
-    if of_rows:
-        by_row = table.groupby("row", sort=False)
-        for key in options.by:
-            if (mixed := by_row[key].nunique(dropna=False) > 1).any():
-                raise ReportError(
-                    f"--by: expected keys that the runs of a row share, got '{key}', which "
-                    f"differs among those of {mixed.idxmax()}; --points runs takes each by itself"
-                )
-        means = {"x": "mean", "y": "mean", **dict.fromkeys(options.by, "first")}
-        table = by_row.agg(means).reset_index().assign(seed=None)
-    shared = {row.label: data.point_style(row) for row in data.rows}
-    table["label"] = [shared[row][0] for row in table["row"]]
-    fit, refused = _regress(table)
-    whole = RowStyle(chart.GREY, "o", int(bool(options.by)))
-    records: list[chart.Record] = [{"key": "", "value": None, **_fit_fields(fit, refused)}]
-    panels = []
-    for key in options.by or ["label"]:
-        names = list(table[key].dropna().unique())
-        if len(names) > MOST_STYLES // 2 and options.by:
-            raise ReportError(
-                f"--by: the {len(names)} values of '{key}' are more than can be told apart "
-                f"({MOST_STYLES // 2}); choose some with --where"
-            )
-        styles = (
-            choose_styles(names, names) if options.by else [dict(shared.values())[n] for n in names]
-        )
-        series = _fitted("", whole, table, fit)
-        for name, style in zip(names, styles, strict=True):
-            own = table[table[key] == name]
-            label = name
-            if options.by:
-                value = json.loads(name)
-                line, why = _regress(own)
-                label = f"{key} {show_key(value)}: {_words(line)}"
-                records.append({"key": key, "value": value, **_fit_fields(line, why)})
-                series += _fitted(label, style, own, line)
-            points = chart.POINTS
-            series.append(chart.Series(label, style, own["x"], own["y"], points))
-        panels.append(series)
-    if not options.by:
-        records = [
-            {"row": label, "seed": seed, "acr": x, "pass@1": y, **_fit_fields(fit, refused)}
-            for label, seed, x, y in table[["label", "seed", "x", "y"]].itertuples(index=False)
-        ]
-    title = ""
-    if fit is not None:
-        ends = f"[{fit.slope.low:.2f}, {fit.slope.high:.2f}]"
-        title = f"{_words(fit)} {ends}, p = {fit.p_value:.2g}, {fit.n} {options.points.value}"
-    return chart.Chart(
-        title=f"{data.name}: early collapse and final accuracy",
-        notes=_acr_notes(data, options, refused),
-        records=records,
-        panels=[
-            chart.Panel(
-                title=title if place == 0 else "",
-                series=series,
-                x_label=f"ACR, mean over the first {FIRST} steps",
-                y_label="pass@1 after training",
-                height=2.7 if options.by else 3.1,
-            )
-            for place, series in enumerate(panels)
-        ],
-    )
-
-
-def _acr_notes(data: FigureData, options: chart.Options, refused: str | None) -> list[str]:
-    of_rows = options.points is chart.PointUnit.ROWS
-    notes = [f"a point for each {'row, the mean of its runs' if of_rows else 'run'}"]
-    shortest = min(run.steps for run in data.runs)
-    if shortest < FIRST:
-        notes.append(f"runs of fewer than {FIRST} steps count with all of them ({shortest})")
-    which = "dashed: line of least squares through all" if options.by else "line of least squares"
-    if refused is not None:
-        return [*notes, f"no line: {refused}"]
-    if of_rows:
-        return [*notes, f"{which}, with the 95 % band of its mean"]
-    return [
-        *notes,
-        f"{which}, with the 95 % band of its mean as of independent points; "
-        "seeds of one row are alike, so that the band is narrower than it should be",
-    ]
-
-
-def _regress(table: pd.DataFrame) -> tuple[Regression | None, str | None]:
+    early, final = data.values(f"collapse/acr@first{FIRST}"), data.values(data.on_task("pass@1"))
+    points: dict[str, list[chart.Record]] = {}
+    styles = {}
+    for row in data.rows:
+        label, styles[label] = data.point_style(row)
+        for run in row.runs:
+            if run.id in early and run.id in final:
+                point = {"row": label, "seed": run.seed}
+                point |= {"acr": early[run.id], "pass@1": final[run.id]}
+                points.setdefault(label, []).append(point)
+    every = [point for own in points.values() for point in own]
+    xs, ys = ([point[name] for point in every] for name in ("acr", "pass@1"))
+    fit, refused = None, None
     try:
-        return regress(table["x"], table["y"]), None
+        fit = regress(xs, ys)
     except FitError as error:
-        return None, str(error)
-
-
-def _words(fit: Regression | None) -> str:
-    if fit is None:
-        return "no line"
-    r2, slope = fit.r_squared, fit.slope
-    return f"R² = {r2.value:.2f} [{r2.low:.2f}, {r2.high:.2f}], slope {slope.value:.2f}"
-
-
-def _fit_fields(fit: Regression | None, refused: str | None) -> chart.Record:
-    return {
+        refused = str(error)
+    fields = {
         **chart.estimate_fields(fit, "slope", "intercept", "r_squared"),
         "p_value": None if fit is None else fit.p_value,
         "n": None if fit is None else fit.n,
         "refused": refused,
     }
-
-
-def _fitted(
-    label: str, style: RowStyle, table: pd.DataFrame, fit: Regression | None
-) -> list[chart.Series]:
-    """Return the line over the range of its points; of the whole with the band of its mean."""
+    notes = ["a point for each run"]
+    if (shortest := min(run.steps for run in data.runs)) < FIRST:
+        notes.append(f"runs of fewer than {FIRST} steps count with all of them ({shortest})")
+    series, title = [], ""
     if fit is None:
-        return []
-    low, high = table["x"].min(), table["x"].max()
-    x = np.linspace(low - 0.03 * (high - low), high + 0.03 * (high - low), 60)
-    y, lower, upper = fit.band(x)
-    band: Any = {} if label else {"low": lower, "high": upper}
-    return [chart.Series(label, style, x, y, chart.FIT, **band)]
+        notes.append(f"no line: {refused}")
+    else:
+        notes.append(
+            "line of least squares, with the 95 % band of its mean as of independent points; "
+            "seeds of one row are alike, so that the band is narrower than it should be"
+        )
+        pad = 0.03 * (max(xs) - min(xs))
+        places = np.linspace(min(xs) - pad, max(xs) + pad, 60)
+        band = fit.band(places)
+        series.append(chart.Series("", RowStyle(GREY, "o"), places, band[0], chart.FIT, *band[1:]))
+        r2, slope = fit.r_squared, fit.slope
+        title = (
+            f"R² = {r2.value:.2f} [{r2.low:.2f}, {r2.high:.2f}], slope {slope.value:.2f} "
+            f"[{slope.low:.2f}, {slope.high:.2f}], p = {fit.p_value:.2g}, {fit.n} runs"
+        )
+    for label, own in points.items():
+        x, y = ([point[name] for point in own] for name in ("acr", "pass@1"))
+        series.append(chart.Series(label, styles[label], x, y, chart.POINTS))
+    return chart.Chart(
+        title=f"{data.name}: early collapse and final accuracy",
+        notes=notes,
+        records=[point | fields for point in every],
+        panels=[
+            chart.Panel(
+                title=title,
+                series=series,
+                x_label=f"ACR, mean over the first {FIRST} steps",
+                y_label="pass@1 after training",
+                height=3.1,
+            )
+        ],
+    )
 
 
 def heatmap(data: FigureData, options: chart.Options) -> chart.Chart:
     """Draw a number over two swept keys."""
     metric = options.metric or data.on_task("pass@1")
     x, y = _heat_keys(data, options)
-    table = data.table([metric], [x, y]).dropna(subset=[x, y])
-    groups = {row.label: row.group for row in data.rows}
-    for (own_x, own_y), rows in table.groupby([x, y])["row"].unique().items():
-        if len(rows) > 1:
-            keys = {key for row in rows for key in groups[row]} - {x, y}
-            varying = [k for k in keys if len({json.dumps(groups[r].get(k)) for r in rows}) > 1]
+    values = data.values(metric)
+    # The one row of each cell: rows that differ in a third key are no replicates.
+    rows: dict[tuple[str, str], Replicates] = {}
+    for row in data.rows:
+        found = [value_of(row.runs[0], key) for key in (y, x)]
+        if MISSING in found or not any(run.id in values for run in row.runs):
+            continue
+        at = json.dumps(found[0]), json.dumps(found[1])
+        if rows.setdefault(at, row) is not row:
             raise ReportError(
-                f"the runs with {x}={own_x} and {y}={own_y} differ in other keys as well "
-                f"({', '.join(sorted(varying))}): draw fewer runs, alike but for {x} and {y}"
+                f"the runs with {x}={at[1]} and {y}={at[0]} differ in other keys as well "
+                f"({rows[at].label}; {row.label}): draw fewer runs, alike but for {x} and {y}"
             )
-    xs, ys = (sorted(table[key].unique(), key=_order) for key in (x, y))
+    ys, xs = (sorted({at[i] for at in rows}, key=_order) for i in (0, 1))
     cells = {
-        (ys.index(own_y), xs.index(own_x)): student_t_interval(values)
-        for (own_x, own_y), values in table.groupby([x, y])[metric]
+        (ys.index(at[0]), xs.index(at[1])): student_t_interval(
+            [values[run.id] for run in row.runs if run.id in values]
+        )
+        for at, row in rows.items()
     }
     means = np.full((len(ys), len(xs)), np.nan)
     for place, cell in cells.items():
         means[place] = cell.mean
-    heat = chart.Cells(
-        x=np.arange(len(xs) + 1) - 0.5,
-        y=np.arange(len(ys) + 1) - 0.5,
-        values=means,
-        within=(float(np.nanmin(means)), float(np.nanmax(means))),
-        texts={place: _cell_text(cell) for place, cell in cells.items()},
-        label=metric,
-    )
     x_values, y_values = ([json.loads(text) for text in texts] for texts in (xs, ys))
     return chart.Chart(
         title=f"{data.name}: {metric} over {x} and {y}",
@@ -351,7 +285,11 @@ def heatmap(data: FigureData, options: chart.Options) -> chart.Chart:
         ],
         panels=[
             chart.Panel(
-                cells=heat,
+                cells=chart.Cells(
+                    values=means,
+                    texts={place: _cell_text(cell) for place, cell in cells.items()},
+                    label=metric,
+                ),
                 x_label=x,
                 y_label=y,
                 x_ticks={i: printable_line(show_key(value)) for i, value in enumerate(x_values)},
@@ -364,21 +302,22 @@ def heatmap(data: FigureData, options: chart.Options) -> chart.Chart:
 
 def _heat_keys(data: FigureData, options: chart.Options) -> tuple[str, str]:
     """Return the two keys of the options, or the two that vary."""
-    if options.x is not None and options.x == options.y:
-        raise ConfigError(f"--x and --y: expected two keys, got '{options.x}' twice")
     swept = list(dict.fromkeys(key for row in data.rows for key in row.group))
     swept = [key for key in swept if len({json.dumps(row.group.get(key)) for row in data.rows}) > 1]
-    given = [key for key in (options.x, options.y) if key is not None]
-    data.check_keys(given)
-    free = [key for key in swept if key not in given]
-    if len(given) < 2 and len(free) + len(given) != 2:
-        listed = f"only {', '.join(swept) or 'nothing'}" if len(swept) < 2 else ", ".join(swept)
+    given = list(dict.fromkeys(key for key in (options.x, options.y) if key is not None))
+    for key in given:
+        if not is_key(data.runs, key):
+            hint = nearest(key, known_keys(data.runs))
+            raise NotFoundError(f"no run of {data.name} has a key '{key}'; {hint}")
+    found = given + [key for key in swept if key not in given]
+    if len(found) < 2 or (len(found) > 2 and options.y is None):
         raise ReportError(
-            f"a heat map is of two keys that vary: name them with --x and --y; in "
-            f"{data.name} {listed} {'varies' if len(swept) < 2 else 'vary'}"
+            f"a heat map is of two keys that vary: name them with --x KEY,KEY; in {data.name} "
+            f"there is {', '.join(swept) or 'none'}"
         )
-    y = options.y or free.pop(0)
-    return options.x or free[0], y
+    if options.y is not None:
+        return found[0], found[1]
+    return (found[0], found[1]) if given else (found[1], found[0])
 
 
 def _order(text: str) -> tuple[bool, float, str]:

@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import ANSWER_ENTROPY, Curve, parse_column
@@ -22,13 +21,11 @@ from advsweep.report.data.evaluations import (
 )
 from advsweep.report.data.measure import curves, measure
 from advsweep.report.data.runs import (
-    MISSING,
     Filter,
     Group,
     collapsed_runs,
     describe_filters,
     group_runs,
-    known_keys,
     value_of,
 )
 from advsweep.report.data.selection import select_runs
@@ -44,6 +41,8 @@ from advsweep.report.tables.rows import BASE, short_name
 from advsweep.report.tables.types import Report, count_states
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.records import TuningRecord
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,6 @@ class FigureData:
                 label += f" ({count} of {len(members)} collapsed)"
             own = tuple(sorted(members, key=lambda run: run.seed))
             self.rows.append(Replicates(label, group, own, styled[own[0].config_hash]))
-        self._series: dict[str, Mapping[int, Curve]] = {}
 
     def distinct_rows(self) -> list[Replicates]:
         """Return the rows, if each can have a style of its own.
@@ -178,14 +176,6 @@ class FigureData:
             Arm(label, style, dict(sorted(rows.items())))
             for label, style, (_, rows) in zip(labels, styles, found.values(), strict=True)
         ]
-
-    def samples_along(self) -> Mapping[int, Mapping[int, int]]:
-        """Return the samples per problem of each run's evaluations, by run id and step."""
-        found = self._along.of(self._task)
-        return {
-            run: {record.step: int(record.settings["n"]) for record in records}
-            for run, records in ({} if found is None else found.along).items()
-        }
 
     @property
     def tuning(self) -> TuningRecord | None:
@@ -234,16 +224,11 @@ class FigureData:
             NotFoundError: no run has it; the message suggests the nearest.
             ReportError: the evaluations have different settings.
         """
-        if metric not in self._series:
-            column = parse_column(metric)
-            self._series[metric] = (
-                curves(self._along, column)
-                if column is not None and column.is_single
-                else self._store.metrics.series([run.id for run in self.runs], metric)
-            )
-        if not self._series[metric]:
-            raise NotFoundError(self._unknown("metric", metric))
-        return self._series[metric]
+        column = parse_column(metric)
+        if column is not None and column.is_single:
+            return self._known("metric", metric, curves(self._along, column))
+        ids = [run.id for run in self.runs]
+        return self._known("metric", metric, self._store.metrics.series(ids, metric))
 
     def values(self, name: str) -> Mapping[int, float]:
         """Return the finite values of a table's column, by run id.
@@ -252,56 +237,30 @@ class FigureData:
             NotFoundError: no run has it; the message suggests the nearest.
             ReportError: the evaluations have different settings.
         """
-        column = parse_column(name)
-        if column is None:
-            raise NotFoundError(self._unknown("number", name))
-        evaluated = self._along if column.is_made_of_curve else self._evaluated
-        measured = measure(self._store, self.runs, evaluated, [column])[name]
-        found = {run: value for run, value in measured.items() if np.isfinite(value)}
+        found: dict[int, float] = {}
+        if (column := parse_column(name)) is not None:
+            evaluated = self._along if column.is_made_of_curve else self._evaluated
+            measured = measure(self._store, self.runs, evaluated, [column])[name]
+            found = {run: value for run, value in measured.items() if np.isfinite(value)}
+        return self._known("number", name, found)
+
+    def _known(self, what: str, name: str, found: Mapping[int, T]) -> Mapping[int, T]:
         if not found:
-            raise NotFoundError(self._unknown("number", name))
+            hint = nearest(name, [*self.metric_names, "pass@1", ANSWER_ENTROPY])
+            raise NotFoundError(f"no run of {self.name} has a {what} '{name}'; {hint}")
         return found
-
-    def check_keys(self, keys: Sequence[str]) -> None:
-        """Check that some run has each key.
-
-        Raises:
-            NotFoundError: none has; the message suggests the nearest.
-        """
-        for key in keys:
-            if all(value_of(run, key) is MISSING for run in self.runs):
-                hint = nearest(key, known_keys(self.runs))
-                raise NotFoundError(f"no run of {self.name} has a key '{key}'; {hint}")
-
-    def table(self, columns: Sequence[str], keys: Sequence[str] = ()) -> pd.DataFrame:
-        """Return a line for each run that has all columns: its row, seed, keys and numbers.
-
-        Keys are JSON texts, None for a run without one.
-
-        Raises:
-            NotFoundError: no run has a column; the message suggests the nearest.
-            ReportError: the evaluations have different settings.
-        """
-        numbers = {column: self.values(column) for column in columns}
-        lines = []
-        for row in self.rows:
-            for run in row.runs:
-                known = {key: value_of(run, key) for key in keys}
-                texts = {k: None if v is MISSING else json.dumps(v) for k, v in known.items()}
-                lines.append(
-                    {"row": row.label, "seed": run.seed}
-                    | texts
-                    | {column: own.get(run.id) for column, own in numbers.items()}
-                )
-        return pd.DataFrame(lines).dropna(subset=list(columns))
-
-    def _unknown(self, what: str, name: str) -> str:
-        hint = nearest(name, [*self.metric_names, "pass@1", ANSWER_ENTROPY])
-        return f"no run of {self.name} has a {what} '{name}'; {hint}"
 
     @cached_property
     def _evaluated(self) -> EvaluationsByTask:
         return select_evaluations(self._store, self.runs)
+
+    def samples(self) -> Mapping[int, Mapping[int, int]]:
+        """Return the samples per problem of each run's evaluations, by run id and step."""
+        found = self._along.of(self._task)
+        return {
+            run: {record.step: int(record.settings["n"]) for record in records}
+            for run, records in ({} if found is None else found.along).items()
+        }
 
     @cached_property
     def _along(self) -> EvaluationsByTask:

@@ -1,10 +1,10 @@
-"""Figures of evaluations after training: pass@k, levels, diversity and solve rates."""
+"""Figures of evaluations after training: pass@k, diversity and solve rates of problems."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,8 @@ _RESAMPLED_FROM = 15
 """With fewer problems the intervals of laws come from residuals, not from resampled problems."""
 
 _BINS = 10
-_BETAS = {1: RowStyle(BLACK, "o"), 2: RowStyle(BLACK, "o", 1)}
-"""The line of each number of fitted betas: solid and dashed."""
+_BETAS = {1: ("one beta", RowStyle(BLACK, "o")), 2: ("two betas", RowStyle(BLACK, "o", 1))}
+"""The name and the line, solid or dashed, of each number of fitted betas."""
 
 
 def passk(data: FigureData, options: chart.Options) -> chart.Chart:
@@ -43,28 +43,33 @@ def passk(data: FigureData, options: chart.Options) -> chart.Chart:
     laws: list[chart.Series] = []
     records: list[chart.Record] = []
     notes: list[str] = []
-    explained = []
+
+    def add(series: chart.Series, law: PowerLaw | None, refused: str | None) -> None:
+        bands.append(series)
+        fields = chart.estimate_fields(law, "a", "b", "c")
+        fields |= {name: getattr(law, name, None) for name in ("mse", "r_squared", "resampled")}
+        for k, own in zip(ks, series.records, strict=True):
+            value = None if law is None else float(law.pass_at_k(k))
+            record = {"row": series.label, "k": int(k), **own, "law": value}
+            records.append({**record, **fields, "refused": refused})
+
     for row in rows:
         band, law, refused = _fit_law(row, ks, fitted)
-        bands.append(chart.Series.of_band(row.label, row.style, ks, band, chart.BANDED))
-        records += _law_records(row.label, bands[-1], law, refused)
+        add(chart.Series.of_band(row.label, row.style, ks, band, chart.BANDED), law, refused)
         if law is None:
             notes.append(f"no line for {row.label}: {refused}")
             continue
-        explained.append(law.r_squared)
-        y = law.pass_at_k(dense)
-        laws.append(chart.Series(row.label, row.style, dense, y, chart.FIT))
+        laws.append(chart.Series(row.label, row.style, dense, law.pass_at_k(dense), chart.FIT))
         if len(rows) <= _DESCRIBED:
-            values = (estimate.value for estimate in (law.a, law.b, law.c))
-            a, b, c = (f"{value:.3g}" for value in values)
-            notes.append(f"law of {row.label}: a {a}, b {b}, c {c}")
-    for label, style, help_, band in floor_rows(data, ks):
-        bands.append(chart.Series.of_band(label, style, ks, band, chart.DOTTED))
-        records += _law_records(label, bands[-1], None, None)
-        notes.append(f"dotted: {label}, {help_}")
+            a, b, c = (f"{estimate.value:.3g}" for estimate in (law.a, law.b, law.c))
+            notes.append(f"law of {row.label}: a {a}, b {b}, c {c}, R² {law.r_squared:.4f}")
+    for floor in floor_rows(data, ks):
+        add(
+            chart.Series.of_band(floor.label, floor.style, ks, floor.band, chart.DOTTED), None, None
+        )
+        notes.append(f"dotted: {floor.label}, {floor.help}")
     low, high = chart.limits(bands)
-    good = f" (R² from {min(explained):.4f} on)" if explained else ""
-    thin = f"thin lines: exp(-a (k+c)^-b), fitted to the means at k = 1, 2, ..., {fitted[-1]}{good}"
+    thin = f"thin lines: exp(-a (k+c)^-b), fitted to the means at k = 1, 2, ..., {fitted[-1]}"
     panel = chart.Panel(
         series=[*bands, *laws],
         x_label="k",
@@ -77,33 +82,23 @@ def passk(data: FigureData, options: chart.Options) -> chart.Chart:
     )
     return chart.Chart(
         title=f"{data.name}: pass@k on {rows[0].evaluations[0].task}",
-        notes=[*_seeds_note(rows, "bands"), *chart.cut_note([bands]), thin, *notes],
+        notes=[*_seeds_note(rows, "bands"), thin, *notes],
         records=records,
         panels=[panel],
     )
 
 
-def _law_records(
-    label: str, series: chart.Series, law: PowerLaw | None, refused: str | None
-) -> list[chart.Record]:
-    return [
-        {
-            "row": label,
-            "k": int(k),
-            **fields,
-            "law": None if law is None else float(law.pass_at_k(k)),
-            **chart.estimate_fields(law, "a", "b", "c"),
-            **{name: getattr(law, name, None) for name in ("mse", "r_squared", "resampled")},
-            "refused": refused,
-        }
-        for k, fields in zip(series.x, series.records, strict=True)
-    ]
+class FloorRow(NamedTuple):
+    """A floor of the problems, such as guessing, with its pass@k at each k."""
+
+    label: str
+    style: RowStyle
+    help: str
+    band: Band
 
 
-def floor_rows(
-    data: FigureData, ks: Int[np.ndarray, " ks"]
-) -> list[tuple[str, RowStyle, str, Band]]:
-    """Return each floor of the problems: its label, style, meaning and pass@k at each k."""
+def floor_rows(data: FigureData, ks: Int[np.ndarray, " ks"]) -> list[FloorRow]:
+    """Return each floor of the problems."""
     found = list(data.evaluations.common_floors().values())
     rows = []
     for place, name in enumerate(found[0][1] if found else (), len(data.untrained)):
@@ -116,7 +111,8 @@ def floor_rows(
         )
         unknown = np.full(len(ks), np.nan)
         band = Band(means, unknown, unknown, np.ones(len(ks), dtype=np.int64))
-        rows.append((name, UNTRAINED[place % len(UNTRAINED)], found[0][1][name].help, band))
+        style = UNTRAINED[place % len(UNTRAINED)]
+        rows.append(FloorRow(name, style, found[0][1][name].help, band))
     return rows
 
 
@@ -146,83 +142,25 @@ def _largest_k(rows: Sequence[EvaluatedRow]) -> int:
 
 def _pass_at_ks(
     records: Sequence[EvaluationRecord], ks: Sequence[int] | Int[np.ndarray, " points"]
-) -> Float[np.ndarray, "records points"]:
-    """Return the mean over problems of pass@k, for each evaluation and k."""
-    return np.array(
-        [
-            [mean_over_problems(pass_at_k(record.n, record.c, int(k))) for k in ks]
-            for record in records
-        ]
-    )
+) -> Float[np.ndarray, "records points problems"]:
+    """Return pass@k of each evaluation, k and problem."""
+    return np.array([[pass_at_k(r.n, r.c, int(k)) for k in ks] for r in records])
 
 
 def _fit_law(
     row: EvaluatedRow, ks: Int[np.ndarray, " points"], fitted: Int[np.ndarray, " points"]
 ) -> tuple[Band, PowerLaw | None, str | None]:
     """Return a row's pass@k at the k that are shown, its law, and why it has none."""
-    means = _pass_at_ks(row.evaluations, fitted)
+    each = _pass_at_ks(row.evaluations, fitted)
+    means = mean_over_problems(each)
     band = student_t_band(means[:, : len(ks)])
-    of_problems = np.mean(
-        [[pass_at_k(record.n, record.c, int(k)) for k in fitted] for record in row.evaluations],
-        axis=0,
-    ).T
+    of_problems = each.mean(axis=0).T
     # Resampling needs enough problems, and a pass@k of each of them.
     whole = len(of_problems) >= _RESAMPLED_FROM and not np.isnan(of_problems).any()
     try:
         return band, fit_pass_at_k(fitted, of_problems if whole else means.mean(axis=0)), None
     except FitError as error:
         return band, None, str(error)
-
-
-def levels(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw pass@1 and pass@k of each difficulty level."""
-    rows = data.evaluated_rows()
-    first = rows[0].evaluations[0]
-    values, problems = np.unique(first.levels, return_counts=True)
-    if len(values) < 2:
-        raise ReportError(
-            f"all {len(first.levels)} problems of {first.task} are of level {values[0]}, so "
-            "there is nothing to tell apart"
-        )
-    panels, records = [], []
-    for k in sorted({1, _largest_k(rows)}):
-        series = []
-        for place, row in enumerate(rows):
-            table = [
-                mean_over_problems(
-                    np.where(own.levels == values[:, None], pass_at_k(own.n, own.c, k), np.nan)
-                )
-                for own in row.evaluations
-            ]
-            x = np.arange(len(values)) + 0.8 * ((place + 0.5) / len(rows) - 0.5)
-            series.append(
-                chart.Series.of_band(row.label, row.style, x, student_t_band(table), chart.POINTS)
-            )
-            records += [
-                {"row": row.label, "k": k, "level": int(level), "problems": int(count), **fields}
-                for level, count, fields in zip(values, problems, series[-1].records, strict=True)
-            ]
-        panel = chart.Panel(
-            title=f"pass@{k}",
-            series=series,
-            x_ticks={
-                place: f"level {level}\n{counted(int(problems[place]), 'problem')}"
-                for place, level in enumerate(values)
-            },
-            x_limits=(-0.55, len(values) - 0.45),
-            y_label=f"pass@{k}",
-            y_limits=(-0.02, 1.02),
-            within=(0.0, 1.0),
-            guides=[("x", place + 0.5) for place in range(len(values) - 1)],
-            height=2.5,
-        )
-        panels.append(panel)
-    return chart.Chart(
-        title=f"{data.name}: pass@k by difficulty level of {first.task}",
-        notes=_seeds_note(rows, "intervals"),
-        records=records,
-        panels=panels,
-    )
 
 
 def diversity(data: FigureData, options: chart.Options) -> chart.Chart:
@@ -238,26 +176,16 @@ def diversity(data: FigureData, options: chart.Options) -> chart.Chart:
     points: list[list[chart.Series]] = [[], []]
     records = []
     for row in rows:
-        table = _pass_at_ks(row.evaluations, [1, k])
+        table = mean_over_problems(_pass_at_ks(row.evaluations, [1, k]))
         entropies = [float(record.answer_entropy.mean()) for record in row.evaluations]
-        means = [student_t_interval(own) for own in (*table.T, entropies)]
+        x, *others = (student_t_interval(own) for own in (*table.T, entropies))
         records += [
             {"row": row.label, "metric": name, **mean._asdict()}
-            for name, mean in zip(names, means, strict=True)
+            for name, mean in zip(names, (x, *others), strict=True)
         ]
-        x = means[0]
-        for series, y in zip(points, means[1:], strict=True):
-            one = chart.Series(
-                row.label,
-                row.style,
-                [x.mean],
-                [y.mean],
-                chart.POINTS,
-                low=[y.low],
-                high=[y.high],
-                x_low=[x.low],
-                x_high=[x.high],
-            )
+        for series, y in zip(points, others, strict=True):
+            ends = {"low": [y.low], "high": [y.high], "x_low": [x.low], "x_high": [x.high]}
+            one = chart.Series(row.label, row.style, [x.mean], [y.mean], chart.POINTS, **ends)
             series.append(one)
     labels = (f"pass@{k}", "answer entropy, nats")
     return chart.Chart(
@@ -275,7 +203,11 @@ def diversity(data: FigureData, options: chart.Options) -> chart.Chart:
 def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
     """Draw FADE's distribution of difficulty (arXiv:2607.01490, sec. 12) of held-out problems."""
     rows = data.evaluated_rows()
-    left, described, records, panels = [], [], [], []
+    resamples = 200 if options.intervals else 1
+    left: list[str] = []
+    described: list[str] = []
+    records: list[chart.Record] = []
+    panels = []
     for row in rows:
         # The samples of all seeds together.
         n = np.sum([record.n for record in row.evaluations], axis=0)
@@ -286,10 +218,8 @@ def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
                 f"no sample of {row.label} could be scored, so that it has no solve rates"
             )
         if short := int((n < samples).sum()):
-            left.append(
-                f"left out in {row.label}: {counted(short, 'problem')} with samples that could "
-                "not be scored"
-            )
+            what = counted(short, "problem")
+            left.append(f"left out in {row.label}: {what} with samples that could not be scored")
         histogram = np.bincount(c[n == samples], minlength=samples + 1)
         number = min(_BINS, samples + 1)
         starts = np.ceil(np.arange(number + 1) * (samples + 1) / number).astype(np.int64)
@@ -297,15 +227,19 @@ def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
         edges = starts / (samples + 1)
         series = [chart.Series("", row.style, edges, shares, chart.BARS)]
         texts = []
-        for betas, style in _BETAS.items():
-            fit, refused = _fit_betas(histogram, betas, 200 if options.intervals else 1)
-            expected = None
+        for betas, (name, style) in _BETAS.items():
+            fit, refused, expected = None, None, [None] * number
+            try:
+                fit = fit_solve_rates(histogram, betas, resamples=resamples)
+            except FitError as error:
+                refused = str(error)
+                texts.append(f"no fit of {name}: {refused}")
             if fit is not None:
-                expected = np.add.reduceat(fit.shares(), starts[:-1])
-                label = "one beta" if betas == 1 else "two betas"
+                y = np.add.reduceat(fit.shares, starts[:-1])
+                expected = y.tolist()
                 middles = (edges[:-1] + edges[1:]) / 2
-                series.append(chart.Series(label, style, middles, expected, chart.FIT))
-            texts.append(_describe_betas(betas, fit, refused))
+                series.append(chart.Series(name, style, middles, y, chart.FIT))
+                texts.append(_describe_betas(fit))
             records += [
                 {
                     "row": row.label,
@@ -315,7 +249,7 @@ def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
                     "from": int(starts[i]),
                     "to": int(starts[i + 1]) - 1,
                     "share": float(shares[i]),
-                    "expected": None if expected is None else float(expected[i]),
+                    "expected": expected[i],
                     **_parameters(fit),
                     "refused": refused,
                 }
@@ -345,20 +279,9 @@ def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
     )
 
 
-def _fit_betas(
-    histogram: Int[np.ndarray, " counts"], betas: int, resamples: int
-) -> tuple[SolveRateFit | None, str | None]:
-    try:
-        return fit_solve_rates(histogram, betas, resamples=resamples), None
-    except FitError as error:
-        return None, str(error)
-
-
-def _describe_betas(betas: int, fit: SolveRateFit | None, refused: str | None) -> str:
-    if fit is None:
-        return f"no fit of {'one beta' if betas == 1 else 'two betas'}: {refused}"
+def _describe_betas(fit: SolveRateFit) -> str:
     parts = [
-        (f"{part.weight.value:.2g} " if betas > 1 else "")
+        (f"{part.weight.value:.2g} " if len(fit.components) > 1 else "")
         + f"Beta({part.alpha.value:.3g}, {part.beta.value:.3g})"
         for part in fit.components
     ]
@@ -369,7 +292,7 @@ def _describe_betas(betas: int, fit: SolveRateFit | None, refused: str | None) -
 def _parameters(fit: SolveRateFit | None) -> chart.Record:
     """Return the parameters of both components with intervals, and the goodness of the fit."""
     parts = () if fit is None else fit.components
-    found: chart.Record = {}
+    found: dict[str, Any] = {}
     for place in range(max(_BETAS)):
         part = parts[place] if place < len(parts) else None
         for name, value in chart.estimate_fields(part, "weight", "alpha", "beta").items():

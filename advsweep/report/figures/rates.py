@@ -15,7 +15,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,12 +43,13 @@ _MOST_TICKS = 10
 _ACCURACY = "pass@1"
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Line:
     """The scores of an arm: those of each seed, for each value, ascending.
 
     Attributes:
         chosen: the value that tuning chose; None for the one with the best mean.
+        best: the place of the best mean.
     """
 
     label: str
@@ -57,18 +58,13 @@ class _Line:
     lower: bool
     chosen: float | None = None
 
-    @property
-    def means(self) -> list[Interval]:
-        return [student_t_interval(scores) for scores in self.scores.values()]
+    def __post_init__(self) -> None:
+        self.means: list[Interval] = [student_t_interval(own) for own in self.scores.values()]
+        choose = np.argmin if self.lower else np.argmax
+        self.best = int(choose([own.mean for own in self.means]))
 
     @property
-    def best(self) -> int:
-        """The place of the best mean."""
-        means = [own.mean for own in self.means]
-        return means.index(min(means) if self.lower else max(means))
-
-    @property
-    def near(self) -> tuple[float, float] | None:
+    def near(self) -> tuple[float, float] | tuple[None, None]:
         """Where the line between the means is near the best; None of a best mean of at most 0.
 
         An end at the first or the last value is open: the line is near the best at all values on
@@ -77,7 +73,7 @@ class _Line:
         values, means = list(self.scores), np.array([own.mean for own in self.means])
         best = float(means[self.best])
         if not best > 0:
-            return None
+            return None, None
         above = best / NEAR - means if self.lower else means - NEAR * best
         is_log = min(values) > 0
         places = np.log(values) if is_log else np.array(values)
@@ -121,35 +117,54 @@ def rate(data: FigureData, options: chart.Options) -> chart.Chart:
             f"expected an arm with two values of '{key}', got none in {data.name}; --x names "
             "another key"
         )
-    records = [
-        {
-            "row": line.label,
-            key: value,
-            "metric": metric,
-            **own._asdict(),
-            "best": place == line.best,
-            "chosen": value == line.chosen,
-            "near_from": None if line.near is None else line.near[0],
-            "near_to": None if line.near is None else line.near[1],
-        }
-        for line in lines
-        for place, (value, own) in enumerate(zip(line.scores, line.means, strict=True))
-    ]
     values = sorted({value for line in lines for value in line.scores})
-    few = len(values) <= _MOST_TICKS
     low, high = values[0], values[-1]
-    pad = 0.05 * (high - low)
-    axis: dict[str, Any] = {
-        "x_limits": (low - pad, high + pad),
-        "x_ticks": {value: f"{value:g}" for value in values} if few else None,
-    }
+    axis: dict[str, Any] = {"x_scale": "log" if low > 0 else "linear"}
     if low > 0:
         factor = (high / low) ** 0.05
-        axis |= {"x_scale": "log", "x_limits": (low / factor, high * factor)}
-    drawn = [_draw(line, place, axis["x_limits"]) for place, line in enumerate(lines)]
-    upper, lower = (
-        [series for own in parts for series in own] for parts in zip(*drawn, strict=True)
-    )
+        axis["x_limits"] = (low / factor, high * factor)
+    else:
+        pad = 0.05 * (high - low)
+        axis["x_limits"] = (low - pad, high + pad)
+    if len(values) <= _MOST_TICKS:
+        axis["x_ticks"] = {value: f"{value:g}" for value in values}
+    upper: list[chart.Series] = []
+    lower: list[chart.Series] = []
+    records: list[chart.Record] = []
+    for place, line in enumerate(lines):
+        style, own = line.style, list(line.scores)
+        means = [interval.mean for interval in line.means]
+        seeds = [(value, score) for value, scores in line.scores.items() for score in scores]
+        ringed = [(v, mean) for v, mean in zip(own, means, strict=True) if v == line.chosen]
+        upper += [
+            chart.Series("", style, own, means, chart.JOINED),
+            chart.Series("", style, *_columns(seeds), chart.FAINT),
+            chart.Series("", RowStyle(BLACK, "o"), *_columns(ringed), chart.RING),
+        ]
+        lower.append(chart.Series("", style, [own[line.best]], [place], chart.POINTS))
+        near_from, near_to = line.near
+        if near_from is not None and near_to is not None:
+            # A range with an open end goes on to the limits of the axis.
+            left = (axis["x_limits"][0], "<") if near_from == own[0] else (near_from, "|")
+            right = (axis["x_limits"][1], ">") if near_to == own[-1] else (near_to, "|")
+            ends = [left[0], right[0]]
+            lower.append(chart.Series("", style, ends, [place, place], chart.WIDE))
+            for x, marker in (left, right):
+                end = RowStyle(style.colour, marker)
+                lower.append(chart.Series("", end, [x], [place], chart.POINTS))
+        records += [
+            {
+                "row": line.label,
+                key: value,
+                "metric": metric,
+                **mean._asdict(),
+                "best": i == line.best,
+                "chosen": value == line.chosen,
+                "near_from": near_from,
+                "near_to": near_to,
+            }
+            for i, (value, mean) in enumerate(zip(own, line.means, strict=True))
+        ]
     return chart.Chart(
         title=f"{data.name}: {metric} over {key}",
         notes=[
@@ -172,6 +187,10 @@ def rate(data: FigureData, options: chart.Options) -> chart.Chart:
     )
 
 
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
 def _swept(data: FigureData, key: str, metric: str) -> list[_Line]:
     """Return the lines of arms with several values of a key."""
     found, column = data.values(metric), parse_column(metric)
@@ -185,43 +204,9 @@ def _swept(data: FigureData, key: str, metric: str) -> list[_Line]:
         }
         if scores:
             line = _Line(arm.label, arm.style, scores, lower)
-            lines.append(replace(line, chosen=list(scores)[line.best]))
+            line.chosen = list(scores)[line.best]
+            lines.append(line)
     return lines
-
-
-def _draw(
-    line: _Line, place: int, limits: tuple[float, float]
-) -> tuple[list[chart.Series], list[chart.Series]]:
-    """Return means, seeds and a ring at the chosen value; and the range near the best.
-
-    A range with an open end goes on to the limits of the axis.
-    """
-    style, values = line.style, list(line.scores)
-    means = [own.mean for own in line.means]
-    seeds = [(value, score) for value, scores in line.scores.items() for score in scores]
-    rings = [i for i, value in enumerate(values) if value == line.chosen]
-    upper = [
-        chart.Series("", style, values, means, chart.JOINED),
-        chart.Series("", style, [x for x, _ in seeds], [y for _, y in seeds], chart.FAINT),
-        chart.Series(
-            "",
-            RowStyle(BLACK, "o"),
-            [values[i] for i in rings],
-            [means[i] for i in rings],
-            chart.RING,
-        ),
-    ]
-    lower = [chart.Series("", style, [values[line.best]], [place], chart.POINTS)]
-    if line.near is not None:
-        low, high = line.near
-        left = (limits[0], "<") if low == values[0] else (low, "|")
-        right = (limits[1], ">") if high == values[-1] else (high, "|")
-        ends = [left[0], right[0]]
-        lower.append(chart.Series("", style, ends, [place, place], chart.WIDE))
-        for x, marker in (left, right):
-            end = RowStyle(style.colour, marker)
-            lower.append(chart.Series("", end, [x], [place], chart.POINTS))
-    return upper, lower
 
 
 def frontier(data: FigureData, options: chart.Options) -> chart.Chart:
@@ -230,8 +215,7 @@ def frontier(data: FigureData, options: chart.Options) -> chart.Chart:
     arms = data.arms(key)
     first = _find_arm(options.baseline, arms)
     arms.sort(key=lambda arm: arm is not first)
-    metric, diversity = _diversity(data, options.metric)
-    diversity, fewer = _equal_samples(data, metric, diversity)
+    metric, diversity, fewer = _diversity(data, options.metric)
     points = _points(arms, data.series(data.on_task(_ACCURACY)), diversity)
     means = _means(points)
     if (known := int((means["arm"] == 0).sum())) < 3:
@@ -271,9 +255,9 @@ def frontier(data: FigureData, options: chart.Options) -> chart.Chart:
             if one is not None
         ]
     base = best.loc[best["arm"] == 0, ["x", "y"]].to_numpy()
-    for line in itertools.pairwise(base):
-        if line[1][0] - line[0][0] <= MAX_GAP:
-            x, y = np.transpose(line)
+    for ends in itertools.pairwise(base):
+        if ends[1][0] - ends[0][0] <= MAX_GAP:
+            x, y = np.transpose(ends)
             upper.append(chart.Series("", first.style, x, y, chart.FIT))
     pad = 0.05 * (means["x"].max() - means["x"].min()) or 0.05
     x_limits = (means["x"].min() - pad, means["x"].max() + pad)
@@ -354,21 +338,17 @@ def _compare(points: pd.DataFrame, means: pd.DataFrame) -> None:
         for seed, own in points[points["point"].isin(base)].groupby("seed")
     }
 
-    def off(seed: int, x: float, y: float) -> float:
+    def off(arm: int, step: int, seed: int, x: float, y: float) -> float:
         known = frontiers.get(seed)
-        if known is None or not known[0, 0] <= x <= known[-1, 0]:
+        if not arm or not step or known is None or not known[0, 0] <= x <= known[-1, 0]:
             return math.nan
         after = int(np.searchsorted(known[:, 0], x))
         if known[after, 0] != x and known[after, 0] - known[after - 1, 0] > MAX_GAP:
             return math.nan
         return y - float(np.interp(x, known[:, 0], known[:, 1]))
 
-    points["off"] = [
-        off(seed, x, y) if arm > 0 and step else math.nan
-        for arm, step, seed, x, y in points[["arm", "step", "seed", "x", "y"]].itertuples(
-            index=False
-        )
-    ]
+    names = ["arm", "step", "seed", "x", "y"]
+    points["off"] = list(itertools.starmap(off, points[names].itertuples(index=False)))
 
 
 def _find_arm(name: str | None, arms: Sequence[Arm]) -> Arm:
@@ -387,39 +367,40 @@ def _find_arm(name: str | None, arms: Sequence[Arm]) -> Arm:
     return found[0]
 
 
-def _diversity(data: FigureData, metric: str | None) -> tuple[str, Mapping[int, Curve]]:
-    """Return the measure of diversity and its curves: that of the primary outcomes by default."""
+def _diversity(
+    data: FigureData, metric: str | None
+) -> tuple[str, Mapping[int, Curve], Sequence[str]]:
+    """Return the measure of diversity, its curves, and a note on evaluations that are left out.
+
+    The default is that of the primary outcomes. The entropy of the answers that were drawn rises
+    with their number, so that only evaluations of one number of samples are compared by it.
+    Rarefied entropy does not.
+    """
     for name in [metric] if metric else map(data.on_task, (RAREFIED_ENTROPY, RIGHT_ENTROPY)):
         try:
-            found = data.series(name)
+            curves = data.series(name)
         except NotFoundError:
             if metric:
                 raise
             continue
-        if any(np.isfinite(values).any() for _, values in found.values()):
-            return name, found
-    raise ReportError(f"no evaluation of {data.name} has correct answers; --metric names another")
-
-
-def _equal_samples(
-    data: FigureData, metric: str, curves: Mapping[int, Curve]
-) -> tuple[Mapping[int, Curve], list[str]]:
-    """Keep evaluations of one number of samples where a metric depends on it, and say so.
-
-    The entropy of the answers that were drawn rises with their number. Rarefied entropy does not.
-    """
-    samples = data.samples_along()
+        if any(np.isfinite(values).any() for _, values in curves.values()):
+            break
+    else:
+        raise ReportError(
+            f"no evaluation of {data.name} has correct answers; --metric names another"
+        )
+    samples = data.samples()
     counts = Counter(n for run in curves for n in samples.get(run, {}).values())
-    column = parse_column(metric)
+    column = parse_column(name)
     if len(counts) < 2 or column is None or column.quantity not in (ANSWER_ENTROPY, RIGHT_ENTROPY):
-        return curves, []
+        return name, curves, []
     [(usual, _)] = counts.most_common(1)
     kept = {}
     for run, (steps, values) in curves.items():
         alike = np.array([samples[run].get(int(step)) == usual for step in steps])
         kept[run] = steps[alike], values[alike]
     note = (
-        f"only evaluations of {usual} samples per problem: {metric} of unequal numbers of samples "
+        f"only evaluations of {usual} samples per problem: {name} of unequal numbers of samples "
         f"is not comparable, {RAREFIED_ENTROPY} is"
     )
-    return kept, [note]
+    return name, kept, [note]

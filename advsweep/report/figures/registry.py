@@ -10,9 +10,9 @@ from advsweep.errors import NotFoundError, ReportError, UnknownNameError, neares
 from advsweep.report.figures import chart
 from advsweep.report.figures.comparisons import acr, forest, heatmap
 from advsweep.report.figures.data import FigureData
-from advsweep.report.figures.evaluations import difficulty, diversity, levels, passk
+from advsweep.report.figures.evaluations import difficulty, diversity, passk
 from advsweep.report.figures.rates import frontier, rate
-from advsweep.report.figures.training import controllers, curves, entropy, masses, solve_rates
+from advsweep.report.figures.training import controllers, curves, masses
 
 
 class Figure(NamedTuple):
@@ -48,20 +48,9 @@ _ROWS = (
     ),
     (curves, "metrics smooth", "metrics over the training, with bands over seeds"),
     (passk, "task", "pass@k over k after training, with shifted power laws fitted to it"),
-    (
-        acr,
-        "task points by",
-        "final pass@1 over the ACR of the first 100 steps, a point for each run (--points rows: "
-        "for each row), with R²; also for each value of keys (--by)",
-    ),
+    (acr, "task", "final pass@1 over the ACR of the first 100 steps, a point per run, with R²"),
     (diversity, "task", "pass@1 against pass@k at a quarter of the samples, and answer entropy"),
-    (levels, "task", "pass@1, and pass@k at a quarter of the samples, of each difficulty level"),
     (difficulty, "task", "solve rates of problems after training, with one beta and two fitted"),
-    (
-        entropy,
-        "smooth",
-        "token entropy over the training, and its change at each step against FADE's two terms",
-    ),
     (
         controllers,
         "smooth",
@@ -72,14 +61,12 @@ _ROWS = (
         "smooth",
         "weight that goes into pushing successes up and failures down, over the training",
     ),
-    (solve_rates, "", "share of groups with each number of successes, over the training"),
-    (heatmap, "x y metrics task", "a number over two swept keys (--x, --y, --metric)"),
+    (heatmap, "x y metrics task", "a number over two swept keys (--x, --metric)"),
 )
 
 FIGURES = {
-    name: Figure(name, summary, frozenset(uses.split()), function)
+    function.__name__: Figure(function.__name__, summary, frozenset(uses.split()), function)
     for function, uses, summary in _ROWS
-    if (name := function.__name__.replace("_", "-"))
 }
 
 

@@ -19,6 +19,7 @@ COLOURS = (
 _PALETTE = COLOURS[:-1]
 BLACK = COLOURS[-1]
 """Base models and models without a run are black."""
+GREY = "#555555"
 
 _MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "d", "p", "h", "8")
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.8), (6, 1.6, 1.4, 1.6), (1.4, 1.4))

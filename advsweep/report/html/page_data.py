@@ -17,7 +17,7 @@ from advsweep.components import named_leaves
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.claims.sentences import judge_difference
 from advsweep.report.data.columns import Column, Curve, metric_range
-from advsweep.report.data.runs import group_runs, name_group, show_key
+from advsweep.report.data.runs import group_runs, name_group
 from advsweep.report.figures.chart import Options, Panel
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.evaluations import floor_rows
@@ -49,9 +49,8 @@ _FAMILIES = ("estimator", "collapse", "mass", "entropy", "reward", "advantage", 
 _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
 _FIGURES = {
     "passk": ("pass@k after training", ""),
-    "levels": ("by difficulty level", ""),
     "difficulty": ("solve rates of the problems", "solid line: one beta fitted, dashed: two"),
-    "solve-rates": ("successes in the groups", "colour: share of the groups"),
+    "heatmap": ("pass@1 over two keys", ""),
 }
 """Title and hint of each figure of `advsweep plot` on the page."""
 
@@ -91,7 +90,8 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
         try:
             made = FIGURES[name].collect(data, Options(intervals=False))
         except (NotFoundError, ReportError) as error:
-            notes.append(f"no {title}: {error}")
+            # Most sweeps have no two keys.
+            notes += [] if name == "heatmap" else [f"no {title}: {error}"]
             continue
         notes += [f"{title}: {note}" for note in made.notes]
         of_rows = {row["label"] for row in rows} >= {panel.title for panel in made.panels}
@@ -109,37 +109,16 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
 
 def _collect_rows(data: FigureData) -> list[dict[str, Any]]:
     """Return the label, style and runs of each row; after them bases, floors and models."""
-    rows: list[dict[str, Any]] = [
-        {
-            "label": row.label,
-            "colour": row.style.colour,
-            "variant": row.style.variant,
-            "runs": [run.id for run in row.runs],
-            "keys": {key: _plain(value) for key, value in row.group.items()},
-        }
-        for row in data.rows
-    ]
+    rows = [(row.label, row.style, [run.id for run in row.runs]) for row in data.rows]
     with suppress(ReportError):
         untrained = [(row.label, row.style) for row in data.untrained]
-        untrained += [(label, style) for label, style, *_ in floor_rows(data, np.array([1]))]
+        untrained += [(row.label, row.style) for row in floor_rows(data, np.array([1]))]
         # Their black would be invisible on a dark page.
-        rows += [
-            {
-                "label": label,
-                "colour": "var(--ink)",
-                "variant": style.variant,
-                "runs": [],
-                "keys": {},
-            }
-            for label, style in untrained
-        ]
-    return rows
-
-
-def _plain(value: Any) -> float | str:
-    """Return the value of a config key as a number, by which the page sorts, or as text."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if number and math.isfinite(value) else show_key(value)
+        rows += [(label, style._replace(colour="var(--ink)"), []) for label, style in untrained]
+    return [
+        {"label": label, "colour": style.colour, "variant": style.variant, "runs": runs}
+        for label, style, runs in rows
+    ]
 
 
 def _collect_panel(panel: Panel) -> dict[str, Any]:
@@ -149,8 +128,8 @@ def _collect_panel(panel: Panel) -> dict[str, Any]:
         "title": panel.title,
         "xLabel": panel.x_label,
         "log": panel.x_scale == "log",
-        "xTicks": panel.x_ticks and [[place, text] for place, text in panel.x_ticks.items()],
-        "yTicks": panel.y_ticks and [[place, text] for place, text in panel.y_ticks.items()],
+        "xTicks": panel.x_ticks and list(panel.x_ticks.items()),
+        "yTicks": panel.y_ticks and list(panel.y_ticks.items()),
         "yLimits": panel.y_limits,
         "within": panel.within,
         "series": [
@@ -163,15 +142,13 @@ def _collect_panel(panel: Panel) -> dict[str, Any]:
             for series in panel.series
         ],
         "cells": cells
-        and {
-            "x": _rounded(cells.x),
-            "y": _rounded(cells.y),
-            # Colours tell no more than three digits apart.
-            "values": [[round_off(value, 3) for value in line] for line in cells.values.tolist()],
-            "within": cells.within,
-            "gamma": cells.gamma,
-            "of": cells.rows,
-        },
+        and [
+            [
+                {"value": round_off(value), "texts": cells.texts.get((row, at), "").split("\n")}
+                for at, value in enumerate(line)
+            ]
+            for row, line in enumerate(cells.values.tolist())
+        ],
     }
 
 

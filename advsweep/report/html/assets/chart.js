@@ -69,7 +69,7 @@ function shadeOf(share) {
  * A chart of a panel, as `Panel` of figures/chart.py has it. It calls `content()` for what to draw:
  *   {name, xLabel, log, xTicks, yTicks, yLimits, within, series, cells}
  * with series of {label, colour, variant, mark, x, y, low, high, names}: `names` are those of the
- * points; and `cells` {x, y, values, within, gamma, texts, titles} with the edges of a heat map.
+ * points; and `cells`, the lines of a heat map, of {value, texts}: line i has its middle at i.
  */
 class Chart {
   constructor(host, content, height = HEIGHT) {
@@ -119,13 +119,13 @@ class Chart {
 
   setDomain({ series, cells, log, yLimits }) {
     const along = log ? Math.log2 : (v) => v;
-    const all = cells ? [...cells.x] : series.flatMap((own) => [...own.x]).map(along);
+    const all = cells ? [-0.5, cells[0].length - 0.5] : series.flatMap((own) => [...own.x]).map(along);
     let [left, right] = all.length ? extent(all) : [0, 1];
     if (right === left) [left, right] = [left - 0.5, right + 0.5];
     // Without a margin, points at the edge would be cut in half.
     const margin = series.some((own) => own.mark === "points" || own.mark === "banded") ? 0.02 * (right - left) : 0;
     const x = this.zoom || [left - margin, right + margin];
-    const y = cells ? extent(cells.y) : yLimits || this.fitY(series, along, x);
+    const y = cells ? [-0.5, cells.length - 0.5] : yLimits || this.fitY(series, along, x);
     this.domain = { x, y };
     this.px = (v) => this.left + ((along(v) - x[0]) / (x[1] - x[0])) * this.innerWidth;
     this.py = (v) => MARGIN.top + (1 - (v - y[0]) / (y[1] - y[0])) * this.innerHeight;
@@ -217,20 +217,19 @@ class Chart {
     if (isLine) svg("path", { class: mark, d: this.path(x, y), "stroke-dasharray": DASHES[variant] || "" }, group);
   }
 
-  drawCells(plot, { x, y, values, within: [low, high], gamma, texts, titles }) {
+  drawCells(plot, cells) {
     plot.setAttribute("shape-rendering", "crispEdges");
-    values.forEach((line, row) => line.forEach((value, column) => {
-      if (!Number.isFinite(value) && !texts) return;
-      const share = high > low ? ((value - low) / (high - low)) ** gamma : 0.5;
-      const [left, top] = [this.px(x[column]), this.py(y[row + 1])];
-      const [width, height] = [this.px(x[column + 1]) - left, this.py(y[row]) - top];
-      const fill = Number.isFinite(value) ? shadeOf(share) : "none";
-      const cell = svg("rect", { class: "cell", x: left, y: top, width: width + 0.2, height: height + 0.2, fill }, plot);
-      if (titles) svg("title", {}, cell, titles(row, column));
-      const lines = texts ? texts(row, column) : [];
-      lines.forEach((text, i) => svg("text", {
-        class: "cell-text", x: left + width / 2, y: top + height / 2 + 4 + 13 * (i - (lines.length - 1) / 2),
-        "data-shade": fill === "none" ? "none" : share > 0.5 ? "light" : "dark",
+    const known = cells.flat().map(({ value }) => value).filter(Number.isFinite);
+    const [low, high] = extent(known);
+    cells.forEach((line, row) => line.forEach(({ value, texts }, column) => {
+      if (!Number.isFinite(value)) return;
+      const share = high > low ? (value - low) / (high - low) : 0.5;
+      const [left, top] = [this.px(column - 0.5), this.py(row + 0.5)];
+      const [width, height] = [this.px(column + 0.5) - left, this.py(row - 0.5) - top];
+      svg("rect", { class: "cell", x: left, y: top, width: width + 0.2, height: height + 0.2, fill: shadeOf(share) }, plot);
+      texts.forEach((text, i) => svg("text", {
+        class: "cell-text", x: left + width / 2, y: top + height / 2 + 4 + 13 * (i - (texts.length - 1) / 2),
+        "data-shade": share > 0.5 ? "light" : "dark",
       }, plot, text));
     }));
   }

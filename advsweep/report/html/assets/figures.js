@@ -136,24 +136,16 @@ function startFigures() {
         ...part,
         name: title,
         series: own ? series : series.filter(({ label }) => isShown(label)).map(asChosen),
-        cells: part.cells && { ...part.cells, titles: (row, at) => describeCell(part.cells, row, at) },
-      }), host ? 160 : undefined);
+      }), host ? 160 : part.cells ? 60 + 46 * Math.max(part.cells.length, 2) : undefined);
     }
   }
 
-  addHeatMap(panels, columns);
   drawLegend(hidden, redraw);
   for (const line of DATA.notes) html("li", {}, document.getElementById("figure-notes"), line);
   // More bands would hide each other and the lines.
   bands.checked = shownRows().filter((row) => row.runs.length).length <= WITH_BANDS;
   for (const control of [bands, each, smooth]) control.addEventListener("change", redraw);
   redraw();
-}
-
-function describeCell({ x, values, of }, row, column) {
-  const until = x[column + 1] - 1;
-  const when = x[column] === until ? `step ${until}` : `steps ${x[column]} to ${until}`;
-  return `${when}, ${of[row]}: ${short(values[row][column])} of the groups`;
 }
 
 function drawLegend(hidden, redraw) {

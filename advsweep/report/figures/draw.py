@@ -1,0 +1,317 @@
+"""How matplotlib draws charts into files."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from advsweep.errors import ReportError
+from advsweep.local_files import outside_working_folder
+from advsweep.printable import printable
+from advsweep.report.figures.chart import BARS, LINE, POINTS, Cells, Chart, Panel, Series
+from advsweep.report.figures.style import GREY
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
+
+SUFFIXES = (".png", ".svg", ".pdf")
+_SHADE = "#d9ead3"
+_WIDTH = 8.0  # inches
+_PAD = 0.055  # inches
+_CAPTION = 7.5  # points
+_LINE = _CAPTION * 1.3 / 72  # inches
+_LEGEND_LETTERS = int((_WIDTH - 0.3) / 0.068) - 7  # of a label, next to its sample
+_DPI = 150
+_RC_PARAMS = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#e5e5e5",
+    "grid.linewidth": 0.8,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    # Stable ids, and fonts embedded as text (type 42), as journals require.
+    "svg.hashsalt": "advsweep",
+    "pdf.fonttype": 42,
+}
+# No time and no version: the same figure gives the same bytes.
+_METADATA: dict[str, Any] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def check_path(path: Path) -> None:
+    """Check the path of a figure before the work of drawing it.
+
+    Raises:
+        ReportError: the suffix is not in `SUFFIXES`, or the folder does not exist.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise ReportError(
+            f"{path}: expected a file ending in {', '.join(SUFFIXES)}, got '{path.suffix}'"
+        )
+    if not path.parent.is_dir():
+        raise ReportError(f"{path}: there is no folder {path.parent}; make it first")
+
+
+def write(charts: Sequence[Chart], path: Path) -> None:
+    """Write figures to one file: below each other, or a PDF with a page for each figure.
+
+    Raises:
+        ReportError: the path is wrong, or the file cannot be written.
+    """
+    check_path(path)
+    suffix = path.suffix.lower()
+    pages = [[chart] for chart in charts] if suffix == ".pdf" else [charts]
+    with _settings():
+        from matplotlib.backends.backend_pdf import PdfPages
+
+        try:
+            figures = [_fixed(_draw_page(page)) for page in pages]
+            if suffix != ".pdf":
+                figures[0].savefig(path, dpi=_DPI, metadata=_METADATA[suffix])
+                return
+            with PdfPages(path, metadata=_METADATA[suffix]) as file:
+                for figure in figures:
+                    file.savefig(figure, dpi=_DPI)
+        except OSError as error:
+            raise ReportError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    """Set matplotlib's defaults and ours, whatever the user's settings are."""
+    # Its import reads `matplotlibrc` in the working folder, which may be a stranger's.
+    with outside_working_folder():
+        import matplotlib.style
+    with matplotlib.style.context(["default", _RC_PARAMS]):
+        yield
+
+
+def draw_page(charts: Sequence[Chart]) -> Figure:
+    """Draw figures below each other."""
+    with _settings():
+        return _draw_page(charts)
+
+
+def _draw_page(charts: Sequence[Chart]) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    heights = [height for chart in charts for height in _heights(chart)]
+    # Padding in inches; shares of the figure would grow with the page.
+    layout = ConstrainedLayoutEngine(h_pad=_PAD, w_pad=_PAD, hspace=0, wspace=0)
+    figure = Figure(figsize=(_WIDTH, sum(heights)), layout=layout)
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for chart, body, below in zip(charts, parts[::2], parts[1::2], strict=True):
+        _draw_chart(chart, body, below)
+    return figure
+
+
+def _fixed(figure: Figure) -> Figure:
+    """Lay a figure out once, and round the positions.
+
+    The layout solver adds numbers in no fixed order; without rounding, the last bit of a position
+    could change the ids in the file.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for part in figure.subfigs:
+        # The positions of axes are relative to these.
+        part.bbox_relative.set_points(part.bbox_relative.get_points().round(6))
+    for axes in figure.axes:
+        left, bottom, width, height = (round(side, 6) for side in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
+    return figure
+
+
+def _lines_of(chart: Chart) -> list[Sequence[Panel]]:
+    """Return the panels in lines."""
+    panels = chart.panels
+    return [panels[i : i + chart.columns] for i in range(0, len(panels), chart.columns)]
+
+
+def _heights(chart: Chart) -> tuple[float, float]:
+    """Return the inches of title, panels and legend, and those of the caption."""
+    height = 0.4 + sum(max(panel.height for panel in line) for line in _lines_of(chart))
+    if labels := chart.labels:
+        # A label that needs several lines has a row of its own.
+        lines = sum(textwrap.fill(label, _LEGEND_LETTERS).count("\n") for label in labels)
+        height += 0.1 + 0.2 * (math.ceil(len(labels) / _legend_columns(labels)) + lines)
+    return height, (chart.caption.count("\n") + 2) * _LINE
+
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    fitting = (_LEGEND_LETTERS + 7) // (max(map(len, labels)) + 7)
+    columns = max(1, min(fitting, len(labels)))
+    # Columns that the rows do not need would leave the last row nearly empty.
+    return math.ceil(len(labels) / math.ceil(len(labels) / columns))
+
+
+def _draw_chart(chart: Chart, body: FigureBase, below: FigureBase) -> None:
+    """Draw a figure with its title and its caption."""
+    from matplotlib.text import Text
+
+    body.suptitle(chart.title, x=0.012, ha="left", fontsize=10.5, fontweight="bold")
+    # A point's width from the left edge, in line with the title.
+    below.text(0.012, 1.0, chart.caption, ha="left", va="top", fontsize=_CAPTION, color=GREY)
+    lines = _lines_of(chart)
+    heights = [max(panel.height for panel in line) for line in lines]
+    grid = body.add_gridspec(len(lines), chart.columns, height_ratios=heights)
+    for row, line in enumerate(lines):
+        for column, panel in enumerate(line):
+            axes = body.add_subplot(grid[row, column])
+            if panel.cells is not None:
+                _draw_cells(axes, panel.cells, body)
+            _draw_panel(axes, panel)
+    if chart.labels:
+        _add_legend(chart, body)
+    # No dollar sign starts a formula; an SVG must not have control characters.
+    for canvas in (body, below):
+        for text in canvas.findobj(Text):
+            assert isinstance(text, Text)
+            text.set_parse_math(False)
+            text.set_text(printable(text.get_text()))
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title(panel.title, fontsize=8.5 if len(panel.title) > 40 else 9)
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    if panel.span is not None:
+        axes.axvspan(*panel.span, color=_SHADE, linewidth=0, zorder=0)
+    for axis, value in panel.guides:
+        draw = axes.axvline if axis == "x" else axes.axhline
+        draw(value, color=GREY, linewidth=0.8, linestyle=":", zorder=0.5)
+    for place, series in enumerate(panel.series):
+        _draw_series(axes, series, place, panel)
+    axes.set_xscale(panel.x_scale)
+    axes.set_yscale(panel.y_scale)
+    if panel.threshold is not None:
+        axes.set_yscale("symlog", linthresh=panel.threshold, linscale=0.5)
+    if panel.rows is not None:
+        axes.set_yticks(range(len(panel.rows)), panel.rows)
+        axes.set_ylim(len(panel.rows) - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+    if panel.x_ticks is not None:
+        axes.set_xticks(list(panel.x_ticks), list(panel.x_ticks.values()))
+        axes.minorticks_off()
+    elif panel.x_scale == "linear":
+        nbins = 7 if panel.rows is None else 4
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=nbins, steps=[1, 2, 5, 10]))
+    if panel.y_ticks is not None:
+        axes.set_yticks(list(panel.y_ticks), list(panel.y_ticks.values()))
+    if panel.x_limits is not None:
+        axes.set_xlim(*panel.x_limits)
+    if panel.y_limits is not None:
+        axes.set_ylim(*panel.y_limits)
+
+
+def _draw_series(axes: Axes, series: Series, place: int, panel: Panel) -> None:
+    """Draw the series at an index of a panel; the more bands there are, the paler they are."""
+    mark, style = series.mark, series.style
+    if not len(series.x):
+        # An empty line that is not clipped would count as one at the origin of the page.
+        return
+    if mark is BARS:
+        axes.stairs(series.y, series.x, fill=True, color=style.colour, alpha=mark.alpha)
+        return
+    among = len(panel.series)
+    if series.low is not None and mark.is_band:
+        ends = panel.within or (None, None)
+        low, high = (np.clip(end, *ends) for end in (series.low, series.high))
+        alpha = min(0.14, 0.56 / among)
+        axes.fill_between(series.x, low, high, color=style.colour, alpha=alpha, linewidth=0)
+    elif series.low is not None or series.x_low is not None:
+        axes.errorbar(
+            series.x,
+            series.y,
+            _arms(series.y, series.low, series.high),
+            _arms(series.x, series.x_low, series.x_high),
+            fmt="none",
+            ecolor=style.colour,
+            elinewidth=1.1,
+            capsize=2.5,
+        )
+    own = {**style.points, **({"markerfacecolor": "none"} if mark.is_hollow else {})}
+    if mark is LINE:
+        # A few markers, at other steps than those of other lines.
+        every = max(1, len(series.x) // 6)
+        own["markevery"] = (min(place * every // among, len(series.x) - 1), every)
+    axes.plot(
+        series.x,
+        series.y,
+        **own,
+        linestyle=style.linestyle if mark.line is None else mark.line,
+        linewidth=mark.width,
+        markersize=mark.size,
+        alpha=mark.alpha,
+        solid_joinstyle="round",
+        rasterized=len(series.x) > 2000,
+        clip_on=mark is not POINTS,
+    )
+
+
+def _arms(middle: Any, low: Any, high: Any) -> Any:
+    """Return the lengths of whiskers; of values without an interval none."""
+    if low is None:
+        return None
+    return np.nan_to_num([np.subtract(middle, low), np.subtract(high, middle)])
+
+
+def _draw_cells(axes: Axes, cells: Cells, canvas: FigureBase) -> None:
+    edges = (np.arange(length + 1) - 0.5 for length in reversed(cells.values.shape))
+    mesh = axes.pcolormesh(*edges, cells.values, cmap="cividis", rasterized=True)
+    middle = (np.nanmin(cells.values) + np.nanmax(cells.values)) / 2
+    for (row, column), text in cells.texts.items():
+        colour = "white" if cells.values[row, column] < middle else "black"
+        axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    bar = canvas.colorbar(mesh, ax=axes, label=cells.label, pad=0.015)
+    bar.outline.set_visible(False)
+
+
+def _add_legend(chart: Chart, canvas: FigureBase) -> None:
+    """Add a legend below all axes."""
+    from matplotlib.lines import Line2D
+
+    handles: dict[str, Artist] = {}
+    shown = [own for panel in chart.panels for own in panel.series]
+    for label in chart.labels:
+        # A row that has a line anywhere has one here.
+        own = [series for series in shown if series.label == label]
+        [first, *_] = sorted(own, key=lambda series: series.mark.line == "none")
+        line: Any = first.style.linestyle if first.mark.line is None else first.mark.line
+        size = 5.2 if any(series.mark.size for series in own) else 0
+        handles[textwrap.fill(label, _LEGEND_LETTERS)] = Line2D(
+            [], [], **first.style.points, markersize=size, linestyle=line, linewidth=1.6
+        )
+    canvas.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside lower center",
+        ncols=_legend_columns(chart.labels),
+        handlelength=3.2,
+    )
