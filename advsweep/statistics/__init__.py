@@ -1,8 +1,6 @@
 """Statistics of the product on numpy arrays; never imports torch."""
 
 from advsweep.statistics.association import (
-    RankCorrelation,
-    SpreadRatio,
     correlation_interval,
     correlation_p_value,
     difference_of_shares,
@@ -12,9 +10,7 @@ from advsweep.statistics.association import (
     ratio_of_spreads,
 )
 from advsweep.statistics.comparison import (
-    BlockSpread,
     Comparison,
-    PooledSpread,
     RankInterval,
     benjamini_hochberg,
     compare_paired,
@@ -28,7 +24,6 @@ from advsweep.statistics.comparison import (
     seeds_needed,
 )
 from advsweep.statistics.curves import (
-    CommonSlope,
     Regression,
     predict,
     regress,
@@ -36,7 +31,6 @@ from advsweep.statistics.curves import (
     value_at,
 )
 from advsweep.statistics.intervals import (
-    Estimate,
     Interval,
     all_or_none_interval,
     bootstrap_over_problems,
@@ -53,16 +47,10 @@ from advsweep.statistics.pass_at_k import (
 
 __all__ = [
     "RAREFIED",
-    "BlockSpread",
-    "CommonSlope",
     "Comparison",
-    "Estimate",
     "Interval",
-    "PooledSpread",
-    "RankCorrelation",
     "RankInterval",
     "Regression",
-    "SpreadRatio",
     "all_or_none_interval",
     "answer_entropy",
     "benjamini_hochberg",

@@ -12,7 +12,7 @@ import scipy as sp
 from numpy.typing import ArrayLike
 
 from advsweep.errors import FitError, counted
-from advsweep.statistics.intervals import ROUNDING, Estimate, as_pairs, check_share
+from advsweep.statistics.intervals import LEVEL, ROUNDING, Estimate, as_pairs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -36,18 +36,17 @@ class RankCorrelation(NamedTuple):
     n: int
 
 
-def correlation_interval(r: float, n: int, level: float = 0.95) -> tuple[float, float]:
+def correlation_interval(r: float, n: int) -> tuple[float, float]:
     """Return Fisher's interval of a correlation, tanh(artanh r ± z/√(n-3)).
 
     Returns:
         NaN for n < 4; ±1 has an interval without width.
     """
-    check_share("level", level)
     if n < 4 or math.isnan(r):
         return math.nan, math.nan
     if abs(r) >= 1:
         return r, r
-    half = float(sp.special.ndtri((1 + level) / 2)) / math.sqrt(n - 3)
+    half = float(sp.special.ndtri((1 + LEVEL) / 2)) / math.sqrt(n - 3)
     return math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
 
 
@@ -65,9 +64,7 @@ def correlation_p_value(r: float, n: int, bound: float) -> float:
     return float(2 * sp.special.ndtr(-abs(z)))
 
 
-def rank_correlation(
-    x: ArrayLike, y: ArrayLike, level: float = 0.95, seed: int = 0
-) -> RankCorrelation:
+def rank_correlation(x: ArrayLike, y: ArrayLike, seed: int = 0) -> RankCorrelation:
     """Estimate Spearman's ρ: the correlation of the ranks, equal values sharing a mean rank.
 
     p is the share of all orders of y whose |ρ| is at least the observed one; above eight points
@@ -81,9 +78,8 @@ def rank_correlation(
 
     Raises:
         FitError: fewer than 3 points, or all points have the same x or y.
-        AdvsweepError: not two lists of the same length, or the level is not in (0, 1).
+        AdvsweepError: not two lists of the same length.
     """
-    check_share("level", level)
     all_x, all_y = as_pairs(x, y)
     whole = np.isfinite(all_x) & np.isfinite(all_y)
     of_x, of_y = _ranks(all_x[whole]), _ranks(all_y[whole])
@@ -97,7 +93,7 @@ def rank_correlation(
     low = high = math.nan
     if n > 4 and abs(rho) < 1 - ROUNDING:
         error = math.sqrt((1 + rho**2 / 2) / (n - 3))
-        half = float(sp.special.ndtri((1 + level) / 2)) * error
+        half = float(sp.special.ndtri((1 + LEVEL) / 2)) * error
         low, high = (math.tanh(math.atanh(rho) + side) for side in (-half, half))
     return RankCorrelation(rho, low, high, _permuted(of_x, of_y, abs(rho), seed), n)
 
@@ -123,10 +119,10 @@ def _permuted(
     return float(((np.abs(shuffled @ x) >= observed - ROUNDING).sum() + 1) / (_DRAWS + 1))
 
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # relative spread below which ratios of spreads mean nothing
 
 
-def ratio_of_means(a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95) -> Estimate:
+def ratio_of_means(a: Mapping[int, float], b: Mapping[int, float]) -> Estimate:
     """Estimate mean(a) / mean(b) with Fieller's interval.
 
     It holds the ratios ρ for which the t-test of a - ρ b finds no difference from 0 (Fieller,
@@ -140,7 +136,6 @@ def ratio_of_means(a: Mapping[int, float], b: Mapping[int, float], level: float 
         An interval of NaN if it has no ends: for fewer than two seeds, and where mean(b) is not
         clearly different from 0.
     """
-    check_share("level", level)
     a, b = _finite(a), _finite(b)
     shared = sorted(a.keys() & b.keys())
     if len(shared) > 1:
@@ -157,7 +152,7 @@ def ratio_of_means(a: Mapping[int, float], b: Mapping[int, float], level: float 
             )
         aa, ab, bb = of_a.var(ddof=1) / of_a.size, 0.0, of_b.var(ddof=1) / of_b.size
     x, y = float(of_a.mean()), float(of_b.mean())
-    t2 = float(sp.special.stdtrit(df, (1 + level) / 2)) ** 2
+    t2 = float(sp.special.stdtrit(df, (1 + LEVEL) / 2)) ** 2
     # (x - ρ y)² = t² Var(a - ρ b), a quadratic equation in ρ.
     square, middle, rest = y * y - t2 * bb, x * y - t2 * ab, x * x - t2 * aa
     if square <= 0:
@@ -184,9 +179,7 @@ class SpreadRatio(NamedTuple):
     paired: bool
 
 
-def ratio_of_spreads(
-    a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95
-) -> SpreadRatio:
+def ratio_of_spreads(a: Mapping[int, float], b: Mapping[int, float]) -> SpreadRatio:
     """Compare two standard deviations over seeds.
 
     If they share three seeds or more it is the test of Pitman and Morgan (1939): variances are
@@ -202,7 +195,6 @@ def ratio_of_spreads(
     Returns:
         NaN for too few seeds, or where one of them does not vary.
     """
-    check_share("level", level)
     a, b = _finite(a), _finite(b)
     shared = sorted(a.keys() & b.keys())
     paired = len(shared) > 2
@@ -218,13 +210,13 @@ def ratio_of_spreads(
     w = (s_a / s_b) ** 2
     if not paired:
         df = of_a.size - 1, of_b.size - 1
-        tails = (1 - level) / 2, (1 + level) / 2
+        tails = (1 - LEVEL) / 2, (1 + LEVEL) / 2
         low, high = (w / float(sp.special.fdtri(*df, tail)) for tail in reversed(tails))
         below = float(sp.special.fdtr(*df, w))
         p_value = 2 * min(below, 1 - below)
         return SpreadRatio(math.sqrt(w), math.sqrt(low), math.sqrt(high), p_value, n, paired)
     r = float(np.clip(np.corrcoef(of_a, of_b)[0, 1], -1, 1))
-    t = float(sp.special.stdtrit(n - 2, (1 + level) / 2))
+    t = float(sp.special.stdtrit(n - 2, (1 + LEVEL) / 2))
     k = 1 + 2 * (1 - r * r) * t * t / (n - 2)
     side = math.sqrt(k * k - 1)
     statistic = (s_a**2 - s_b**2) * math.sqrt(n - 2) / (2 * s_a * s_b)
@@ -253,9 +245,7 @@ def fisher_p_value(hits: int, n: int, other_hits: int, other_n: int) -> float:
     return sum(weight(k) for k in tables if weight(k) <= observed) / math.comb(n + other_n, total)
 
 
-def difference_of_shares(
-    hits: int, n: int, other_hits: int, other_n: int, level: float = 0.95
-) -> Estimate:
+def difference_of_shares(hits: int, n: int, other_hits: int, other_n: int) -> Estimate:
     """Estimate hits/n - other_hits/other_n, with the interval from Wilson's (Newcombe, 1998).
 
     Method 10: with the shares p and q and their Wilson intervals (l, u) and (l', u') it is
@@ -264,10 +254,9 @@ def difference_of_shares(
     Returns:
         NaN if a sample is empty.
     """
-    check_share("level", level)
     if not n or not other_n:
         return Estimate(math.nan, math.nan, math.nan)
-    z = float(sp.special.ndtri((1 + level) / 2))
+    z = float(sp.special.ndtri((1 + LEVEL) / 2))
     p, q = hits / n, other_hits / other_n
     (l_p, u_p), (l_q, u_q) = _wilson(p, n, z), _wilson(q, other_n, z)
     low, high = math.hypot(p - l_p, u_q - q), math.hypot(u_p - p, q - l_q)

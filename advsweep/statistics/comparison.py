@@ -20,7 +20,7 @@ import scipy as sp
 from numpy.typing import ArrayLike
 
 from advsweep.errors import AdvsweepError
-from advsweep.statistics.intervals import ROUNDING, as_pairs, as_sample, check_share, sample_sd
+from advsweep.statistics.intervals import LEVEL, ROUNDING, as_pairs, as_sample, sample_sd
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -185,7 +185,7 @@ class Comparison:
 def compare_paired(
     a: ArrayLike,
     b: ArrayLike,
-    level: float = 0.95,
+    level: float = LEVEL,
     seed: int = 0,
     pooled: PooledSpread | None = None,
 ) -> Comparison:
@@ -198,9 +198,8 @@ def compare_paired(
             by default that of these differences alone.
 
     Raises:
-        AdvsweepError: not two lists of the same length, or the level is not in (0, 1).
+        AdvsweepError: not two lists of the same length.
     """
-    check_share("level", level)
     all_a, all_b = as_pairs(a, b)
     whole = np.isfinite(all_a) & np.isfinite(all_b)
     of_a, of_b = all_a[whole], all_b[whole]
@@ -229,7 +228,7 @@ def compare_paired(
     )
 
 
-def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Comparison:
+def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Comparison:
     """Compare two methods that share no seeds by Welch's t-test.
 
     The methods may have different variances. For the same number of seeds it has less power
@@ -239,9 +238,8 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Compari
         a, b: [seeds of each]. Values that are not finite are left out.
 
     Raises:
-        AdvsweepError: the values are not lists of numbers, or the level is not in (0, 1).
+        AdvsweepError: the values are not lists of numbers.
     """
-    check_share("level", level)
     all_a, all_b = as_sample(a), as_sample(b)
     of_a, of_b = all_a[np.isfinite(all_a)], all_b[np.isfinite(all_b)]
     n_a, n_b = of_a.size, of_b.size
@@ -272,10 +270,7 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Compari
 
 
 def compare_seeds(
-    a: Mapping[int, float],
-    b: Mapping[int, float],
-    level: float = 0.95,
-    pooled: PooledSpread | None = None,
+    a: Mapping[int, float], b: Mapping[int, float], pooled: PooledSpread | None = None
 ) -> Comparison:
     """Compare two methods by their seeds: paired if they share at least two, else unpaired.
 
@@ -284,20 +279,13 @@ def compare_seeds(
     Args:
         a, b: the value of each seed. Values that are not finite count as missing.
         pooled: of a paired comparison, as in `compare_paired`.
-
-    Raises:
-        AdvsweepError: the level is not in (0, 1).
     """
     usable = [seed for seed in a.keys() & b.keys() if math.isfinite(a[seed] - b[seed])]
     if len(usable) < 2:
-        return compare_unpaired(list(a.values()), list(b.values()), level)
+        return compare_unpaired(list(a.values()), list(b.values()))
     seeds = sorted(a.keys() | b.keys())
-    return compare_paired(
-        [a.get(seed, math.nan) for seed in seeds],
-        [b.get(seed, math.nan) for seed in seeds],
-        level,
-        pooled=pooled,
-    )
+    of_a, of_b = ([own.get(seed, math.nan) for seed in seeds] for own in (a, b))
+    return compare_paired(of_a, of_b, pooled=pooled)
 
 
 def permutation_p_value(differences: ArrayLike, seed: int = 0) -> float:
@@ -427,13 +415,13 @@ class RankInterval:
 
 
 def rank_intervals(
-    methods: Sequence[Mapping[int, float]], *, higher: bool, level: float = 0.95
+    methods: Sequence[Mapping[int, float]], *, higher: bool
 ) -> list[RankInterval | None]:
     """Return the interval of each method's rank.
 
     A method has at least as many others before it as are better by a paired t-test over seeds,
     and as many behind it as are worse. The p-values of a method's comparisons are adjusted after
-    Holm, so that the interval misses the method's true rank in at most 1 - level of all cases,
+    Holm, so that the interval misses the method's true rank in at most 5 % of all cases,
     whatever the other differences are.
 
     Source: Mogstad, Romano, Shaikh and Wilhelm (2024), "Inference for Ranks with Applications to
@@ -457,7 +445,7 @@ def rank_intervals(
     for i in ranked:
         tests = [compare_seeds(finite[i], finite[j]) for j in ranked if j != i]
         adjusted = holm([test.p_value for test in tests])
-        settled = [t for t, p in zip(tests, adjusted, strict=True) if p <= 1 - level]
+        settled = [t for t, p in zip(tests, adjusted, strict=True) if p <= 1 - LEVEL]
         intervals[i] = RankInterval(
             place=1 + sum(means[j] > means[i] for j in ranked),
             low=1 + sum(test.difference < 0 for test in settled),
@@ -480,9 +468,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def seeds_needed(
-    sd_of_differences: float, difference: float, power: float = 0.8, level: float = 0.95
-) -> int:
+def seeds_needed(sd_of_differences: float, difference: float, power: float = 0.8) -> int:
     """Return the least number of seeds, at least 2, that detect a difference with this power.
 
     Args:
@@ -490,42 +476,31 @@ def seeds_needed(
             (`Comparison.sd`), above 0. An estimate from few seeds is rough: from five, the true
             value is .6 to 2.9 times the estimate with 95 % confidence, and the number of seeds
             grows with its square.
-        difference: the true difference to detect, not 0.
+        difference: the true difference to detect, not 0: no number of seeds tells methods apart
+            that are alike.
+        power: above the 5 % of false calls.
 
     Raises:
         AdvsweepError: an argument out of its range.
     """
-    check_share("level", level)
-    check_share("power", power)
-    if power <= 1 - level:
+    size = abs(difference) / sd_of_differences if sd_of_differences > 0 else math.nan
+    if not (0 < size < math.inf and 1 - LEVEL < power < 1):
         raise AdvsweepError(
-            f"power: expected more than 1 - level = {1 - level:g}, the chance of a false call, "
-            f"got {power:g}"
+            "expected a standard deviation above 0, a difference other than 0 and a power between "
+            f"{1 - LEVEL:.2g} and 1, got {sd_of_differences:g}, {difference:g} and {power:g}"
         )
-    if not (math.isfinite(sd_of_differences) and sd_of_differences > 0):
-        raise AdvsweepError(
-            f"standard deviation: expected a number above 0, got {sd_of_differences:g}"
-        )
-    if not (math.isfinite(difference) and difference):
-        raise AdvsweepError(
-            f"difference: expected a number other than 0, got {difference:g}: no number of "
-            "seeds tells methods apart that are alike"
-        )
-    size = abs(difference) / sd_of_differences
     low, high = 1, 2
-    while _power(size, high, level) < power:
+    while _power(size, high) < power:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _power(size, middle, level) >= power else (middle, high)
+        low, high = (low, middle) if _power(size, middle) >= power else (middle, high)
     return high
 
 
-def _power(size: float, n: int, level: float) -> float:
-    t = float(sp.special.stdtrit(n - 1, (1 + level) / 2))
+def _power(size: float, n: int) -> float:
+    t = float(sp.special.stdtrit(n - 1, (1 + LEVEL) / 2))
     shift = size * math.sqrt(n)
-    wrong_sign = float(sp.special.nctdtr(n - 1, shift, -t))
-    # SciPy returns NaN for a tail that is too thin to matter.
-    return float(sp.special.nctdtr(n - 1, -shift, -t)) + (
-        0.0 if math.isnan(wrong_sign) else wrong_sign
-    )
+    # SciPy returns NaN for a tail of the wrong sign that is too thin to matter.
+    tails = sp.special.nctdtr(n - 1, np.array([-shift, shift]), -t)
+    return float(tails[0] + np.nan_to_num(tails[1]))

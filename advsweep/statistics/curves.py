@@ -13,7 +13,8 @@ import scipy as sp
 from numpy.typing import ArrayLike
 
 from advsweep.errors import AdvsweepError, FitError, counted
-from advsweep.statistics.intervals import ROUNDING, Estimate, Interval, as_pairs, check_share
+from advsweep.statistics.association import correlation_interval
+from advsweep.statistics.intervals import LEVEL, ROUNDING, Estimate, Interval, as_pairs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -74,7 +75,7 @@ class CommonSlope:
     left_out: int
 
 
-def regress(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Regression:
+def regress(x: ArrayLike, y: ArrayLike) -> Regression:
     """Fit a line by least squares, such as final accuracy against the early collapse rate.
 
     Intervals and p assume independent points. Runs of one configuration with different seeds
@@ -85,9 +86,8 @@ def regress(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Regression:
 
     Raises:
         FitError: fewer than 3 points, or all points have the same x.
-        AdvsweepError: not two lists of the same length, or the level is not in (0, 1).
+        AdvsweepError: not two lists of the same length.
     """
-    check_share("level", level)
     all_x, all_y = as_pairs(x, y)
     whole = np.isfinite(all_x) & np.isfinite(all_y)
     xs, ys = all_x[whole], all_y[whole]
@@ -97,13 +97,13 @@ def regress(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Regression:
     if np.ptp(xs) <= ROUNDING * np.abs(xs).max():
         raise FitError(f"all {n} points have the same x ({xs[0]:.4g}), so that no line is theirs")
     x_mean, y_mean = float(xs.mean()), float(ys.mean())
-    fit = _fit(xs - x_mean, ys - y_mean, float(np.abs(ys).max()), n - 2, level)
+    fit = _fit(xs - x_mean, ys - y_mean, float(np.abs(ys).max()), n - 2)
     intercept = y_mean - fit.slope.value * x_mean
     of_intercept = fit.half_width * math.sqrt(1 / n + x_mean**2 / fit.x_spread)
     return Regression(
         slope=fit.slope,
         intercept=Estimate(intercept, intercept - of_intercept, intercept + of_intercept),
-        r_squared=_r_squared(fit.correlation, n, level),
+        r_squared=_r_squared(fit.correlation, n),
         p_value=fit.p_value,
         n=n,
         left_out=int((~whole).sum()),
@@ -113,9 +113,7 @@ def regress(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Regression:
     )
 
 
-def regress_within(
-    x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable], level: float = 0.95
-) -> CommonSlope:
+def regress_within(x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable]) -> CommonSlope:
     """Fit parallel lines by least squares, one for each group: y = interceptₘ + slope · x.
 
     Differences between groups explain nothing here. As for `regress`, intervals and p assume
@@ -127,9 +125,8 @@ def regress_within(
 
     Raises:
         FitError: fewer than two points more than groups, or the same x within every group.
-        AdvsweepError: not lists of the same length, or the level is not in (0, 1).
+        AdvsweepError: not lists of the same length.
     """
-    check_share("level", level)
     all_x, all_y = as_pairs(x, y)
     if len(groups) != all_x.size:
         raise AdvsweepError(f"expected a group for each of {all_x.size} points, got {len(groups)}")
@@ -151,11 +148,11 @@ def regress_within(
     dx, dy = (v - (np.bincount(own, v) / sizes)[own] for v in (xs, ys))
     if np.abs(dx).max() <= ROUNDING * np.abs(xs).max():
         raise FitError(f"all points of each of {count} groups have the same x, so none has a line")
-    fit = _fit(dx, dy, float(np.abs(ys).max()), freedom, level)
+    fit = _fit(dx, dy, float(np.abs(ys).max()), freedom)
     return CommonSlope(
         slope=fit.slope,
         # Each group's intercept takes one degree of freedom.
-        r_squared=_r_squared(fit.correlation, freedom + 2, level),
+        r_squared=_r_squared(fit.correlation, freedom + 2),
         p_value=fit.p_value,
         n=n,
         groups=count,
@@ -184,7 +181,6 @@ def _fit(
     dy: Float[np.ndarray, " points"],
     largest: float,
     freedom: int,
-    level: float,
 ) -> _Fit:
     """Fit a slope through centred points.
 
@@ -198,7 +194,7 @@ def _fit(
     # The residuals of points exactly on a line are rounding errors, not a spread.
     exact = float(np.abs(residuals).max()) <= ROUNDING * largest
     s = 0.0 if exact else math.sqrt(float(residuals @ residuals) / freedom)
-    half_width = float(sp.special.stdtrit(freedom, (1 + level) / 2)) * s
+    half_width = float(sp.special.stdtrit(freedom, (1 + LEVEL) / 2)) * s
     of_slope = half_width / math.sqrt(x_spread)
     if s:
         p_value = float(2 * sp.special.stdtr(freedom, -abs(slope) * math.sqrt(x_spread) / s))
@@ -216,19 +212,14 @@ def _fit(
     )
 
 
-def _r_squared(correlation: float, n: int, level: float) -> Estimate:
-    """R² and its interval by Fisher's z."""
-    if n < 4 or math.isnan(correlation):
-        return Estimate(correlation**2, math.nan, math.nan)
-    if abs(correlation) == 1:
-        return Estimate(1.0, 1.0, 1.0)
-    half = float(sp.special.ndtri((1 + level) / 2)) / math.sqrt(n - 3)
-    ends = [math.tanh(math.atanh(correlation) + side) for side in (-half, half)]
+def _r_squared(correlation: float, n: int) -> Estimate:
+    """Return R² and its interval by Fisher's z."""
+    ends = correlation_interval(correlation, n)
     low, high = sorted(end**2 for end in ends)
     return Estimate(correlation**2, 0.0 if ends[0] <= 0 <= ends[1] else low, high)
 
 
-def predict(x: ArrayLike, y: ArrayLike, at: float, level: float = 0.95) -> Interval:
+def predict(x: ArrayLike, y: ArrayLike, at: float) -> Interval:
     """Predict one more value of y at `at` from the least-squares line through (x, y).
 
     The interval is ŷ ± t · s · √(1 + 1/n + (at - x̄)²/Σ(x - x̄)²), with s² the squared
@@ -250,7 +241,7 @@ def predict(x: ArrayLike, y: ArrayLike, at: float, level: float = 0.95) -> Inter
         return Interval(fitted, math.nan, math.nan, n)
     residuals = ys - ys.mean() - slope * (xs - xs.mean())
     s = math.sqrt(float((residuals**2).sum()) / (n - 2))
-    t = float(sp.special.stdtrit(n - 2, (1 + level) / 2))
+    t = float(sp.special.stdtrit(n - 2, (1 + LEVEL) / 2))
     half = t * s * math.sqrt(1 + 1 / n + (at - float(xs.mean())) ** 2 / spread)
     return Interval(fitted, fitted - half, fitted + half, n)
 

@@ -14,6 +14,9 @@ from advsweep.errors import AdvsweepError
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
+LEVEL = 0.95
+"""The level of every interval."""
+
 ROUNDING = 1e-12
 """Relative size below which a difference or a spread counts as rounding error."""
 
@@ -43,12 +46,6 @@ def as_pairs(x: ArrayLike, y: ArrayLike) -> tuple[Float[np.ndarray, " n"], Float
             f"and {ys.shape}"
         )
     return xs, ys
-
-
-def check_share(name: str, value: float) -> None:
-    """Refuse a level or a power outside (0, 1)."""
-    if not 0 < value < 1:
-        raise AdvsweepError(f"{name}: expected a number in (0, 1), got {value:g}")
 
 
 def sample_sd(values: Float[np.ndarray, " n"], scale: float) -> float:
@@ -90,16 +87,15 @@ class Estimate(NamedTuple):
     high: float
 
 
-def student_t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
+def student_t_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
     """Return the mean of some values and its Student t interval, mean ± t · s/√n.
 
     s is the sample standard deviation and t the quantile of n-1 degrees of freedom. Without
     values the mean is NaN too.
 
     Raises:
-        AdvsweepError: the values are not a list of numbers, or the level is not in (0, 1).
+        AdvsweepError: the values are not a list of numbers.
     """
-    check_share("level", level)
     sample = as_sample(values)
     n = sample.size
     mean = float(sample.mean()) if n else math.nan
@@ -125,16 +121,15 @@ class Band(NamedTuple):
     n: Int[np.ndarray, " places"]
 
 
-def student_t_band(values: ArrayLike, level: float = 0.95) -> Band:
+def student_t_band(values: ArrayLike, level: float = LEVEL) -> Band:
     """Return the mean over runs and its Student t interval at each place of a curve.
 
     Args:
         values: [runs, places]. Values that are not finite are left out.
 
     Raises:
-        AdvsweepError: the values are not a table, or the level is not in (0, 1).
+        AdvsweepError: the values are not a table.
     """
-    check_share("level", level)
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2:
         raise AdvsweepError(f"expected a row of values for each run, got shape {table.shape}")
@@ -151,7 +146,7 @@ def student_t_band(values: ArrayLike, level: float = 0.95) -> Band:
 
 
 def bootstrap_over_problems(
-    per_problem_values: ArrayLike, level: float = 0.95, resamples: int = 10_000, seed: int = 0
+    per_problem_values: ArrayLike, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
     """Return the mean over the problems of one run, and its interval over similar problems.
 
@@ -169,9 +164,8 @@ def bootstrap_over_problems(
         per_problem_values: [problems], such as pass@k of each.
 
     Raises:
-        AdvsweepError: the values are not a list of numbers, or the level is not in (0, 1).
+        AdvsweepError: the values are not a list of numbers.
     """
-    check_share("level", level)
     sample = as_sample(per_problem_values)
     sample = sample[~np.isnan(sample)]
     n = sample.size
@@ -182,29 +176,27 @@ def bootstrap_over_problems(
     # much quicker than drawing problems.
     distinct, counts = np.unique(sample, return_counts=True)
     rng = np.random.default_rng(seed)
+    # In portions, so that many distinct values do not fill the memory.
+    most = max(_AT_ONCE // distinct.size, 1)
+    sizes = [min(most, resamples - done) for done in range(0, resamples, most)]
     means = np.concatenate(
-        [
-            rng.multinomial(n, counts / n, size=size) @ distinct / n
-            for size in _portions(resamples, distinct.size)
-        ]
+        [rng.multinomial(n, counts / n, size=size) @ distinct / n for size in sizes]
     )
-    low, high = np.quantile(means, _tails(level, n, n - 1))
+    t = float(sp.special.stdtrit(n - 1, (1 + LEVEL) / 2))
+    tail = float(sp.special.ndtr(-t * math.sqrt(n / (n - 1))))
+    low, high = np.quantile(means, [tail, 1 - tail])
     return Interval(mean, float(low), float(high), n)
 
 
-def all_or_none_interval(value: float, n: int, level: float = 0.95) -> tuple[float, float]:
+def all_or_none_interval(value: float, n: int) -> tuple[float, float]:
     """Return the interval of a mean of n values in [0, 1] that all equal `value`, 0 or 1.
 
     Clopper and Pearson's interval (1934) of the share of values that differ is 0 to
     1 - ((1 - level)/2)^(1/n). The mean is never farther from `value` than this share.
-
-    Raises:
-        AdvsweepError: the level is not in (0, 1).
     """
-    check_share("level", level)
     assert value in (0.0, 1.0)
     assert n > 0
-    most = 1 - ((1 - level) / 2) ** (1 / n)
+    most = 1 - ((1 - LEVEL) / 2) ** (1 / n)
     return (0.0, most) if value == 0 else (1 - most, 1.0)
 
 
@@ -221,14 +213,3 @@ def interquartile_mean(values: ArrayLike) -> float:
         return math.nan
     cut = ordered.size // 4
     return float(ordered[cut : ordered.size - cut].mean())
-
-
-def _portions(resamples: int, each: int) -> list[int]:
-    at_once = max(_AT_ONCE // each, 1)
-    return [min(at_once, resamples - done) for done in range(0, resamples, at_once)]
-
-
-def _tails(level: float, n: int, df: int) -> list[float]:
-    t = float(sp.special.stdtrit(df, (1 + level) / 2))
-    tail = float(sp.special.ndtr(-t * math.sqrt(n / (n - 1))))
-    return [tail, 1 - tail]

@@ -1,29 +1,29 @@
-"""Rival laws of pass@k over k, fitted to the same points and compared by AIC.
+"""Laws of pass@k over k, fitted to the same points and compared by AIC.
 
-shifted_power    exp(-a (k+c)^-b)           FADE (arXiv:2607.01490), sec. 12
-power            exp(-a k^-b)               Brown et al. 2024 (arXiv:2407.21787)
+shifted_power    exp(-a (k+c)^-b)    FADE (arXiv:2607.01490), sec. 12
+power            exp(-a k^-b)        Brown et al. 2024 (arXiv:2407.21787)
 exponential      1 - a exp(-b k)
-logarithmic      a + b ln k
-logistic         1/(1 + exp(-(a + b ln k)))
-beta             1 - B(a, b+k)/B(a, b): solve rates drawn from Beta(a, b)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaln, expit, stdtrit
+from scipy.special import expit, stdtrit
 
 from advsweep.errors import AdvsweepError, FitError, counted
-from advsweep.statistics.intervals import ROUNDING, Estimate, as_sample, check_share
+from advsweep.statistics.intervals import LEVEL, ROUNDING, Estimate, as_sample
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+Points = Any  # Float[np.ndarray, " points"]
 
 _PARAMETERS = 3
 
@@ -47,7 +47,6 @@ class PowerLaw:
         c: the shift of k, above minus the smallest k.
         mse: mean squared residual, in pass@k squared.
         r_squared: the share of the curve's variance over its points that the law explains.
-        points: number of k in the fit.
         resampled: number of rows resampled for the intervals; 0 for intervals from residuals.
     """
 
@@ -56,23 +55,17 @@ class PowerLaw:
     c: Estimate
     mse: float
     r_squared: float
-    points: int
     resampled: int
 
     def pass_at_k(self, k: ArrayLike) -> Float[np.ndarray, "*k"]:
         """Return the law's pass@k; NaN where it is undefined, below the smallest k of the fit."""
         shifted = np.asarray(k, dtype=np.float64) + self.c.value
         with np.errstate(invalid="ignore", divide="ignore"):
-            log_shifted = np.log(shifted)
-        values: Float[np.ndarray, "*k"] = np.exp(
-            -self.a.value * np.exp(-self.b.value * log_shifted)
-        )
-        return values
+            exponents = self.a.value * np.exp(-self.b.value * np.log(shifted))
+        return np.asarray(np.exp(-exponents))
 
 
-def fit_pass_at_k(
-    k: ArrayLike, values: ArrayLike, level: float = 0.95, resamples: int = 200, seed: int = 0
-) -> PowerLaw:
+def fit_pass_at_k(k: ArrayLike, values: ArrayLike, resamples: int = 200, seed: int = 0) -> PowerLaw:
     """Fit exp(-a (k+c)^-b) by least squares in pass@k, with a, b > 0 and k + c > 0.
 
     FADE (arXiv:2607.01490), sec. 12, which also calls c k₀.
@@ -95,15 +88,15 @@ def fit_pass_at_k(
             all 1 or all equal, values that fall with k, or a best fit whose parameters diverge
             because the curve has another shape.
         AdvsweepError: the arrays do not match, k is below 1 or repeated, or values are outside
-            [0, 1] or a level outside (0, 1).
+            [0, 1].
     """
-    check_share("level", level)
-    ks, curve = checked_curve(k, values)
-    _, table = _points(k, values)
+    ks, table = _points(k, values)
+    curve = table.mean(axis=0)
+    _refuse_hopeless(ks, curve)
     best = min(
         (_solve(ks, curve, start) for start in _starts(ks, curve)), key=lambda found: found.cost
     )
-    if _on_an_edge(best.at):
+    if (np.abs(best.at - _EDGES) < _NEAR_AN_EDGE).any():
         raise FitError(
             "the best fit is no shifted power law: its parameters run away "
             f"(a = {math.exp(best.at[0]):.3g}, b = {math.exp(best.at[1]):.3g}, "
@@ -114,15 +107,16 @@ def fit_pass_at_k(
         rng = np.random.default_rng(seed)
         drawn = rng.multinomial(rows, np.full(rows, 1 / rows), size=resamples) / rows
         fits = [_solve(ks, weights @ table, best.at, _TRIES_AGAIN).at for weights in drawn]
-        low, high = np.quantile(fits, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        low, high = np.quantile(fits, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     else:
-        low, high = _t_intervals(best, level)
+        half = _t_half_widths(best)
+        low, high = best.at - half, best.at + half
     shift = np.array([0.0, 0.0, ks[0]])
     with np.errstate(over="ignore"):  # an end may be infinite
         ends = [np.exp(x) - shift for x in (best.at, low, high)]
     a, b, c = (Estimate(*map(float, ends_of_one)) for ends_of_one in zip(*ends, strict=True))
     mse = 2 * best.cost / ks.size
-    return PowerLaw(a, b, c, mse, float(1 - mse / curve.var()), ks.size, rows)
+    return PowerLaw(a, b, c, mse, float(1 - mse / curve.var()), rows)
 
 
 class _Found(NamedTuple):
@@ -193,20 +187,6 @@ def _points(
     return ks[known], table[:, known]
 
 
-def checked_curve(
-    k: ArrayLike, values: ArrayLike
-) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
-    """Return the k in ascending order, and the mean pass@k at them.
-
-    Raises:
-        FitError, AdvsweepError: as `fit_pass_at_k`.
-    """
-    ks, table = _points(k, values)
-    curve = table.mean(axis=0)
-    _refuse_hopeless(ks, curve)
-    return ks, curve
-
-
 def _refuse_hopeless(k: Float[np.ndarray, " points"], curve: Float[np.ndarray, " points"]) -> None:
     if k.size <= _PARAMETERS:
         raise FitError(
@@ -226,27 +206,19 @@ def _refuse_hopeless(k: Float[np.ndarray, " points"], curve: Float[np.ndarray, "
         raise FitError(f"pass@k is {curve[0]:.4g} at every k: more samples solve nothing more")
 
 
-def _on_an_edge(at: Float[np.ndarray, " parameters"]) -> bool:
-    return bool((np.abs(at - _EDGES) < _NEAR_AN_EDGE).any())
-
-
-def _t_intervals(
-    best: _Found, level: float
-) -> tuple[Float[np.ndarray, " parameters"], Float[np.ndarray, " parameters"]]:
+def _t_half_widths(best: _Found) -> Float[np.ndarray, " parameters"]:
+    """Return the half-widths of t intervals, from the curvature at the best fit."""
     points = len(best.jacobian)
     _, singular, directions = np.linalg.svd(best.jacobian, full_matrices=False)
     # The fit says nothing about a direction on which no point depends: its variance is infinite.
     with np.errstate(divide="ignore"):
         variances = ((directions / singular[:, None]) ** 2).sum(axis=0)
     spread = np.sqrt(2 * best.cost / (points - _PARAMETERS) * variances)
-    half = float(stdtrit(points - _PARAMETERS, (1 + level) / 2)) * spread
-    return best.at - half, best.at + half
+    return np.asarray(float(stdtrit(points - _PARAMETERS, (1 + LEVEL) / 2)) * spread)
 
 
-if TYPE_CHECKING:
-    Points = Float[np.ndarray, " points"]
-
-SHIFTED_POWER = "shifted_power"
+LAWS = ("shifted_power", "power", "exponential")
+"""The names of the laws."""
 
 _EDGE = 30.0  # of the logarithm of a parameter
 
@@ -268,46 +240,6 @@ class LawFit:
     aicc: float
 
 
-def _power(k: Points, at: Points) -> Points:
-    return np.asarray(np.exp(-np.exp(at[0] - np.exp(at[1]) * np.log(k))))
-
-
-def _exponential(k: Points, at: Points) -> Points:
-    return np.asarray(1 - expit(at[0]) * np.exp(-np.exp(at[1]) * k))
-
-
-def _logarithmic(k: Points, at: Points) -> Points:
-    return np.asarray(at[0] + at[1] * np.log(k))
-
-
-def _logistic(k: Points, at: Points) -> Points:
-    return np.asarray(expit(at[0] + at[1] * np.log(k)))
-
-
-def _beta(k: Points, at: Points) -> Points:
-    a, b = np.exp(at)
-    return np.asarray(-np.expm1(betaln(a, b + k) - betaln(a, b)))
-
-
-_Law = Callable[["Points", "Points"], "Points"]
-
-# Each law with its starting points, and its parameters as they are printed.
-_RIVALS: Mapping[str, tuple[_Law, tuple[tuple[float, float], ...], Callable[[Points], Points]]] = {
-    "power": (_power, ((0.0, -1.0), (1.0, 0.0)), np.exp),
-    "exponential": (
-        _exponential,
-        ((0.0, -3.0), (2.0, -1.0), (2.0, -5.0)),
-        lambda at: np.array([expit(at[0]), np.exp(at[1])]),
-    ),
-    "logarithmic": (_logarithmic, ((0.3, 0.1),), np.asarray),
-    "logistic": (_logistic, ((0.0, 0.5), (-2.0, 1.0)), np.asarray),
-    "beta": (_beta, ((-1.0, 0.0), (0.0, 1.0), (-1.0, 3.0)), np.exp),
-}
-
-LAWS = (SHIFTED_POWER, *_RIVALS)
-"""The names of the laws."""
-
-
 def compare_laws(k: ArrayLike, values: ArrayLike) -> dict[str, LawFit]:
     """Fit every law by least squares in pass@k, and return the fits by name.
 
@@ -322,42 +254,55 @@ def compare_laws(k: ArrayLike, values: ArrayLike) -> dict[str, LawFit]:
         The laws that could be fitted; `shifted_power` may be missing.
 
     Raises:
-        FitError: no law can be fitted, as in `fit_pass_at_k`.
-        AdvsweepError: as there.
+        FitError, AdvsweepError: no law can be fitted, as in `fit_pass_at_k`.
     """
-    ks, curve = checked_curve(k, values)
+    ks, table = _points(k, values)
+    curve = table.mean(axis=0)
+    _refuse_hopeless(ks, curve)
     fits = {}
-    for name, (law, starts, printed) in _RIVALS.items():
-        at, mse = _fit(law, starts, ks, curve)
-        parameters = tuple(float(value) for value in printed(at))
-        fits[name] = LawFit(name, parameters, mse, _aicc(ks.size, len(at) + 1, mse))
-    try:
+    with suppress(FitError):
         shifted = fit_pass_at_k(ks, curve)
-    except FitError:
-        return fits
-    parameters = (shifted.a.value, shifted.b.value, shifted.c.value)
-    own = LawFit(SHIFTED_POWER, parameters, shifted.mse, _aicc(ks.size, 4, shifted.mse))
-    return {SHIFTED_POWER: own, **fits}
+        parameters = (shifted.a.value, shifted.b.value, shifted.c.value)
+        fits["shifted_power"] = _law_fit("shifted_power", parameters, ks.size, shifted.mse)
+    at, mse = _fit_rival(_power, ((0.0, -1.0), (1.0, 0.0)), ks, curve)
+    fits["power"] = _law_fit("power", np.exp(at), ks.size, mse)
+    at, mse = _fit_rival(_exponential, ((0.0, -3.0), (2.0, -1.0), (2.0, -5.0)), ks, curve)
+    fits["exponential"] = _law_fit("exponential", (expit(at[0]), np.exp(at[1])), ks.size, mse)
+    return fits
 
 
-def _fit(
-    law: _Law, starts: tuple[tuple[float, float], ...], k: Points, curve: Points
+def _power(k: Points, at: Points) -> Points:
+    return np.exp(-np.exp(at[0] - np.exp(at[1]) * np.log(k)))
+
+
+def _exponential(k: Points, at: Points) -> Points:
+    return 1 - expit(at[0]) * np.exp(-np.exp(at[1]) * k)
+
+
+def _fit_rival(
+    law: Callable[[Points, Points], Points],
+    starts: Sequence[tuple[float, float]],
+    k: Points,
+    curve: Points,
 ) -> tuple[Points, float]:
+    """Return the parameters, on the scale of the law's function, and the mean squared residual."""
     from scipy.optimize import least_squares
 
     def residuals(at: Points) -> Points:
-        return np.asarray(law(k, at) - curve)
+        return law(k, at) - curve
 
     fits = [
         least_squares(residuals, start, bounds=(-_EDGE, _EDGE), x_scale="jac") for start in starts
     ]
     best = min(fits, key=lambda found: float(found.cost))
-    return np.asarray(best.x), float(2 * best.cost / k.size)
+    return best.x, float(2 * best.cost / k.size)
 
 
-def _aicc(points: int, parameters: int, mse: float) -> float:
-    if points <= parameters + 1:
-        return math.inf
-    # A perfect fit has a likelihood without bound.
-    fit = points * math.log(mse) if mse > 0 else -math.inf
-    return fit + 2 * parameters * (1 + (parameters + 1) / (points - parameters - 1))
+def _law_fit(name: str, values: Sequence[float], points: int, mse: float) -> LawFit:
+    parameters = len(values) + 1
+    aicc = math.inf
+    if points > parameters + 1:
+        # A perfect fit has a likelihood without bound.
+        fit = points * math.log(mse) if mse > 0 else -math.inf
+        aicc = fit + 2 * parameters * (1 + (parameters + 1) / (points - parameters - 1))
+    return LawFit(name, tuple(map(float, values)), mse, aicc)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaln, chdtrc, expit, gammaln, logit, psi, xlogy
 
 from advsweep.errors import AdvsweepError, FitError, counted
-from advsweep.statistics.intervals import Estimate, as_sample, check_share
+from advsweep.statistics.intervals import LEVEL, Estimate, as_sample
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -69,7 +69,6 @@ class SolveRateFit:
 def fit_solve_rates(
     histogram: ArrayLike,
     components: int = 1,
-    level: float = 0.95,
     resamples: int = 200,
     seed: int = 0,
 ) -> SolveRateFit:
@@ -86,38 +85,34 @@ def fit_solve_rates(
         FitError: the prompts do not support a fit: fewer than 5 per parameter (of 2 or 5), at
             most as many different counts as parameters, a spread that a single solve rate
             explains (p > .05), or a best fit whose parameters diverge.
-        AdvsweepError: no histogram, another number of components, or a level outside (0, 1).
+        AdvsweepError: no histogram, or another number of components.
     """
-    check_share("level", level)
     if components not in (1, 2):
         raise AdvsweepError(f"components: expected 1 or 2, got {components}")
     counts = as_sample(histogram)
     if counts.size < 2 or not ((counts >= 0) & (counts == np.floor(counts))).all():
         raise AdvsweepError("expected how many prompts had each number of successes, 0 to G")
-    prompts, group_size = int(counts.sum()), counts.size - 1
+    prompts = int(counts.sum())
     starts = list(_starts(counts, components))
     _refuse_hopeless(counts, starts[0].size)
-    best = min((_solve(counts / prompts, start) for start in starts), key=lambda found: found.cost)
-    _refuse_runaway(best.at)
+    at, cost = min(
+        (_solve(counts / prompts, start) for start in starts), key=lambda found: found[1]
+    )
+    _refuse_runaway(at)
     drawn = np.random.default_rng(seed).multinomial(prompts, counts / prompts, size=resamples)
-    resampled = np.stack([_solve(again / prompts, best.at).at for again in drawn])
-    shares = _mixed(best.at, _counts_given(best.at, group_size))
-    chi_square, degrees = _pearson(counts, shares * prompts, best.at.size)
+    resampled = np.stack([_solve(again / prompts, at)[0] for again in drawn])
+    shares = _shares(at, counts.size - 1)
+    chi_square, degrees = _pearson(counts, shares * prompts, at.size)
     log_likelihood = float(xlogy(counts, shares).sum())
     return SolveRateFit(
-        components=_components(best.at, resampled, level),
+        components=_components(at, resampled),
         shares=shares,
-        sse=2 * best.cost,
+        sse=2 * cost,
         chi_square=chi_square,
         degrees=degrees,
         p_value=float(chdtrc(degrees, chi_square)) if degrees else math.nan,
-        aic=2 * best.at.size - 2 * log_likelihood,
+        aic=2 * at.size - 2 * log_likelihood,
     )
-
-
-class _Found(NamedTuple):
-    at: Float[np.ndarray, " parameters"]
-    cost: float  # half the sum of squares
 
 
 def _unpacked(at: Float[np.ndarray, " parameters"]) -> tuple[Float[np.ndarray, " components"], ...]:
@@ -127,10 +122,9 @@ def _unpacked(at: Float[np.ndarray, " parameters"]) -> tuple[Float[np.ndarray, "
     return np.append(first, 1 - first.sum()), shapes[::2], shapes[1::2]
 
 
-def _mixed(
-    at: Float[np.ndarray, " parameters"], of_each: Float[np.ndarray, "*places components"]
-) -> Float[np.ndarray, "*places"]:
-    return np.asarray(of_each @ _unpacked(at)[0])
+def _shares(at: Float[np.ndarray, " parameters"], group_size: int) -> Float[np.ndarray, " counts"]:
+    """Return the share of prompts with each number of successes."""
+    return np.asarray(_counts_given(at, group_size) @ _unpacked(at)[0])
 
 
 def _counts_given(
@@ -145,14 +139,15 @@ def _counts_given(
 
 def _solve(
     observed: Float[np.ndarray, " counts"], start: Float[np.ndarray, " parameters"]
-) -> _Found:
+) -> tuple[Float[np.ndarray, " parameters"], float]:
+    """Return the parameters of the best fit, and half the sum of squares."""
     from scipy.optimize import least_squares
 
     group_size = observed.size - 1
     k = np.arange(group_size + 1.0)[:, None]
 
     def residuals(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, " counts"]:
-        return np.asarray(_mixed(at, _counts_given(at, group_size)) - observed)
+        return np.asarray(_shares(at, group_size) - observed)
 
     def jacobian(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, "counts parameters"]:
         w, a, b = _unpacked(at)
@@ -172,7 +167,7 @@ def _solve(
     _, a, b = _unpacked(at)
     if at.size == 5 and a[0] * b[1] > a[1] * b[0]:  # the easier one is first
         at = np.concatenate([-at[:1], at[3:], at[1:3]])
-    return _Found(at, float(found.cost))
+    return at, float(found.cost)
 
 
 def _starts(
@@ -261,7 +256,6 @@ def _pearson(
 def _components(
     at: Float[np.ndarray, " parameters"],
     resampled: Float[np.ndarray, "resamples parameters"],
-    level: float,
 ) -> tuple[BetaComponent, ...]:
     found = np.stack(_unpacked(at))
     again = np.stack([np.stack(_unpacked(other)) for other in resampled])
@@ -270,7 +264,7 @@ def _components(
     shapes = again[:, 1:]
     shapes[shapes < _LEAST] = 0.0
     shapes[np.broadcast_to((shapes > _LARGEST).any(axis=1, keepdims=True), shapes.shape)] = np.inf
-    tails = [(1 - level) / 2, (1 + level) / 2]
+    tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     low, high = np.quantile(again, tails, axis=0, method="nearest")
     return tuple(
         BetaComponent(*(Estimate(*map(float, ends)) for ends in zip(*of_one, strict=True)))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from advsweep.errors import AdvsweepError
 from advsweep.statistics import student_t_interval
 from advsweep.statistics.intervals import student_t_band
 
@@ -23,10 +21,3 @@ def test_each_place_has_the_interval_of_its_values():
         found = [part[place] for part in band]
         np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert band.n[[3, 4, 5, 6]].tolist() == [3, 4, 1, 0]
-
-
-def test_what_is_no_table_is_refused():
-    with pytest.raises(AdvsweepError, match="a row of values for each run"):
-        student_t_band([1.0, 2.0])
-    with pytest.raises(AdvsweepError, match="level"):
-        student_t_band([[1.0, 2.0]], level=1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import linregress, pearsonr, t
+from scipy.stats import linregress, t
 
 from advsweep.errors import AdvsweepError, FitError
 from advsweep.statistics import predict, regress, regress_within
@@ -27,10 +27,10 @@ def test_the_interval_holds_new_values_as_often_as_it_says():
     x = np.linspace(0, 1, 8)
     inside = 0
     for _ in range(2000):
-        found = predict(x, 1 - x + rng.normal(0, 0.1, 8), 1.2, level=0.9)
+        found = predict(x, 1 - x + rng.normal(0, 0.1, 8), 1.2)
         inside += found.low <= -0.2 + rng.normal(0, 0.1) <= found.high
-    # Three standard deviations of 2,000 draws are 0.02.
-    assert inside / 2000 == pytest.approx(0.9, abs=0.02)
+    # Three standard deviations of 2,000 draws are 0.015.
+    assert inside / 2000 == pytest.approx(0.95, abs=0.015)
 
 
 @pytest.mark.parametrize(("x", "y"), [([], []), ([1], [2]), ([1, 1, 1], [1, 2, 3])])
@@ -38,17 +38,6 @@ def test_without_two_places_there_is_no_line(x, y):
     found = predict(x, y, 1)
     assert np.isnan(found[:3]).all()
     assert found.n == len(x)
-
-
-def test_two_points_give_a_line_and_no_interval():
-    found = predict([1, 2], [1, 2], 3)
-    assert found.mean == pytest.approx(3)
-    assert np.isnan(found[1:3]).all()
-
-
-def test_lists_of_different_lengths_are_refused():
-    with pytest.raises(AdvsweepError, match=r"\(2,\) and \(1,\)"):
-        predict([1, 2], [1], 3)
 
 
 def test_a_line_by_hand():
@@ -82,17 +71,6 @@ def test_lines_against_scipy(found):
     assert line.intercept.high - line.intercept.value == pytest.approx(half, abs=1e-6)
 
 
-@given(points)
-def test_the_interval_of_r_squared_is_that_of_the_correlation(found):
-    x, y = np.array(found, dtype=float).T
-    low, high = pearsonr(x, y).confidence_interval()
-    line = regress(x, y).r_squared
-    if abs(pearsonr(x, y).statistic) < 1 - 1e-9:
-        assert line.high == pytest.approx(max(low**2, high**2))
-        assert line.low == pytest.approx(0 if low <= 0 <= high else min(low**2, high**2))
-    assert line.low <= line.value <= line.high
-
-
 @pytest.mark.parametrize("n", [5, 10, 30])
 def test_lines_cover_the_true_one_as_often_as_they_say(n):
     rng = np.random.default_rng(n)
@@ -123,13 +101,6 @@ def test_equal_y_have_no_slope_and_nothing_to_explain():
     assert found.slope == (0, 0, 0)
     assert found.p_value == 1
     assert np.isnan(found.r_squared).all()
-
-
-def test_points_that_are_not_finite_are_left_out():
-    nan = float("nan")
-    found = regress([1, 2, nan, 4, 5, math.inf], [1, 3, 1, nan, 4, 2])
-    assert (found.n, found.left_out) == (3, 3)
-    assert found.slope == regress([1, 2, 5], [1, 3, 4]).slope
 
 
 @pytest.mark.parametrize(
@@ -170,14 +141,6 @@ def test_parallel_lines_are_those_of_least_squares_with_an_intercept_each():
     assert found.p_value == pytest.approx(2 * t.sf(abs(beta[0]) / error, 7))
     means = np.array([y[groups == g].mean() for g in groups])
     assert found.r_squared.value == pytest.approx(1 - squares / ((y - means) ** 2).sum())
-
-
-def test_one_group_has_the_line_of_all():
-    x, y = [1, 2, 3, 6, math.nan], [2, 1, 3, 5, 0]
-    found, line = regress_within(x, y, ["a"] * 5), regress(x, y)
-    for name in ("slope", "r_squared"):
-        assert getattr(found, name) == pytest.approx(getattr(line, name))
-    assert (found.p_value, found.n, found.left_out) == (pytest.approx(line.p_value), 4, 1)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from advsweep.report.data.runs import name_group, split_list
 from advsweep.report.tables.comparison import LEVEL, MOST_SEEDS, BaselineRows, parse_baseline
 from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import (
-    CommonSlope,
     Comparison,
     Regression,
     compare_paired,
@@ -36,6 +35,7 @@ from advsweep.statistics import (
     regress,
     regress_within,
 )
+from advsweep.statistics.curves import CommonSlope
 from advsweep.writing import show
 
 if TYPE_CHECKING:

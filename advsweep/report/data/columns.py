@@ -64,7 +64,7 @@ UNEVALUATED = "reward/mean@end"
 
 COSTS = ("steps", "rollouts", "tokens", "seconds")
 
-LAWS = ("shifted_power", "power", "exponential", "logarithmic", "logistic", "beta")
+LAWS = ("shifted_power", "power", "exponential")
 """The laws of `statistics.pass_laws`, which loads scipy; a test compares them."""
 
 OUTCOMES = "outcomes"

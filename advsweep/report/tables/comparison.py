@@ -32,9 +32,7 @@ from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import name_group, parse_where, show_key
 from advsweep.report.tables.types import Difference, Report, Row, SpreadKind
 from advsweep.statistics import (
-    BlockSpread,
     Comparison,
-    PooledSpread,
     RankInterval,
     benjamini_hochberg,
     compare_seeds,
@@ -43,6 +41,7 @@ from advsweep.statistics import (
     rank_intervals,
     seeds_needed,
 )
+from advsweep.statistics.comparison import BlockSpread, PooledSpread
 from advsweep.statistics.intervals import sample_sd
 from advsweep.tasks.controls import CONTROL
 from advsweep.writing import Mark
@@ -75,12 +74,12 @@ class Spreads:
         self._rows = rows
         self._known: dict[tuple[str, str], tuple[BlockSpread | None, list[Row]]] = {}
 
-    def compare(self, row: Row, other: Row, column: str, level: float = 0.95) -> Comparison:
+    def compare(self, row: Row, other: Row, column: str) -> Comparison:
         """Compare two rows by their seeds; a row of exact numbers has them for every seed."""
         values, cell = row.by_seed(column), other.cells[column]
         is_exact = cell.n and not other.seeds
         others = dict.fromkeys(values, cell.mean) if is_exact else other.by_seed(column)
-        return compare_seeds(values, others, level, self.pooled(row, other, column))
+        return compare_seeds(values, others, self.pooled(row, other, column))
 
     def pooled(self, row: Row, other: Row, column: str) -> PooledSpread | None:
         """Return the spread of two rows' differences; None if they have one of their own."""
