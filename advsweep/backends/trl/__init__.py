@@ -13,13 +13,11 @@ The walk of a reward through one step, module by module:
    which lets TRL generate. `_generate_single_turn` puts token statistics of the completions into
    the buffer (`sampling`); `vllm_trainer` does so for vLLM.
 4. TRL calls the reward function `_reward`; `StepBuffer.judge` verifies the completions and
-   computes rewards. TRL gathers them from all processes, and `_calculate_rewards` buffers them.
+   computes rewards. TRL makes columns of them, and `_calculate_rewards` buffers these.
 5. Back in `_generate_and_score_completions`, the estimator turns the rewards of the groups that
    the policy kept into advantages, which go into TRL's rows beside the tokens.
 6. TRL splits the rows into minibatches; `_prepare_inputs` counts the rollouts of each.
    `_compute_loss` hands log-probabilities and advantages to the objective.
 7. `end_update` checks loss and gradient before each update. After the last one, `step_metrics`
    reads the step's metrics from the buffer, and `training` reports them.
-
-With several processes, `processes` starts them and is what each one runs.
 """

@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 
@@ -19,15 +20,15 @@ from advsweep.backends.base import BATCH_FIELDS, Backend, Can, Reporter, hash_js
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl.config import (
     EVALUATION_REMEDIES,
+    OWN_MEMORY,
     HfModel,
     Layout,
     TransformersGeneration,
     VllmGeneration,
     advise_if_out_of_memory,
-    lay_out,
 )
 from advsweep.backends.trl.lost_characters import describe_lost_characters, warn_of_lost_characters
-from advsweep.components import Component, option
+from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
 from advsweep.packages import extra_command
 from advsweep.tasks.base import SymbolTask
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 
 _DEFAULT_TOKENS = 512
 
+_ONE_PROCESS = (
+    "expected a run in one process on one GPU (resources.gpus=1); a script of your own trains in "
+    "several with backend=command, as docs/command.md says"
+)
+
 HIGH_RATE = 1e-5
 """Learning rate above which a training of all weights gets a warning."""
 
@@ -49,6 +55,7 @@ class TrlBackend(Backend):
     """Trains a model of transformers with TRL, on GPUs or, for small models, on a CPU."""
 
     name: ClassVar[str] = "trl"
+    retired: ClassVar[frozenset[str]] = Backend.retired | {"processes", "accelerate"}
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     supports: ClassVar[Can] = (
         Can.REFERENCES
@@ -75,19 +82,13 @@ class TrlBackend(Backend):
         None,
         ge=1,
         identity=False,
-        help="most rollouts that transformers generates together; null: all of a process",
+        help="most rollouts that transformers generates together; null: all of a step",
     )
     evaluation_batch: int = option(
         64, ge=1, identity=False, help="answers to held-out problems that are sampled together"
     )
     gradient_checkpointing: bool = option(
         True, identity=False, help="compute activations again instead of keeping them"
-    )
-    processes: int | None = option(
-        None, ge=1, identity=False, help="of one run; null: one for each GPU that it has, or one"
-    )
-    accelerate: str | None = option(
-        None, help="a configuration file of accelerate's own, for DeepSpeed or FSDP; null: DDP"
     )
     measured_weights: int = option(
         100_000_000,
@@ -101,7 +102,18 @@ class TrlBackend(Backend):
         identity=False,
         help="measure what each step does to the entropies at its own rollouts, as entropy/change",
     )
-    threads: int = option(1, ge=1, help="CPU threads of each process that trains")
+    threads: int = option(1, ge=1, help="CPU threads of the process that trains")
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any] | None = None, *, where: str = "") -> Self:
+        for key in cls.retired - Backend.retired:
+            if (given := (values or {}).get(key)) not in (None, 1):
+                raise ConfigError(f"backend.{key}: {_ONE_PROCESS}, got {given!r}")
+        return super().build(values, where=where)
+
+    def identity(self) -> Plain:
+        # Runs of the time when it was an option keep their identity.
+        return {**super().identity(), "accelerate": None}
 
     def check(self, run: Run) -> None:
         model = self.model_of(run)
@@ -129,9 +141,7 @@ class TrlBackend(Backend):
         self.generation_of(run).check()
         if run.group_size < 2:
             raise ConfigError(f"group_size: expected >= 2 with backend 'trl', got {run.group_size}")
-        if self.accelerate is not None:
-            self._check_accelerate(run, self.accelerate)
-        self.layout_of(run, self.processes or 1)
+        self.layout_of(run)
 
     def cautions(self, run: Run) -> list[str]:
         model = self.model_of(run)
@@ -145,25 +155,19 @@ class TrlBackend(Backend):
         return found
 
     def cpu_threads(self) -> int:
-        return self.threads * (self.processes or 1)
+        return self.threads
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
-        count = self.processes or max(1, torch.cuda.device_count())
-        if count > 1 or self.accelerate is not None:
-            from advsweep.backends.trl import processes
+        # transformers would copy the model to every GPU in sight and split batches over them.
+        if (count := torch.cuda.device_count()) > 1:
+            raise ConfigError(f"backend: {_ONE_PROCESS}, got {count} GPUs")
+        from advsweep.backends.trl import training
 
-            processes.train(
-                run, count, directory, reporter, accelerate=self.accelerate, threads=self.threads
-            )
-        else:
-            from advsweep.backends.trl import training
-
-            torch.set_num_threads(self.threads)
-            training.train(run, self, self.layout_of(run, count), directory, reporter)
+        torch.set_num_threads(self.threads)
+        training.train(run, self, self.layout_of(run), directory, reporter)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
-        task = task or run.task
-        return self._run_sampler(self.generation_of(run), run, directory, step, task, alone=False)
+        return self.sampler_by(run.generation, run, directory, step, task or run.task)
 
     @classmethod
     def samples_with(cls) -> tuple[type[Generation], ...]:
@@ -173,25 +177,10 @@ class TrlBackend(Backend):
     def sampler_by(
         self, generation: Generation, run: Run, directory: Path, step: int, task: Task
     ) -> Sampler:
-        settings = _sampling(generation)
-        settings.check()
-        return self._run_sampler(settings, run, directory, step, task, alone=True)
-
-    def _run_sampler(
-        self,
-        generation: TransformersGeneration,
-        run: Run,
-        directory: Path,
-        step: int,
-        task: Task,
-        *,
-        alone: bool,
-    ) -> Sampler:
         # The length limit is that of the run's training, whatever samples here.
-        tokens = _completion_tokens(self.generation_of(run), task)
+        tokens = self.answer_tokens(run.generation, task)
         folder = self._folder(run, directory, step)
-        top_p = run.evaluation.top_p
-        model = _hf(run.model)
+        model, top_p = _hf(run.model), run.evaluation.top_p
 
         @functools.cache
         def load_base() -> Any:
@@ -203,7 +192,7 @@ class TrlBackend(Backend):
             # Without a checkpoint the weights are the base model's.
             return contextlib.nullcontext(weights if folder is None else load_base())
 
-        return self._open(model, generation, folder, tokens, top_p, alone=alone, base=base)
+        return self._open(model, _sampling(generation), folder, tokens, top_p, base)
 
     def model_sampler(
         self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings
@@ -214,10 +203,8 @@ class TrlBackend(Backend):
                 f"{extra_command('hf')}"
             )
         warn_of_lost_characters(_hf(model), task)
-        sampling = _sampling(generation)
-        sampling.check()
-        tokens = _completion_tokens(sampling, task)
-        return self._open(_hf(model), sampling, None, tokens, settings.top_p, alone=True)
+        tokens = self.answer_tokens(generation, task)
+        return self._open(_hf(model), _sampling(generation), None, tokens, settings.top_p)
 
     def _open(
         self,
@@ -226,8 +213,6 @@ class TrlBackend(Backend):
         folder: Path | None,
         tokens: int,
         top_p: float,
-        *,
-        alone: bool,
         base: OpenBase | None = None,
     ) -> Sampler:
         """Load weights into what samples them.
@@ -235,14 +220,19 @@ class TrlBackend(Backend):
         Args:
             folder: a checkpoint; None: the model's own weights.
             tokens: the most tokens of a completion.
-            alone: whether the sampler may take a whole GPU.
             base: as in `ModelSampler`.
         """
+        generation.check()
         if isinstance(generation, VllmGeneration):
-            from advsweep.backends.trl.vllm_engine import engine_sampler
+            from advsweep.backends.trl.vllm_engine import VllmSampler
 
-            return engine_sampler(
-                generation, model, folder, tokens=tokens, top_p=top_p, alone=alone
+            return VllmSampler(
+                model,
+                folder,
+                tokens=tokens,
+                top_p=top_p,
+                gpu_memory=generation.gpu_memory or OWN_MEMORY,
+                context=generation.context,
             )
         from advsweep.backends.trl.loading import load_model, load_tokenizer
         from advsweep.backends.trl.sampling import ModelSampler
@@ -305,35 +295,26 @@ class TrlBackend(Backend):
         return self.answer_tokens(run.generation, run.task)
 
     def answer_tokens(self, generation: Generation, task: Task) -> int:
-        return _completion_tokens(_sampling(generation), task)
+        needed = task.max_completion_length if isinstance(task, SymbolTask) else _DEFAULT_TOKENS
+        return _sampling(generation).max_tokens or needed
 
-    def layout_of(self, run: Run, processes: int) -> Layout:
-        """Divide a step's rollouts over updates, processes and forward passes.
+    def layout_of(self, run: Run) -> Layout:
+        """Divide a step's rollouts over updates, and those over the largest equal passes.
 
         Raises:
             ConfigError: they cannot be divided equally.
         """
-        return lay_out(
-            prompts=run.prompts_per_step,
-            group_size=run.group_size,
-            minibatches=self.minibatches,
-            inner_epochs=self.inner_epochs,
-            processes=processes,
-            device_batch=self.device_batch,
-        )
-
-    def _check_accelerate(self, run: Run, file: str) -> None:
-        if not Path(file).expanduser().is_file():
+        rollouts = run.prompts_per_step * run.group_size
+        if rollouts % self.minibatches:
             raise ConfigError(
-                f"backend.accelerate: expected a file that 'accelerate config' wrote, got "
-                f"{file!r}, which does not exist"
+                f"prompts_per_step: expected prompts_per_step x group_size to be a multiple of "
+                f"backend.minibatches = {self.minibatches}, got {run.prompts_per_step} x "
+                f"{run.group_size} = {rollouts} rollouts"
             )
-        if run.rollout.draws_references:
-            raise ConfigError(
-                f"rollout: '{run.rollout.name}' draws rollouts of a reference model, which "
-                f"backend 'trl' keeps only without backend.accelerate, as that may shard "
-                f"the weights over several GPUs"
-            )
+        share = rollouts // self.minibatches
+        most = min(share, self.device_batch or share)
+        size = next(size for size in range(most, 0, -1) if share % size == 0)
+        return Layout(rollouts, self.minibatches, self.inner_epochs, size)
 
     def _folder(self, run: Run, directory: Path, step: int) -> Path | None:
         """Return the folder of a checkpoint; None for step 0, the base model."""
@@ -353,8 +334,3 @@ def _sampling(generation: Generation) -> TransformersGeneration:
     if isinstance(generation, TransformersGeneration):
         return generation
     return TransformersGeneration(temperature=generation.temperature)
-
-
-def _completion_tokens(generation: TransformersGeneration, task: Task) -> int:
-    needed = task.max_completion_length if isinstance(task, SymbolTask) else _DEFAULT_TOKENS
-    return needed if generation.max_tokens is None else generation.max_tokens

@@ -1,7 +1,4 @@
-"""What `model=hf`, `generation=transformers` and `generation=vllm` can be set to.
-
-The rollouts of a step are divided equally over updates, processes and forward passes (`Layout`),
-because every process has to take part in every pass.
+"""The models and generation settings of the TRL backend, and how a step's rollouts are divided.
 
 Imports neither torch nor transformers, so that listing options stays fast.
 """
@@ -11,21 +8,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from advsweep.components import Component, Plain, option
 from advsweep.config.settings import Generation
 from advsweep.errors import ConfigError, NoMemoryError, is_out_of_memory
 
 _SAMPLED_BYTES = 1 << 16
-
-T = TypeVar("T")
 
 
 class Dtype(Enum):
@@ -141,8 +135,9 @@ def fingerprint(folder: Path) -> str:
     return _fingerprint(tuple((name, s.st_size, s.st_mtime_ns) for name, s in stats))
 
 
+# A sweep plans many runs of one folder; the times tell when its files have changed.
 @functools.lru_cache(maxsize=64)
-def _fingerprint(files: Sequence[tuple[str, int, int]]) -> str:
+def _fingerprint(files: tuple[tuple[str, int, int], ...]) -> str:
     digest = hashlib.sha256()
     for name, size, _ in files:
         digest.update(f"{Path(name).name}\0{size}\0".encode())
@@ -190,13 +185,6 @@ class TransformersGeneration(Generation):
         }
 
 
-class Mode(Enum):
-    """Where vLLM runs."""
-
-    COLOCATE = "colocate"
-    SERVER = "server"
-
-
 class Correction(Enum):
     """Correction for the difference between vLLM's probabilities and the trained model's."""
 
@@ -226,30 +214,21 @@ class VllmGeneration(TransformersGeneration):
 
     name: ClassVar[str] = "vllm"
     sampler: ClassVar[str | None] = "vllm"
+    retired: ClassVar[frozenset[str]] = frozenset(
+        {"mode", "server_url", "server_timeout", "tensor_parallel"}
+    )
 
     correction: Correction = option(
         Correction.SEQUENCE_MASK, help="of rollouts whose probability in vLLM is another"
     )
     correction_cap: float | None = option(3.0, gt=0, help="the largest ρ; null: any")
-    # Where and how vLLM computes changes results by rounding alone.
-    mode: Mode = option(
-        Mode.COLOCATE, identity=False, help="colocate: in the processes that train; server"
-    )
-    server_url: str = option(
-        "http://localhost:8000", identity=False, help="of 'trl vllm-serve', with mode=server"
-    )
-    server_timeout: float = option(
-        240.0, gt=0, identity=False, help="seconds to wait for the server to be up"
-    )
+    # How vLLM computes changes results by rounding alone.
     gpu_memory: float | None = option(
         None,
         gt=0,
         le=1,
         identity=False,
         help="share of a GPU's memory that vLLM takes; null: 0.3 beside a training, else 0.9",
-    )
-    tensor_parallel: int = option(
-        1, ge=1, identity=False, help="GPUs that hold one copy of the model between them"
     )
     context: int | None = option(
         None, ge=1, identity=False, help="most tokens of prompt and completion; null: the model's"
@@ -271,11 +250,10 @@ class VllmGeneration(TransformersGeneration):
             )
 
     def trl_settings(self) -> dict[str, Any]:
-        settings = {
+        return super().trl_settings() | {
             "use_vllm": True,
-            "vllm_mode": self.mode.value,
+            "vllm_mode": "colocate",
             "vllm_gpu_memory_utilization": self.gpu_memory or SHARED_MEMORY,
-            "vllm_tensor_parallel_size": self.tensor_parallel,
             "vllm_max_model_length": self.context,
             "vllm_enable_sleep_mode": self.sleep,
             # True without a correction too: token statistics come from the pass that it makes.
@@ -287,21 +265,6 @@ class VllmGeneration(TransformersGeneration):
             ).value,
             "vllm_importance_sampling_clip_max": self.correction_cap,
         }
-        if self.mode is Mode.SERVER:
-            settings["vllm_server_base_url"] = self.server_url
-            settings["vllm_server_timeout"] = self.server_timeout
-        return super().trl_settings() | settings
-
-
-ESTIMATOR_FILE = "estimator.json"
-"""The estimator's memory in a checkpoint."""
-
-BASE_RATE_FILE = "base_rate.json"
-"""The base's solve rate in a checkpoint, for a control that needs it."""
-
-# A file of safetensors by content alone: vLLM loads every *.safetensors of a checkpoint as weights.
-CHANGE_FILE = "change.tensors"
-"""The last step's change of the weights in a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -310,22 +273,20 @@ class Layout:
 
     Attributes:
         rollouts: rollouts of a step.
-        processes: number of processes; each has an equal share of every minibatch.
         minibatches: updates per inner epoch.
         inner_epochs: how often a step trains on its rollouts.
-        device_batch: rollouts of one forward pass of one process.
+        device_batch: rollouts of one forward pass.
     """
 
     rollouts: int
-    processes: int
     minibatches: int
     inner_epochs: int
     device_batch: int
 
     @property
     def passes(self) -> int:
-        """Forward passes of one process per update."""
-        return self.rollouts // (self.processes * self.minibatches * self.device_batch)
+        """Forward passes per update."""
+        return self.rollouts // (self.minibatches * self.device_batch)
 
     @property
     def updates(self) -> int:
@@ -333,65 +294,11 @@ class Layout:
         return self.minibatches * self.inner_epochs
 
 
-def lay_out(
-    *,
-    prompts: int,
-    group_size: int,
-    minibatches: int,
-    inner_epochs: int,
-    processes: int,
-    device_batch: int | None,
-) -> Layout:
-    """Divide a step's rollouts into the largest forward passes that are all equal.
-
-    Args:
-        prompts: prompts of a step.
-        device_batch: the most rollouts of one forward pass of one process; None: no limit.
-
-    Raises:
-        ConfigError: the rollouts cannot be divided equally.
-    """
-    rollouts, parts = prompts * group_size, minibatches * processes
-    if rollouts % parts:
-        unit = parts // math.gcd(parts, group_size)
-        below, above = prompts // unit * unit, -(-prompts // unit) * unit
-        nearest = " or ".join(str(number) for number in (below, above) if number)
-        raise ConfigError(
-            f"prompts_per_step: expected prompts_per_step x group_size to be a multiple of "
-            f"backend.minibatches x processes = {minibatches} x {processes}, got {prompts} x "
-            f"{group_size} = {rollouts} rollouts; the nearest that fits is prompts_per_step="
-            f"{nearest}"
-        )
-    share = rollouts // parts
-    most = min(share, device_batch or share)
-    return Layout(
-        rollouts=rollouts,
-        processes=processes,
-        minibatches=minibatches,
-        inner_epochs=inner_epochs,
-        device_batch=next(size for size in range(most, 0, -1) if share % size == 0),
-    )
-
-
-def share_of(items: Sequence[T], process: int, processes: int, *, unit: int = 1) -> list[T]:
-    """Return one process's part of a list, padded with its first item to equal parts.
-
-    Args:
-        unit: the length of the padded list is a multiple of it.
-    """
-    multiple = math.lcm(processes, unit)
-    missing = -len(items) % multiple
-    filled = [*items, *[items[0]] * missing]
-    size = len(filled) // processes
-    return filled[process * size : (process + 1) * size]
-
-
 TRAINING_REMEDIES = (
     "a smaller backend.rollout_batch (rollouts generated at once), backend.device_batch (trained "
-    "on at once) or backend.evaluation_batch, or more processes (resources.gpus), need less "
-    "memory, and the run resumes from its last checkpoint; backend.gradient_checkpointing=true, "
-    "model.lora_rank=16, model.dtype=bfloat16 and a smaller generation.max_tokens need less "
-    "memory too, the last three as another run"
+    "on at once) or backend.evaluation_batch need less memory, and the run resumes from its last "
+    "checkpoint; backend.gradient_checkpointing=true, model.lora_rank=16, model.dtype=bfloat16 "
+    "and a smaller generation.max_tokens need less memory too, the last three as another run"
 )
 EVALUATION_REMEDIES = (
     "a smaller backend.evaluation_batch (fewer answers at once) needs less memory, and so do a "

@@ -87,35 +87,20 @@ class TokenStatistics:
     entropies: Float[Tensor, "rows tokens"] | None = None
     kl: Float[Tensor, " rows"] | None = None
 
-    def of_training(self) -> dict[str, Any]:
-        """Return what `group_batch` takes: all but the KL, which only evaluations have."""
-        return {name: value for name, value in vars(self).items() if name != "kl"}
-
-    def stacked(self) -> Float[Tensor, "rows columns"]:
-        """Return one row per rollout, for `unstacked`: four sums, then entropies of tokens.
-
-        The KL, which only evaluations have, is left out.
-        """
-        sums = torch.stack((self.lengths, self.surprisal, self.entropy, self.certainty), dim=1)
-        return sums if self.entropies is None else torch.cat((sums, self.entropies), dim=1)
-
     @classmethod
-    def unstacked(cls, rows: Float[Tensor, "rows columns"]) -> TokenStatistics:
-        entropies = rows[:, _SUMS:] if rows.shape[1] > _SUMS else None
-        lengths, surprisal, entropy, certainty = rows[:, :_SUMS].unbind(dim=1)
-        return cls(lengths, surprisal, entropy, certainty, entropies)
+    def joined(cls, parts: Sequence[TokenStatistics]) -> TokenStatistics:
+        """Return the statistics of all rows, on the CPU; entropies are padded to the longest.
 
-
-_SUMS = 4
-"""Columns of `TokenStatistics.stacked` before those of single tokens."""
-
-
-def concatenate_statistics(
-    parts: Sequence[Float[Tensor, "_ _"]],
-) -> Float[Tensor, "rows columns"]:
-    """Concatenate stacked statistics, padded with 0 to the longest rollout."""
-    width = max(part.shape[1] for part in parts)
-    return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts])
+        The KL is left out: it is measured once all answers are there.
+        """
+        names = ("lengths", "surprisal", "entropy", "certainty")
+        sums = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in names}
+        of_tokens = [part.entropies.cpu() for part in parts if part.entropies is not None]
+        if not of_tokens:
+            return cls(**sums)
+        width = max(values.shape[1] for values in of_tokens)
+        padded = [F.pad(values, (0, width - values.shape[1])) for values in of_tokens]
+        return cls(**sums, entropies=torch.cat(padded))
 
 
 class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
@@ -210,11 +195,12 @@ def completion_statistics(
     Args:
         rows: the most completions of one forward pass.
     """
-    parts = [
-        forward_statistics(model, ids, mask, tokens, temperature=temperature).stacked().cpu()
-        for ids, mask, tokens in _batches(model, prompts, completions, pad_id=pad_id, rows=rows)
-    ]
-    return TokenStatistics.unstacked(torch.cat(parts))
+    return TokenStatistics.joined(
+        [
+            forward_statistics(model, ids, mask, tokens, temperature=temperature)
+            for ids, mask, tokens in _batches(model, prompts, completions, pad_id=pad_id, rows=rows)
+        ]
+    )
 
 
 @torch.no_grad()
@@ -357,6 +343,7 @@ class ModelSampler:
         tokens: the most tokens of a completion.
         batch: number of completions that are generated together.
         top_p: share of the probability that evaluations sample from.
+        truncated: whether to sample with the training's top-p and top-k instead.
         base: opens the base model, to measure the KL from it; None: it is not measured.
         on_progress: receives the number of completions so far, and of all, before each batch and
             at the end.
@@ -369,6 +356,7 @@ class ModelSampler:
     tokens: int
     batch: int
     top_p: float = 1.0
+    truncated: bool = False
     base: OpenBase | None = None
     on_progress: Callable[[int, int], None] = lambda done, total: None
 
@@ -379,36 +367,46 @@ class ModelSampler:
         repeated = [problem for problem in problems for _ in range(n)]
         seed = torch_seed(seed, Stream.EVALUATION)
         with advise_if_out_of_memory(EVALUATION_REMEDIES):
-            return as_completions(*self.complete(repeated, temperature, seed, truncated=False), n)
+            texts, statistics = self.complete(repeated, temperature, seed)
+        sums = (statistics.entropy, statistics.lengths)
+        entropy, lengths = (each.view(-1, n).sum(dim=1) for each in sums)
+        return Completions(
+            texts=[texts[i : i + n] for i in range(0, len(texts), n)],
+            token_entropy=(entropy / lengths).double().numpy(),
+            kl_base=None if statistics.kl is None else mean_by_problem(statistics.kl, n),
+        )
 
     def complete(
-        self, problems: Sequence[Problem], temperature: float, seed: int, *, truncated: bool
+        self, problems: Sequence[Problem], temperature: float, seed: int
     ) -> tuple[list[str], TokenStatistics]:
-        """Draw one completion per problem, and restore the process's random generators.
-
-        Args:
-            truncated: sample with the training's top-p and top-k.
-        """
-        completions, statistics = self.draw(problems, temperature, seed, truncated=truncated)
+        """Draw one completion per problem, and restore the process's random generators."""
+        completions, statistics = self.draw(problems, temperature, seed)
         return self.tokenizer.batch_decode(completions, skip_special_tokens=True), statistics
 
+    @property
+    def cuts(self) -> dict[str, Any]:
+        """The top-p and top-k to sample with; a top-k of 0 cuts nothing."""
+        if self.truncated:
+            return {"top_p": self.generation.top_p, "top_k": self.generation.top_k}
+        return {"top_p": self.top_p, "top_k": 0}
+
     def draw(
-        self, problems: Sequence[Problem], temperature: float, seed: int, *, truncated: bool
+        self, problems: Sequence[Problem], temperature: float, seed: int
     ) -> tuple[list[list[int]], TokenStatistics]:
         """Draw like `complete`, but return tokens, end marks included."""
         cuda = range(torch.cuda.device_count())
         with torch.random.fork_rng(devices=list(cuda)), self.opened() as model, torch.no_grad():
             torch.manual_seed(seed)
-            parts = []
+            completions, parts = [], []
             for start in range(0, len(problems), self.batch):
                 self.on_progress(start, len(problems))
                 some = problems[start : start + self.batch]
-                parts.append(self._generate(model, some, temperature, truncated))
+                tokens, statistics = self._generate(model, some, temperature)
+                completions += tokens
+                parts.append(statistics)
             self.on_progress(len(problems), len(problems))
-            completions = [tokens for part, _ in parts for tokens in part]
             kl = self.measure_kl(model, problems, completions, temperature)
-        statistics = TokenStatistics.unstacked(torch.cat([s.stacked().cpu() for _, s in parts]))
-        return completions, replace(statistics, kl=kl)
+        return completions, replace(TokenStatistics.joined(parts), kl=kl)
 
     def measure_kl(
         self,
@@ -437,17 +435,13 @@ class ModelSampler:
         return at_answers(kl, len(completions))
 
     def _generate(
-        self, model: Any, problems: Sequence[Problem], temperature: float, truncated: bool
+        self, model: Any, problems: Sequence[Problem], temperature: float
     ) -> tuple[list[list[int]], TokenStatistics]:
         ids = encode(problems, self.model, self.tokenizer)
         inputs = self.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         ends = end_marks(model, self.tokenizer)
         recorder = StatisticsRecorder(temperature or GREEDY)
-        drawing: dict[str, float | None] = {
-            "temperature": temperature,
-            "top_p": self.generation.top_p if truncated else self.top_p,
-            "top_k": self.generation.top_k if truncated else 0,
-        }
+        drawing = {"temperature": temperature, **self.cuts}
         with recording(model, recorder):
             generated = model.generate(
                 **inputs.to(model.device),
@@ -463,22 +457,11 @@ class ModelSampler:
                     disable_compile=True,
                 ),
             )
-        completions = [
-            _up_to_end(tokens, ends)
-            for tokens in generated[:, inputs["input_ids"].shape[1] :].tolist()
-        ]
+        completions = []
+        for tokens in generated[:, inputs["input_ids"].shape[1] :].tolist():
+            end = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
+            completions.append(tokens[: end + 1])
         return completions, recorder.statistics(completions)
-
-
-def as_completions(texts: Sequence[str], statistics: TokenStatistics, n: int) -> Completions:
-    """Group texts by problem: n consecutive ones answer the same."""
-    sums = (statistics.entropy, statistics.lengths)
-    entropy, lengths = (each.view(-1, n).sum(dim=1) for each in sums)
-    return Completions(
-        texts=[texts[i : i + n] for i in range(0, len(texts), n)],
-        token_entropy=(entropy / lengths).double().numpy(),
-        kl_base=None if statistics.kl is None else mean_by_problem(statistics.kl, n),
-    )
 
 
 def end_marks(model: Any, tokenizer: Any) -> list[int]:
@@ -486,10 +469,3 @@ def end_marks(model: Any, tokenizer: Any) -> list[int]:
     named = model.generation_config.eos_token_id
     marks = [named] if isinstance(named, int) else list(named or ())
     return [*dict.fromkeys([tokenizer.eos_token_id, *marks])]
-
-
-def _up_to_end(tokens: list[int], ends: Sequence[int]) -> list[int]:
-    for place, token in enumerate(tokens):
-        if token in ends:
-            return tokens[: place + 1]
-    return tokens

@@ -17,21 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from accelerate import DistributedType
 from torch import Tensor
 from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
-from advsweep.backends.step_changes import (
-    KL_STEP,
-    ChangeMeter,
-    evenly_spaced,
-    kl_estimate,
-    loss_variance,
-)
+from advsweep.backends.step_changes import KL_STEP, evenly_spaced, kl_estimate, loss_variance
 from advsweep.backends.training_loop import group_batch, reads_answers
-from advsweep.backends.trl.config import share_of
-from advsweep.backends.trl.sampling import TokenStatistics, concatenate_statistics
+from advsweep.backends.trl.sampling import TokenStatistics
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -45,11 +37,9 @@ Rows = dict[str, Tensor]
 """Tensors `[rows]` or `[rows, tokens]`; prompts are padded on the left, the rest on the right."""
 
 
-def split_rows(outputs: Mapping[str, Any]) -> tuple[Rows, Rows]:
-    """Separate the tensors that have rows from those that are one number for all rows."""
-    tensors = {name: value for name, value in outputs.items() if value is not None}
-    rows = {name: value for name, value in tensors.items() if value.ndim > 0}
-    return rows, {name: value for name, value in tensors.items() if value.ndim == 0}
+def rows_of(outputs: Mapping[str, Any]) -> Rows:
+    """Return the tensors that have rows; others are one number for all rows."""
+    return {k: value for k, value in outputs.items() if value is not None and value.ndim > 0}
 
 
 def pick_rows(rows: Rows, index: Int[Tensor, " some"]) -> Rows:
@@ -72,44 +62,8 @@ def concatenate_rows(parts: Sequence[Rows], pad_id: int) -> Rows:
     return found
 
 
-def gather_rows(rows: Rows, accelerator: Any, pad_id: int) -> Rows:
-    """Gather the rows of all processes, process by process; each has the same number."""
-    gathered = {}
-    for name, value in rows.items():
-        if value.ndim > 1:
-            value = accelerator.pad_across_processes(
-                value,
-                dim=1,
-                pad_index=pad_id if name.endswith("_ids") else 0,
-                pad_first=name.startswith("prompt_"),
-            )
-        gathered[name] = accelerator.gather(value.contiguous())
-    return gathered
-
-
-def own_share(values: Tensor, rollouts: int, accelerator: Any) -> Tensor:
-    """Return this process's part of the values of a step's rollouts.
-
-    Args:
-        values: one row per rollout, from the first on.
-        rollouts: the number of a step's rollouts; missing ones get 0.
-    """
-    whole = torch.zeros(rollouts, *values.shape[1:], dtype=values.dtype)
-    whole[: len(values)] = values
-    parts = whole.view(accelerator.num_processes, -1, *values.shape[1:])
-    return parts[accelerator.process_index].to(accelerator.device)
-
-
-def fit_tokens(values: Tensor, tokens: int) -> Tensor:
-    """Cut or pad the token axis, if there is one, to the width of a process's completions.
-
-    Numbers past the end of a rollout are 0, so nothing is lost.
-    """
-    return values if values.ndim == 1 else F.pad(values, (0, tokens - values.shape[1]))
-
-
 class StepSource:
-    """Draws groups; every process makes an equal share of each draw and knows all rewards.
+    """Draws the groups of a step.
 
     Attributes:
         step: the training step, counted from 1.
@@ -126,62 +80,46 @@ class StepSource:
         self._rng = numpy_generator(run.seed, Stream.PROMPTS, step)
         self._problems: list[Problem] = []
         self._parts: list[Rows] = []
-        self._shares: list[int] = []
-        self._places: list[tuple[int, int]] = []
         self._scored: list[Float[Tensor, "prompts rollouts functions"]] = []
-        self._statistics: list[Float[Tensor, "rows columns"]] = []
-        self._process = trainer.accelerator.process_index
-        self._processes = trainer.accelerator.num_processes
-        torch.manual_seed(torch_seed(run.rollout_seed, Stream.ROLLOUTS, step, self._process))
+        self._statistics: list[TokenStatistics] = []
+        # By seed and step alone, so that a resumed run draws what an uninterrupted one does.
+        torch.manual_seed(torch_seed(run.rollout_seed, Stream.ROLLOUTS, step))
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         started = time.perf_counter()
         problems = list(self._run.task.draw(prompts, self._rng))
-        repeated = [problem for problem in problems for _ in range(self._run.group_size)]
-        # TRL wants whole groups in each process, those that only pad the draw too.
-        share = share_of(repeated, self._process, self._processes, unit=self._run.group_size)
-        part, scored, statistics = self._trainer.roll_out(share)
         self._problems += problems
-        first = sum(self._shares)
-        for row in range(len(repeated)):
-            self._places.append((row // len(share), first + row % len(share)))
-        self._shares.append(len(share))
-        self._parts.append(part)
-        self._statistics.append(statistics[: len(repeated)])
-        groups = scored[: len(repeated)].view(len(problems), self._run.group_size, -1)
+        self._parts.append(self._trainer.roll_out(self._repeated(problems)))
+        scored, statistics = self._trainer.step_buffer.take_draw()
+        self._statistics.append(statistics)
+        groups = scored.cpu().view(len(problems), self._run.group_size, -1)
         self._scored.append(groups)
         self.seconds += time.perf_counter() - started
         return groups[..., 0]
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         started = time.perf_counter()
-        problems = [self._problems[group] for group in groups.tolist()]
-        repeated = [problem for problem in problems for _ in range(self._run.group_size)]
-        seed = torch_seed(self._run.rollout_seed, Stream.REFERENCE, self.step, self._process)
-        share = share_of(repeated, self._process, self._processes)
-        rewards = self._trainer.refer(share, seed)[: len(repeated)]
+        repeated = self._repeated([self._problems[group] for group in groups.tolist()])
+        seed = torch_seed(self._run.rollout_seed, Stream.REFERENCE, self.step)
+        rewards = self._trainer.refer(repeated, seed)
         self.references += len(repeated)
         self.seconds += time.perf_counter() - started
-        return rewards.view(len(problems), self._run.group_size)
+        return rewards.view(len(groups), self._run.group_size)
+
+    def _repeated(self, problems: Sequence[Problem]) -> list[Problem]:
+        return [problem for problem in problems for _ in range(self._run.group_size)]
 
     def rows(self, groups: Int[Tensor, " groups"]) -> Rows:
-        """Return this process's share of the rollouts of some groups.
+        """Return the rollouts of some groups, as many as a full step has.
 
-        All shares together have as many rows as a full step. Other rollouts replace missing
-        groups; the caller masks them out.
+        Other rollouts replace missing groups; the caller masks them out.
         """
         size, whole = self._run.group_size, self._run.prompts_per_step * self._run.group_size
         wanted = (groups[:, None] * size + torch.arange(size)).flatten()
-        wanted = torch.cat((wanted, torch.zeros(whole - len(wanted), dtype=wanted.dtype)))
-        if len(self._parts) == 1 and torch.equal(wanted, torch.arange(len(self._places))):
+        wanted = F.pad(wanted, (0, whole - len(wanted)))
+        if len(self._parts) == 1 and torch.equal(wanted, torch.arange(whole)):
             return self._parts[0]
-        pad_id = self._trainer.pad_id
-        local = concatenate_rows(self._parts, pad_id)
-        gathered = gather_rows(local, self._trainer.accelerator, pad_id)
-        places = torch.tensor(self._places)[wanted]
-        index = places[:, 0] * sum(self._shares) + places[:, 1]
-        own = share_of(index.tolist(), self._process, self._processes)
-        return pick_rows(gathered, torch.tensor(own))
+        return pick_rows(concatenate_rows(self._parts, self._trainer.pad_id), wanted)
 
     @property
     def levels(self) -> list[int]:
@@ -195,15 +133,18 @@ class StepSource:
 
     def batch(self) -> GroupBatch:
         """Return the groups drawn, as the estimator sees them."""
-        scored = torch.cat(self._scored)
-        statistics = TokenStatistics.unstacked(concatenate_statistics(self._statistics))
+        scored, statistics = torch.cat(self._scored), TokenStatistics.joined(self._statistics)
         return group_batch(
             self._run,
             self._problems,
             scored[..., 0],
             self.outcomes,
             self.step,
-            **statistics.of_training(),
+            lengths=statistics.lengths,
+            surprisal=statistics.surprisal,
+            entropy=statistics.entropy,
+            certainty=statistics.certainty,
+            entropies=statistics.entropies,
             answered=scored[..., -1] == 1 if reads_answers(self._run.estimator) else None,
         )
 
@@ -233,9 +174,10 @@ class UpdateMeans:
         # Stays on the device: one transfer per update, not one per pass.
         self._passes.append(torch.stack([loss, *metrics.values()]).detach())
 
-    def means(self) -> tuple[list[str], Float[Tensor, " values"]]:
-        """Return the names of the metrics, and the means of the loss and of each metric."""
-        return self._names, torch.stack(self._passes).mean(dim=0)
+    def means(self) -> tuple[float, dict[str, float]]:
+        """Return the means of the loss and of each metric."""
+        loss, *numbers = torch.stack(self._passes).mean(dim=0).tolist()
+        return loss, dict(zip(self._names, numbers, strict=True))
 
     def end(self, metrics: Mapping[str, float], lr: float) -> None:
         """Count an update that the optimizer makes."""
@@ -262,14 +204,12 @@ class StepBuffer:
     trainer makes a new buffer when a step starts; each callback fills the next part of it.
 
     Attributes:
-        control_rng: randomness of this process's verdicts, for a control; None before training.
+        control_rng: randomness of the verdicts, for a control; None before training.
         base_rate: the base's solve rate, for a control that needs it.
-        statistics: token statistics of this process's rollouts in the last draw; see
-            `TokenStatistics.stacked`.
-        scored: rewards of the last draw, of all processes. Its columns are the reward, the
-            verdict if the task shapes rewards, and whether the rollout has an answer if the
-            estimator reads that.
-        outcomes: verdicts of the completions that this process judged last.
+        statistics: token statistics of the rollouts in the last draw.
+        scored: rewards of the last draw. Its columns are the reward, the verdict if the task
+            shapes rewards, and whether the rollout has an answer if the estimator reads that.
+        outcomes: verdicts of the completions that were judged last.
         answered: 1 for those completions in which an answer could be read.
         reward_seconds: time spent in the verifier.
         metrics: what is known of the step before its updates.
@@ -281,7 +221,7 @@ class StepBuffer:
 
     control_rng: np.random.Generator | None = None
     base_rate: float = math.nan
-    statistics: Float[Tensor, "rows columns"] | None = None
+    statistics: TokenStatistics | None = None
     scored: Float[Tensor, "rows functions"] | None = None
     outcomes: list[float] = field(default_factory=list)
     answered: list[float] = field(default_factory=list)
@@ -311,12 +251,14 @@ class StepBuffer:
         rewards: list[float] = run.task.rewards(
             texts, outcomes, np.array(lengths, dtype=np.float64)
         ).tolist()
+        # TRL asks for these by another reward function, which gets no problems.
         self.outcomes = outcomes.tolist()
         self.reward_seconds += time.perf_counter() - started
         return rewards
 
-    def take_draw(self) -> tuple[Float[Tensor, "rows functions"], Float[Tensor, "rows columns"]]:
+    def take_draw(self) -> tuple[Float[Tensor, "rows functions"], TokenStatistics]:
         """Return the rewards and the token statistics of the last draw, and forget them."""
+        # Forgotten, so that a callback that TRL left out is an error, not an older draw.
         scored, statistics = self.scored, self.statistics
         assert scored is not None
         assert statistics is not None
@@ -325,32 +267,14 @@ class StepBuffer:
 
 
 _KL_ROLLOUTS = 16
-"""Rollouts of a process that a step's KL is estimated from."""
-
-_WHOLE = (DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU)
-"""Ways to train in which a process has all weights."""
-
-
-def change_meter(trainer: Any, most: int) -> ChangeMeter | None:
-    """Return a meter of the trained weights in the first process; None where there is none.
-
-    Args:
-        most: more weights than these are not measured, nor are weights that processes share.
-    """
-    weights = {name: w for name, w in trainer.model.named_parameters() if w.requires_grad}
-    is_whole = trainer.accelerator.distributed_type in _WHOLE
-    if not is_whole or not trainer.accelerator.is_main_process:
-        return None
-    return ChangeMeter(weights) if sum(map(torch.numel, weights.values())) <= most else None
+"""Rollouts that a step's KL is estimated from."""
 
 
 class StepEffect:
     """Compares the policy before and after the updates of a step.
 
-    Every process must make and read it, because their passes belong together.
-
     Args:
-        rows: this process's rollouts; the weights are those before the updates.
+        rows: the step's rollouts; the weights are those before the updates.
         entropies: whether to compare the entropies at all rollouts.
     """
 
@@ -365,19 +289,14 @@ class StepEffect:
     def metrics(self) -> dict[str, float]:
         """Return `policy/kl_step` after the updates and, if measured, `entropy/change`."""
         mask = self._some["completion_mask"].bool() & self._some["keep"][:, None]
-        sums = kl_estimate(self._log_probs, self._statistics(self._some), mask)
-        kl, tokens = self._reduce(sums)
+        kl, tokens = kl_estimate(self._log_probs, self._statistics(self._some), mask).tolist()
         metrics = {KL_STEP: kl / tokens if tokens else 0.0}
         if self._entropies is not None:
             keep = self._rows["keep"]
             change = (self._mean_entropies() - self._entropies).where(keep, 0.0)
-            total, kept = self._reduce(torch.stack((change.sum(), keep.sum())))
+            total, kept = torch.stack((change.sum(), keep.sum())).tolist()
             metrics |= {"entropy/change": total / kept} if kept else {}
         return metrics
-
-    def _reduce(self, sums: Tensor) -> list[float]:
-        reduced: list[float] = self._trainer.accelerator.reduce(sums, reduction="sum").tolist()
-        return reduced
 
     def _mean_entropies(self) -> Float[Tensor, " rows"]:
         """Return the mean token entropy of each rollout, in nats."""

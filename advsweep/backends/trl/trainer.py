@@ -17,12 +17,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, numpy_generator
-from advsweep.backends.step_changes import peak_memory
+from advsweep.backends.step_changes import ChangeMeter, peak_memory
 from advsweep.backends.training_loop import (
     compute_advantages,
     control_metrics,
@@ -32,20 +33,11 @@ from advsweep.backends.training_loop import (
 from advsweep.backends.trl.sampling import (
     ModelSampler,
     StatisticsRecorder,
-    concatenate_statistics,
+    TokenStatistics,
     prompt_of,
     recording,
 )
-from advsweep.backends.trl.steps import (
-    StepBuffer,
-    StepEffect,
-    StepSource,
-    change_meter,
-    fit_tokens,
-    own_share,
-    pick_rows,
-    split_rows,
-)
+from advsweep.backends.trl.steps import StepBuffer, StepEffect, StepSource, pick_rows, rows_of
 from advsweep.config.settings import AdamW
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import TrainingError
@@ -92,19 +84,21 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self._backend = backend
         self._model_settings = backend.model_of(run)
         self._layout = layout
-        self._skip = self._backend.skip_zero_advantages and run.objective.skips_exactly
+        self._skip = backend.skip_zero_advantages and run.objective.skips_exactly
         self._reference = reference
         self._each_token = reads_token_entropies(run.estimator)
         self.estimator = copy.deepcopy(run.estimator)
         self.estimator.reset()
         self.step_buffer = StepBuffer()
         self.base_rate = math.nan
-        # TRL gathers what these return from all processes, a column each.
+        # TRL makes a column of what each of these returns.
         functions = [self._reward, *([self._outcome] if run.task.is_shaped else [])]
         functions += [self._has_answer] if reads_answers(run.estimator) else []
         super().__init__(model=self._model_settings.location, reward_funcs=functions, **arguments)
         self.add_callback(_BeforeOptimizer(self))
-        self.meter = change_meter(self, self._backend.measured_weights)
+        weights = {name: w for name, w in self.model.named_parameters() if w.requires_grad}
+        is_measured = sum(map(torch.numel, weights.values())) <= backend.measured_weights
+        self.meter = ChangeMeter(weights) if is_measured else None
 
     @property
     def pad_id(self) -> int:
@@ -139,7 +133,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Tensor]:
         """Make the rollouts of a whole step; TRL calls this once per step."""
         run, step = self._run, self.steps_done + 1
-        rng = numpy_generator(run.seed, Stream.CONTROL, step, self.accelerator.process_index)
+        rng = numpy_generator(run.seed, Stream.CONTROL, step)
         self.step_buffer = buffer = StepBuffer(control_rng=rng, base_rate=self.base_rate)
         source = StepSource(self, run, step)
         collected = run.rollout.collect(source, run.prompts_per_step)
@@ -164,41 +158,34 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             **control_metrics(run, self.base_rate),
         }
         rows = source.rows(collected.groups)
-        values = fit_tokens(advantages.values.flatten(0, 1), rows["completion_ids"].shape[1])
-        for name, value in (("advantages", values.float()), ("keep", advantages.keep.flatten())):
-            rows[name] = own_share(value, self._layout.rollouts, self.accelerator)
+        # TRL's rows are always those of a full step: what is missing has no part in the loss.
+        # An estimator's tokens reach to the longest rollout drawn, of which these may be shorter.
+        values, keep = advantages.values.flatten(0, 1).float(), advantages.keep.flatten()
+        missing, device = self._layout.rollouts - len(keep), self.accelerator.device
+        if values.ndim > 1:
+            values = F.pad(values, (0, rows["completion_ids"].shape[1] - values.shape[1]))
+        rows["advantages"] = F.pad(values, (0, 0) * (values.ndim - 1) + (0, missing)).to(device)
+        rows["keep"] = F.pad(keep, (0, missing)).to(device)
         buffer.effect = StepEffect(self, rows, entropies=self._backend.entropy_change)
         buffer.update_started = time.perf_counter()
         return rows
 
-    def roll_out(
-        self, problems: Sequence[Problem]
-    ) -> tuple[Rows, Float[Tensor, "rows functions"], Float[Tensor, "rows columns"]]:
-        """Generate and score one rollout for each of this process's problems.
-
-        Returns:
-            This process's rows; of all processes, process by process and on the CPU, the
-            rewards (see `StepBuffer.scored`) and the token statistics.
-        """
+    def roll_out(self, problems: Sequence[Problem]) -> Rows:
+        """Generate and score one rollout per problem; see `StepBuffer.take_draw`."""
         inputs = [
             {"prompt": prompt_of(p, self._model_settings, self.processing_class), "problem": p}
             for p in problems
         ]
-        rows, _ = split_rows(super()._generate_and_score_completions(inputs))
-        scored, statistics = self.step_buffer.take_draw()
-        whole = self.accelerator.pad_across_processes(statistics, dim=1).contiguous()
-        return rows, scored.cpu(), self.accelerator.gather(whole).cpu()
+        return rows_of(super()._generate_and_score_completions(inputs))
 
     def refer(self, problems: Sequence[Problem], seed: int) -> Float[Tensor, " rows"]:
-        """Return rewards of one rollout of the reference model per problem, of all processes."""
+        """Return the rewards of one rollout of the reference model per problem."""
         assert self._reference is not None
         texts, statistics = self._reference().complete(
-            problems, self._run.generation.temperature, seed, truncated=True
+            problems, self._run.generation.temperature, seed
         )
-        values = self.step_buffer.judge(self._run, problems, texts, statistics.lengths.tolist())
-        rewards = torch.tensor(values, device=self.accelerator.device)
-        gathered: Tensor = self.accelerator.gather(rewards)
-        return gathered.cpu()
+        lengths = statistics.lengths.tolist()
+        return torch.tensor(self.step_buffer.judge(self._run, problems, texts, lengths))
 
     def _generate_single_turn(self, prompts: Any, *arguments: Any, **named: Any) -> Any:
         """Generate completions, and record token statistics on the way."""
@@ -209,8 +196,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             with recording(self.accelerator.unwrap_model(self.model_wrapped), recorder):
                 part, _ = super()._generate_single_turn(some, *arguments, **named)
             completions += part
-            statistics.append(recorder.statistics(part, each_token=self._each_token).stacked())
-        self.step_buffer.statistics = concatenate_statistics(statistics)
+            statistics.append(recorder.statistics(part, each_token=self._each_token))
+        self.step_buffer.statistics = TokenStatistics.joined(statistics)
         return completions, None  # transformers gives no log-probabilities
 
     def _calculate_rewards(self, *arguments: Any, **named: Any) -> Tensor:
@@ -252,10 +239,10 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         return shares[micro_step % len(shares)]
 
     def _count_shares(self) -> None:
-        """Count the rollouts and tokens that each minibatch trains on, over all processes.
+        """Count the rollouts and tokens that each minibatch trains on.
 
-        Every forward pass gets an equal share of both. The mean over the passes and processes
-        of an update is then the mean over its rollouts, wherever they are computed.
+        Every forward pass gets an equal share of both. The mean over the passes of an update is
+        then the mean over its rollouts, in whichever pass they are computed.
         """
         counts = torch.stack(
             [
@@ -264,19 +251,18 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             ]
         )
         passes = self._layout.passes
-        whole = self.accelerator.reduce(counts, reduction="sum").view(-1, passes, 2).sum(dim=1)
-        shares = (whole / (passes * self._layout.processes)).tolist()
+        shares = (counts.view(-1, passes, 2).sum(dim=1) / passes).tolist()
         self.step_buffer.shares = [(r, t) for r, t in shares for _ in range(passes)]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """Compute the objective's loss on one forward pass of a minibatch."""
         rollouts, tokens = inputs.pop("share")
-        rows, _ = split_rows(inputs)
+        rows = rows_of(inputs)
         used = rows["keep"] & nonzero_rows(rows["advantages"]) if self._skip else rows["keep"]
         count = int(used.sum())
         if count < len(used):
-            # Every process must take part in every pass, or collective operations hang. So a
-            # process without a used row computes one, whose loss counts as 0.
+            # transformers wants a loss with a graph of every pass. So a pass without a used row
+            # computes one, whose loss counts as 0.
             rows = pick_rows(rows, used.nonzero()[:, 0] if count else torch.tensor([0]))
         objective = self._run.objective
         completions = rows["completion_ids"]
@@ -301,7 +287,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
                 advantages=rows["advantages"][:count],
                 rollouts=rollouts,
                 tokens=tokens,
-                parts=self._layout.passes * self._layout.processes,
+                parts=self._layout.passes,
                 reference_log_probs=None if reference is None else reference[:count],
                 entropies=None if entropies is None else entropies[:count],
             )
@@ -324,19 +310,16 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             TrainingError: the loss or the gradient is not finite.
         """
         updates = self.step_buffer.updates
-        names, values = updates.means()
-        if self._layout.processes > 1:
-            values = self.accelerator.reduce(values.to(self.accelerator.device), reduction="mean")
+        loss, metrics = updates.means()
         rollouts, _ = self._share(self._step - 1)
         if rollouts == 0:
             for parameter in self.model_wrapped.parameters():
                 parameter.grad = None
             updates.begin()
             return
-        loss, *numbers = values.tolist()
         self._check("loss", loss)
         self._check("gradient norm", updates.norm)
-        updates.end(dict(zip(names, numbers, strict=True)), self._get_learning_rate())
+        updates.end(metrics, self._get_learning_rate())
 
     def _check(self, what: str, value: float) -> None:
         if not math.isfinite(value):

@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from advsweep.backends.randomness import Stream, torch_seed
-from advsweep.backends.trl.config import OWN_MEMORY, SHARED_MEMORY, Mode
 from advsweep.backends.trl.loading import load_model, load_tokenizer
 from advsweep.backends.trl.sampling import encode
 from advsweep.errors import AdvsweepError, ConfigError, SamplerError, TrainingError
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:
-    from advsweep.backends.trl.config import HfModel, VllmGeneration
+    from advsweep.backends.trl.config import HfModel
     from advsweep.tasks.base import Problem
 
 _ENVIRONMENT = {
@@ -273,46 +272,6 @@ class VllmSampler:
             SamplingParams(max_tokens=1, detokenize=False),
             use_tqdm=False,
         )
-
-
-def engine_sampler(
-    generation: VllmGeneration,
-    model: HfModel,
-    folder: Path | None,
-    *,
-    tokens: int,
-    top_p: float,
-    alone: bool,
-) -> VllmSampler:
-    """Make a sampler as the generation settings say.
-
-    Args:
-        folder, tokens, top_p: arguments of `VllmSampler`.
-        alone: whether no training runs beside it, so that vLLM may take a whole GPU.
-
-    Raises:
-        ConfigError: the settings need more than one engine, or there is no such model.
-        SamplerError: vLLM cannot load these weights, or compute with them.
-    """
-    if alone and generation.mode is Mode.SERVER:
-        raise ConfigError(
-            "generation.mode: expected colocate for an evaluation apart from a training, which "
-            "has an engine of its own, got server"
-        )
-    if alone and generation.tensor_parallel > 1:
-        raise ConfigError(
-            f"generation.tensor_parallel: expected 1 for an evaluation apart from a training, "
-            f"which has one GPU, got {generation.tensor_parallel}; generation=transformers has no "
-            f"such limit"
-        )
-    return VllmSampler(
-        model,
-        folder,
-        tokens=tokens,
-        top_p=top_p,
-        gpu_memory=generation.gpu_memory or (OWN_MEMORY if alone else SHARED_MEMORY),
-        context=generation.context,
-    )
 
 
 def _release(engines: list[Any]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from advsweep.backends.trl import vllm_engine
-from advsweep.backends.trl.config import Correction, Mode, VllmGeneration
+from advsweep.backends.trl.config import Correction, VllmGeneration
 from advsweep.backends.trl.sampling import (
     GREEDY,
     ModelSampler,
@@ -22,7 +22,6 @@ from advsweep.backends.trl.sampling import (
     forward_certainty,
 )
 from advsweep.backends.trl.trainer import EstimatorTrainer
-from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -36,7 +35,7 @@ _GAP = "sampling/sampling_logp_difference/mean"
 
 
 class VllmTrainer(EstimatorTrainer):
-    """Samples with vLLM: with TRL's engine in each process, or with a server."""
+    """Samples with vLLM, by an engine that TRL makes in this process."""
 
     def __init__(self, run: Run, backend: TrlBackend, layout: Layout, **named: Any) -> None:
         assert isinstance(run.generation, VllmGeneration)
@@ -44,12 +43,6 @@ class VllmTrainer(EstimatorTrainer):
         self._needs_certainty = "self_certainty" in run.estimator.needs
         self._unscored = False
         model = backend.model_of(run)
-        cpu = not torch.cuda.is_available()
-        if cpu and self._generation.mode is Mode.SERVER:
-            raise ConfigError(
-                "generation.mode: expected colocate on a machine without a GPU, as TRL sends "
-                "weights to a server by NCCL, got server"
-            )
         settings = {
             # The precision that the training computes in.
             "dtype": "bfloat16" if named["args"].bf16 else model.dtype.value,
@@ -69,17 +62,15 @@ class VllmTrainer(EstimatorTrainer):
         return EngineSampler(**fields, trainer=self)
 
     def answer(
-        self, prompts: list[list[int]], *, temperature: float, top_p: float, top_k: int
+        self, prompts: list[list[int]], *, temperature: float, **cuts: Any
     ) -> list[list[int]]:
-        """Sample one completion per prompt with the current weights."""
+        """Sample one completion per prompt with the current weights, cut to a top-p and top-k."""
         with self._watched():
             if self.state.global_step != self._last_loaded_step:
                 self.vllm_generation.sync_weights()
                 self._last_loaded_step: Any = self.state.global_step
-            # Cached prefixes change what is computed together, and so the rounding. Without
-            # them the same seed gives the same completions.
             self._forget_prompts()
-            with _changed(self.vllm_generation, temperature=temperature, top_p=top_p, top_k=top_k):
+            with _changed(self.vllm_generation, temperature=temperature, **cuts):
                 _, completions, _, _ = self.vllm_generation.generate(
                     prompts=prompts, images=None, num_generations=1
                 )
@@ -119,7 +110,7 @@ class VllmTrainer(EstimatorTrainer):
             entropy=entropies.sum(dim=1),
             certainty=self._certainty(*whole),
             entropies=entropies if self._each_token else None,
-        ).stacked()
+        )
         return log_probs, None, auxiliary
 
     def _certainty(
@@ -151,8 +142,9 @@ class VllmTrainer(EstimatorTrainer):
         return super()._compute_loss(model, inputs)
 
     def _forget_prompts(self) -> None:
-        if self._generation.mode is Mode.COLOCATE:
-            self.vllm_generation.llm.reset_prefix_cache()
+        # Cached prefixes change what is computed together, and so the rounding. Without them the
+        # same seed gives the same completions.
+        self.vllm_generation.llm.reset_prefix_cache()
 
     def _watched(self) -> contextlib.AbstractContextManager[None]:
         return vllm_engine.watched(f"step {self.steps_done + 1}")
@@ -169,22 +161,14 @@ class EngineSampler(ModelSampler):
     trainer: VllmTrainer
 
     def draw(
-        self, problems: Sequence[Problem], temperature: float, seed: int, *, truncated: bool
+        self, problems: Sequence[Problem], temperature: float, seed: int
     ) -> tuple[list[list[int]], TokenStatistics]:
-        """Draw one completion per problem, and restore the process's random generators.
-
-        A server has generators of its own, which the seed does not set.
-        """
+        """Draw one completion per problem, and restore the process's random generators."""
         prompts = encode(problems, self.model, self.tokenizer)
         cuda = range(torch.cuda.device_count())
         with torch.random.fork_rng(devices=list(cuda)):
             torch.manual_seed(seed)
-            completions = self.trainer.answer(
-                prompts,
-                temperature=temperature,
-                top_p=self.generation.top_p if truncated else self.top_p,
-                top_k=self.generation.top_k if truncated else 0,
-            )
+            completions = self.trainer.answer(prompts, temperature=temperature, **self.cuts)
         with self.opened() as model:
             statistics = completion_statistics(
                 model,

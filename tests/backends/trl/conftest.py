@@ -22,7 +22,6 @@ FOLDER = Path(__file__).parent
 STOCK = FOLDER / "stock.py"
 WITHOUT_TRL = {
     "test_generation.py",
-    "test_launcher.py",
     "test_lost_characters.py",
     "test_options.py",
 }
@@ -107,9 +106,3 @@ def stock_training(tmp_path: Path) -> Callable[..., tuple[list[float], dict[str,
     """Trains as a run would be, by TRL alone; returns the loss of every pass and the weights."""
     train_stock = runpy.run_path(str(STOCK))["train_stock"]
     return lambda run, **settings: train_stock(run, tmp_path / "stock", **settings)
-
-
-@pytest.fixture
-def stock_script() -> Path:
-    """The same as a program, which torchrun starts."""
-    return STOCK

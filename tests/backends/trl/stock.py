@@ -1,25 +1,17 @@
-"""A training by TRL's own GRPOTrainer, with nothing of ours but prompts, rewards and seeds.
-
-As a program, `stock.py JOB OUT` trains what JOB describes, in as many processes as torchrun
-starts, and writes the losses of each and the weights into the folder OUT.
-"""
+"""A training by TRL's own GRPOTrainer, with nothing of ours but prompts, rewards and seeds."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from advsweep.backends.base import Run
-from advsweep.backends.build import build_run
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
 
 
@@ -27,7 +19,6 @@ def train_stock(
     run: Run,
     folder: Path,
     *,
-    processes: int = 1,
     callbacks: Sequence[TrainerCallback] = (),
     **settings: Any,
 ) -> tuple[list[float], dict[str, Any]]:
@@ -39,7 +30,7 @@ def train_stock(
             losses.append(loss.item())
             return loss
 
-    layout = run.backend.layout_of(run, processes)  # type: ignore[attr-defined]
+    layout = run.backend.layout_of(run)  # type: ignore[attr-defined]
     updates = layout.updates
 
     class Seed(TrainerCallback):  # type: ignore[misc]
@@ -48,8 +39,7 @@ def train_stock(
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step % updates == 0:
                 step = state.global_step // updates + 1
-                seed = torch_seed(run.seed, Stream.ROLLOUTS, step, args.process_index)
-                torch.manual_seed(seed)
+                torch.manual_seed(torch_seed(run.seed, Stream.ROLLOUTS, step))
 
     problems = [
         problem
@@ -96,26 +86,3 @@ def train_stock(
     )
     trainer.train()
     return losses, dict(trainer.accelerator.unwrap_model(trainer.model_wrapped).state_dict())
-
-
-def main(job: str, out: str) -> None:
-    description = json.loads(Path(job).read_text())
-    torch.set_num_threads(1)
-    losses, weights = train_stock(
-        build_run(description["config"]),
-        Path(out) / "scratch",
-        processes=description["processes"],
-        **description["settings"],
-    )
-    rank = torch.distributed.get_rank()
-    assert torch.distributed.get_world_size() == description["processes"]
-    (Path(out) / f"losses-{rank}.json").write_text(json.dumps(losses))
-    if rank == 0:
-        # Tied weights would be refused as shared.
-        copies = {name: weight.clone() for name, weight in weights.items()}
-        safetensors.torch.save_file(copies, Path(out) / "weights.safetensors")
-    torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -16,11 +16,11 @@ from tokenizers.processors import TemplateProcessing  # noqa: E402
 
 from advsweep.backends.trl.config import HfModel  # noqa: E402
 from advsweep.backends.trl.lost_characters import (  # noqa: E402
-    CheckedTokenizer,
     describe_lost_characters,
+    lost_characters,
     warn_of_lost_characters,
 )
-from advsweep.errors import AdvsweepWarning, ConfigError  # noqa: E402
+from advsweep.errors import AdvsweepWarning  # noqa: E402
 from advsweep.tasks.base import Problem, Split  # noqa: E402
 
 # Accents, compatibility forms, other scripts, an emoji, controls, odd spaces.
@@ -85,7 +85,7 @@ def _words(*words: str) -> Tokenizer:
     "tokenizer", [_bytes(), _fallback(), _pieces("▁ouestlfichrna°1⁄2?σ≤9你好straße🎉x")]
 )
 def test_real_tokenizers_lose_nothing(tokenizer: Any) -> None:
-    assert CheckedTokenizer(tokenizer).lost(TEXT) == ()
+    assert lost_characters(tokenizer, TEXT) == []
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_real_tokenizers_lose_nothing(tokenizer: Any) -> None:
     ],
 )
 def test_unknown_characters_are_lost(tokenizer: Any, text: str, lost: str) -> None:
-    assert CheckedTokenizer(tokenizer).lost(text) == tuple(lost)
+    assert lost_characters(tokenizer, text) == list(lost)
 
 
 def _model(folder: Path, tokenizer: Any) -> HfModel:
@@ -110,28 +110,16 @@ def _model(folder: Path, tokenizer: Any) -> HfModel:
 
 @dataclass
 class _Task:
-    """Problems with solutions; an answer is right if it ends with the solution's last letters."""
-
-    solutions: dict[str, str]
-    needed: int = 1
-    consents: bool = True
+    texts: tuple[str, ...]
     can_train: bool = True
 
     def problems(self, split: Split) -> list[Problem]:
-        made = [Problem(p, p, 0, {"solution": s}) for p, s in self.solutions.items()]
+        made = [Problem(text, text, 0) for text in self.texts]
         return made[::2] if split is Split.HELD_OUT else made[1::2]
 
     def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
         problems = self.problems(Split.TRAIN)
         return [problems[row] for row in rng.integers(len(problems), size=count)]
-
-    def check_consent(self) -> None:
-        if not self.consents:
-            raise ConfigError("no consent")
-
-    def score(self, problems: list[Problem], completions: list[str]) -> np.ndarray:
-        ends = [p.reference["solution"][-self.needed :] for p in problems]
-        return np.array([float(c.endswith(e)) for c, e in zip(completions, ends, strict=True)])
 
 
 def _found(model: HfModel, task: _Task) -> list[str]:
@@ -140,43 +128,24 @@ def _found(model: HfModel, task: _Task) -> list[str]:
 
 def test_a_loss_in_prompts_has_counts_an_example_and_a_remedy(tmp_path: Path) -> None:
     model = _model(tmp_path, _letters("+0123456789"))
-    task = _Task({"1+2": "3", "3+4?": "7", "so\x1b[2J": "12", "5+6": "11"})
+    task = _Task(("1+2", "3+4?", "so\x1b[2J", "5+6"))
     [text] = _found(model, task)
-    assert f"tokenizer of {tmp_path}, which has only + 0 1 2 3 4 5 6 7 8 9, leaves out" in text
+    assert f"tokenizer of {tmp_path} leaves out" in text
     assert "of 2 of 4 sampled prompts, which the model does not see: s o [ J ?; take" in text
     with pytest.warns(AdvsweepWarning, match="leaves out characters"):
         warn_of_lost_characters(model, cast(Any, task))
 
 
-@pytest.mark.parametrize(
-    ("task", "is_said"),
-    [
-        (_Task({"1": "box 3", "2": "box 4"}, needed=5), True),
-        # A verifier that takes the last digit.
-        (_Task({"1": "box 3", "2": "box 4"}, needed=1), False),
-        # Some answers can be written.
-        (_Task({"1": "box 3", "2": "4"}, needed=1), False),
-        # Verifying may run programs.
-        (_Task({"1": "box 3", "2": "box 4"}, needed=5, consents=False), False),
-        (_Task({"1": "box 3", "2": "box 4"}, needed=5, can_train=False), True),
-    ],
-)
-def test_right_answers_that_cannot_be_written(tmp_path: Path, task: _Task, is_said: bool) -> None:
-    found = _found(_model(tmp_path, _letters("1234 ")), task)
-    expected = "cannot write right answers: of 'box 3' it keeps ' 3', which is wrong; take"
-    assert [expected in text for text in found] == ([True] if is_said else [])
-
-
 def test_nothing_is_said_without_a_loss(tmp_path: Path) -> None:
     model = _model(tmp_path, _bytes())
-    assert _found(model, _Task({TEXT: "½", "b": "c"}, needed=9)) == []
+    assert _found(model, _Task((TEXT, "b"))) == []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_lost_characters(model, cast(Any, _Task({TEXT: "½", "b": "c"})))
+        warn_of_lost_characters(model, cast(Any, _Task((TEXT, "b"))))
 
 
 def test_what_cannot_be_checked_is_not_judged(tmp_path: Path) -> None:
-    task = _Task({"a": "b", "c": "d"})
+    task = _Task(("a", "c"))
     assert _found(HfModel(path="owner/name"), task) == []
     assert _found(HfModel(path=str(tmp_path)), task) == []
     (tmp_path / "tokenizer.json").write_text("{}")

@@ -14,7 +14,7 @@ import pytest
 
 from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
-from advsweep.backends.trl.config import lay_out, share_of
+from advsweep.backends.trl.backend import TrlBackend
 from advsweep.errors import ConfigError
 
 MakeRun = Callable[..., Run]
@@ -30,13 +30,10 @@ MakeRun = Callable[..., Run]
         ({"group_size": 1}, "group_size: expected >= 2"),
         (
             {"prompts_per_step": 7, "backend": {"minibatches": 4}},
-            r"4 x 1, got 7 x 6 = 42 rollouts; the nearest that fits is prompts_per_step=6 or 8$",
+            r"multiple of backend.minibatches = 4, got 7 x 6 = 42 rollouts$",
         ),
-        (
-            {"prompts_per_step": 1, "backend": {"minibatches": 4, "processes": 2}},
-            r"4 x 2, got 1 x 6 = 6 rollouts; the nearest that fits is prompts_per_step=4$",
-        ),
-        ({"backend": {"accelerate": "/no.yaml"}}, r"backend\.accelerate: expected a file .* '/no"),
+        ({"backend": {"accelerate": "/no.yaml"}}, r"accelerate: .* one process.*backend=command"),
+        ({"backend": {"processes": 2}}, r"backend\.processes: .* one process .*got 2"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(
@@ -47,13 +44,6 @@ def test_what_cannot_be_trained_is_refused(
         config["model"] = {"name": "tiny"}
     with pytest.raises(ConfigError, match=message):
         build_run(config)
-
-
-def test_a_reference_is_not_kept_in_pieces(small_run: MakeRun, tmp_path: Path) -> None:
-    file = tmp_path / "fsdp.yaml"
-    file.write_text("")
-    with pytest.raises(ConfigError, match="'reference' draws rollouts of a reference model"):
-        small_run("trl", rollout={"name": "reference"}, backend={"accelerate": str(file)})
 
 
 @pytest.mark.parametrize(
@@ -93,18 +83,28 @@ def test_a_run_is_planned_without_what_trains_it(
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_the_largest_equal_passes_are_taken() -> None:
-    given = {"prompts": 6, "group_size": 8, "minibatches": 2, "inner_epochs": 3, "processes": 2}
-    # 48 rollouts, of which each process has 12 in every minibatch.
-    for most, size in [(None, 12), (50, 12), (12, 12), (11, 6), (5, 4), (1, 1)]:
-        layout = lay_out(**given, device_batch=most)  # type: ignore[arg-type]
-        assert (layout.device_batch, layout.passes) == (size, 12 // size)
+def test_the_largest_equal_passes_are_taken(small_run: MakeRun) -> None:
+    given = {"minibatches": 2, "inner_epochs": 3}
+    # 48 rollouts, 24 in each minibatch.
+    for most, size in [(None, 24), (50, 24), (24, 24), (11, 8), (5, 4), (1, 1)]:
+        run = small_run("trl", backend={**given, "device_batch": most})
+        assert isinstance(run.backend, TrlBackend)
+        layout = run.backend.layout_of(run)
+        assert (layout.device_batch, layout.passes) == (size, 24 // size)
         assert layout.updates == 6
 
 
-def test_shares_are_equal_and_in_order() -> None:
-    assert share_of([1, 2, 3, 4], 1, 2) == [3, 4]
-    assert [share_of([1, 2, 3], i, 2) for i in (0, 1)] == [[1, 2], [3, 1]]
-    # Whole groups of three: 6 rollouts for four processes become 12.
-    shares = [share_of(list("abcdef"), i, 4, unit=3) for i in range(4)]
-    assert shares == [list("abc"), list("def"), list("aaa"), list("aaa")]
+def test_stored_runs_of_one_process_keep_their_identity(
+    small_config: Callable[..., dict[str, Any]],
+) -> None:
+    config = small_config("trl")
+    stored = small_config("trl", backend={"processes": None, "accelerate": None})
+    assert build_run(stored).identity == build_run(config).identity
+
+
+def test_several_gpus_are_refused(
+    small_run: MakeRun, train: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ConfigError, match=r"resources\.gpus=1.* got 2 GPUs"):
+        train(small_run("trl"), tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def test_signals_are_those_of_a_forward_pass(
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    from advsweep.backends.trl.sampling import StatisticsRecorder, TokenStatistics, recording
+    from advsweep.backends.trl.sampling import StatisticsRecorder, recording
 
     folder = exported_base()
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -50,9 +51,7 @@ def test_signals_are_those_of_a_forward_pass(
     signals = recorder.statistics(completions)
     assert signals.entropies is None
     tokens = recorder.statistics(completions, each_token=True)
-    torch.testing.assert_close(tokens.stacked()[:, :4], signals.stacked())
-    unstacked = TokenStatistics.unstacked(tokens.stacked())
-    assert unstacked.entropies is not None
+    assert tokens.entropies is not None
     # Some end early and some never, and the last token counts in both cases.
     unfinished = [c for c in completions if c[-1] != tokenizer.eos_token_id]
     assert 0 < len(unfinished) < len(completions)
@@ -67,11 +66,13 @@ def test_signals_are_those_of_a_forward_pass(
         sampled = log_p.gather(1, torch.tensor(completion)[:, None])
         entropies = -(log_p.exp() * log_p).sum(dim=1)
         padded = torch.nn.functional.pad(entropies, (0, 5 - len(entropies)))
-        torch.testing.assert_close(unstacked.entropies[i], padded, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(tokens.entropies[i], padded, rtol=1e-4, atol=1e-4)
         entropy = entropies.sum()
         certainty = (-log_p.mean(dim=1) - math.log(log_p.shape[1])).sum()
-        expected = torch.stack((torch.tensor(len(completion)), -sampled.sum(), entropy, certainty))
-        torch.testing.assert_close(signals.stacked()[i], expected, rtol=1e-4, atol=1e-4)
+        assert signals.lengths[i] == len(completion)
+        found = torch.stack((signals.surprisal, signals.entropy, signals.certainty))[:, i]
+        expected = torch.stack((-sampled.sum(), entropy, certainty))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_rollouts_are_cut_and_evaluations_are_not(
@@ -84,8 +85,8 @@ def test_rollouts_are_cut_and_evaluations_are_not(
     sampler = run.backend.sampler(run, tmp_path, 0)
     assert isinstance(sampler, ModelSampler)
     problems: list[Problem] = [*run.task.problems(Split.HELD_OUT)][:1] * 20
-    greedy, _ = sampler.complete(problems, 1.0, 0, truncated=True)
-    free, signals = sampler.complete(problems, 1.0, 0, truncated=False)
+    greedy, _ = replace(sampler, truncated=True).complete(problems, 1.0, 0)
+    free, signals = sampler.complete(problems, 1.0, 0)
     assert len(set(greedy)) == 1
     assert len(set(free)) > 1
     assert signals.lengths.max() == 3
@@ -95,8 +96,6 @@ def test_rollouts_are_cut_and_evaluations_are_not(
 def test_progress_is_reported_before_each_batch_and_at_the_end(
     small_run: Callable[..., Run], tmp_path: Path
 ) -> None:
-    from dataclasses import replace
-
     from advsweep.backends.trl.sampling import ModelSampler
 
     run = small_run("trl")
@@ -105,7 +104,7 @@ def test_progress_is_reported_before_each_batch_and_at_the_end(
     told: list[tuple[int, int]] = []
     problems = [*run.task.problems(Split.HELD_OUT)][:5]
     noted = replace(sampler, batch=2, on_progress=lambda *counts: told.append(counts))
-    texts, _ = noted.complete(problems, 1.0, 0, truncated=False)
+    texts, _ = noted.complete(problems, 1.0, 0)
     assert told == [(0, 5), (2, 5), (4, 5), (5, 5)]
     assert len(texts) == 5
 

@@ -84,7 +84,7 @@ def test_grpo_is_stock_trl_over_20_steps(
     run = parity_run(**{**changes, **ours})
     losses, weights = our_training(run)
     stock_losses, stock_weights = stock_training(run, **theirs)
-    layout = run.backend.layout_of(run, 1)  # type: ignore[attr-defined]
+    layout = run.backend.layout_of(run)  # type: ignore[attr-defined]
     assert len(losses) == 20 * layout.updates * layout.passes
     assert losses == stock_losses
     for name, weight in weights.items():
