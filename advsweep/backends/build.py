@@ -103,8 +103,12 @@ def build_run(
                 f"task.seed: expected an integer with backend '{nodes['backend'].name}', whose "
                 f"program draws no task by the seed of a run, got 'seed'"
             )
+        if control.name != Control.name:
+            raise ConfigError(
+                f"control: expected none with backend '{nodes['backend'].name}', got "
+                f"'{control.name}'"
+            )
         run = Run(**nodes, **numbers, control=control)
-        _check_control(run)
         run.backend.check(run)
         return run
     model, task = nodes["model"], nodes["task"]
@@ -156,38 +160,31 @@ def _kept(
 
 
 def _check(run: Run) -> None:
-    estimator, backend = run.estimator, run.backend
+    estimator, backend, task = run.estimator, run.backend, run.task
     if not run.absent:
-        run.task.check()
-    if not run.absent and not run.task.can_train:
+        task.check()
+        check_validation(task, run.evaluation)
+    if not run.absent and not task.can_train:
         raise ConfigError(
-            f"task: '{run.task.label}' has no training problems, only held-out ones; "
-            f"choose another task, or data with a train_split"
+            f"task: '{task.label}' has no training problems, only held-out ones; choose another "
+            f"task, or data with a train_split"
         )
-    if run.group_size < estimator.minimum_group:
+    least, multiple = estimator.minimum_group, estimator.group_multiple
+    if run.group_size < least or run.group_size % multiple:
         raise ConfigError(
-            f"group_size: expected >= {estimator.minimum_group}, which estimator "
+            f"group_size: expected >= {least} and a multiple of {multiple}, which estimator "
             f"'{estimator.name}' needs, got {run.group_size}"
         )
-    if run.group_size % estimator.group_multiple:
+    low, high = task.reward_range
+    if (estimator.binary_only and not task.is_binary) or (
+        estimator.rates and not (low >= 0 and high <= 1)
+    ):
+        defined = "of 0 and 1 only" if estimator.binary_only else "in [0, 1], as solve rates"
         raise ConfigError(
-            f"group_size: expected a multiple of {estimator.group_multiple}, which estimator "
-            f"'{estimator.name}' needs, got {run.group_size}"
+            f"estimator: '{estimator.name}' is defined for rewards {defined}, and those of task "
+            f"'{task.label}' go from {low:g} to {high:g}; change their weights, or reward accuracy"
         )
-    low, high = run.task.reward_range
-    if estimator.binary_only and not run.task.is_binary:
-        raise ConfigError(
-            f"estimator: '{estimator.name}' is defined for rewards of 0 and 1 only, and task "
-            f"'{run.task.label}' gives others, from {low:g} to {high:g}; reward accuracy alone"
-        )
-    if estimator.rates and not (low >= 0 and high <= 1):
-        raise ConfigError(
-            f"estimator: '{estimator.name}' reads a prompt's mean reward as its solve rate and "
-            f"needs rewards in [0, 1], and those of task '{run.task.label}' go from {low:g} to "
-            f"{high:g}; change their weights"
-        )
-    provided = backend.provides | run.rollout.provides
-    if missing := estimator.needs - provided:
+    if missing := estimator.needs - (backend.provides | run.rollout.provides):
         giving = [policy.name for policy in ROLLOUTS.classes() if policy.provides & missing]
         remedy = f"; rollout={' or '.join(giving)} does" if giving else ""
         raise ConfigError(
@@ -200,50 +197,32 @@ def _check(run: Run) -> None:
             f"{' or '.join(sorted(backend.optimizers))}, got '{run.optimizer.name}'"
         )
     _check_support(run)
-    if not run.absent:
-        check_validation(run.task, run.evaluation)
+    check_sampling(backend, run.evaluation)
     _check_control(run)
 
 
 def _check_support(run: Run) -> None:
     """Refuse a run that needs more than its backend supports: the table of `Can`."""
-    rollout, task, backend = run.rollout.name, run.task, run.backend
-    reset = run.optimizer.reset_every
-    renewed = run.objective.plain().get("renew_every", 0)
+    rollout, task, control = run.rollout, run.task, run.control
+    reset, renewed = run.optimizer.reset_every, run.objective.plain().get("renew_every", 0)
+    is_controlled, by_steps = control.name != Control.name, run.optimizer.match is Match.STEP
     needs: list[tuple[Can, bool, str]] = [
-        (
-            Can.SHAPED_REWARDS,
-            task.is_shaped,
-            "task.reward: expected reward=accuracy, as the backend trains on verdicts alone",
-        ),
-        (
-            Can.SYSTEM_MESSAGES,
-            task.has_system_messages,
-            "task.prompt: expected one without a system message, as models get the prompt alone",
-        ),
-        (
-            Can.REFERENCES,
-            run.rollout.draws_references,
-            f"rollout: '{rollout}' draws rollouts of a reference model, which it does not keep",
-        ),
-        (
-            Can.RETRIES,
-            run.rollout.draws_again,
-            f"rollout: '{rollout}' trains on more groups than prompts_per_step, which it cannot",
-        ),
+        (Can.SHAPED_REWARDS, task.is_shaped, "task.reward: expected reward=accuracy"),
+        (Can.SYSTEM_MESSAGES, task.has_system_messages, "task.prompt: expected no system message"),
+        (Can.REFERENCES, rollout.draws_references, f"rollout: '{rollout.name}' draws references"),
+        (Can.RETRIES, rollout.draws_again, f"rollout: '{rollout.name}' trains on more groups"),
         (Can.RESETS, bool(reset), f"optimizer.reset_every: expected 0, got {reset}"),
         (Can.RESETS, bool(renewed), f"objective.renew_every: expected 0, got {renewed}"),
+        (Can.CONTROLS, is_controlled, f"control: expected none, got '{control.name}'"),
+        (Can.STEP_MATCHING, by_steps, "optimizer.match: expected none, mass or max, got step"),
     ]
     for capability, is_needed, message in needs:
-        if is_needed and capability not in backend.supports:
-            raise ConfigError(f"{message}, with backend '{backend.name}'{_able(capability)}")
-    check_sampling(backend, run.evaluation)
-
-
-def _able(capability: Can) -> str:
-    """Name the backends that support it, as the end of a refusal."""
-    able = [cls.name for cls in BACKENDS.classes() if capability in cls.supports]
-    return f"; backends that can: {', '.join(able)}"
+        if is_needed and capability not in run.backend.supports:
+            able = [cls.name for cls in BACKENDS.classes() if capability in cls.supports]
+            raise ConfigError(
+                f"{message}, which backend '{run.backend.name}' cannot do; backends that can: "
+                f"{', '.join(able)}"
+            )
 
 
 def check_sampling(backend: Backend, evaluation: EvaluationSettings) -> None:
@@ -261,24 +240,16 @@ def check_sampling(backend: Backend, evaluation: EvaluationSettings) -> None:
 
 
 def _check_control(run: Run) -> None:
-    """Refuse a control that the backend cannot apply, or that would change nothing."""
-    control, backend = run.control, run.backend
-    if control.name == Control.name:
-        return
-    if Can.CONTROLS not in backend.supports:
+    """Refuse a control that would change nothing."""
+    reason = ""
+    if not run.task.rewards_verdicts:
+        reason = f"of which the rewards of task '{run.task.label}' are not made"
+    elif run.estimator.verifier_free:
+        reason = f"which estimator '{run.estimator.name}' does not read"
+    if reason and run.control.changes_verdicts:
         raise ConfigError(
-            f"control: backend '{backend.name}' cannot train '{control.name}'; expected "
-            f"control=none{_able(Can.CONTROLS)}"
-        )
-    if control.changes_verdicts and not run.task.rewards_verdicts:
-        raise ConfigError(
-            f"control: '{control.name}' changes a verifier's verdicts, of which the rewards of "
-            f"task '{run.task.label}' are not made; expected control=none or aa, or another task"
-        )
-    if control.changes_verdicts and run.estimator.verifier_free:
-        raise ConfigError(
-            f"control: '{control.name}' changes a verifier's verdicts, which estimator "
-            f"'{run.estimator.name}' does not read; expected control=none or aa"
+            f"control: '{run.control.name}' changes a verifier's verdicts, {reason}; expected "
+            f"control=none or aa, or another task or estimator"
         )
 
 
@@ -328,12 +299,7 @@ def _check_calibration(run: Run) -> None:
     Raises:
         ConfigError: the backend cannot do it, or the reference does not fit the run.
     """
-    backend, optimizer = run.backend, run.optimizer
-    if Can.STEP_MATCHING not in backend.supports:
-        raise ConfigError(
-            f"optimizer.match: backend '{backend.name}' cannot calibrate learning rates by steps; "
-            f"expected match=none{_able(Can.STEP_MATCHING)}"
-        )
+    optimizer = run.optimizer
     if optimizer.calibrates and optimizer.calibrates < run.steps:
         raise ConfigError(
             f"optimizer.calibrates: expected 0 or at least steps={run.steps}, got "

@@ -104,10 +104,13 @@ class Checkpoints:
             for path in sorted(partial.rglob("*")):
                 if path.is_file():
                     sums[path.relative_to(partial).as_posix()] = _sum(path)
+                # Contents and names before the rename: a power cut keeps no order otherwise.
                 _flush(path)
             manifest = {"format": FORMAT, "step": step, "run": self._run, "files": sums}
             write_durably(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
             _flush(partial)
+            # A directory cannot be replaced by renaming: the older one goes aside first. Another
+            # process may do the same, so this is tried until it works.
             while not _renamed(partial, target):
                 with contextlib.suppress(FileNotFoundError):
                     target.rename(aside)
@@ -115,10 +118,11 @@ class Checkpoints:
             _flush(self.directory)
         except OSError as error:
             shutil.rmtree(partial, ignore_errors=True)
+            newest = f"step {self.steps()[-1]}" if self.steps() else "the beginning"
             raise CheckpointError(
                 f"the checkpoint of step {step} cannot be written to {self.directory}: "
                 f"{error.strerror}; free some space or make the folder writable, then start the "
-                f"run again: it resumes from {self._newest_name()}"
+                f"run again: it resumes from {newest}"
             ) from error
         return target
 
@@ -198,28 +202,21 @@ class Checkpoints:
     def _scratch(self, step: int) -> Path:
         return self.directory / f"{_PARTIAL}{step:06d}-{secrets.token_hex(8)}"
 
-    def _newest_name(self) -> str:
-        steps = self.steps()
-        return f"step {steps[-1]}" if steps else "the beginning"
-
 
 class _Files(Mapping[str, bytes]):
-    """The files of a folder."""
+    """The files of a folder, read on access, since they may be larger than memory."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self._folder = folder
-        self._names = names
+        self._paths = {name: folder / name for name in names}
 
     def __getitem__(self, name: str) -> bytes:
-        if name not in self._names:
-            raise KeyError(name)
-        return (self._folder / name).read_bytes()
+        return self._paths[name].read_bytes()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._paths)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._paths)
 
 
 class _DamagedError(CheckpointError):
@@ -227,30 +224,22 @@ class _DamagedError(CheckpointError):
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
+    """Return a checked manifest: its names stay in the folder, whoever wrote it."""
     try:
         with open_regular(path / MANIFEST) as file:
             manifest = json.load(file)
+        is_known = manifest["format"] == FORMAT and isinstance(manifest["run"], str)
+        for name, sums in manifest["files"].items():
+            inside = PurePosixPath(name)
+            is_below = not inside.is_absolute() and ".." not in inside.parts and "\0" not in name
+            is_known = is_known and is_below and sums.keys() == {"bytes", "sha256"}
     except OSError as error:
         raise _DamagedError(f"{MANIFEST}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
         raise _DamagedError(f"{MANIFEST}: unreadable") from error
-    if not isinstance(manifest, dict) or manifest.keys() != {"format", "step", "run", "files"}:
-        raise _DamagedError(f"{MANIFEST}: unreadable")
-    if manifest["format"] != FORMAT:
-        raise _DamagedError(f"{MANIFEST}: expected format {FORMAT}, got {manifest['format']!r}")
-    files = manifest["files"]
-    if not isinstance(manifest["run"], str) or not isinstance(files, dict):
-        raise _DamagedError(f"{MANIFEST}: unreadable")
-    for name, sums in files.items():
-        if not _is_below(name) or not isinstance(sums, dict) or sums.keys() != {"bytes", "sha256"}:
-            raise _DamagedError(f"{MANIFEST}: unreadable")
-    return manifest
-
-
-def _is_below(name: str) -> bool:
-    """Return whether a file's name in a manifest stays in the manifest's folder."""
-    path = PurePosixPath(name)
-    return "\0" not in name and not path.is_absolute() and ".." not in path.parts
+    if not is_known:
+        raise _DamagedError(f"{MANIFEST}: unreadable, or not of format {FORMAT}")
+    return dict(manifest)
 
 
 def _renamed(source: Path, target: Path) -> bool:

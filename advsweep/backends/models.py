@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError
+from advsweep.tasks.base import CorpusShares, SymbolTask
 
 if TYPE_CHECKING:
-    from advsweep.tasks.base import CorpusShares, SymbolTask, Task
+    from advsweep.tasks.base import Task
 
 
 class PretrainingSeed(Enum):
@@ -106,8 +107,6 @@ class TinyModel(Component):
 
     def corpus_shares(self, task: SymbolTask) -> CorpusShares:
         """Return the shares of mistaken answers: those of the recipe, else the task's."""
-        from advsweep.tasks.base import CorpusShares
-
         random, mistaken = self.random_share, self.left_to_right_share
         return CorpusShares(
             task.corpus_shares.random if random is None else random,
@@ -120,8 +119,6 @@ class TinyModel(Component):
         Raises:
             ConfigError: the shares are more than 1 together.
         """
-        from advsweep.tasks.base import SymbolTask
-
         if None not in (self.random_share, self.left_to_right_share):
             return self
         if not isinstance(task, SymbolTask):

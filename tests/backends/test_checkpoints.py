@@ -86,7 +86,7 @@ def test_a_missing_step_is_named_with_those_that_are_there(checkpoints: Checkpoi
             lambda path: (path / "manifest.json").write_text(
                 '{"format": 2, "step": 10, "run": "", "files": {}}'
             ),
-            "manifest.json: expected format 1, got 2",
+            "manifest.json: unreadable, or not of format 1",
         ),
     ],
 )

@@ -149,7 +149,7 @@ def test_a_verifier_that_always_errs_turns_the_rewards_over(
         (
             "fake",
             {"control": "aa"},
-            "control: backend 'fake' cannot train 'aa'; expected control=none; backends that can: ",
+            "control: expected none, got 'aa', which backend 'fake' cannot do; backends that can: ",
         ),
         (
             "bandit",
