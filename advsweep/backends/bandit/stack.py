@@ -10,7 +10,7 @@ import copy
 import itertools
 import json
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,15 @@ from advsweep.backends.bandit.sampling import BanditSampler, RandomDraws, Source
 from advsweep.backends.bandit.softmax import Policy, ShiftedPolicy, exact_metrics, solve_rates
 from advsweep.backends.bandit.tables import Logits, Tables
 from advsweep.backends.bandit.update import (
-    Changes,
+    CHANGE,
+    CHANGE_SUMS,
+    PARAMETERS,
+    Before,
     Experience,
+    State,
     Updates,
     action_advantages,
-    fresh_state,
+    fresh_moments,
     rollout_means,
     temperatures,
 )
@@ -46,8 +50,9 @@ if TYPE_CHECKING:
 
 _WEIGHTS_FILE = "table.safetensors"
 _ESTIMATOR_FILE = "estimator.json"
-_PARAMETERS, _REFERENCE, _PENALTY = "parameters", "reference", "penalty"
-_CHANGE, _CHANGE_SUMS = "change", "change_sums"
+
+# What a run trains and remembers, by the names in its checkpoints; the optimizer's moments too.
+_REFERENCE, _PENALTY = "reference", "penalty"
 
 Outcomes = list[dict[str, float] | Exception]
 """The metrics of each run's step, or the error that ends the run."""
@@ -85,11 +90,14 @@ class BanditStack:
         )
         self._table = first.model
         self._arrange()
-        self._parameters = self._logits.origin()
-        self._moments = fresh_state(first.optimizer, self._parameters)
-        self._reference = self._logits.origin()
-        self._penalty: torch.Tensor | None = None
-        self._changes = Changes(self._parameters)
+        parameters = self._logits.origin()
+        self._state: State = {
+            PARAMETERS: parameters,
+            _REFERENCE: self._logits.origin(),
+            CHANGE: torch.zeros_like(parameters),
+            CHANGE_SUMS: torch.zeros(len(runs), 2).double(),
+            **fresh_moments(first.optimizer, parameters),
+        }
 
     def _arrange(self) -> None:
         """Rebuild what follows from the runs that are left."""
@@ -101,12 +109,12 @@ class BanditStack:
             base = Policy.of(self._logits.base.double(), self._temperature)
             self._base_rates = solve_rates(base.log.exp(), self._tables.correct)
         # An estimator that computes each group alone serves several runs in one call.
-        self._teams = _neighbours(
-            [
-                str(estimator.identity()) if estimator.per_group else number
-                for number, estimator in enumerate(self._estimators)
-            ]
-        )
+        keys = [
+            str(estimator.identity()) if estimator.per_group else number
+            for number, estimator in enumerate(self._estimators)
+        ]
+        starts = [i for i, key in enumerate(keys) if i == 0 or key != keys[i - 1]]
+        self._teams = [slice(*ends) for ends in itertools.pairwise([*starts, len(keys)])]
 
     def step(self, step: int) -> Outcomes:
         first, every = self._runs[0], self._options.exact_every
@@ -126,25 +134,26 @@ class BanditStack:
             for outcome, more in zip(outcomes, added, strict=True):
                 if not isinstance(outcome, Exception):
                     outcome |= more
+        parameters = self._state[PARAMETERS]
         if first.rollout.renews_reference(step):
-            self._reference = self._parameters.clone()
+            self._state[_REFERENCE] = parameters.clone()
         if first.objective.renews_reference(step):
-            self._penalty = self._parameters.clone()
+            self._state[_PENALTY] = parameters.clone()
         if first.optimizer.resets(step):
-            self._moments = fresh_state(first.optimizer, self._parameters)
+            self._state |= fresh_moments(first.optimizer, parameters)
         return outcomes
 
     def _is_brief(self, step: int) -> bool:
         return step % self._options.metrics_every > 0
 
-    def _policy(self) -> Policy:
-        """Return the current policy at the sampling temperature."""
-        return Policy.of(self._logits.of(self._parameters), self._temperature)
+    def _policy(self, of: str = PARAMETERS) -> Policy:
+        """Return the policy of the current or other parameters at the sampling temperature."""
+        return Policy.of(self._logits.of(self._state[of]), self._temperature)
 
     def _followed(self) -> Policy:
         """Return the current policy for a training step, computed from as little as it needs."""
         if self._is_plain:
-            return ShiftedPolicy(self._parameters, self._highest, self._temperature)
+            return ShiftedPolicy(self._state[PARAMETERS], self._highest, self._temperature)
         return self._policy()
 
     def _train(self, step: int) -> tuple[Outcomes, Experience | None]:
@@ -157,7 +166,7 @@ class BanditStack:
             self._tables,
             self._random_draws,
             policy,
-            lambda: Policy.of(self._logits.of(self._reference), self._temperature),
+            lambda: self._policy(_REFERENCE),
             self._base_rates,
             whole=self._whole,
             step=step,
@@ -173,38 +182,29 @@ class BanditStack:
         advantages, infos, errors = self._advantages(drawn, collected)
         times.append(time.perf_counter())
         experience = _experience(source, collected, drawn, advantages)
+        penalty = self._state.get(_PENALTY)
+        anchor = self._logits.base if penalty is None else self._logits.of(penalty)
         updates = Updates(
-            runs,
-            self._options,
-            self._logits,
-            self._parameters,
-            self._moments,
-            step,
-            self._followed,
-            self._penalty,
+            runs, self._options, self._logits, self._state, step, self._followed, anchor
         )
         # A cosine also needs the step before.
-        if is_tracked := not (brief and self._is_brief(step + 1)):
-            self._changes.begin(policy, self._parameters, experience.actions)
+        is_tracked = not (brief and self._is_brief(step + 1))
+        before = Before(policy, self._state, experience.actions) if is_tracked else None
         trained = updates.train(policy, experience)
         times.append(time.perf_counter())
-        if is_tracked:
-            moves, kl = self._changes.end(
-                self._parameters, self._logits, self._temperature, updates.drifted
+        if before is not None:
+            moves, kl = before.compare(
+                self._state, self._logits, self._temperature, updates.drifted
             )
-            parts = [
-                trained,
-                moves,
-                rollout_means(KL_STEP, kl, experience, otherwise=0.0),
-                action_advantages(experience, self._logits.base.shape[-1]),
-                [peak_memory()] * len(runs),
-            ]
+            of_kl = rollout_means(KL_STEP, kl, experience, otherwise=0.0)
+            of_actions = action_advantages(experience, self._logits.base.shape[-1])
             trained = [
-                {k: v for part in own for k, v in part.items()} for own in zip(*parts, strict=True)
+                {**own, **move, **of_step, **taken, **peak_memory()}
+                for own, move, of_step, taken in zip(trained, moves, of_kl, of_actions, strict=True)
             ]
         if brief:
             # Unknown for every run, so that a run has the same numbers in any stack.
-            self._changes.sums[:, 0 if is_tracked else slice(None)] = torch.nan
+            self._state[CHANGE_SUMS][:, 0 if is_tracked else slice(None)] = torch.nan
             trained = [{} for _ in runs]
         metrics = stacked_rollout_metrics(
             drawn,
@@ -288,34 +288,22 @@ class BanditStack:
         self._estimators = [self._estimators[i] for i in chosen]
         self._random_draws = [self._random_draws[i] for i in chosen]
         self._tables = self._tables[chosen]
-        self._parameters = self._parameters[chosen]
-        self._reference = self._reference[chosen]
-        self._penalty = None if self._penalty is None else self._penalty[chosen]
-        self._changes.last = self._changes.last[chosen]
-        self._changes.sums = self._changes.sums[chosen]
-        self._moments = {name: values[chosen] for name, values in self._moments.items()}
+        self._state = {name: values[chosen] for name, values in self._state.items()}
         if chosen:
             self._arrange()
 
     def sampler(self, index: int) -> BanditSampler:
-        logits = self._logits.of(self._parameters)[index]
+        logits = self._logits.of(self._state[PARAMETERS])[index]
         return BanditSampler(logits.clone(), self._logits.base[index])
 
     def change_norm(self, index: int) -> float:
         """Return the norm of the change of a run's parameters since its base policy."""
         origin = self._logits.origin()[index].double()
-        return float((self._parameters[index].double() - origin).norm())
+        return float((self._state[PARAMETERS][index].double() - origin).norm())
 
     def state(self, index: int) -> Mapping[str, bytes]:
-        tensors = {
-            _PARAMETERS: self._parameters,
-            _REFERENCE: self._reference,
-            _CHANGE: self._changes.last,
-            _CHANGE_SUMS: self._changes.sums,
-            **self._moments,
-            **({} if self._penalty is None else {_PENALTY: self._penalty}),
-        }
-        own = {name: values[index].clone() for name, values in tensors.items()}
+        # Copies: safetensors would write the whole stack that a view belongs to.
+        own = {name: values[index].clone() for name, values in self._state.items()}
         memory = self._estimators[index].state_dict()
         return {
             _WEIGHTS_FILE: safetensors.torch.save(own),
@@ -323,29 +311,18 @@ class BanditStack:
         }
 
     def restore(self, index: int, files: Mapping[str, bytes]) -> None:
-        tensors = safetensors.torch.load(files[_WEIGHTS_FILE])
-        self._parameters[index] = tensors.pop(_PARAMETERS)
-        self._reference[index] = tensors.pop(_REFERENCE)
-        if _PENALTY in tensors:
-            self._penalty = self._logits.origin() if self._penalty is None else self._penalty
-            self._penalty[index] = tensors.pop(_PENALTY)
         # Checkpoints of earlier versions lack these.
-        self._changes.last[index] = tensors.pop(_CHANGE, torch.tensor(0.0))
-        self._changes.sums[index] = tensors.pop(_CHANGE_SUMS, torch.tensor(torch.nan))
-        for name, values in tensors.items():
-            self._moments[name][index] = values
+        missing = {CHANGE: torch.tensor(0.0), CHANGE_SUMS: torch.tensor(torch.nan)}
+        for name, values in {**missing, **safetensors.torch.load(files[_WEIGHTS_FILE])}.items():
+            if name == _PENALTY:
+                self._state.setdefault(name, self._logits.origin())
+            self._state[name][index] = values
         self._estimators[index].load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
 
 
 def stack_kind(run: Run) -> str:
     """Return what runs of one call of the estimator have in common."""
     return str([run.estimator.identity(), run.control.identity()])
-
-
-def _neighbours(keys: Sequence[Hashable]) -> list[slice]:
-    """Return the longest slices of equal neighbouring keys."""
-    ends = list(itertools.accumulate(len(list(same)) for _, same in itertools.groupby(keys)))
-    return [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
 
 
 def _experience(

@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Run
 
 State = dict[str, Tensor]
-"""The optimizer's moments of each run, by name."""
+"""What the runs train and remember, by name; the first axis is that of the runs."""
+
+PARAMETERS = "parameters"
+CHANGE, CHANGE_SUMS = "change", "change_sums"
+"""The last step's change of the parameters, with which the next one is compared; and squared
+norms of the change since the base and of the last change, NaN if unknown."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +76,9 @@ class Updates:
     """Trains the parameters of a stack's runs in one step.
 
     Args:
-        parameters, state: changed in place.
+        state: parameters and moments are changed in place.
         follow: returns the policy of the current parameters.
-        penalty: parameters of the policy that a KL penalty refers to; None for the base.
+        anchor: logits of the policy that a KL penalty refers to.
 
     Attributes:
         errors: errors by number of the run; such a run cannot continue.
@@ -85,20 +90,19 @@ class Updates:
         runs: Sequence[Run],
         options: BanditBackend,
         logits: Logits,
-        parameters: Float[Tensor, "runs rows behaviours"],
         state: State,
         step: int,
         follow: Callable[[], Policy],
-        penalty: Float[Tensor, "runs rows behaviours"] | None = None,
+        anchor: Float[Tensor, "runs prompts behaviours"],
     ) -> None:
         self._run = runs[0]
         self._options = options
         self._logits = logits
-        self._parameters = parameters
+        self._parameters = state[PARAMETERS]
         self._state = state
         self._step = step
         self._follow = follow
-        self._base = logits.base if penalty is None else logits.of(penalty)
+        self._anchor = anchor
         self._temperature = temperatures(runs)
         self._rates = [
             run.optimizer.lr * run.learning_rate_scale * run.optimizer.share(step, run.total_steps)
@@ -168,9 +172,8 @@ class Updates:
         gradient = self._logits.pull_back(gradient / self._temperature)
         norm = gradient.flatten(1).double().norm(dim=1)
         scale, active = self._clip(norm, active)
-        optimizer, origin = self._run.optimizer, self._logits.origin()
-        gradient = gradient * scale
-        move(optimizer, self._parameters, gradient, self._state, self._lr, origin, active)
+        origin = self._logits.origin()
+        move(self._run.optimizer, gradient * scale, self._state, self._lr, origin, active)
         return {**metrics, "optim/grad_norm": norm}
 
     def _slopes(
@@ -194,7 +197,7 @@ class Updates:
             spread = policy.entropies[..., None].expand(shape).reshape(tokens)
             leaves.append(spread.requires_grad_())
         if objective.needs_reference:
-            base = Policy.of(self._base, self._temperature)
+            base = Policy.of(self._anchor, self._temperature)
             base = base if minibatch.rows is None else base.of_prompts(minibatch.rows)
             references = base.log_probs(minibatch.actions).view(tokens)
         output = objective.loss(
@@ -272,22 +275,18 @@ def temperatures(runs: Sequence[Run]) -> Float[Tensor, "runs 1 1"]:
     return torch.tensor([run.generation.temperature for run in runs])[:, None, None]
 
 
-def fresh_state(optimizer: Optimizer, parameters: Float[Tensor, "runs rows behaviours"]) -> State:
+def fresh_moments(optimizer: Optimizer, parameters: Float[Tensor, "runs rows behaviours"]) -> State:
     """Return the moments before the first update."""
-    names: Sequence[str] = ()
     if isinstance(optimizer, AdamW):
-        names = ("mean", "square")
-    elif isinstance(optimizer, Sgd) and optimizer.momentum:
-        names = ("velocity",)
-    state = {name: torch.zeros_like(parameters) for name in names}
-    if isinstance(optimizer, AdamW):
-        state["updates"] = torch.zeros(len(parameters), 1, 1)
-    return state
+        moments = {name: torch.zeros_like(parameters) for name in ("mean", "square")}
+        return {**moments, "updates": torch.zeros(len(parameters), 1, 1)}
+    if isinstance(optimizer, Sgd) and optimizer.momentum:
+        return {"velocity": torch.zeros_like(parameters)}
+    return {}
 
 
 def move(
     optimizer: Optimizer,
-    parameters: Float[Tensor, "runs rows behaviours"],
     gradient: Float[Tensor, "runs rows behaviours"],
     state: State,
     lr: Float[Tensor, "runs 1 1"],
@@ -301,60 +300,51 @@ def move(
         active: the runs that make the step; the others keep parameters and moments.
     """
     # torch's own optimizers take a second to import, longer than most trainings of a bandit.
-    memory: State = {}
+    parameters, moved = state[PARAMETERS], {}
     if isinstance(optimizer, AdamW):
         beta1, beta2 = optimizer.beta1, optimizer.beta2
         updates = state["updates"] + 1
         mean = beta1 * state["mean"] + (1 - beta1) * gradient
         square = beta2 * state["square"] + (1 - beta2) * gradient**2
-        memory = {"mean": mean, "square": square, "updates": updates}
+        moved = {"mean": mean, "square": square, "updates": updates}
         size = (square / (1 - beta2**updates)).sqrt() + optimizer.eps
         decayed = parameters
         if optimizer.weight_decay > 0:
             decayed = parameters - lr * optimizer.weight_decay * (parameters - origin)
-        moved = decayed - lr * (mean / (1 - beta1**updates)) / size
+        moved[PARAMETERS] = decayed - lr * (mean / (1 - beta1**updates)) / size
     else:
         assert isinstance(optimizer, Sgd)
         if optimizer.momentum:
-            gradient = optimizer.momentum * state["velocity"] + gradient
-            memory["velocity"] = gradient
-        moved = parameters - lr * gradient
-    for old, new in ((parameters, moved), *((state[name], memory[name]) for name in memory)):
-        old.copy_(torch.where(active[:, None, None], new, old))
+            gradient = moved["velocity"] = optimizer.momentum * state["velocity"] + gradient
+        moved[PARAMETERS] = parameters - lr * gradient
+    for name, new in moved.items():
+        state[name].copy_(torch.where(active[:, None, None], new, state[name]))
 
 
-class Changes:
-    """Measures what a step changes: the parameters, and the policies exactly.
+class Before:
+    """The state before a step, and what the step changes: the parameters, the policies exactly.
 
     Sums over the whole table take most of a step's time. Plain descent on advantages that sum to
     0 moves sampled behaviours alone, so there the sums are over these.
 
-    Attributes:
-        last: the last step's change of the parameters, with which the next one is compared.
-        sums: squared norms of the change since the base and of the last change; NaN if unknown.
+    Args:
+        policy: the policy before the step.
+        actions: the behaviours that the step trains on.
     """
 
-    def __init__(self, parameters: Float[Tensor, "runs rows behaviours"]) -> None:
-        self.last = torch.zeros_like(parameters)
-        self.sums: Float[Tensor, "runs 2"] = torch.zeros(len(parameters), 2).double()
-
-    def begin(
-        self,
-        policy: Policy,
-        parameters: Float[Tensor, "runs rows behaviours"],
-        actions: Int[Tensor, "runs groups rollouts"],
+    def __init__(
+        self, policy: Policy, state: State, actions: Int[Tensor, "runs groups rollouts"]
     ) -> None:
-        """Remember the state before a step that trains on these behaviours."""
-        self._policy, self._table = policy, parameters.clone()
+        self._policy, self._table = policy, state[PARAMETERS].clone()
         if isinstance(policy, ShiftedPolicy):
             # Sorted, to count a behaviour that was sampled twice once; numpy sorts short rows
             # several times faster than torch.
             self._actions = torch.from_numpy(np.sort(actions.numpy(), axis=-1))
             self._log_probs = policy.log_probs(self._actions)
 
-    def end(
+    def compare(
         self,
-        parameters: Float[Tensor, "runs rows behaviours"],
+        state: State,
         logits: Logits,
         temperature: Float[Tensor, "runs 1 1"],
         drifted: Bool[Tensor, " runs"],
@@ -362,30 +352,32 @@ class Changes:
         """Return the metrics of the step's changes, and KL(old ‖ new) of each prompt.
 
         Args:
+            state: that after the step; gets the change and its sums.
             drifted: as in `Updates`.
         """
+        parameters, known = state[PARAMETERS], state[CHANGE_SUMS]
         change = parameters - self._table
 
         def of_table(policy: Policy) -> tuple[Tensor, Tensor]:
             since = parameters - logits.origin()
-            sums = [_dots(since, since), _dots(change, change), _dots(change, self.last)]
+            sums = [_dots(since, since), _dots(change, change), _dots(change, state[CHANGE])]
             kl = divergences(policy.probabilities, logits.change(change) / temperature)
-            return torch.stack([*sums, self.sums[:, 1]], dim=1), kl.double()
+            return torch.stack([*sums, known[:, 1]], dim=1), kl.double()
 
         if not isinstance(self._policy, ShiftedPolicy):
             sums, kl = of_table(self._policy)
         else:
-            sums, kl = self._of_samples(parameters, change, logits.base, temperature)
+            sums, kl = self._of_samples(state, change, logits.base, temperature)
             if drifted.any():
                 # Each run's numbers are made in the way they are made for it alone.
                 whole, of_whole = of_table(Policy.of(self._table, temperature))
                 sums, kl = whole.where(drifted[:, None], sums), of_whole.where(drifted[:, None], kl)
-        self.last, self.sums = change, sums[:, :2].clone()
+        state[CHANGE], state[CHANGE_SUMS] = change, sums[:, :2].clone()
         return [change_metrics(*own) for own in sums.tolist()], kl
 
     def _of_samples(
         self,
-        parameters: Float[Tensor, "runs prompts behaviours"],
+        state: State,
         change: Float[Tensor, "runs prompts behaviours"],
         origin: Float[Tensor, "runs prompts behaviours"],
         temperature: Float[Tensor, "runs 1 1"],
@@ -393,18 +385,18 @@ class Changes:
         def summed(values: Float[Tensor, "runs prompts rollouts"]) -> Float[Tensor, " runs"]:
             return values.flatten(1).sum(dim=1, dtype=torch.float64)
 
-        actions = self._actions
+        actions, known = self._actions, state[CHANGE_SUMS]
         is_first = torch.ones_like(actions, dtype=torch.bool)
         torch.ne(actions[..., 1:], actions[..., :-1], out=is_first[..., 1:])
         moved = change.gather(-1, actions).where(is_first, 0.0)
         before = self._table.gather(-1, actions) - origin.gather(-1, actions)
         # (b + c)² - b² = c (c + 2 b)
-        total = self.sums[:, 0] + summed(moved * (moved + 2 * before))
+        total = known[:, 0] + summed(moved * (moved + 2 * before))
         if total.isnan().any():
-            since = parameters - origin
+            since = state[PARAMETERS] - origin
             total = total.where(~total.isnan(), _dots(since, since))
-        along = summed(moved * self.last.gather(-1, actions))
-        sums = torch.stack([total, summed(moved.square()), along, self.sums[:, 1]], dim=1)
+        along = summed(moved * state[CHANGE].gather(-1, actions))
+        sums = torch.stack([total, summed(moved.square()), along, known[:, 1]], dim=1)
         # In double precision, since e^x - 1 - x cancels where the change x is small.
         return sums, divergences(self._log_probs.double().exp(), moved.double() / temperature)
 

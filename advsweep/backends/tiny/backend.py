@@ -131,15 +131,11 @@ class TinyBackend(Backend):
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         model, own = _parts(run)
         target = task or own
-        if not isinstance(target, SymbolTask) or target.alphabet != own.alphabet:
+        is_known = isinstance(target, SymbolTask) and target.alphabet == own.alphabet
+        if not isinstance(target, SymbolTask) or not is_known or target.map_seed != own.map_seed:
             raise ConfigError(
-                f"task: expected one over the characters that the run's model knows, "
-                f"'{own.alphabet}', got '{target.label}'"
-            )
-        if target.map_seed != own.map_seed:
-            raise ConfigError(
-                f"task.seed: expected the map that the run's model knows, that of seed "
-                f"{own.map_seed}, got that of seed {target.map_seed}; leave --task out"
+                f"task: expected one over the characters '{own.alphabet}' and with the map of "
+                f"seed {own.map_seed}, which the run's model knows, got '{target.label}'"
             )
         torch.set_num_threads(self.threads)
         weights = self._weights(run, directory, step)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from typing import TYPE_CHECKING
 
@@ -71,10 +70,19 @@ def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None =
     entry = Checkpoints(folder / key[:16], key)
     if (weights := _cached(entry, reporter)) is not None:
         return weights
+    lock = FileLock(folder / f"{key[:16]}.lock", timeout=_WAIT_SECONDS)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{key[:16]}.lock")
-        _acquire(lock, reporter)
+        told = False
+        while not lock.is_locked:
+            # The lock of a process that was killed is free, so none waits for ever.
+            try:
+                lock.acquire()
+            except Timeout:
+                if reporter and not told:
+                    reporter.log("another run is pretraining the base model; waiting for it")
+                told = True
+                _poll(reporter)
     except OSError as error:
         raise CheckpointError(
             f"the cache folder {folder} cannot be written: {error.strerror}; set ADVSWEEP_CACHE "
@@ -100,19 +108,6 @@ def _cached(entry: Checkpoints, reporter: Reporter | None) -> Weights | None:
     return from_bytes(found.files[_WEIGHTS]) if found else None
 
 
-def _acquire(lock: FileLock, reporter: Reporter | None) -> None:
-    """Acquire the lock; log a message if that takes long."""
-    try:
-        lock.acquire(timeout=_WAIT_SECONDS)
-    except Timeout:
-        if reporter:
-            reporter.log("another run is pretraining the base model; waiting for it")
-        while not lock.is_locked:
-            _poll(reporter)
-            with contextlib.suppress(Timeout):
-                lock.acquire(timeout=_WAIT_SECONDS)
-
-
 def _poll(reporter: Reporter | None) -> None:
     if reporter and reporter.stop_requested():
         raise PretrainingStoppedError
@@ -132,7 +127,12 @@ def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = Non
     weights = initial_weights(model, task.vocabulary_size, generator)
     if steps == 0:
         return weights
-    prompts, completions = _corpus(model, task)
+    pairs = task.pretraining_pairs(
+        steps * batch,
+        numpy_generator(model.base_seed, Stream.CORPUS),
+        shares=model.corpus_shares(task),
+    )
+    prompts, completions = encode(pairs[0], task), encode(pairs[1], task, end=True)
     parameters = [weight.requires_grad_() for weight in weights.values()]
     optimizer = torch.optim.AdamW(parameters, betas=_BETAS, weight_decay=0.0, fused=True)
     for step in range(steps):
@@ -149,16 +149,6 @@ def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = Non
     if reporter:
         reporter.progress(_STAGE, steps, steps)
     return {name: weight.detach() for name, weight in weights.items()}
-
-
-def _corpus(model: TinyModel, task: SymbolTask) -> tuple[Encoded, Encoded]:
-    """Return the prompts and answers of the whole pretraining, in the order of training."""
-    prompts, answers = task.pretraining_pairs(
-        model.pretraining_steps * model.pretraining_batch,
-        numpy_generator(model.base_seed, Stream.CORPUS),
-        shares=model.corpus_shares(task),
-    )
-    return encode(prompts, task), encode(answers, task, end=True)
 
 
 def _schedule(step: int, model: TinyModel) -> float:

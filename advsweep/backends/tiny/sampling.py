@@ -192,11 +192,12 @@ class _Decoder:
         lengths = torch.from_numpy(prompts.lengths)
         turns = rotations(model, int(lengths.max()) + steps)[:, 0].T
         self.size = size
-        self.logits = _spread(logits[node[torch.arange(rows), lengths - 1]].T, size)
+        last = logits[node[torch.arange(rows), lengths - 1]]
+        self.logits = last.T.repeat_interleave(size, dim=-1)
         self._network = network
         self._embedding = network.embedding.T.contiguous()
         self._cos, self._sin = turns.real.contiguous(), turns.imag.contiguous()
-        self._positions = _spread(lengths, size)
+        self._positions = lengths.repeat_interleave(size, dim=-1)
         self._fed = 0
         # One matrix per prompt and key-value head.
         padding = torch.arange(slots) >= lengths[:, None]
@@ -241,7 +242,11 @@ class _Decoder:
         model, n = self._network.model, qkv.shape[1]
         groups, head = model.kv_heads, model.head_width
         shared, prompts, slots = model.heads // groups, n // self.size, self._bias.shape[-1]
-        _rotate(qkv[: (model.heads + groups) * head].view(-1, head // 2, 2, n), cos, sin)
+        # Each pair of q and k in place; v, behind them, has no position.
+        first, second = qkv[: (model.heads + groups) * head].view(-1, head // 2, 2, n).unbind(2)
+        turned = (first * cos).addcmul_(second, sin, value=-1)
+        second.mul_(cos).addcmul_(first, sin)
+        first.copy_(turned)
         q, k, v = torch.split(qkv.view(-1, head, n), [model.heads, groups, groups])
         keys, values = self._keys[block], self._values[block]
         keys[self._fed, ..., :n] = k
@@ -269,25 +274,8 @@ class _Decoder:
         return out.view(model.width, n)
 
 
-def _rotate(
-    x: Float[Tensor, "heads pairs 2 columns"],
-    cos: Float[Tensor, "pairs columns"],
-    sin: Float[Tensor, "pairs columns"],
-) -> None:
-    """Rotate every pair in place."""
-    first, second = x.unbind(2)
-    turned = (first * cos).addcmul_(second, sin, value=-1)
-    second.mul_(cos).addcmul_(first, sin)
-    first.copy_(turned)
-
-
 def _normalise(x: Float[Tensor, "width columns"], eps: float) -> Float[Tensor, "width columns"]:
     return x * torch.rsqrt(x.square().mean(dim=0) + eps)
-
-
-def _spread(x: Float[Tensor, "... prompts"], size: int) -> Float[Tensor, "... columns"]:
-    """Repeat each prompt's value for each of its columns."""
-    return x.repeat_interleave(size, dim=-1)
 
 
 class TinySampler:

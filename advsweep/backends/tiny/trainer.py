@@ -35,7 +35,7 @@ from advsweep.backends.training_loop import (
 from advsweep.diagnostics import rollout_metrics
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Float, Int
     from torch import Tensor
 
     from advsweep.backends.base import Run
@@ -78,7 +78,8 @@ class TinyTrainer:
     def step(self, step: int) -> Mapping[str, float]:
         run = self._run
         sampling = self._history.sampling(self._weights)
-        source = self._source(sampling, step)
+        reference = self._base if self._renewed is None else self._renewed
+        source = _Source(run, self._task, self._model, sampling, reference, step, self._base_rate)
         collected = run.rollout.collect(source, run.prompts_per_step)
         groups = collected.groups
         rollouts, drawn = source.rollouts(), source.batch()
@@ -127,11 +128,6 @@ class TinyTrainer:
             "time/update": updated - estimated,
         }
 
-    def _source(self, sampling: Weights, step: int) -> _Source:
-        return _Source(
-            self._run, self._task, self._model, sampling, self._reference, step, self._base_rate
-        )
-
     @functools.cached_property
     def _base_rate(self) -> float:
         # The base stays in memory, so a resumed run finds the same rate.
@@ -164,40 +160,35 @@ class TinyTrainer:
         return torch.nn.utils.get_total_norm(changes).item()
 
     def state(self) -> Mapping[str, bytes]:
-        files = {
-            WEIGHTS_FILE: to_bytes(self._weights),
-            _OPTIMIZER_FILE: to_bytes(self._update.state()),
-            _ESTIMATOR_FILE: json.dumps(self._estimator.state_dict()).encode(),
-            _CHANGE_FILE: to_bytes(self._meter.state()),
+        # No generators: all randomness of a step follows from the seed and its number.
+        always = {
+            WEIGHTS_FILE: self._weights,
+            _OPTIMIZER_FILE: self._update.state(),
+            _CHANGE_FILE: self._meter.state(),
         }
-        if self._renewed is not None:
-            files[_REFERENCE_FILE] = to_bytes(self._renewed)
-        if history := self._history.state():
-            files[_HISTORY_FILE] = to_bytes(history)
-        if self._penalty is not None:
-            files[_PENALTY_FILE] = to_bytes(self._penalty)
-        return files
+        sometimes = {
+            _REFERENCE_FILE: self._renewed,
+            _HISTORY_FILE: self._history.state(),
+            _PENALTY_FILE: self._penalty,
+        }
+        files = always | {name: weights for name, weights in sometimes.items() if weights}
+        memory = json.dumps(self._estimator.state_dict()).encode()
+        return {_ESTIMATOR_FILE: memory, **{name: to_bytes(own) for name, own in files.items()}}
 
     def restore(self, files: Mapping[str, bytes]) -> None:
+        kept = {n: from_bytes(files[n]) for n in files if n.endswith(".safetensors")}
         with torch.no_grad():
-            for name, weight in from_bytes(files[WEIGHTS_FILE]).items():
+            for name, weight in kept[WEIGHTS_FILE].items():
                 self._weights[name].copy_(weight)
-        self._update.restore(from_bytes(files[_OPTIMIZER_FILE]))
+        self._update.restore(kept[_OPTIMIZER_FILE])
         self._estimator.load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
-        if _REFERENCE_FILE in files:
-            self._renewed = from_bytes(files[_REFERENCE_FILE])
-        if _HISTORY_FILE in files:
-            self._history.restore(from_bytes(files[_HISTORY_FILE]))
-        if _PENALTY_FILE in files:
-            self._penalty = from_bytes(files[_PENALTY_FILE])
+        self._renewed = kept.get(_REFERENCE_FILE)
+        self._history.restore(kept.get(_HISTORY_FILE, {}))
+        self._penalty = kept.get(_PENALTY_FILE)
+        if self._penalty is not None:
             self._update.renew_reference(self._penalty)
         # Checkpoints of earlier versions lack it.
-        self._meter.restore(from_bytes(files[_CHANGE_FILE]) if _CHANGE_FILE in files else {})
-
-    @property
-    def _reference(self) -> Weights:
-        """The weights that draw reference rollouts."""
-        return self._base if self._renewed is None else self._renewed
+        self._meter.restore(kept.get(_CHANGE_FILE, {}))
 
 
 class WeightHistory:
@@ -232,12 +223,11 @@ class WeightHistory:
 
     def restore(self, state: Weights) -> None:
         """Load what `state` returned."""
-        self._kept.clear()
         by_place: dict[int, Weights] = {}
         for key, weight in state.items():
             place, name = key.split("/", 1)
             by_place.setdefault(int(place), {})[name] = weight
-        self._kept.extend(weights for _, weights in sorted(by_place.items()))
+        self._kept = deque((by_place[place] for place in sorted(by_place)), self._lag + 1)
 
 
 class _Source:
@@ -321,7 +311,11 @@ class _Source:
 
     def batch(self) -> GroupBatch:
         """Return the groups drawn, as the estimator sees them."""
-        rewards, rollouts = self.outcomes, self.rollouts()
+        rewards, rollouts, answered = self.outcomes, self.rollouts(), None
+        if reads_answers(self._run.estimator):
+            repeated = [problem for problem in self._problems for _ in range(self._run.group_size)]
+            answers = self._task.answers(repeated, self._texts)
+            answered = torch.tensor([each is not None for each in answers]).view(rewards.shape)
         return group_batch(
             self._run,
             self._problems,
@@ -333,14 +327,8 @@ class _Source:
             entropy=rollouts.entropies.sum(dim=1),
             certainty=rollouts.certainties.sum(dim=1),
             entropies=rollouts.entropies if reads_token_entropies(self._run.estimator) else None,
-            answered=self._answered() if reads_answers(self._run.estimator) else None,
+            answered=answered,
         )
-
-    def _answered(self) -> Bool[Tensor, "groups rollouts"]:
-        size = self._run.group_size
-        repeated = [problem for problem in self._problems for _ in range(size)]
-        answers = self._task.answers(repeated, self._texts)
-        return torch.tensor([answer is not None for answer in answers]).view(-1, size)
 
     @functools.cached_property
     def _network(self) -> Network:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.bandit.tables import Logits
-from advsweep.backends.bandit.update import fresh_state, move
+from advsweep.backends.bandit.update import PARAMETERS, fresh_moments, move
 from advsweep.backends.models import Table
 from advsweep.config.settings import AdamW, Optimizer, Sgd
 from advsweep.errors import ConfigError
@@ -42,15 +42,15 @@ def test_optimizers_move_as_those_of_torch(ours: Optimizer, theirs: Any, options
     # A run that makes no steps stands beside the one that does.
     both = torch.stack([parameters, parameters])
     rates, active = torch.full((2, 1, 1), 0.3), torch.tensor([True, False])
-    state, origin = fresh_state(ours, both), torch.zeros_like(both)
+    state, origin = {PARAMETERS: both, **fresh_moments(ours, both)}, torch.zeros_like(both)
     for _ in range(5):
         gradient = torch.randn(3, 4, generator=generator)
         weight.grad = gradient.clone()
         optimizer.step()
-        move(ours, both, torch.stack([gradient, gradient]), state, rates, origin, active)
+        move(ours, torch.stack([gradient, gradient]), state, rates, origin, active)
         assert torch.allclose(both[0], weight, atol=1e-5)
     assert torch.equal(both[1], parameters)
-    assert all((memory[1] == 0).all() for memory in state.values())
+    assert all((memory[1] == 0).all() for name, memory in state.items() if name != PARAMETERS)
 
 
 def test_the_base_policy_is_where_parameters_begin() -> None:

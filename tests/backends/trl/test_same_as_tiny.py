@@ -117,7 +117,7 @@ def test_one_batch_gives_equal_loss_and_gradient(
     torch.autograd.backward(expected.loss)
 
     backend: Any = ours.backend
-    layout = backend.layout_of(ours, 1)
+    layout = backend.layout_of(ours)
     training = Training(ours, backend, layout, tmp_path, Silent(), tmp_path)  # type: ignore[arg-type]
     trainer = training.trainer
     model = trainer.model

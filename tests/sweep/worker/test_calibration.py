@@ -249,7 +249,10 @@ def test_a_calibration_can_be_started_by_itself(bandit: Callable[..., Plan], sto
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["backend=fake", "model=tiny", "task=countdown"], "expected none, mass or max, got step, which backend 'fake' cannot"),
+        (
+            ["backend=fake", "model=tiny", "task=countdown"],
+            "expected none, mass or max, got step, which backend 'fake' cannot",
+        ),
         (["optimizer.match_reference=aapo"], "optimizer.match_reference: estimator: 'aapo' needs"),
         (["optimizer.calibrates=10"], "optimizer.calibrates: expected 0 or at least steps=30"),
         (["optimizer.match=none", "optimizer.calibrates=40"], "expected 0 without match=step"),
