@@ -1,4 +1,4 @@
-"""What generated tasks share: disjoint parts of their problems, and checks of their levels.
+"""What generated tasks share: options, levels, and disjoint parts of their problems.
 
 The hash of a key alone decides the part of a problem. So prompts for pretraining, training and
 evaluation are disjoint for every level and seed, and a part never changes when options change.
@@ -6,14 +6,17 @@ evaluation are disjoint for every level and seed, and a part never changes when 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from advsweep.components import option
 from advsweep.errors import ConfigError
-from advsweep.tasks.base import Problem
+from advsweep.tasks.base import Problem, SeededTask, Split, SymbolTask, TaskSeed
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, UInt64
@@ -87,30 +90,56 @@ def choose_levels(levels: Sequence[int], known: int) -> tuple[int, ...]:
     return tuple(sorted(set(levels)))
 
 
-def choose_train_levels(
-    train_levels: Sequence[int] | None, levels: Sequence[int]
-) -> tuple[int, ...] | None:
-    """Return the trained levels in order; None if all levels in use are trained.
-
-    Raises:
-        ConfigError: there are none, or some are not in use.
-    """
-    if train_levels is None:
-        return None
-    chosen = tuple(sorted(set(train_levels)))
-    in_use = ", ".join(map(str, levels))
-    if not chosen:
-        raise ConfigError(f"train_levels: expected null or some of {in_use}, got none")
-    for level in chosen:
-        if level not in levels:
-            raise ConfigError(f"train_levels: expected some of levels = {in_use}, got {level}")
-    return None if chosen == tuple(levels) else chosen
+LEVELS = 7
+"""Levels of a generated task, 0 to 6."""
 
 
-def draw_over_levels(
-    pools: Sequence[Sequence[Problem]], count: int, rng: np.random.Generator
-) -> list[Problem]:
-    """Draw problems, uniform over the levels and within each."""
-    levels = rng.integers(len(pools), size=count)
-    rows = rng.integers(np.array([len(pool) for pool in pools])[levels])
-    return [pools[level][row] for level, row in zip(levels.tolist(), rows.tolist(), strict=True)]
+@dataclass(kw_only=True)
+class GeneratedTask(SeededTask, SymbolTask):
+    """A task that makes its problems, at seven levels."""
+
+    levels: tuple[int, ...] = option(
+        tuple(range(LEVELS)), ge=0, le=LEVELS - 1, help="difficulty levels in use"
+    )
+    train_levels: tuple[int, ...] | None = option(
+        None,
+        ge=0,
+        le=LEVELS - 1,
+        help="those of them that are trained; null: all. Held out are all of them",
+    )
+    held_out_per_level: int = option(30, ge=1, le=500, help="held-out problems of each level")
+    train_per_level: int = option(
+        4000, ge=1, help="training problems of each level, fewer where there are fewer"
+    )
+    seed: int | TaskSeed = option(
+        0,
+        ge=0,
+        help="chooses the problems within their fixed parts; seed: that of the run, so that each "
+        "seed has problems of its own",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.levels = choose_levels(self.levels, LEVELS)
+        if self.train_levels is not None:
+            chosen = tuple(sorted(set(self.train_levels)))
+            if not chosen or not set(chosen) <= set(self.levels):
+                raise ConfigError(
+                    f"train_levels: expected null or some of levels = {list(self.levels)}, got "
+                    f"{list(chosen)}"
+                )
+            self.train_levels = None if chosen == self.levels else chosen
+
+    @abstractmethod
+    def by_level(self, split: Split) -> list[list[Problem]]:
+        """Return the problems of a split, level by level; training problems of trained levels."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        return [problem for level in self.by_level(split) for problem in level]
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
+        """Draw training problems, uniform over the trained levels and within each."""
+        pools = self.by_level(Split.TRAIN)
+        levels = rng.integers(len(pools), size=count)
+        rows = rng.integers(np.array([len(pool) for pool in pools])[levels])
+        return [pools[i][row] for i, row in zip(levels.tolist(), rows.tolist(), strict=True)]

@@ -31,8 +31,6 @@ _UNREACHABLE = 99
 KEPT_MAPS = 16
 """Maps in memory; each seed of a sweep may have one of its own."""
 
-LEVELS = 7
-
 
 @dataclass(frozen=True, eq=False)
 class Links:

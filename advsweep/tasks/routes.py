@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -11,27 +12,11 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from advsweep.components import Plain, option
-from advsweep.tasks.base import (
-    CorpusShares,
-    Floor,
-    Problem,
-    SeededTask,
-    Split,
-    SymbolTask,
-    TaskSeed,
-)
-from advsweep.tasks.generated import (
-    Part,
-    belongs,
-    choose_levels,
-    choose_train_levels,
-    draw_over_levels,
-    fixed_uniform,
-)
+from advsweep.tasks.base import CorpusShares, Floor, Problem, Split, TaskSeed
+from advsweep.tasks.generated import LEVELS, GeneratedTask, Part, belongs, fixed_uniform
 from advsweep.tasks.route_maps import (
     BIAS,
     KEPT_MAPS,
-    LEVELS,
     MAX_NODES,
     NO_STOP,
     NODE_SYMBOLS,
@@ -46,12 +31,11 @@ from advsweep.tasks.route_maps import (
 )
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Int
+    from jaxtyping import Int
 
     from advsweep.tasks.base import PerCompletion
 
     Ints = Int[np.ndarray, " rows"]
-    Flags = Bool[np.ndarray, " texts"]
 
 
 class _Answer(Enum):
@@ -118,13 +102,9 @@ def _redirect(prompts: Prompts, rows: Ints, rng: np.random.Generator) -> None:
 _ORDER_STREAM = 1 << 40
 """Streams from here on order the problems; the keys of prompts name the streams below it."""
 
-_FOREIGN = NODES
-_CODES = np.full(129, _FOREIGN)
-_CODES[[ord(c) for c in NODE_SYMBOLS]] = range(NODES)
-
 
 @dataclass(kw_only=True)
-class Routes(SeededTask, SymbolTask):
+class Routes(GeneratedTask):
     """Find a way over a map of 64 nodes that no prompt shows, past a stop and to a goal.
 
     The prompt `avb:` asks for a way from a through v to b; `ab:` has no stop. The answer is the
@@ -140,30 +120,12 @@ class Routes(SeededTask, SymbolTask):
     alphabet: ClassVar[str] = NODE_SYMBOLS + ":"
     corpus_shares: ClassVar[CorpusShares] = CorpusShares(random=0.05, mistaken=0.25)
 
-    levels: tuple[int, ...] = option(
-        tuple(range(LEVELS)), ge=0, le=LEVELS - 1, help="difficulty levels in use"
-    )
-    train_levels: tuple[int, ...] | None = option(
-        None,
-        ge=0,
-        le=LEVELS - 1,
-        help="those of them that are trained; null: all. Held out are all of them",
-    )
-    held_out_per_level: int = option(30, ge=1, le=500, help="held-out problems of each level")
-    train_per_level: int = option(
-        4000, ge=1, help="training problems of each level, fewer where there are fewer"
-    )
     seed: int | TaskSeed = option(
         0,
         ge=0,
         help="chooses the problems within their fixed parts; seed: that of the run, which draws "
         "the map as well, so that each seed has a map and problems of its own",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.levels = choose_levels(self.levels, LEVELS)
-        self.train_levels = choose_train_levels(self.train_levels, self.levels)
 
     def for_seed(self, seed: int) -> Self:
         task = super().for_seed(seed)
@@ -179,29 +141,31 @@ class Routes(SeededTask, SymbolTask):
     def max_completion_length(self) -> int:
         return MAX_NODES + 1
 
-    def problems(self, split: Split) -> Sequence[Problem]:
-        levels = self._train if split is Split.TRAIN else self._held_out
-        return [problem for level in levels for problem in level]
-
-    def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
-        """Draw training problems, uniform over the trained levels."""
-        return draw_over_levels(self._train, count, rng)
+    def by_level(self, split: Split) -> list[list[Problem]]:
+        return self._train if split is Split.TRAIN else self._held_out
 
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
-        prompts = _prompts(problems)
-        answers = _read(prompts, completions)
-        nodes = answers.nodes
-        before = np.concatenate([prompts.starts[:, None], nodes[:, :-1]], axis=1)
-        past = nodes == NODES
-        right = answers.well_formed & (_open_links(self.map_seed)[before, nodes] | past).all(axis=1)
-        right &= (prompts.stops == NO_STOP) | (nodes == prompts.stops[:, None]).any(axis=1)
-        scores: PerCompletion = right.astype(np.float64)
-        return scores
+        linked = _linked(self.map_seed)
+        right = []
+        for problem, answer in zip(problems, self.answers(problems, completions), strict=True):
+            start, *stops, goal = list(problem.prompt[:-1])
+            way = start + (answer or "")
+            right.append(
+                answer is not None
+                and way[-1] == goal
+                and len(set(way)) == len(way)
+                and all(stop in way for stop in stops)
+                and all(there in linked[here] for here, there in itertools.pairwise(way))
+            )
+        return np.array(right, dtype=np.float64)
 
     def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
         """Return the completions that are sequences of 1 to 8 nodes, routes or not."""
-        readable = _read(_prompts(problems), completions).readable.tolist()
-        return [text if ok else None for text, ok in zip(completions, readable, strict=True)]
+        symbols = set(NODE_SYMBOLS)
+        return [
+            text if 1 <= len(text) <= MAX_NODES and symbols.issuperset(text) else None
+            for text in completions
+        ]
 
     def pretraining_pairs(
         self,
@@ -287,40 +251,11 @@ def _prompts(problems: Sequence[Problem]) -> Prompts:
     return Prompts.of_keys(keys)
 
 
-@dataclass(frozen=True)
-class _Read:
-    """Completions read as answers.
-
-    Attributes:
-        nodes: the nodes of each answer, then `NODES` as padding; meaningless where the answer is
-            not readable.
-        readable: the completion has 1 to 8 nodes and nothing else.
-        well_formed: besides, the nodes are different, not the start, and the last is the goal.
-    """
-
-    nodes: Int[np.ndarray, "texts nodes"]
-    readable: Flags
-    well_formed: Flags
-
-
-def _read(prompts: Prompts, texts: Sequence[str]) -> _Read:
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    points = np.array(texts, dtype=f"U{MAX_NODES}").view(np.uint32).reshape(-1, MAX_NODES)
-    nodes = _CODES[np.minimum(points, 128)]
-    places = np.arange(MAX_NODES)
-    past = places >= lengths[:, None]
-    # Places past the end get numbers of their own, so that they do not count as repetitions.
-    visited = np.concatenate(
-        [prompts.starts[:, None], np.where(past, NODES + 1 + places, nodes)], 1
-    )
-    visited.sort(axis=1)
-    readable = ((nodes < NODES) | past).all(axis=1) & (lengths >= 1) & (lengths <= MAX_NODES)
-    last = nodes[np.arange(len(texts)), np.clip(lengths, 1, MAX_NODES) - 1]
-    well_formed = (visited[:, 1:] != visited[:, :-1]).all(axis=1) & (last == prompts.goals)
-    return _Read(np.where(past, NODES, nodes), readable, readable & well_formed)
-
-
 @functools.lru_cache(KEPT_MAPS)
-def _open_links(map_seed: int) -> Bool[np.ndarray, "nodes+1 nodes+1"]:
-    """Whether nodes are linked; the padding is linked with none."""
-    return np.pad(route_map(map_seed).open.adjacent, (0, 1))
+def _linked(map_seed: int) -> dict[str, set[str]]:
+    """Return the nodes that an open link leads to, by node."""
+    rows = route_map(map_seed).open.adjacent
+    return {
+        here: {there for there, linked in zip(NODE_SYMBOLS, row.tolist(), strict=True) if linked}
+        for here, row in zip(NODE_SYMBOLS, rows, strict=True)
+    }
