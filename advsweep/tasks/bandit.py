@@ -41,9 +41,8 @@ class Arms:
     @functools.cached_property
     def correct(self) -> Bool[np.ndarray, "prompts behaviours"]:
         """The behaviours with their prompt's greatest reward."""
-        best: Bool[np.ndarray, "prompts behaviours"] = self.rewards == self.rewards.max(
-            axis=1, keepdims=True
-        )
+        best: Bool[np.ndarray, "prompts behaviours"]
+        best = self.rewards == self.rewards.max(axis=1, keepdims=True)
         return best
 
 
@@ -86,13 +85,9 @@ class BanditTask(Task):
 
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         correct = self.arms.correct
-        return np.array(
-            [
-                behaviour is not None and correct[problem.reference["row"], behaviour]
-                for problem, behaviour in zip(problems, map(self._read, completions), strict=True)
-            ],
-            dtype=np.float64,
-        )
+        rows = [problem.reference["row"] for problem in problems]
+        chosen = zip(rows, map(self._read, completions), strict=True)
+        return np.array([a is not None and correct[row, a] for row, a in chosen], dtype=np.float64)
 
     def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
         return [None if self._read(text) is None else text for text in completions]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class RewardPart(Component):
     """One term of a reward; `task.reward` names several parts with their weights.
 
-    A subclass implements `range` and `values`. It sees texts alone, no problems: what depends on
-    the reference answer is in the flags of correct completions.
+    A subclass implements `values`, and `range` if it is not 0 to 1. It sees texts alone, no
+    problems: what depends on the reference answer is in the flags of correct completions.
 
     Attributes:
         is_binary: whether its values are 0 and 1 alone.
@@ -39,9 +39,9 @@ class RewardPart(Component):
     weight: float = option(1.0, help="what the part is multiplied by in the sum")
 
     @property
-    @abstractmethod
     def range(self) -> tuple[float, float]:
         """The least and greatest value of the part, before its weight."""
+        return 0.0, 1.0
 
     @abstractmethod
     def values(
@@ -73,16 +73,11 @@ class Accuracy(RewardPart):
 
     delimiter: str = option("", help="text that a correct answer must contain to count")
 
-    @property
-    def range(self) -> tuple[float, float]:
-        return 0.0, 1.0
-
     def values(
         self, completions: Sequence[str], correct: Flags, lengths: PerCompletion
     ) -> PerCompletion:
-        formed = np.fromiter((self.delimiter in c for c in completions), bool, len(completions))
-        values: PerCompletion = (correct & formed).astype(np.float64)
-        return values
+        formed = np.array([self.delimiter in text for text in completions], dtype=bool)
+        return np.where(correct & formed, 1.0, 0.0)
 
 
 @dataclass(kw_only=True)
@@ -104,15 +99,11 @@ class Format(RewardPart):
         if not self.delimiter:
             raise ConfigError("delimiter: expected a text that completions must contain, got ''")
 
-    @property
-    def range(self) -> tuple[float, float]:
-        return 0.0, 1.0
-
     def values(
         self, completions: Sequence[str], correct: Flags, lengths: PerCompletion
     ) -> PerCompletion:
-        counts = np.fromiter((c.count(self.delimiter) for c in completions), int, len(completions))
-        return ((counts == 1) if self.exactly_once else (counts > 0)).astype(np.float64)
+        counts = np.array([text.count(self.delimiter) for text in completions])
+        return np.where((counts == 1) if self.exactly_once else (counts > 0), 1.0, 0.0)
 
 
 @dataclass(kw_only=True)
@@ -147,8 +138,7 @@ class Cosine(RewardPart):
         share = (1 + np.cos(np.pi * np.clip(lengths / self.length, 0, 1))) / 2
         right = self.correct_min + (self.correct_max - self.correct_min) * share
         wrong = self.wrong_max + (self.wrong_min - self.wrong_max) * share
-        values: PerCompletion = np.where(correct, right, wrong)
-        return values
+        return np.where(correct, right, wrong)
 
 
 REWARDS: Registry[RewardPart] = Registry(

@@ -23,19 +23,3 @@ def advantages() -> Advantages:
         return build_estimator(spec)(GroupBatch(rewards=rewards, **inputs))
 
     return compute
-
-
-@pytest.fixture(scope="session")
-def success_and_failure(advantages: Advantages) -> Callable[..., tuple[float, float]]:
-    """The advantages of a success and of a failure in a group of 8 with 2 successes.
-
-    `p = 1/4`, `q = 3/4`, `pq = 3/16` and `σ = √3/4 = 0.4330127019`.
-    """
-
-    def compute(name: str, **options: Any) -> tuple[float, float]:
-        values = advantages({"name": name, **options}, [[1.0, 1, 0, 0, 0, 0, 0, 0]])[0]
-        assert (values[:2] == values[0]).all()
-        assert (values[2:] == values[2]).all()
-        return values[0].item(), values[2].item()
-
-    return compute

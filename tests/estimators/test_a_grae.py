@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from advsweep.errors import BatchError
@@ -75,24 +73,6 @@ def test_parts(parts: str, success: float, failure: float) -> None:
     assert pair(values) == pytest.approx((success, failure), abs=1e-9)
 
 
-@given(st.lists(st.integers(0, 8), min_size=2, max_size=6))
-def test_sample_level_alone_keeps_the_sum_at_zero(successes: list[int]) -> None:
-    batch = batch_of(*successes)
-    values = build_estimator("a_grae", parts="sample")(batch)
-    p = batch.rewards.mean(dim=1)
-    omega, mixed = p.mean(), (p > 0) & (p < 1)
-    assert values.sum(dim=1).abs().max() < 1e-12
-    # Σ |A| = G (ω √(1-p) + (1-ω) √p) on base grpo.
-    expected = torch.where(mixed, 8 * (omega * (1 - p).sqrt() + (1 - omega) * p.sqrt()), 0.0)
-    assert torch.allclose(values.abs().sum(dim=1), expected)
-
-
-def test_group_level_is_nothing_once_the_mean_reward_reaches_alpha() -> None:
-    batch = batch_of(4, 6)
-    values = build_estimator("a_grae", alpha=0.5, parts="group")(batch)
-    assert torch.equal(values, build_estimator("grpo")(batch))
-
-
 def test_without_any_success_nothing_is_reinforced() -> None:
     # Rewards of ±0.5 have the mean ω = 0, at a solve rate of 1/2.
     solved = torch.tensor([0.5, 0.5], dtype=torch.float64)
@@ -104,29 +84,11 @@ def test_without_any_success_nothing_is_reinforced() -> None:
     assert values[0, 1].item() == pytest.approx(-1 / math.sqrt(2))
 
 
-@pytest.mark.parametrize("name", ["dr_grpo", "dapo", "rloo"])
-def test_bases(name: str) -> None:
-    batch = batch_of(*OMEGA_04)
-    values = build_estimator("a_grae", base=name, parts="sample")(batch)
-    p = batch.rewards.mean(dim=1, keepdim=True)
-    weight = 0.2 / p.sqrt() + 0.3 / (1 - p).sqrt()
-    assert torch.allclose(values, build_estimator(name)(batch) * weight)
-
-
 @pytest.mark.parametrize("released", [False, True])
 def test_skipped_where_the_solve_rate_is_zero_or_one(released: bool) -> None:
     batch = batch_of(8, 0, 4)
     estimator = build_estimator("a_grae", base="reinforce", parts="sample", released=released)
     assert torch.equal(estimator(batch)[:2], batch.rewards[:2])
-
-
-@pytest.mark.parametrize("omega", [0.0, 1.0])
-@pytest.mark.parametrize("rate", [0.0, 1.0])
-def test_skipped_whatever_omega_is(rate: float, omega: float) -> None:
-    rewards = torch.tensor([[0.5, -0.5]]) + omega
-    batch = GroupBatch(rewards=rewards, solve_rates=torch.tensor([rate]))
-    values = build_estimator("a_grae", base="reinforce", parts="sample")(batch)
-    assert torch.equal(values, rewards)
 
 
 def test_given_solve_rates_replace_row_means_but_not_omega() -> None:
@@ -140,12 +102,6 @@ def test_given_solve_rates_replace_row_means_but_not_omega() -> None:
     expected = [0.25 * weight, -0.1 * weight, -0.1 * weight, -0.3 * weight]
     assert advantages.values[0].tolist() == pytest.approx(expected)
     assert advantages.info == pytest.approx({"omega": 0.5})
-
-
-def test_released_takes_row_means_for_rates() -> None:
-    estimator = build_estimator("a_grae", released=True)
-    given, without = batch_of(2, 4, solve_rates=torch.tensor([0.9, 0.9])), batch_of(2, 4)
-    assert torch.equal(estimator(given), estimator(without))
 
 
 def test_omega_weighs_rollouts_and_the_released_one_groups() -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from advsweep.estimators import Advantages, GroupBatch, build_estimator
@@ -41,14 +39,6 @@ def collapsed_values(successes: tuple[int, ...], size: int, **options: Any) -> t
     return int(advantages.info["virtual"]), values[:, 0]
 
 
-def with_virtual(number: int, **options: Any) -> Tensor:
-    """An all-wrong and an all-correct group of 8 that are given `number` virtual rewards."""
-    # ACR = 1, so K = ⌊λ · 8⌋.
-    found, values = collapsed_values((0, 8), 8, lam=number / 8, **{**SCALED, **options})
-    assert found == number
-    return values
-
-
 # Worked values
 
 
@@ -57,17 +47,10 @@ def with_virtual(number: int, **options: Any) -> Tensor:
     [
         # K = ⌈G √ACR⌉; one virtual reward of 1/2 beside G ones: (1/2)/(G+1) over √G/2/(G+1).
         (8, 2, 200, 1, 0.3535533906),
-        (8, 2, 16, 3, 0.5523447707),
         (8, 2, 8, 4, 0.6201736729),
-        (8, 3, 10, 5, 0.6776309272),
-        (8, 2, 4, 6, 0.7276068751),
-        (8, 3, 5, 7, 0.7718449850),
-        (8, 2, 3, 7, 0.7718449850),
         (8, 3, 4, 7, 0.7718449850),
         (8, 2, 2, 8, 0.8115026712),
         (4, 2, 200, 1, 0.5),
-        (4, 2, 8, 2, 0.6546536707),
-        (4, 2, 4, 3, 0.7620007620),
         (4, 2, 2, 4, 0.8451542547),
         (2, 2, 8, 1, 0.7071067812),
         (2, 2, 2, 2, 0.9045340337),
@@ -81,21 +64,6 @@ def test_worked_values(size: int, collapsed: int, groups: int, number: int, valu
     # A = (K/2) / √((G+K) K (2K+1)/(6(K+1)) - K²/4)
     spread = (size + number) * number * (2 * number + 1) / (6 * (number + 1)) - number**2 / 4
     assert values[CORRECT].item() == pytest.approx(number / 2 / math.sqrt(spread))
-
-
-@pytest.mark.parametrize(
-    ("number", "wrong", "correct"),
-    [
-        # All wrong: -√(K/8). All correct, K = 1: v = 1/2, μ = 8.5/9, s = √8/2/9, so 1/√8.
-        (1, -0.3535533906, 0.3535533906),
-        # v = 1/3, 2/3: μ = 0.9, s = √(8·0.01 + 0.5667² + 0.2333²)/√10) = 0.2134374746
-        (2, -0.5, 0.4685212857),
-        (4, -0.7071067812, 0.6201736729),
-    ],
-)
-def test_worked_values_of_a_constant_anchor(number: int, wrong: float, correct: float) -> None:
-    values = with_virtual(number, all_wrong="constant")
-    assert values.tolist() == pytest.approx([wrong, correct], abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -132,12 +100,8 @@ def test_three_steps(options: dict[str, str], number: int, wrong: float, correct
     ("rows", "expected"),
     [
         # (1/(G+1)) / (1/√(G+1) + 1e-4)
-        ([[0] * 2], [[-0.5772502865] * 2]),
-        ([[1] * 2], [[0.5772502865] * 2]),
         ([[0] * 4], [[-0.4471136179] * 4]),
         ([[1] * 4], [[0.4471136179] * 4]),
-        ([[0] * 8], [[-0.3332333633] * 8]),
-        ([[1] * 8], [[0.3332333633] * 8]),
         ([[0] * 4, [0] * 4], [[-0.4471136179] * 4] * 2),
         ([[0] * 4, [1] * 4], [[0] * 4] * 2),
         # Sample σ = 1/2: 3/4 and -1/4 over that and 1e-4.
@@ -175,16 +139,6 @@ def test_the_released_code_looks_at_scorable_rollouts_alone() -> None:
     assert values[1].tolist() == [0, 0, 0]
 
 
-def test_the_released_code_has_no_memory() -> None:
-    estimator = build_estimator("avspo", preset="released")
-    assert not estimator.stateful
-    estimator(batch_of(0, 8, 3))
-    assert estimator.state_dict() == {}
-    assert build_estimator("avspo", preset="released").eps == 1e-4
-    assert build_estimator("avspo", preset="released", eps=0.5).eps == 0.5
-    assert build_estimator("avspo").eps == 1e-8
-
-
 # Triggering
 
 
@@ -201,13 +155,6 @@ def test_at_the_threshold_it_is_grpo() -> None:
     }
 
 
-@given(st.lists(st.integers(0, 8), min_size=1, max_size=5), st.sampled_from([0.0, 1e-8, 0.1]))
-def test_with_a_threshold_that_nothing_exceeds_it_is_grpo(successes: list[int], eps: float) -> None:
-    batch = batch_of(*successes)
-    values = build_estimator("avspo", fixed_tau=1, eps=eps)(batch)
-    assert torch.equal(values, build_estimator("grpo", eps=eps)(batch))
-
-
 @pytest.mark.parametrize(("fixed_tau", "triggered"), [(0.3, 1.0), (0.5, 0.0), (0.7, 0.0)])
 def test_a_fixed_threshold_stays(fixed_tau: float, triggered: float) -> None:
     estimator = build_estimator("avspo", fixed_tau=fixed_tau, tau0=0.4)
@@ -215,38 +162,6 @@ def test_a_fixed_threshold_stays(fixed_tau: float, triggered: float) -> None:
         info = estimator.compute(batch_of(*successes)).info
         assert (info["tau"], info["triggered"]) == (fixed_tau, triggered)
     assert estimator.state_dict()["tau"] == 0.4
-
-
-@pytest.mark.parametrize(
-    ("rule", "tau0", "second", "expected"),
-    [
-        # ACR = 3/4, then: rose; fell; the same. From 0.5 and from 0.8 ≥ ACR.
-        ("piecewise", 0.5, (0, 0, 8, 5), 0.5025),
-        ("piecewise", 0.5, (0, 0, 8, 3), 0.4975),
-        ("piecewise", 0.5, (0, 0, 8, 4), 0.4975),
-        ("piecewise", 0.8, (0, 0, 8, 5), 0.7995),
-        ("piecewise", 0.8, (0, 0, 8, 3), 0.8),
-        ("sign", 0.8, (0, 0, 8, 5), 0.7995),
-        ("sign", 0.8, (0, 0, 8, 3), 0.8005),
-        ("sign", 0.8, (0, 0, 8, 4), 0.8),
-        ("sign", 0.5, (0, 0, 8, 3), 0.4975),
-        ("sign", 0.5, (0, 0, 8, 4), 0.5),
-    ],
-)
-def test_threshold_rules(rule: str, tau0: float, second: tuple[int, ...], expected: float) -> None:
-    estimator = build_estimator("avspo", threshold_rule=rule, tau0=tau0)
-    estimator(batch_of(0, 0, 8, 4))
-    assert estimator.state_dict()["tau"] == tau0, "the first step knows no gain"
-    estimator(batch_of(*second))
-    assert estimator.state_dict()["tau"] == pytest.approx(expected, abs=1e-15)
-
-
-@pytest.mark.parametrize(("rule", "expected"), [("sign", 0.5025), ("piecewise", 0.5)])
-def test_a_loss_below_the_threshold_tells_the_rules_apart(rule: str, expected: float) -> None:
-    estimator = build_estimator("avspo", threshold_rule=rule)
-    for successes in ((0, 4, 4, 4), (0, 3, 3, 3)):  # ACR = 0.25 < τ, and the mean falls
-        estimator(batch_of(*successes))
-    assert estimator.state_dict()["tau"] == pytest.approx(expected, abs=1e-15)
 
 
 def test_the_threshold_stays_between_its_bounds() -> None:
@@ -294,25 +209,6 @@ def test_number_of_virtual_rewards(
 
 
 # Values
-
-
-@given(st.integers(1, 16), st.floats(0.1, 1), st.floats(0.001, 10))
-def test_bounds_on_collapsed_groups(size: int, lam: float, anchor: float) -> None:
-    options = {"lam": lam, "anchor": anchor, **SCALED}
-    number, values = collapsed_values((0, size), size, **options)
-    bound = math.sqrt(number / size)
-    assert 0 < values[CORRECT].item() <= bound + 1e-12
-    # The size of the anchor cancels, and a rising one mirrors the all-correct case.
-    assert values[WRONG].item() == pytest.approx(-values[CORRECT].item())
-    _, constant = collapsed_values((0, size), size, all_wrong="constant", **options)
-    assert constant[WRONG].item() == pytest.approx(-bound)
-
-
-def test_graded_groups_that_collapse_below_one() -> None:
-    # r = 0.6 eight times, K = 4: v = 0.12, 0.24, 0.36, 0.48; all scales with r.
-    rewards = torch.full((1, 8), 0.6, dtype=torch.float64)
-    values = build_estimator("avspo", eps=0, **SCALED)(GroupBatch(rewards=rewards))
-    assert values[0].tolist() == pytest.approx([0.6201736729] * 8)
 
 
 def test_groups_below_eps_acr_count_as_collapsed() -> None:
@@ -368,30 +264,6 @@ def test_random_virtual_rewards_follow_seed_and_call() -> None:
     assert not torch.equal(first[0], other[0])
     assert not torch.equal(first[0][1], first[0][2]), "each group has its own"
     assert (first[0][1:] > 0).all()
-
-
-def test_random_virtual_rewards_lie_between_zero_and_the_largest_reward() -> None:
-    # U[0, 0] above an all-wrong group: it stays without a gradient, and counts as collapsed.
-    advantages = build_estimator("avspo", strategy="random_uniform").compute(batch_of(0, 8))
-    assert (advantages.values[0] == 0).all()
-    assert advantages.info["acr_after"] == 0.5
-    # Those of a graded group scale with it, so that its advantages are those of 1.
-    estimators = [build_estimator("avspo", strategy="random_uniform", eps=0) for _ in range(2)]
-    rewards = batch_of(8, 8).rewards
-    values = estimators[0](GroupBatch(rewards=rewards))
-    halved = estimators[1](GroupBatch(rewards=rewards / 2))
-    assert torch.allclose(values, halved)
-
-
-def test_random_virtual_rewards_do_not_hang_on_the_default_device() -> None:
-    def step() -> Tensor:
-        return build_estimator("avspo", strategy="random_uniform")(batch_of(0, 8))
-
-    expected = step()
-    with torch.device("meta"):
-        batch = GroupBatch(rewards=torch.tensor([[0.0] * 8, [1.0] * 8], device="cpu").double())
-        values = build_estimator("avspo", strategy="random_uniform")(batch)
-    assert torch.equal(values, expected)
 
 
 def test_random_virtual_rewards_resume() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from statistics import fmean, variance
 
 import pytest
@@ -37,13 +36,6 @@ def test_worked_values_of_four_visits() -> None:
         assert known == pytest.approx([number, mean, spread], abs=1e-9)
 
 
-def test_a_first_visit_is_grpo_with_the_sample_deviation() -> None:
-    batch = batch_of([1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-    values = build_estimator("dcpo")(batch)
-    assert values[0, [0, 7]].tolist() == pytest.approx([1.6201851746, -0.5400617249], abs=1e-9)
-    assert torch.allclose(values, build_estimator("grpo", std="sample")(batch))
-
-
 @given(st.lists(BINARY, min_size=1, max_size=6))
 def test_mean_and_variance_are_those_of_all_rewards_but_for_the_freedom(
     rows: list[list[float]],
@@ -58,22 +50,6 @@ def test_mean_and_variance_are_those_of_all_rewards_but_for_the_freedom(
     means = [fmean(row) for row in rows]
     between = fmean((m - fmean(means)) ** 2 for m in means)
     assert spread == pytest.approx(fmean(variance(row) for row in rows) + between)
-
-
-@given(st.lists(BINARY, min_size=1, max_size=5))
-def test_sign_and_bound(rows: list[list[float]]) -> None:
-    estimator = build_estimator("dcpo")
-    for row in rows:
-        rewards = torch.tensor([row], dtype=torch.float64)
-        before = estimator.state_dict()["visits"].get("p", [0, 0.0, 0.0])
-        values = estimator(batch_of(row))
-        number, mean, spread = estimator.state_dict()["visits"]["p"]
-        assert number == before[0] + 1
-        sample = rewards.std(dim=1, keepdim=True)
-        now = torch.where(sample > 0, (rewards - rewards.mean()) / sample.clamp(min=1e-9), 0.0)
-        past = (rewards - mean) / math.sqrt(spread) if spread > 1e-20 else rewards * 0
-        assert ((values * (rewards - 0.5)) >= -1e-12).all()
-        assert (values.abs() <= (now + past).abs() / 2 + 1e-9).all()
 
 
 def test_prompts_have_a_memory_each() -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advsweep.errors import BatchError
 from advsweep.estimators import GroupBatch, build_estimator
@@ -42,67 +40,6 @@ def test_worked_values() -> None:
     assert second.info == pytest.approx(
         {"p_hat": 0.498775, "h_hat": 0.10232, "alpha": 1.5073680517, "delta": 0.60232}, abs=1e-9
     )
-
-
-def test_slow_averages() -> None:
-    estimator = build_estimator("fade", h0=1.0, ema="slow")
-    info = estimator.compute(batch_of(2, 5, entropy=0.2)).info
-    # p̂ = 0.98/2 + 0.02 · 0.4375, Ĥ = 0.98 + 0.02 · 0.2; 1 + Ĥ - H* is above 1.
-    assert info == pytest.approx(
-        {"p_hat": 0.49875, "h_hat": 0.984, "alpha": 1.5075187970, "delta": 1.0}, abs=1e-9
-    )
-
-
-def test_weights_of_a_given_schedule() -> None:
-    # With β = 0 the averages are this batch's: p̂ = 1/4 gives α = α_max = 3, and
-    # H = 0.1 against H* = 0.5 gives δ = 0.6: 0.75² · 0.75, 0.75² · -0.25 / 0.6.
-    estimator = build_estimator("fade", beta=0, h_star=0.5)
-    values = estimator(batch_of(2, entropy=0.1))[0]
-    assert values[[0, 7]].tolist() == pytest.approx([0.421875, -0.234375])
-
-
-@pytest.mark.parametrize(
-    ("successes", "alpha"),
-    [(0, 3.0), (2, 3.0), (4, 3.0), (6, 1.5), (7, 15 / 14), (8, 1.0), (12, 1.0)],
-)
-def test_alpha_by_solve_rate(successes: int, alpha: float) -> None:
-    # Of 12: α = 3 up to p̂ = 1/3, 1.5 at 1/2, 3·5/(2·7) at 7/12, 1 from 0.6.
-    estimator = build_estimator("fade", beta=0, mode="alpha_only")
-    info = estimator.compute(batch_of(successes, size=12)).info
-    assert info["alpha"] == pytest.approx(alpha)
-    assert info["delta"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("entropy", "delta"), [(2.0, 1.0), (1.0, 1.0), (0.8, 0.8), (0.3, 0.3), (0.0, 0.3)]
-)
-def test_delta_by_entropy(entropy: float, delta: float) -> None:
-    estimator = build_estimator("fade", beta=0, h_star=1.0, mode="delta_only")
-    info = estimator.compute(batch_of(2, entropy=entropy)).info
-    assert info["delta"] == pytest.approx(delta)
-    assert info["alpha"] == 1.0
-
-
-def test_reductions() -> None:
-    batch = batch_of(0, 1, 4, 8, entropy=5.0)  # δ = 1; p̂ near 13/32, so α = 2.18...
-    estimator = build_estimator("fade")
-    advantages = estimator.compute(batch)
-    same = build_estimator("power_alpha", alpha=advantages.info["alpha"])
-    assert torch.allclose(advantages.values, same(batch))
-    solved = batch_of(8, 7, 6, 8, entropy=0.0)  # α = 1; δ = 0.5 as Ĥ = 0, H* = 0.5
-    values = build_estimator("fade", h_star=0.5, h0=0.0)(solved)
-    assert torch.allclose(values, build_estimator("asym_grpo", delta=0.5)(solved))
-
-
-@given(st.lists(st.integers(0, 8), min_size=1, max_size=5), st.floats(0, 2))
-def test_half_a_schedule_is_another_estimator(successes: list[int], entropy: float) -> None:
-    batch = batch_of(*successes, entropy=entropy)
-    alpha_only = build_estimator("fade", mode="alpha_only").compute(batch)
-    hard = build_estimator("power_alpha", alpha=alpha_only.info["alpha"])
-    assert torch.allclose(alpha_only.values, hard(batch), atol=1e-12)
-    delta_only = build_estimator("fade", mode="delta_only", h_star=0.9).compute(batch)
-    signed = build_estimator("asym_grpo", delta=delta_only.info["delta"])
-    assert torch.allclose(delta_only.values, signed(batch), atol=1e-12)
 
 
 def test_initial_entropy_is_the_first_one_seen() -> None:
@@ -145,33 +82,11 @@ def test_alpha_only_needs_no_entropy() -> None:
     assert "h_hat" not in estimator.compute(batch).info
 
 
-def test_entropy_only_moves_alpha_with_entropy() -> None:
-    # H₀ = 1, H* = 0.5: α = 1 + 2 clip((Ĥ - 0.5) / 0.5, 0, 1).
-    for entropy, alpha in ((1.2, 3.0), (0.75, 2.0), (0.5, 1.0), (0.1, 1.0)):
-        estimator = build_estimator("fade", mode="entropy_only", h0=1.0, beta=0)
-        info = estimator.compute(batch_of(2, entropy=entropy)).info
-        assert info["alpha"] == pytest.approx(alpha)
-        assert info["delta"] == pytest.approx(min(1.0, 0.5 + entropy))
-
-
 def test_entropy_only_refuses_a_target_that_is_not_below_the_start() -> None:
     estimator = build_estimator("fade", mode="entropy_only", h_star=1.0)
     with pytest.raises(BatchError, match="initial entropy h0 above its target h_star"):
         estimator(batch_of(2, entropy=0.5))
     assert estimator.state_dict() == {"p_hat": 0.5, "h_hat": None, "h0": None}
-
-
-def test_log_schedule() -> None:
-    estimator = build_estimator("fade", mode="log_schedule")
-    assert estimator.needs == {"step", "total_steps"}
-    steps = 20_000
-    # δ(t) = 1 - 0.198 ln(1 + t/12264)/ln(1 + T/12264), α(t) = 2 - 0.083 (same with 8500).
-    for step in (1, 8500, steps):
-        info = estimator.compute(batch_of(2, 5, step=step, total_steps=steps)).info
-        delta = 1 - 0.198 * math.log(1 + step / 12264) / math.log(1 + steps / 12264)
-        alpha = 2 - 0.083 * math.log(1 + step / 8500) / math.log(1 + steps / 8500)
-        assert (info["delta"], info["alpha"]) == pytest.approx((delta, alpha))
-    assert (info["delta"], info["alpha"]) == pytest.approx((0.802, 1.917))
 
 
 def test_batch_scope_centres_on_the_batch() -> None:
@@ -190,13 +105,6 @@ def test_batch_scope_on_equal_rewards_is_exactly_zero(
     batch = GroupBatch(rewards=rewards, token_entropy=torch.zeros_like(rewards))
     values = build_estimator("fade", scope="batch")(batch)
     assert torch.equal(values, torch.zeros_like(rewards))
-
-
-def test_means_that_are_no_rates_are_refused() -> None:
-    rewards = torch.tensor([[2.0, 1.0]])
-    batch = GroupBatch(rewards=rewards, token_entropy=rewards)
-    with pytest.raises(BatchError, match=r"needs it in \[0, 1\]"):
-        build_estimator("fade")(batch)
 
 
 # A long run

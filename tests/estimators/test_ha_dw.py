@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from advsweep.diagnostics import expected_masses
 from advsweep.errors import BatchError
 from advsweep.estimators import GroupBatch, build_estimator
 
@@ -92,19 +89,6 @@ def test_the_papers_rule_moves_by_the_spread_of_the_last_values() -> None:
     assert far.state_dict()["c"] == 0.5, "never further than the mean reward itself"
 
 
-def test_the_baseline_starts_at_the_first_mean_reward_and_follows_the_rest() -> None:
-    estimator = build_estimator("ha_dw")
-    assert estimator.state_dict() == {"c": None, "recent": []}
-    # Means 3/8, 1/2 and 1: C = 0.375 is used twice, the first move going nowhere;
-    # then 0.375 + 0.1 · 0.125 = 0.3875.
-    assert estimator.compute(batch_of(2, 4)).info == {"c": 0.375}
-    assert estimator.compute(batch_of(3, 5)).info == {"c": 0.375}
-    assert estimator.compute(batch_of(8, 8)).info == pytest.approx({"c": 0.3875})
-    assert estimator.state_dict()["c"] == pytest.approx(0.3875 + 0.1 * 0.6125)
-    estimator.reset()
-    assert estimator.state_dict() == {"c": None, "recent": []}
-
-
 def test_options_of_the_baseline() -> None:
     # From 0.5 half the way to 1/4 at once.
     estimator = build_estimator("ha_dw", c0=0.5, rate=0.5, moves="before")
@@ -119,38 +103,6 @@ def test_the_mean_reward_is_over_scorable_rollouts() -> None:
     mask = torch.tensor([[True, True], [True, False]])
     info = build_estimator("ha_dw").compute(GroupBatch(rewards=rewards, mask=mask)).info
     assert info == pytest.approx({"c": 2 / 3})
-
-
-def test_expected_masses_are_of_a_baseline_at_the_solve_rate() -> None:
-    # C is the first mean reward, p; λ E[√(p̂ q̂) e^∓(p̂ - p)] over the binomial.
-    p, size = 0.3, 8
-    success = failure = 0.0
-    for k in range(size + 1):
-        chance = math.comb(size, k) * p**k * (1 - p) ** (size - k)
-        share = k / size
-        root = 1.3 * math.sqrt(share * (1 - share))
-        success += chance * root * math.exp(p - share)
-        failure += chance * root * math.exp(share - p)
-    found = expected_masses(build_estimator("ha_dw"), p, size)
-    assert tuple(found) == pytest.approx((success, failure))
-
-
-@given(st.integers(0, 8), st.floats(0.1, 3))
-def test_at_the_baseline_it_is_grpo(successes: int, lam: float) -> None:
-    # In the first step of one prompt C is its solve rate.
-    batch = batch_of(successes)
-    values = build_estimator("ha_dw", lam=lam)(batch)
-    assert torch.allclose(values, lam * build_estimator("grpo")(batch))
-    unscaled = build_estimator("ha_dw", lam=lam, scale="mean")(batch)
-    assert torch.allclose(unscaled, lam * build_estimator("dr_grpo")(batch))
-
-
-def test_easier_prompts_than_of_late_count_less_for_success_and_more_for_failure() -> None:
-    values = build_estimator("ha_dw", c0=0.5, **MEAN)(batch_of(2, 6))
-    centred = build_estimator("dr_grpo")(batch_of(2, 6))
-    ratio = values / centred
-    assert ratio[0, 0] > 1 > ratio[0, 7]
-    assert ratio[1, 0] < 1 < ratio[1, 7]
 
 
 def test_means_whose_exponential_would_overflow_are_refused_and_forgotten() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import advsweep.estimators
 from advsweep.components import Component
-from advsweep.errors import AdvsweepWarning, ConfigError, UnknownNameError
+from advsweep.errors import AdvsweepWarning, UnknownNameError
 from advsweep.estimators import ESTIMATORS, Estimator, build_estimator, estimator_names
 
 UNDEFINED = [
@@ -136,19 +136,6 @@ def test_an_alias_that_is_a_guess_warns() -> None:
     assert estimator == build_estimator("asym_re", delta=0.2)
 
 
-def test_a_mapping_builds_like_keywords() -> None:
-    by_mapping = build_estimator({"name": "asym_grpo", "delta": 0.25})
-    assert by_mapping == build_estimator("asym_grpo", delta=0.25)
-    assert build_estimator({"name": "asym_grpo", "delta": 0.25}, delta=2) == build_estimator(
-        "asym_grpo", delta=2.0
-    )
-
-
-def test_an_unknown_name_offers_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'grpo'"):
-        build_estimator("grop")
-
-
 @pytest.mark.parametrize("name", UNDEFINED)
 def test_names_without_a_definition_say_what_is_missing(name: str) -> None:
     with pytest.raises(UnknownNameError, match=rf"'{name}' cannot be built: the papers"):
@@ -160,15 +147,3 @@ def test_no_name_is_both_refused_and_built() -> None:
     assert not set(UNDEFINED) & {*estimator_names(), *ESTIMATORS.aliases()}
     assert set(ESTIMATORS.aliases().values()) <= set(estimator_names())
     assert not set(ESTIMATORS.aliases()) & set(estimator_names())
-
-
-@pytest.mark.parametrize("spec", [3, {}, {"name": 3}, None])
-def test_what_names_nothing_is_refused(spec: object) -> None:
-    with pytest.raises(ConfigError, match="expected a name or a mapping with a name"):
-        build_estimator(spec)
-
-
-def test_the_package_offers_nothing_else() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Wrapper'"):
-        advsweep.estimators.Wrapper  # noqa: B018
-    assert ESTIMATORS is advsweep.estimators.ESTIMATORS

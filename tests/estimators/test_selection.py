@@ -24,18 +24,6 @@ def test_homogeneous_groups_are_dropped_and_the_rest_is_grpo(rows: list[list[flo
     assert torch.equal(advantages.keep, mixed[:, None].expand(-1, 3))
 
 
-def test_worked_values() -> None:
-    rewards = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
-    advantages = build_estimator("filter_drop").compute(GroupBatch(rewards=rewards))
-    assert advantages.values.tolist() == [[1, -1], [0, 0], [0, 0]]
-    assert advantages.keep.tolist() == [[True] * 2, [False] * 2, [False] * 2]
-
-
-def test_a_batch_of_collapsed_groups_is_dropped_as_a_whole() -> None:
-    batch = GroupBatch(rewards=torch.zeros(3, 4))
-    assert not build_estimator("filter_drop").compute(batch).keep.any()
-
-
 def test_the_solve_rates_decide_where_rewards_are_shaped() -> None:
     # Lengths set two wrong answers apart; a right and a wrong one have the same reward.
     batch = GroupBatch(

@@ -74,12 +74,6 @@ def test_without_entropy_it_is_its_base() -> None:
     torch.testing.assert_close(shaped.sizes(LENGTHS), plain.values.abs())
 
 
-def test_no_gradient_reaches_the_entropies() -> None:
-    entropies = torch.ones(2, 4, 3, requires_grad=True)
-    values = build_estimator("entropy_shaped")(a_batch(entropies))
-    assert not values.requires_grad
-
-
 @pytest.mark.parametrize("field", ["lengths", "token_entropies"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_are_refused_before_the_memory_moves(
@@ -95,32 +89,12 @@ def test_numbers_that_are_not_finite_are_refused_before_the_memory_moves(
     assert estimator.state_dict() == before
 
 
-def test_a_rounded_entropy_below_0_moves_nothing() -> None:
-    values = build_estimator("entropy_shaped")(a_batch(torch.full((2, 4, 3), -1e-7)))
-    assert (values[1] == 0).all()
-
-
-def test_a_rollout_that_its_base_drops_is_dropped() -> None:
-    found = build_estimator("entropy_shaped", base="filter_drop").compute(
-        a_batch(torch.ones(2, 4, 3))
-    )
-    assert found.keep.tolist() == [[True] * 4, [False] * 4]
-
-
 @pytest.mark.parametrize(
     "name", [n for n in estimator_names() if "base" in ESTIMATORS.get(n).__dataclass_fields__]
 )
 def test_wrappers_refuse_it_as_a_base(name: str) -> None:
     with pytest.raises(ConfigError, match=r"one advantage per rollout.* expected .* outermost"):
         build_estimator(name, base="entropy_shaped")
-
-
-def test_metrics_are_those_of_the_base_without_entropy() -> None:
-    """Constant over tokens: the same numbers, up to the rounding of a mean of equal ones."""
-    batch = a_batch(torch.zeros(2, 4, 3), token_entropy=torch.rand(2, 4))
-    shaped = rollout_metrics(batch, build_estimator("entropy_shaped").compute(batch))
-    plain = rollout_metrics(batch, build_estimator("grpo").compute(batch))
-    assert shaped == pytest.approx(plain, rel=1e-12)
 
 
 def test_metrics_are_means_over_tokens() -> None:

@@ -37,17 +37,6 @@ def test_rates_scatter_around_their_level() -> None:
     assert log_odds.std() == pytest.approx(0.5, abs=0.03)
 
 
-def test_modes_are_as_likely_as_each_other_without_spread() -> None:
-    arms = Bandit(rates=(0.6,), levels=(0,), behaviours=6, correct=2, spread=0.0).arms
-    policy = np.exp(arms.logits) / np.exp(arms.logits).sum(axis=1, keepdims=True)
-    assert policy == pytest.approx(np.where(arms.correct, 0.3, 0.1))
-
-
-def test_which_behaviours_are_correct_differs_between_prompts() -> None:
-    arms = Bandit().arms
-    assert len({tuple(row) for row in arms.correct.tolist()}) == len(arms.correct)
-
-
 def test_a_level_is_the_same_beside_any_others() -> None:
     alone, all_levels = Bandit(levels=(2,)).arms, Bandit().arms
     assert np.array_equal(all_levels.logits[all_levels.levels == 2], alone.logits)
@@ -122,12 +111,6 @@ def test_the_toy_has_three_actions_and_graded_rewards() -> None:
     assert outcomes.tolist() == [0.0, 1.0, 0.0, 0.0]
     rewards = toy.rewards(["0", "1", "2", "?"], outcomes, np.ones(4))
     assert rewards.tolist() == [0.5, 1.0, 0.0, 0.0]
-
-
-def test_action_rewards_0_and_1_are_no_others_than_verdicts() -> None:
-    toy = Toy(action_rewards=(0.0, 1.0, 1.0), probabilities=(0.8, 0.1, 0.1))
-    assert toy.is_binary
-    assert not toy.is_shaped
 
 
 @pytest.mark.parametrize(

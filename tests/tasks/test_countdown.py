@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from advsweep.errors import ConfigError
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import CorpusShares, Problem, Split
-from advsweep.tasks.countdown import ALPHABET, LEVELS, Countdown, keys
+from advsweep.tasks.countdown import DIFFICULTIES, Countdown, keys
 from advsweep.tasks.generated import Part, belongs
 
 
@@ -66,26 +65,6 @@ def test_verifier_agrees_with_python_on_shuffled_solutions(countdown: Countdown)
     agrees(countdown, problems, texts)
 
 
-def test_verifier_agrees_with_python_on_damaged_solutions(countdown: Countdown) -> None:
-    rng = np.random.default_rng(2)
-    symbols = [*ALPHABET, *"05 .()/\0é\ud800😀"]
-    problems, texts = countdown.draw(6000, rng), []
-    for problem in problems:
-        text = list(problem.reference["solution"])
-        for _ in range(rng.integers(1, 4)):
-            place = int(rng.integers(len(text) + 1))
-            match rng.integers(3):
-                case 0:
-                    text.insert(place, str(rng.choice(symbols)) if place else "")
-                case 1:
-                    del text[place : place + 1]
-                case _:
-                    text[place : place + 1] = [symbols[rng.integers(len(symbols))]]
-        texts.append("".join(text))
-    assert countdown.score(problems, texts).any()
-    agrees(countdown, problems, texts)
-
-
 @given(
     st.integers(0, 2**32),
     st.lists(st.text(st.sampled_from("0123456789+-*=: x"), max_size=13), max_size=20),
@@ -104,7 +83,7 @@ def test_problems_have_solutions_and_fitting_prompts(seed: int) -> None:
         assert task.score(problems, [p.reference["solution"] for p in problems]).all()
         assert len({p.id for p in problems}) == len(problems)
         for p in problems:
-            assert re.fullmatch(rf"[1-9]{{{LEVELS[p.level].numbers}}}=\d\d:", p.prompt)
+            assert re.fullmatch(rf"[1-9]{{{DIFFICULTIES[p.level].numbers}}}=\d\d:", p.prompt)
             assert len(p.prompt) <= task.max_prompt_length
             assert len(p.reference["solution"]) < task.max_completion_length
     assert Counter(p.level for p in task.problems(Split.HELD_OUT)) == dict.fromkeys(range(7), 25)
@@ -159,28 +138,10 @@ def test_draw_is_uniform_over_levels(countdown: Countdown) -> None:
     assert {p.id for p in problems} <= known
 
 
-def test_draw_and_problems_depend_on_seeds_alone(countdown: Countdown) -> None:
-    again = Countdown()
-    assert again.problems(Split.HELD_OUT) == countdown.problems(Split.HELD_OUT)
-    draws = [task.draw(50, np.random.default_rng(4)) for task in (countdown, again)]
-    assert draws[0] == draws[1]
-    other = replace(again, seed=1)
-    assert other.problems(Split.HELD_OUT) != again.problems(Split.HELD_OUT)
-
-
 def test_training_problems_do_not_depend_on_the_held_out_number(countdown: Countdown) -> None:
     fewer = Countdown(held_out_per_level=3)
     assert len(fewer.problems(Split.HELD_OUT)) == 21
     assert fewer.problems(Split.TRAIN) == countdown.problems(Split.TRAIN)
-
-
-def test_levels_are_chosen_and_put_in_order() -> None:
-    task = Countdown(levels=(3, 0, 3), train_per_level=10)
-    assert task.levels == (0, 3)
-    assert {p.level for p in task.problems(Split.TRAIN)} == {0, 3}
-    assert task.max_prompt_length == len("1234=00:")
-    assert task.max_completion_length == len("1+2+3+4") + 1
-    assert {p.level for p in task.draw(50, np.random.default_rng(0))} == {0, 3}
 
 
 def test_trained_levels_are_chosen(countdown: Countdown) -> None:
@@ -191,12 +152,6 @@ def test_trained_levels_are_chosen(countdown: Countdown) -> None:
     assert task.problems(Split.HELD_OUT) == countdown.problems(Split.HELD_OUT)
     trained = [p for p in countdown.problems(Split.TRAIN) if p.level in (2, 4)]
     assert list(task.problems(Split.TRAIN)) == trained
-
-
-def test_runs_without_trained_levels_keep_their_identity(countdown: Countdown) -> None:
-    assert "train_levels" not in countdown.identity()
-    assert Countdown(train_levels=tuple(range(7))).identity() == countdown.identity()
-    assert Countdown(train_levels=(1,)).identity() != countdown.identity()
 
 
 def test_only_what_changes_the_corpus_is_in_its_identity(countdown: Countdown) -> None:
@@ -237,32 +192,16 @@ def test_pretraining_corpus_has_the_asked_shares(countdown: Countdown) -> None:
 
 
 @pytest.mark.parametrize(
-    ("random_share", "left_to_right_share", "reading"),
-    [(0.0, 0.0, eval), (0.0, 1.0, left_to_right)],
-)
-def test_pretraining_corpus_of_one_kind(
-    countdown: Countdown, random_share: float, left_to_right_share: float, reading
-) -> None:
-    prompts, answers = countdown.pretraining_pairs(
-        500,
-        np.random.default_rng(6),
-        shares=CorpusShares(random_share, left_to_right_share),
-    )
-    assert [reading(answer) for answer in answers] == [int(prompt[-3:-1]) for prompt in prompts]
-    assert Counter(len(prompt) for prompt in prompts).keys() == {6, 7, 8, 9}
-
-
-@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"levels": [7]}, r"task\.levels: expected >= 0 and <= 6, got 7"),
         ({"levels": []}, r"task\.levels: expected some of 0 to 6, got none"),
         ({"held_out_per_level": 26}, r"task\.held_out_per_level: expected >= 1 and <= 25, got 26"),
-        ({"train_levels": []}, r"task\.train_levels: expected null or some of 0, .* got none"),
         (
-            {"levels": [1, 2], "train_levels": [0]},
-            r"task\.train_levels: expected some of levels = 1, 2, got 0",
+            {"train_levels": []},
+            r"task\.train_levels: expected null or some of levels = .* got \[\]",
         ),
+        ({"levels": [1, 2], "train_levels": [0]}, r"some of levels = \[1, 2\], got \[0\]"),
         ({"train_per_level": 0}, r"task\.train_per_level: expected >= 1, got 0"),
         ({"level": [1]}, r"task\.level: countdown has no parameter 'level'; .*'levels'"),
     ],

@@ -38,22 +38,9 @@ def test_countdown_guess_equals_all_expressions(countdown: Countdown, split: Spl
         assert right > 0
 
 
-def test_guessing_solves_countdown(countdown: Countdown) -> None:
-    """The chance that its results must be read against."""
-    ids = [p.id for p in countdown.problems(Split.HELD_OUT)]
-    passed = [countdown.floors()["guess"].pass_at(k, ids).mean() for k in (1, 8, 64, 128)]
-    assert passed == pytest.approx([0.090, 0.406, 0.855, 0.942], abs=6e-4)
-
-
 def test_bandit_guess_is_the_share_of_correct_behaviours() -> None:
     task = Bandit(behaviours=64, correct=8)
     for split in Split:
         rates = task.floors(split)["guess"].rates
         assert rates.keys() == {p.id for p in task.problems(split)}
         assert set(rates.values()) == {0.125}
-
-
-def test_other_tasks_have_none() -> None:
-    from advsweep.tasks.dataset import Dataset
-
-    assert Dataset(data="none.jsonl").floors() == {}

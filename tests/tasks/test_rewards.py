@@ -26,6 +26,8 @@ def test_accuracy_is_the_outcome() -> None:
     assert build_reward("accuracy").is_binary
     assert not build_reward({"accuracy": 1}).is_shaped
     assert build_reward({"accuracy": 2}).is_shaped
+    assert not build_reward({"accuracy": 2}).is_binary
+    assert build_reward({"accuracy": 1, "format": -0.5}).range == (-0.5, 1)
 
 
 def test_accuracy_may_need_a_format() -> None:
@@ -63,17 +65,6 @@ def test_a_sum_is_weighted_and_keeps_the_unscorable() -> None:
     assert reward.range == (-2, 3)
     assert not reward.is_binary
     assert build_reward(reward.plain()).parts == reward.parts
-
-
-@pytest.mark.parametrize(
-    "spec", ["cosine", {"accuracy": 0.9, "format": 0.1}, {"accuracy": 2}, {"accuracy": -1}]
-)
-def test_other_rewards_are_graded(spec: object) -> None:
-    assert not build_reward(spec).is_binary
-
-
-def test_a_negative_weight_turns_the_range_around() -> None:
-    assert build_reward({"accuracy": 1, "format": -0.5}).range == (-0.5, 1)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ the Python that runs it may lack advsweep.
 
 from __future__ import annotations
 
-import ast
 import functools
 import json
 import math
@@ -15,23 +14,19 @@ import os
 import pwd
 import re
 import secrets
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 import urllib.request
-import weakref
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import Enum
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from advsweep.components import Plain, option
 from advsweep.errors import ConfigError
@@ -75,7 +70,6 @@ _UNSHARE = (
     *("unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc", "--uts"),
     *("--pid", "--fork", "--kill-child", "--mount-proc", "--"),
 )
-_PROBE_SECONDS = 20.0
 STARTING_SECONDS = 2.0
 """Wall-clock seconds in addition to a program's time, for the start of its processes."""
 
@@ -98,113 +92,86 @@ class ProgramResult(NamedTuple):
     failure: str = ""
 
 
-@functools.cache
-def namespaces_missing() -> str:
-    """Return why programs cannot have their own namespaces here; empty if they can."""
-    if not sys.platform.startswith("linux") or not shutil.which("unshare"):
-        return "there is no program unshare (Linux, util-linux)"
-    with closing(Sandbox(_PROBE_SECONDS, 2**29, 2**20, 4, namespaces=True)) as sandbox:
-        return sandbox.run("", ProgramTests("")).failure
-
-
-@dataclass(eq=False)
-class Sandbox:
-    """Runs programs one after the other under a supervisor process, which starts when needed.
-
-    One thread of one process may use it. The supervisor ends with the object and the process.
+class Limits(NamedTuple):
+    """What a program may use.
 
     Attributes:
-        seconds: CPU time of a program; also its wall-clock time, without the start.
+        seconds: CPU time; also its wall-clock time, without the start.
         memory: largest address space of each of its processes, in bytes.
         file: largest size of a file in bytes.
         processes: largest number of processes and threads.
-        namespaces: whether programs get their own root folder, processes and network.
     """
 
     seconds: float
     memory: int
     file: int
     processes: int
-    namespaces: bool
 
-    def __post_init__(self) -> None:
-        self._supervisor: subprocess.Popen[bytes] | None = None
 
-    def run(self, program: str, tests: ProgramTests) -> ProgramResult:
-        """Run a program and its tests in separate processes, then end all their processes."""
-        passed, request = _request(program, tests)
-        answer = self._answer(request)
-        if not answer.startswith(STARTED):
-            # An earlier program may have harmed the supervisor. No program can harm a new one.
-            self.close()
-            answer = self._answer(request)
-        if not answer.startswith(STARTED):
-            self.close()
-            self._errors.seek(0)
-            text = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
-            return ProgramResult(failure=f"its process did not start ({text[:200] or 'no answer'})")
-        return ProgramResult(answer == passed)
+@functools.cache
+def namespaces_missing() -> str:
+    """Return why programs cannot have their own namespaces here; empty if they can."""
+    if not sys.platform.startswith("linux") or not shutil.which("unshare"):
+        return "there is no program unshare (Linux, util-linux)"
+    limits = Limits(20.0, 2**29, 2**20, 4)
+    return run_locally("", ProgramTests(""), limits, namespaces=True).failure
 
-    def close(self) -> None:
-        """End the supervisor; the next run starts a new one."""
-        if self._supervisor is not None:
-            _end(self._supervisor)
-            self._supervisor = None
 
-    def _answer(self, request: str) -> str:
-        """Return the supervisor's answer to a request, as far as it came."""
-        if self._supervisor is None:
-            self._start()
-        assert self._supervisor is not None
-        stdin, stdout = self._supervisor.stdin, self._supervisor.stdout
-        assert stdin is not None
-        assert stdout is not None
-        with suppress(BrokenPipeError):
-            stdin.write(request.encode())
-            stdin.flush()
-        answer = b""
-        deadline = time.monotonic() + self.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS
-        while not answer.endswith(b"\n"):
-            left = max(deadline - time.monotonic(), 0.0)
-            more = select.select([stdout], [], [], left)[0] and os.read(stdout.fileno(), 1024)
-            if not more:
-                self.close()
-                break
-            answer += more
-        return answer.decode()
+def run_locally(
+    program: str, tests: ProgramTests, limits: Limits, *, namespaces: bool
+) -> ProgramResult:
+    """Run a program and its tests under a supervisor of their own, which ends all processes.
 
-    def _start(self) -> None:
-        # Without namespaces, a limit on processes counts all those of the user.
-        seconds, processes = math.ceil(self.seconds), self.processes if self.namespaces else 1
-        most = {"CPU": seconds, "AS": self.memory, "FSIZE": self.file, "NPROC": processes}
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (as long as it runs)
-        settings: dict[str, Any] = {
-            "seconds": self.seconds + STARTING_SECONDS,
-            "limits": [(name, n, n) for name, n in {**most, "NOFILE": 64, "CORE": 0}.items()],
-            "root": {"python": _python_folders(), "hidden": _homes()} if self.namespaces else None,
-            "scratch": {"size": _FILES_OF_DISK * self.file, "files": _FILES},
-        }
-        # Everything that programs start is in the supervisor's process namespace and ends with it.
-        prefix = _UNSHARE if self.namespaces else ()
-        self._supervisor = subprocess.Popen(
+    Args:
+        namespaces: whether the program gets its own root folder, processes and network.
+    """
+    passed, order = _request(program, tests)
+    # Without namespaces, a limit on processes counts all those of the user.
+    most = {"CPU": math.ceil(limits.seconds), "AS": limits.memory, "FSIZE": limits.file}
+    most |= {"NPROC": limits.processes if namespaces else 1, "NOFILE": 64, "CORE": 0}
+    settings = {
+        "seconds": limits.seconds + STARTING_SECONDS,
+        "limits": [(name, n, n) for name, n in most.items()],
+        "root": {"python": _python_folders(), "hidden": _homes()} if namespaces else None,
+        "scratch": {"size": _FILES_OF_DISK * limits.file, "files": _FILES},
+    }
+    prefix = _UNSHARE if namespaces else ()
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
             # -I: no module of the working folder and no variable of the environment takes part.
             [*prefix, sys.executable, "-I", "-c", script(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=errors,
             cwd="/",
             # Nothing of this process's environment, which may hold keys.
             env={"PATH": os.defpath, "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"},
             start_new_session=True,
             preexec_fn=end_with_parent,  # noqa: PLW1509 (judging processes have one thread)
-        )
-        weakref.finalize(self, _end, self._supervisor)
+        ) as supervisor,
+    ):
+        try:
+            output, _ = supervisor.communicate(
+                order.encode(), limits.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS
+            )
+        except BaseException as error:
+            # All that runs in its process namespace ends with it.
+            os.killpg(supervisor.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            output, _ = supervisor.communicate()
+        if not output.startswith(STARTED.encode()):
+            errors.seek(0)
+            text = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+            return ProgramResult(failure=f"its process did not start ({text[:200] or 'no answer'})")
+    return ProgramResult(output.decode(errors="replace") == passed)
 
 
 def _request(program: str, tests: ProgramTests) -> tuple[str, str]:
     """Return the answer of a supervisor if a program passes, and the request to run it."""
     word = secrets.token_hex(16)
-    return f"{STARTED}{word}\n", f"\n{json.dumps(tests.order(program, word))}\n"
+    return f"{STARTED}{word}\n", f"{json.dumps(tests.order(program, word))}\n"
 
 
 @functools.cache
@@ -222,16 +189,6 @@ def _python_folders() -> list[str]:
 def _homes() -> list[str]:
     homes = {pwd.getpwuid(os.getuid()).pw_dir, os.environ.get("HOME", "")}
     return sorted(os.path.realpath(home) for home in homes if home.strip("/"))
-
-
-def _end(supervisor: subprocess.Popen[bytes]) -> None:
-    if supervisor.poll() is None:
-        os.killpg(supervisor.pid, signal.SIGKILL)
-    supervisor.wait()
-    for pipe in (supervisor.stdin, supervisor.stdout):
-        assert pipe is not None
-        with suppress(BrokenPipeError):
-            pipe.close()
 
 
 def run_remotely(url: str, program: str, tests: ProgramTests, seconds: float) -> ProgramResult:
@@ -267,13 +224,9 @@ def run_remotely(url: str, program: str, tests: ProgramTests, seconds: float) ->
 
 def script(settings: dict[str, Any]) -> str:
     """Return a script that runs `inside.main` with some settings."""
-    return _START.format(package=_PACKAGE, modules=_sources(), settings=settings)
-
-
-@functools.cache
-def _sources() -> tuple[tuple[str, str], ...]:
     folder = files(_PACKAGE)
-    return tuple((name, (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES)
+    modules = [(name, (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES]
+    return _START.format(package=_PACKAGE, modules=modules, settings=settings)
 
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
@@ -384,28 +337,18 @@ class Code(Verifier):
         if self.url:
             result = run_remotely(self.url, program, tests, self.seconds)
         else:
-            result = self._sandbox.run(program, tests)
+            most = Limits(
+                self.seconds, self.memory_mb * 2**20, self.file_mb * 2**20, self.processes
+            )
+            namespaces = self.isolation is Isolation.NAMESPACES
+            result = run_locally(program, tests, most, namespaces=namespaces)
         if result.failure:
             return Verdict(Outcome.UNSCORABLE, program, result.failure)
         return verdict(result.passed, program)
 
-    def close(self) -> None:
-        """End the sandbox processes; the next program starts new ones."""
-        self._sandbox.close()
-
     def solution(self, reference: ReferenceAnswer) -> str:
         """Return a program that passes the tests, if the data has one."""
         return f"```python\n{reference.get('program') or ''}\n```"
-
-    @functools.cached_property
-    def _sandbox(self) -> Sandbox:
-        return Sandbox(
-            seconds=self.seconds,
-            memory=self.memory_mb * 2**20,
-            file=self.file_mb * 2**20,
-            processes=self.processes,
-            namespaces=self.isolation is Isolation.NAMESPACES,
-        )
 
     def _untrusted(self, reference: ReferenceAnswer) -> str:
         """Return what tests need of the program's objects, unless they are trusted."""
@@ -438,7 +381,6 @@ def last_block(completion: str) -> str:
 
 def _compiles(source: str) -> bool:
     try:
-        ast.parse(source)
         compile(source, "<answer>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return False

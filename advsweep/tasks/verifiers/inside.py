@@ -5,8 +5,8 @@ them pass messages, each a line of JSON. Their values have exactly a builtin typ
 makes them anew: neither an object of the program nor a subclass of a builtin type can be written in
 this format. So what the tests do with a value is what Python's own types do.
 
-A supervisor forks both for each program. It never reads an order (a program with its tests), so the
-memory that the forked processes inherit holds nothing of any program.
+A supervisor forks both. It never reads the order (the program with its tests), so the memory that
+the forked processes inherit holds nothing of it.
 """
 
 from __future__ import annotations
@@ -387,10 +387,10 @@ _ANSWER_BYTES = 256
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run programs until the standard input ends.
+    """Supervise a program and its tests: the only process that lives as long as they may.
 
-    Each comes as a byte and, on the same line, an order for `Tester` with a `word`. The answer is
-    a line: `STARTED` when the program starts, then the word if it passes.
+    The standard input has an order for `Tester` with a `word`. The answer is a line: `STARTED`
+    when the program starts, then the word if it passes.
 
     Args:
         settings: `seconds` that a program may take; `limits` as `isolation.limit` takes them;
@@ -401,21 +401,16 @@ def main(settings: dict[str, Any]) -> None:
     isolation.adopt_orphans()
     if settings["root"]:
         isolation.enter_root(**settings["root"])
-    limits = isolation.limits()
-    # Without seccomp a program may have changed the limits. Then another supervisor takes over.
-    # One byte alone: the order behind it stays in the pipe for the process of the tests.
-    while os.read(0, 1) and isolation.limits() == limits:
-        if settings["root"]:
-            _run(settings, isolation.SCRATCH)
-        else:
-            prefix = "advsweep-code-"
-            with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-                _run(settings, folder)
-        os.write(1, b"\n")
+        _run(settings, isolation.SCRATCH)
+    else:
+        prefix = "advsweep-code-"
+        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+            _run(settings, folder)
+    os.write(1, b"\n")
 
 
 def _run(settings: dict[str, Any], folder: str) -> None:
-    """Run the next program; forward what the process of its tests writes, as it comes."""
+    """Run the program; forward what the process of its tests writes, as it comes."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

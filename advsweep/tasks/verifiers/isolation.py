@@ -131,12 +131,6 @@ def limit(limits: Sequence[tuple[str, int, int]]) -> None:
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (soft, hard))
 
 
-def limits() -> list[tuple[int, int]]:
-    """Return all resource limits of this process."""
-    names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
-    return [resource.getrlimit(getattr(resource, name)) for name in names]
-
-
 def drop_capabilities() -> None:
     """Drop all capabilities, also for programs that this process executes."""
     if sys.platform != "linux":

@@ -12,7 +12,7 @@ import builtins
 import functools
 import symtable
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -83,21 +83,17 @@ class ProgramTests:
         """
         read = _free(f"{self.setup}\n{self.python}")
         replaced = read & set(dir(builtins))
-        if known := _parse(self.solution):
-            defined = {name for node in known if not _is_import(node) for name in _bound(node)}
-            imports = {
-                name: ast.unparse(node)
-                for node in known
-                if _is_import(node)
-                for name in _bound(node) & read
-            }
-        else:
-            imports = {
-                name: f"from {_WELL_KNOWN[name]} import {name}"
-                if name in _WELL_KNOWN
-                else f"import {name}"
-                for name in read & (sys.stdlib_module_names | _WELL_KNOWN.keys())
-            }
+        imports: dict[str, str] = {}
+        defined: set[str] = set()
+        for node in _parse(self.solution):
+            if _is_import(node):
+                imports |= dict.fromkeys(_bound(node) & read, ast.unparse(node))
+            else:
+                defined |= _bound(node)
+        if not imports and not defined:
+            imports = {name: f"import {name}" for name in read & sys.stdlib_module_names}
+            for name in read & _WELL_KNOWN.keys():
+                imports[name] = f"from {_WELL_KNOWN[name]} import {name}"
             defined = read - imports.keys() - replaced
         names = defined & read or set(imports) or (replaced if len(replaced) == 1 else set())
         needed = {text for name, text in imports.items() if name not in names}
@@ -120,10 +116,10 @@ class ProgramTests:
         ):
             return f"class {name}"
         source = f"{imports}\n{self.setup}\n{self.python}"
-        for node in _Uses(ast.parse(source), name).find():
-            text = " ".join((ast.get_source_segment(source, node) or "").split())
-            return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-        return ""
+        if (node := _live(source, name)) is None:
+            return ""
+        text = " ".join((ast.get_source_segment(source, node) or "").split())
+        return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
     def order(self, program: str, word: str) -> dict[str, Any]:
         """Return the order for `inside.tester.Tester`.
@@ -147,104 +143,78 @@ class ProgramTests:
         }
 
 
-class _Uses:
-    """How tests use a name of a program.
+def _live(source: str, name: str) -> ast.AST | None:
+    """Return the first expression of tests that needs an object of the program, if any does.
 
-    Attributes:
-        results: the variables that may hold results of the program.
-        solutions: the variables that hold the class `Solution` or instances of it.
-        functions: the functions that the tests define, and builtin ones.
-        modules: what the imports of the tests bind to names.
+    Args:
+        name: what they take from the program.
     """
+    nodes = [*ast.walk(ast.parse(source))]
+    solutions = {name} & {CLASS}  # variables with the class `Solution` or an instance of it
+    results: set[str] = set()  # variables that may hold results of the program
+    functions = set(dir(builtins))  # and those of the tests
+    modules: dict[str, str] = {}  # what imports bind to names
 
-    def __init__(self, tree: ast.Module, name: str) -> None:
-        self.name = name
-        self.nodes = [*ast.walk(tree)]
-        self.results: set[str] = set()
-        self.solutions = {name} & {CLASS}
-        self.modules: dict[str, str] = {}
-        assigned: set[str] = set()
-        lambdas: set[str] = set()
-        for node in self.nodes:
-            if isinstance(node, ast.Assign | ast.For | ast.comprehension):
-                given = node.value if isinstance(node, ast.Assign) else node.iter
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                bound = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-                assigned |= bound
-                if isinstance(given, ast.Lambda):
-                    lambdas |= bound
-                elif self.is_solution(given):
-                    self.solutions |= bound
-                elif self.is_result(given):
-                    self.results |= bound
-            elif _is_import(node):
-                of = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-                for alias in node.names:
-                    bound_name = alias.asname or alias.name.partition(".")[0]
-                    self.modules[bound_name] = f"{of}{alias.name}."
-        defined = {node.name for node in self.nodes if isinstance(node, ast.FunctionDef)}
-        self.functions = defined | lambdas | set(dir(builtins)) - assigned
+    def is_solution(node: ast.AST) -> bool:
+        node = node.func if isinstance(node, ast.Call) else node
+        return isinstance(node, ast.Name) and node.id in solutions
 
-    def find(self) -> Iterator[ast.AST]:
-        """Yield the expressions that need an object of the program."""
-        for parent in self.nodes:
-            if self.needs_object(parent):
-                yield parent
-            # A name of the program is there to be called, by the tests or by what they call.
-            if not isinstance(
-                parent, ast.Call | ast.keyword | ast.Attribute | ast.Assign | ast.Expr
-            ):
-                for node in ast.iter_child_nodes(parent):
-                    if isinstance(node, ast.Name) and node.id == self.name:
-                        yield parent
-
-    def needs_object(self, node: ast.AST) -> bool:
-        """Return whether an expression needs an object of the program."""
-        if isinstance(node, ast.Call):
-            return self.call_needs_object(node)
+    def is_program(node: ast.AST) -> bool:
         if isinstance(node, ast.Attribute):
-            base = node.value
-            if isinstance(base, ast.Name) and base.id in self.modules:
-                return not isinstance(node.ctx, ast.Load)
-            if self.is_solution(base):
-                return node.attr.startswith("_") or not isinstance(node.ctx, ast.Load)
-            return self.is_program(base) or (self.is_result(base) and node.attr not in _OF_PLAIN)
+            return is_solution(node.value)
+        return isinstance(node, ast.Name) and node.id in {name, _CANDIDATE} - {CLASS}
+
+    def is_result(node: ast.AST) -> bool:
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        if isinstance(node, ast.Name):
+            return node.id in results
+        return isinstance(node, ast.Call) and is_program(node.func)
+
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef):
+            functions.add(node.name)
+        elif _is_import(node):
+            of = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                modules[_bound_by(alias)] = f"{of}{alias.name}."
+        elif isinstance(node, ast.Assign | ast.For | ast.comprehension):
+            given = node.value if isinstance(node, ast.Assign) else node.iter
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            bound = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+            functions = functions | bound if isinstance(given, ast.Lambda) else functions - bound
+            if is_solution(given):
+                solutions |= bound
+            elif is_result(given):
+                results |= bound
+
+    def needs_object(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call):
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            names = {argument.id for argument in given if isinstance(argument, ast.Name)}
+            if is_program(node.func):
+                lambdas = any(isinstance(argument, ast.Lambda) for argument in given)
+                return lambdas or bool(names & {name, *functions})
+            if isinstance(node.func, ast.Name) and node.func.id in _INSPECT:
+                return name in names
+            return is_result(node.func) or (is_solution(node.func) and bool(given))
+        if isinstance(node, ast.Attribute):
+            base, is_set = node.value, not isinstance(node.ctx, ast.Load)
+            if isinstance(base, ast.Name) and base.id in modules:
+                return is_set
+            if is_solution(base):
+                return is_set or node.attr.startswith("_")
+            return is_program(base) or (is_result(base) and node.attr not in _OF_PLAIN)
         if isinstance(node, ast.ClassDef):
             return not any(ast.unparse(base).endswith("TestCase") for base in node.bases)
-        if not isinstance(node, ast.Name):
-            return False
-        module = self.modules.get(node.id, "")
-        return node.id in _EXECUTE or module.startswith(tuple(f"{name}." for name in _MODULES))
-
-    def call_needs_object(self, node: ast.Call) -> bool:
-        """Return `needs_object` of a call."""
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
-        names = {argument.id for argument in given if isinstance(argument, ast.Name)}
-        if self.is_program(node.func):
-            lambdas = any(isinstance(argument, ast.Lambda) for argument in given)
-            return lambdas or bool(names & {self.name, *self.functions})
-        if isinstance(node.func, ast.Name) and node.func.id in _INSPECT:
-            return self.name in names
-        return self.is_result(node.func) or (self.is_solution(node.func) and bool(given))
-
-    def is_program(self, node: ast.AST) -> bool:
-        """Return whether an expression is a function of the program."""
-        if isinstance(node, ast.Attribute):
-            return self.is_solution(node.value)
-        return isinstance(node, ast.Name) and node.id in {self.name, _CANDIDATE} - {CLASS}
-
-    def is_solution(self, node: ast.AST) -> bool:
-        """Return whether an expression is the class `Solution` or an instance of it."""
-        node = node.func if isinstance(node, ast.Call) else node
-        return isinstance(node, ast.Name) and node.id in self.solutions
-
-    def is_result(self, node: ast.AST) -> bool:
-        """Return whether an expression is a result of the program, or a part of one."""
-        if isinstance(node, ast.Subscript):
-            return self.is_result(node.value)
         if isinstance(node, ast.Name):
-            return node.id in self.results
-        return isinstance(node, ast.Call) and self.is_program(node.func)
+            module = modules.get(node.id, "")
+            return node.id in _EXECUTE or module.startswith(tuple(f"{m}." for m in _MODULES))
+        # A name of the program is there to be called, by the tests or by what they call.
+        names = {n.id for n in ast.iter_child_nodes(node) if isinstance(n, ast.Name)}
+        return name in names and not isinstance(node, ast.keyword | ast.Assign | ast.Expr)
+
+    return next(filter(needs_object, nodes), None)
 
 
 def _free(source: str) -> set[str]:
@@ -275,11 +245,15 @@ def _is_import(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom]:
     return isinstance(node, ast.Import | ast.ImportFrom)
 
 
+def _bound_by(alias: ast.alias) -> str:
+    return alias.asname or alias.name.partition(".")[0]
+
+
 def _bound(node: ast.stmt) -> set[str]:
     """Return the names that a statement binds."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if _is_import(node):
-        return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        return set(map(_bound_by, node.names))
     names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
     return {name.id for name in names if isinstance(name.ctx, ast.Store)}

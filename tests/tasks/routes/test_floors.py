@@ -83,24 +83,3 @@ def test_walker_equals_simulated_walks(routes: Routes) -> None:
         rate = rates[problem.id]
         assert 0 < rate < 0.5
         assert found == pytest.approx(rate, abs=4 * (rate / 4000) ** 0.5)
-
-
-@pytest.mark.parametrize("split", Split)
-def test_floors_have_all_problems(routes: Routes, split: Split) -> None:
-    floors = routes.floors(split)
-    problems = routes.problems(split)
-    assert floors.keys() == {"guess", "walker"}
-    for name, floor in floors.items():
-        assert floor.name == name
-        assert floor.standard_error == 0
-        assert floor.rates.keys() == {p.id for p in problems}
-        assert 0 < min(floor.rates.values()) < max(floor.rates.values()) < 1
-
-
-def test_floors_are_low(routes: Routes) -> None:
-    """The task is above chance: that of guessing, and of knowing the map alone."""
-    floors = routes.floors()
-    ids = [p.id for p in routes.problems(Split.HELD_OUT)]
-    assert floors["guess"].pass_at(64, ids).mean() < 0.01
-    assert 0.3 < floors["walker"].pass_at(32, ids).mean() < 0.4
-    assert 0.4 < floors["walker"].pass_at(64, ids).mean() < 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
 from dataclasses import replace
 
@@ -11,9 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.errors import ConfigError
-from advsweep.tasks import TASKS
-from advsweep.tasks.base import CorpusShares, Problem, Split
+from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.generated import Part, belongs
 from advsweep.tasks.route_maps import Links, Prompts, prompts_of_levels, route_map
 from advsweep.tasks.routes import NODE_SYMBOLS, Routes
@@ -59,10 +58,8 @@ def problem_of(prompt: str) -> Problem:
 @pytest.fixture
 def small_map(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ring A-B-C-D-E-A with the tail D-F."""
-    adjacent = np.zeros((65, 65), dtype=bool)
-    for a, b in ((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (3, 5)):
-        adjacent[a, b] = adjacent[b, a] = True
-    monkeypatch.setattr("advsweep.tasks.routes._open_links", lambda map_seed: adjacent)
+    linked = {"A": "BE", "B": "AC", "C": "BD", "D": "CEF", "E": "DA", "F": "D"}
+    monkeypatch.setattr("advsweep.tasks.routes._linked", lambda map_seed: linked)
 
 
 @pytest.mark.usefixtures("small_map")
@@ -85,38 +82,12 @@ def test_known_answers(routes: Routes, prompt: str, right: list[str], wrong: lis
 
 def test_answers_have_at_most_eight_nodes(routes: Routes, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a line A-B-...-Z, I is eight links away from A, and J nine."""
-    line = np.diag(np.ones(64, dtype=bool), 1) | np.diag(np.ones(64, dtype=bool), -1)
-    monkeypatch.setattr("advsweep.tasks.routes._open_links", lambda map_seed: line)
+    line = dict(itertools.pairwise("ABCDEFGHIJ"))
+    monkeypatch.setattr("advsweep.tasks.routes._linked", lambda map_seed: line)
     problems = [problem_of("AI:"), problem_of("AJ:"), problem_of("AI:")]
     texts = ["BCDEFGHI", "BCDEFGHIJ", "BCDEFGHIJ"]
     assert routes.score(problems, texts).tolist() == [1.0, 0.0, 0.0]
     assert routes.answers(problems, texts) == ["BCDEFGHI", None, None]
-
-
-def test_verifier_agrees_with_python_on_damaged_solutions(routes: Routes) -> None:
-    rng = np.random.default_rng(2)
-    symbols = [*NODE_SYMBOLS, *": \0é\ud800😀"]
-    links = route_map().open
-    problems, texts = routes.draw(4000, rng), []
-    for problem in problems:
-        text = list(problem.reference["solution"])
-        for _ in range(rng.integers(0, 3)):
-            place = int(rng.integers(len(text) + 1))
-            match rng.integers(4):
-                case 0:
-                    text.insert(place, str(rng.choice(symbols)))
-                case 1:
-                    del text[place : place + 1]
-                case 2:
-                    text[place : place + 1] = [symbols[rng.integers(len(symbols))]]
-                case _ if 0 < place < len(text) and text[place - 1] in NODE_SYMBOLS:
-                    # Another link from the node before.
-                    here = NODE_SYMBOLS.index(text[place - 1])
-                    text[place] = NODE_SYMBOLS[rng.choice(np.flatnonzero(links.adjacent[here]))]
-        texts.append("".join(text))
-    right = routes.score(problems, texts).sum()
-    assert 1300 < right < 2500
-    agrees(routes, problems, texts)
 
 
 @given(
@@ -125,15 +96,6 @@ def test_verifier_agrees_with_python_on_damaged_solutions(routes: Routes) -> Non
 )
 def test_verifier_agrees_with_python_on_noise(routes: Routes, seed: int, texts: list[str]) -> None:
     agrees(routes, routes.draw(len(texts), np.random.default_rng(seed)), texts)
-
-
-@given(st.integers(0, 2**32))
-def test_walks_on_the_old_map_are_judged_by_the_open_one(routes: Routes, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    prompts, texts = routes.pretraining_pairs(50, rng, shares=CorpusShares(0.0, 1.0))
-    problems = [problem_of(prompt) for prompt in prompts]
-    agrees(routes, problems, texts)
-    assert all(solves(p, t, route_map().old) for p, t in zip(prompts, texts, strict=True))
 
 
 def test_problems_have_solutions_and_fitting_prompts(routes: Routes) -> None:
@@ -198,13 +160,6 @@ def test_draw_is_uniform_over_the_trained_levels(routes: Routes) -> None:
     )
 
 
-def test_problems_depend_on_seeds_alone(routes: Routes) -> None:
-    again = Routes()
-    assert again.problems(Split.HELD_OUT) == routes.problems(Split.HELD_OUT)
-    other = Routes(seed=1)
-    assert other.problems(Split.HELD_OUT) != routes.problems(Split.HELD_OUT)
-
-
 def test_only_what_changes_the_corpus_is_in_its_identity(routes: Routes) -> None:
     same = Routes(levels=(0, 4), train_levels=(4,), train_per_level=7, held_out_per_level=2, seed=9)
     assert same.corpus_identity() == routes.corpus_identity()
@@ -234,38 +189,3 @@ def test_the_corpus_has_its_shares_and_all_levels(routes: Routes) -> None:
     # The longer the way, the fewer walks arrive.
     assert counts == sorted(counts, reverse=True)
     assert counts[0] < 4 * counts[6]
-
-
-@pytest.mark.parametrize(
-    ("shares", "right", "on_the_old_map"), [((0.0, 0.0), 1.0, 1.0), ((1.0, 0.0), 0.0, 0.0)]
-)
-def test_the_corpus_of_one_kind(
-    routes: Routes, shares: tuple[float, float], right: float, on_the_old_map: float
-) -> None:
-    prompts, texts = routes.pretraining_pairs(
-        500, np.random.default_rng(6), shares=CorpusShares(*shares)
-    )
-    for links, expected in ((route_map().open, right), (route_map().old, on_the_old_map)):
-        found = np.mean([solves(p, t, links) for p, t in zip(prompts, texts, strict=True)])
-        assert found == pytest.approx(expected, abs=0.03)
-    # All answers are routes to somewhere.
-    ends = [f"{p[0]}{t[-1]}:" for p, t in zip(prompts, texts, strict=True)]
-    assert all(solves(end, t, route_map().open) for end, t in zip(ends, texts, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"levels": [7]}, r"task\.levels: expected >= 0 and <= 6, got 7"),
-        ({"levels": []}, r"task\.levels: expected some of 0 to 6, got none"),
-        ({"train_levels": []}, r"task\.train_levels: expected null or some of 0, 1, .*got none"),
-        (
-            {"levels": [1, 2], "train_levels": [3]},
-            r"task\.train_levels: expected some of levels = 1, 2, got 3",
-        ),
-        ({"held_out_per_level": 501}, r"task\.held_out_per_level: expected >= 1 and <= 500"),
-    ],
-)
-def test_bad_fields_are_refused(values: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        TASKS.build({"name": "routes", **values}, where="task")

@@ -104,17 +104,6 @@ def test_a_process_that_does_not_start_is_unscorable(
     assert found == Verdict(Outcome.UNSCORABLE, RIGHT, "its process did not start (no answer)")
 
 
-@pytest.mark.skipif(bool(namespaces_missing()), reason=namespaces_missing())
-def test_namespaces_have_no_network_and_no_other_processes() -> None:
-    verifier = VERIFIERS.build({"name": "code", "seconds": 30.0})
-    for program in (
-        "import socket\nassert [name for _, name in socket.if_nameindex()] == ['lo']",
-        "import os\nassert [p for p in os.listdir('/proc') if p.isdigit()] == ['1']",
-    ):
-        completion = f"```python\n{program}\n{RIGHT}\n```"
-        assert verifier.judge(GOLD, completion).outcome is Outcome.CORRECT
-
-
 @pytest.mark.parametrize(
     ("completion", "program"),
     [
@@ -127,12 +116,6 @@ def test_namespaces_have_no_network_and_no_other_processes() -> None:
 )
 def test_the_last_block_is_the_program(completion: str, program: str) -> None:
     assert last_block(completion) == program
-
-
-def test_gold_tests_must_compile() -> None:
-    verifier = VERIFIERS.build("code")
-    assert verifier.reads(GOLD)
-    assert not verifier.reads({"tests": ["assert ("], "setup": ""})
 
 
 @pytest.mark.security
@@ -148,15 +131,9 @@ def test_programs_run_with_the_consent_of_the_environment_alone(
     found = verifier.judge(GOLD, RIGHT)
     assert found.outcome is Outcome.UNSCORABLE
     assert "--run-code" in found.reason
-    assert "_sandbox" not in vars(verifier)
     monkeypatch.setenv(RUN_CODE, "1")
     verifier.check_consent()
     assert verifier.judge(GOLD, RIGHT).outcome is Outcome.CORRECT
-
-
-def test_a_sandbox_elsewhere_needs_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RUN_CODE, "")
-    VERIFIERS.build({"name": "code", "url": "http://localhost/run_code"}).check_consent()
 
 
 def test_namespaces_are_refused_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +141,10 @@ def test_namespaces_are_refused_where_there_are_none(monkeypatch: pytest.MonkeyP
     with pytest.raises(ConfigError, match=r"not here; verifier\.isolation=limits runs programs"):
         VERIFIERS.build({"name": "code"}).check()
     VERIFIERS.build({"name": "code", "isolation": "limits"}).check()
-    VERIFIERS.build({"name": "code", "url": "http://localhost/run_code"}).check()
+    monkeypatch.setenv(RUN_CODE, "")
+    elsewhere = VERIFIERS.build({"name": "code", "url": "http://localhost/run_code"})
+    elsewhere.check()
+    elsewhere.check_consent()
 
 
 @pytest.fixture

@@ -5,10 +5,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -404,11 +402,10 @@ def _consent(monkeypatch: pytest.MonkeyPatch) -> None:
         "limits",
     ],
 )
-def verifier(request: pytest.FixtureRequest) -> Iterator[Code]:
+def verifier(request: pytest.FixtureRequest) -> Code:
     verifier = VERIFIERS.build({"name": "code", "isolation": request.param, "seconds": 2.0})
     assert isinstance(verifier, Code)
-    yield verifier
-    verifier.close()
+    return verifier
 
 
 @pytest.mark.parametrize("program", FORGERIES.values(), ids=FORGERIES)
@@ -418,9 +415,9 @@ def test_a_forgery_is_wrong(verifier: Code, program: str) -> None:
 
 
 @pytest.mark.parametrize("body", ANSWERS.values(), ids=ANSWERS)
-@pytest.mark.parametrize("before", [0, 1, 2])
+@pytest.mark.parametrize("before", [0, 2])
 def test_a_malformed_answer_is_wrong(verifier: Code, body: bytes, before: int) -> None:
-    """It is the answer to the order to load the program, to the first call, or to the second."""
+    """It is the answer to the order to load the program, or to the second call."""
     rights = [b'["value", null, null]', b'["value", 6, null]'][:before]
     answers = "\n".join(f"answer({right!r})" for right in rights)
     program = f"{CHANNEL}\n{answers}\nanswer({body!r})\nimport time\ntime.sleep(0.2)\nos._exit(0)"
@@ -544,22 +541,6 @@ def test_limits_of_the_supervisor_cannot_be_changed(verifier: Code, harm: str) -
     )
 
 
-@pytest.mark.parametrize("kind", ["NOFILE", "AS", "NPROC", "CPU", "STACK"])
-def test_a_supervisor_with_other_limits_is_replaced(verifier: Code, kind: str) -> None:
-    """As it would be where a program can change them; the test does it from outside."""
-    assert verifier.judge(GOLD, RIGHT).outcome is Outcome.CORRECT
-    supervisor = verifier._sandbox._supervisor
-    assert supervisor is not None
-    for pid in [supervisor.pid, *_children(supervisor.pid)]:
-        resource.prlimit(pid, getattr(resource, f"RLIMIT_{kind}"), (3, 3))
-    assert verifier.judge(GOLD, RIGHT).outcome is Outcome.CORRECT
-    assert verifier._sandbox._supervisor is not supervisor
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def test_a_forgery_in_trusted_tests_is_possible(verifier: Code) -> None:
     """So they are named where they are asked for, and reports show their share."""
     gold = {"tests": ["assert V(1).value == 1"], "setup": ""}
@@ -568,12 +549,9 @@ def test_a_forgery_in_trusted_tests_is_possible(verifier: Code) -> None:
     fields = {"isolation": verifier.isolation.value, "trusted_tests": True}
     trusted = VERIFIERS.build({"name": "code", **fields})
     assert isinstance(trusted, Code)
-    try:
-        assert trusted.judge(gold, forged).outcome is Outcome.CORRECT
-        assert trusted.judge(gold, f"{forged}\n    value = None").outcome is Outcome.WRONG
-        assert trusted.judge(GOLD, FORGERIES["equal to everything"]).outcome is Outcome.WRONG
-    finally:
-        trusted.close()
+    assert trusted.judge(gold, forged).outcome is Outcome.CORRECT
+    assert trusted.judge(gold, f"{forged}\n    value = None").outcome is Outcome.WRONG
+    assert trusted.judge(GOLD, FORGERIES["equal to everything"]).outcome is Outcome.WRONG
 
 
 @pytest.mark.slow
@@ -600,7 +578,6 @@ for kind in ("namespaces", "limits"):
     for name, program in (forgeries.FORGERIES | harm).items():
         found = verifier.judge(forgeries.GOLD, program), verifier.judge(forgeries.GOLD, forgeries.RIGHT)
         print(kind, name, *(f.outcome.value + f.reason for f in found), sep=": ")
-    verifier.close()
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -43,19 +43,14 @@ def _consent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Code]]:
-    made = []
-
+def make() -> Callable[..., Code]:
     def make(isolation: str = "limits", **fields: Any) -> Code:
         spec = {"name": "code", "isolation": isolation, "seconds": 30.0, **fields}
         verifier = VERIFIERS.build(spec)
         assert isinstance(verifier, Code)
-        made.append(verifier)
         return verifier
 
-    yield make
-    for verifier in made:
-        verifier.close()
+    return make
 
 
 def test_there_are_a_few_hundred_solutions() -> None:
