@@ -22,15 +22,23 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.local_files import open_regular
-from advsweep.logs.base import LAST_STEP, ImportedRun, ImportOptions, ProblemCount, Reader
+from advsweep.logs.base import (
+    LAST_STEP,
+    ImportedRun,
+    ImportOptions,
+    ProblemCount,
+    Reader,
+    existing,
+)
 from advsweep.logs.lines import json_objects
+from advsweep.logs.names import value_at
 from advsweep.printable import printable_line, redacted
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+)\.jsonl")
@@ -47,19 +55,28 @@ _MOST_RESPONSES = 10**6
 _KEPT = ("model", "model_args", "gen_kwargs", "num_fewshot", "limit", "system_instruction")
 
 
-class _File(NamedTuple):
-    date: str
-    task: str
-    path: Path
-
-
 _Values = dict[str, dict[str, dict[str, tuple[Any, int]]]]
 """By filter, metric and problem: the value, and the number of responses."""
 
+_Counts = dict[str, tuple[int, int]]
+"""By problem n and c."""
 
-class _Count(NamedTuple):
-    n: int
-    correct: int
+
+class _Model(NamedTuple):
+    """The results of one model, which may be a checkpoint of a run.
+
+    Attributes:
+        run, step: the name of the run, and the training steps of the model.
+        above: the folder of the results, or that above it if lm-eval named it after the model.
+        tasks: the newest samples of each task.
+        results: the results beside them; empty without readable ones.
+    """
+
+    run: str
+    step: int
+    above: Path
+    tasks: Mapping[str, Path]
+    results: Mapping[str, Any]
 
 
 @dataclass(kw_only=True)
@@ -75,76 +92,58 @@ class LmEval(Reader):
     table: ClassVar[str] = "jsonl"
 
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
-        source = Path(source)
-        folders = [_Folder(folder, files) for folder, files in _folders(source).items()]
-        by_run: dict[str, dict[Path, list[_Folder]]] = {}
-        for folder in folders:
-            by_run.setdefault(folder.run, {}).setdefault(folder.above, []).append(folder)
+        source = existing(source)
+        by_run: dict[str, dict[Path, list[_Model]]] = {}
+        for model in _models(source):
+            by_run.setdefault(model.run, {}).setdefault(model.above, []).append(model)
         for name, by_place in by_run.items():
-            parts = [folder for same in by_place.values() for folder in same]
-            kinds = [(folder.step, file.task) for folder in parts for file in folder.files]
+            models = [model for same in by_place.values() for model in same]
+            kinds = [(model.step, task) for model in models for task in model.tasks]
             # Checkpoints of a run may lie in different folders, but each is evaluated once.
             is_one = len(set(kinds)) == len(kinds)
-            for above, own in ({parts[0].above: parts} if is_one else by_place).items():
+            for above, own in ({models[0].above: models} if is_one else by_place).items():
                 inside = above.is_relative_to(source)
                 place = above.relative_to(source) if inside else Path(above.resolve().name)
                 path = (place / name).as_posix()
                 yield _imported(name if is_one else path, path, own, options)
 
 
-class _Folder:
-    """A folder of results: one model, which may be a checkpoint of a run.
-
-    Attributes:
-        run, step: the name of the run, and the training steps of the model.
-        above: the folder, or that above it if lm-eval named it after the model.
-    """
-
-    def __init__(self, path: Path, files: list[_File]) -> None:
-        self.files = files
-        self.results = _results(path, files)
-        name = self.results.get("model_name")
-        named = path.name.replace("__", "/")
-        self.run, self.step = _split(redacted(name) if isinstance(name, str) and name else named)
-        self.above = path.parent if _split(named) == (self.run, self.step) else path
-
-
-def _folders(source: Path) -> dict[Path, list[_File]]:
-    """Return the newest samples of each task, by folder."""
-    shown = printable_line(str(source))
-    if not source.exists():
-        raise ConfigError(f"{shown}: expected results of lm-eval, there are none")
-    paths = [source] if source.is_file() else sorted(source.rglob("samples_*.jsonl"))
-    newest: dict[tuple[Path, str], _File] = {}
-    for path in paths:
+def _models(source: Path) -> list[_Model]:
+    """Return the models whose samples are there, in the order of their folders."""
+    newest: dict[Path, dict[str, tuple[str, Path]]] = {}
+    for path in [source] if source.is_file() else sorted(source.rglob("samples_*.jsonl")):
         if match := _SAMPLES.fullmatch(path.name):
-            file = _File(match["date"], match["task"], path)
-            known = newest.get((path.parent, file.task), file)
-            newest[path.parent, file.task] = max(known, file)
+            tasks = newest.setdefault(path.parent, {})
+            found = match["date"], path
+            tasks[match["task"]] = max(found, tasks.get(match["task"], found))
     if not newest:
         raise ConfigError(
-            f"{shown}: expected files samples_TASK_DATE.jsonl, got none; run lm_eval with "
-            "--log_samples and --output_path"
+            f"{printable_line(str(source))}: expected files samples_TASK_DATE.jsonl, got none; run "
+            "lm_eval with --log_samples and --output_path"
         )
-    folders: dict[Path, list[_File]] = {}
-    for (folder, _), file in newest.items():
-        folders.setdefault(folder, []).append(file)
-    return folders
+    models = []
+    for folder, tasks in newest.items():
+        dates = sorted({date for date, _ in tasks.values()}, reverse=True)
+        files = [file for date in dates for file in sorted(folder.glob(f"*_{date}.json"))]
+        results = next(filter(None, map(_results, files)), {})
+        name = results.get("model_name")
+        named = folder.name.replace("__", "/")
+        run, step = _split(redacted(name) if isinstance(name, str) and name else named)
+        above = folder.parent if _split(named) == (run, step) else folder
+        paths = {task: path for task, (_, path) in tasks.items()}
+        models.append(_Model(run, step, above, paths, results))
+    return models
 
 
-def _results(folder: Path, files: Iterable[_File]) -> dict[str, Any]:
-    """Return the results beside the newest samples; empty without readable ones."""
-    for date in sorted({file.date for file in files}, reverse=True):
-        for path in sorted(folder.glob(f"*_{date}.json")):
-            try:
-                with open_regular(path.resolve()) as stream:
-                    text = stream.read(_MOST_RESULTS)
-                content = json.loads(text)
-            except (OSError, ValueError, RecursionError):
-                continue
-            if isinstance(content, dict) and isinstance(content.get("config"), dict):
-                return content
-    return {}
+def _results(path: Path) -> dict[str, Any]:
+    """Return the results of one file; empty if it is damaged or something else."""
+    try:
+        with open_regular(path.resolve()) as stream:
+            content = json.loads(stream.read(_MOST_RESULTS))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    is_known = isinstance(content, dict) and isinstance(content.get("config"), dict)
+    return content if is_known else {}
 
 
 def _split(model: str) -> tuple[str, int]:
@@ -159,52 +158,41 @@ def _split(model: str) -> tuple[str, int]:
     return printable_line(match["run"])[:500], int(match["step"])
 
 
-def _config(model: str, results: Mapping[str, Any]) -> dict[str, Any]:
-    settings = results.get("config", {})
-    kept = {key: settings[key] for key in _KEPT if settings.get(key) not in (None, "")}
-    arguments = kept.get("model_args")
-    if isinstance(arguments, dict):
-        # The path has the step of a checkpoint, and is the model's name already.
-        kept["model_args"] = {
-            key: value for key, value in arguments.items() if key not in ("pretrained", "path")
-        }
-    elif isinstance(arguments, str):
-        parts = (part for part in arguments.split(",") if not part.startswith(("pretrained=",)))
-        kept["model_args"] = redacted(",".join(parts))
-    return {"model": {"path": model}, **({"lm_eval": kept} if kept else {})}
-
-
-def _imported(
-    source: str, path: str, folders: list[_Folder], options: ImportOptions
-) -> ImportedRun:
+def _imported(source: str, path: str, models: list[_Model], options: ImportOptions) -> ImportedRun:
     left_out: Counter[str] = Counter()
     notes: list[str] = []
     evaluations: list[ProblemCount] = []
-    given = options.settings_of(path)
-    for folder in folders:
-        sizes = folder.results.get("n-samples")
-        sizes = sizes if isinstance(sizes, dict) else {}
-        for file in folder.files:
-            task = printable_line(file.task)[:200]
-            chosen = _choose(_read(file.path, left_out), task, given)
+    for model in models:
+        for name, file in model.tasks.items():
+            task = printable_line(name)[:200]
+            chosen = _choose(_read(file, left_out), task, options.settings_of(path))
             if chosen is None:
                 left_out["tasks without a metric that says what is correct"] += 1
                 continue
             counts, note = chosen
             notes.append(f"{task}: {note}")
-            size = sizes.get(file.task)
-            size = size.get("effective") if isinstance(size, dict) else None
+            sizes = model.results.get("n-samples")
+            size = value_at(sizes.get(name) if isinstance(sizes, dict) else None, "effective")
             if isinstance(size, int) and len(counts) < size:
-                of = f"{task} at step {folder.step}" if folder.step else task
+                of = f"{task} at step {model.step}" if model.step else task
                 notes.append(f"{of}: {len(counts):,} of {size:,} problems are in the samples")
             evaluations += [
-                ProblemCount(folder.step, problem, count.n, count.correct, task)
-                for problem, count in counts.items()
+                ProblemCount(model.step, problem, n, correct, task)
+                for problem, (n, correct) in counts.items()
             ]
+    settings = models[0].results.get("config", {})
+    kept = {key: settings[key] for key in _KEPT if settings.get(key) not in (None, "")}
+    # The path has the step of a checkpoint, and is the model's name already.
+    arguments = kept.get("model_args")
+    if isinstance(arguments, dict):
+        kept["model_args"] = {k: v for k, v in arguments.items() if k not in ("pretrained", "path")}
+    elif isinstance(arguments, str):
+        parts = [part for part in arguments.split(",") if not part.startswith("pretrained=")]
+        kept["model_args"] = redacted(",".join(parts))
     return ImportedRun(
         source=source,
         path=path,
-        config=_config(folders[0].run, folders[0].results),
+        config={"model": {"path": models[0].run}, **({"lm_eval": kept} if kept else {})},
         steps=[],
         evaluations=evaluations,
         left_out=left_out,
@@ -241,9 +229,7 @@ def _read(path: Path, left_out: Counter[str]) -> _Values:
     return values
 
 
-def _choose(
-    samples: _Values, task: str, given: Mapping[str, Any]
-) -> tuple[dict[str, _Count], str] | None:
+def _choose(samples: _Values, task: str, given: Mapping[str, Any]) -> tuple[_Counts, str] | None:
     """Return the counts of one filter and metric of a task, and what they are.
 
     Of several: the one with most responses, then that of a usual metric, then the first; a
@@ -254,57 +240,55 @@ def _choose(
         if what in given and given[what] not in known:
             name = str(given[what])[:100]
             raise NotFoundError(f"{what}: {task} has none called {name!r}; {nearest(name, known)}")
-    found = [
-        (filter_name, metric, counts, how)
-        for filter_name, by_metric in samples.items()
-        for metric, values in by_metric.items()
-        if given.get("filter", filter_name) == filter_name
-        and given.get("metric", metric) == metric
-        and (counted := _counts(metric, values)) is not None
-        for counts, how in [counted]
-    ]
-    if not found:
+    best: tuple[tuple[bool, int, int], str, str, _Counts, str] | None = None
+    for filter_name, by_metric in samples.items():
+        for metric, values in by_metric.items():
+            if given.get("filter", filter_name) != filter_name:
+                continue
+            if given.get("metric", metric) != metric:
+                continue
+            if (counted := _counts(metric, values)) is None:
+                continue
+            usual = _USUAL.index(metric) if metric in _USUAL else len(_USUAL)
+            most = max(n for n, _ in counted[0].values())
+            rank = _VOTE.search(filter_name) is None, most, -usual
+            if best is None or rank > best[0]:
+                best = rank, filter_name, metric, *counted
+    if best is None:
         return None
-
-    def rank(each: tuple[str, str, dict[str, _Count], str]) -> tuple[bool, int, int]:
-        filter_name, metric, counts, _ = each
-        usual = _USUAL.index(metric) if metric in _USUAL else len(_USUAL)
-        most = max(count.n for count in counts.values())
-        return _VOTE.search(filter_name) is None, most, -usual
-
-    filter_name, metric, counts, how = max(found, key=rank)
+    (is_sample, _, _), filter_name, metric, counts, how = best
     note = f"{printable_line(metric)} of filter {printable_line(filter_name)}, {how}"
-    note += ", a majority vote" if _VOTE.search(filter_name) else ""
+    note += "" if is_sample else ", a majority vote"
     others = [printable_line(name) for name in samples if name != filter_name]
     note += f"; other filters: {', '.join(others[:8])} (--set filter=NAME)" if others else ""
     return counts, note
 
 
-def _counts(
-    metric: str, values: Mapping[str, tuple[Any, int]]
-) -> tuple[dict[str, _Count], str] | None:
+def _counts(metric: str, values: Mapping[str, tuple[Any, int]]) -> tuple[_Counts, str] | None:
     """Return n and c of each problem; None for a metric that does not say what is correct."""
-    counts = {}
-    if all(isinstance(value, list) and value for value, _ in values.values()):
-        if not all(_is_verdict(item) for value, _ in values.values() for item in value):
-            return None
-        for problem, (value, _) in values.items():
-            counts[problem] = _Count(len(value), sum(map(int, value)))
-        return counts, "one value for each response"
     is_pass = metric.startswith(("pass@", "pass_at_"))
     if is_pass and metric not in ("pass@1", "pass_at_1"):
         return None
-    if not is_pass and all(_is_verdict(value) for value, _ in values.values()):
-        most = max(responses for _, responses in values.values())
-        how = f"one of {most} responses" if most > 1 else "one response"
-        return {problem: _Count(1, int(v)) for problem, (v, _) in values.items()}, how
+    is_listed = all(isinstance(value, list) for value, _ in values.values())
+    is_single = not is_pass and all(_is_verdict(value) for value, _ in values.values())
+    most = max(responses for _, responses in values.values())
+    counts = {}
     for problem, (value, responses) in values.items():
-        if isinstance(value, list) or not 0 <= value <= 1 or responses > _MOST_RESPONSES:
+        if is_listed and value and all(map(_is_verdict, value)):
+            counts[problem] = len(value), sum(map(int, value))
+        elif is_single:
+            counts[problem] = 1, int(value)
+        elif isinstance(value, list) or not 0 <= value <= 1 or responses > _MOST_RESPONSES:
             return None
-        correct = round(value * responses)
-        if abs(value * responses - correct) > 1e-6 * responses:
-            return None  # A score, and not a share of the responses.
-        counts[problem] = _Count(responses, correct)
+        else:
+            correct = round(value * responses)
+            if abs(value * responses - correct) > 1e-6 * responses:
+                return None  # A score, and not a share of the responses.
+            counts[problem] = responses, correct
+    if is_listed:
+        return counts, "one value for each response"
+    if is_single:
+        return counts, f"one of {most} responses" if most > 1 else "one response"
     return counts, "the share of the responses"
 
 

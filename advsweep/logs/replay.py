@@ -208,7 +208,17 @@ class _Recording:
         for name in sorted(assumed.keys() & (COUNTERS | PER_PROMPT | PER_TOKEN)):
             raise BatchError(f"{name}: expected an input with one number per rollout to assume")
         self.remarks: list[str] = []
-        kept = self._kept(steps)
+        kept = sorted((step for step in steps if step.groups), key=lambda step: step.step)
+        if not kept:
+            raise BatchError("expected rollouts of at least one step, got none")
+        for number, groups in kept:
+            longest = max(len(group.rewards) for group in groups)
+            if longest > _LARGEST_GROUP or len(groups) * longest > _MOST_CELLS:
+                raise BatchError(
+                    f"step {number}: expected groups of up to {_LARGEST_GROUP:,} rollouts, and up "
+                    f"to {_MOST_CELLS:,} with all filled up, got {len(groups):,} groups of up to "
+                    f"{longest:,}"
+                )
         # Names of prompts are short: their texts may be long, and no valid Unicode.
         texts = dict.fromkeys(group.prompt for step in kept for group in step.groups)
         names = {text: str(number) for number, text in enumerate(texts)}
@@ -247,25 +257,6 @@ class _Recording:
         self._solved = np.concatenate([s.solved[s.runs.scored > 0] for s in self.steps])
         self._places = np.repeat(np.arange(len(counts)), [own.sum() for own in counts])
         self._bins, self._rates = self._solve_rates()
-
-    def _kept(self, steps: Iterable[RolloutStep]) -> list[RolloutStep]:
-        kept, large = [], 0
-        for step in sorted(steps, key=lambda step: step.step):
-            small = [g for g in step.groups if 0 < len(g.rewards) <= _LARGEST_GROUP]
-            large += sum(len(g.rewards) > _LARGEST_GROUP for g in step.groups)
-            longest = max((len(group.rewards) for group in small), default=0)
-            if len(small) * longest > _MOST_CELLS:
-                raise BatchError(
-                    f"step {step.step}: expected at most {_MOST_CELLS:,} rollouts, with groups "
-                    f"filled up to the largest, got {len(small):,} groups of up to {longest:,}"
-                )
-            if small:
-                kept.append(step._replace(groups=small))
-        if not kept:
-            raise BatchError("expected rollouts of at least one step, got none")
-        if large:
-            self.remarks.append(f"left out: groups of more than 1,024 rollouts ({large})")
-        return kept
 
     def _threshold_of(self, distinct: Sequence[float], success_at: float | None) -> float | None:
         if success_at is not None:

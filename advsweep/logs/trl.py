@@ -62,6 +62,7 @@ _PROGRESS = (
 )
 """Entries of a state that say how far a training is, or where its files are."""
 
+_CUT = "states that are cut"
 _PLAIN = (str, int, float)
 _LARGEST = 2**30
 _MOST_BYTES = 2**20
@@ -139,28 +140,24 @@ class Trl(Reader):
         if marks == self._seen:
             return
         self._seen = marks
-        states: list[_State] = []
-        cut: list[Path] = []
+        for reason in [reason for reason in self.left_out if reason.startswith(_CUT)]:
+            del self.left_out[reason]
+        best = _State(0, 0, self._entries, self._config)
         for file in files:
             try:
                 state = _read_state(file)
             except ConfigError:
                 raise
             except (ValueError, RecursionError):
-                cut.append(file)  # Cut by a copy, or not written to its end yet.
-                continue
-            states += [state] if state else []
-            # Checkpoints come newest first.
-            if state and file.parent != self.path:
-                break
-        best = max(states, key=itemgetter(0, 1), default=_State(0, 0, self._entries, {}))
-        for reason in [reason for reason in self.left_out if FILE in reason]:
-            del self.left_out[reason]
-        for file in cut:
-            # The folder's own is written last.
-            if not best.step or not _number(file) or _number(file) > best.step:
+                # Cut by a copy, or not written to its end yet.
                 place = file.relative_to(self.path) if file != self.path else file.name
-                self.left_out[f"steps after {best.step}, as {place} is cut"] = 1
+                self.left_out[f"{_CUT} ({place})"] = 1
+                continue
+            if state is not None:
+                best = max(best, state, key=itemgetter(0, 1))
+                # Checkpoints come newest first.
+                if file.parent != self.path:
+                    break
         self._config = best.config
         known = len(self._entries)
         # A training that resumed from an earlier checkpoint logs later steps again.

@@ -309,7 +309,7 @@ def test_damaged_files_do_not_hide_the_rest(tmp_path: Path) -> None:
     (tmp_path / "completions" / "completions_00002.parquet").write_bytes(b"PAR1")
     (run,) = read(tmp_path)
     assert sorted(values(run)) == [1]
-    assert run.left_out["steps after 0, as trainer_state.json is cut"] == 1
+    assert run.left_out["states that are cut (trainer_state.json)"] == 1
     assert sum(run.left_out.values()) == 2
 
 

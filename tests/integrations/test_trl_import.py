@@ -204,7 +204,7 @@ def test_a_copy_keeps_losses_weights_and_every_step(
     cut = source / "dapo-s7" / "checkpoint-6" / "trainer_state.json"
     cut.write_bytes(cut.read_bytes()[:1500])
     run, _ = read("trl", source, reward_weights={"short": 0.2})
-    assert "steps after 3, as checkpoint-6/trainer_state.json is cut" in run.left_out
+    assert "states that are cut (checkpoint-6/trainer_state.json)" in run.left_out
     assert rewards([run]) == [logged[0]]
 
 

@@ -95,15 +95,6 @@ def test_a_text_where_numbers_are_is_counted(tmp_path):
                             "values of c that are not numbers": 2}  # fmt: skip
 
 
-def test_steps_that_are_not_whole_are_said(tmp_path):
-    steps, log = _read(tmp_path, "step,a\n0.5,1\n1.0,1\nx,1\n-1,1\n")
-    assert steps == [LoggedStep(1, {"a": 1.0})]
-    assert log.left_out == {
-        "lines whose step is no whole number from 0 to 2,147,483,647": 2,
-        "lines without a step": 1,
-    }
-
-
 def test_a_line_is_a_value(tmp_path):
     steps, log = _read(tmp_path, "Step,Metric,Value\n1,a,0.5\n1,b,nan\n2,a,1\n2,b,\n")
     assert steps == [
@@ -148,34 +139,11 @@ def test_damaged_lines_are_counted(tmp_path):
     }
 
 
-def test_tags_tell_the_runs_of_a_table_apart(tmp_path):
-    file = tmp_path / "runs.csv"
-    file.write_text("estimator,seed,step,reward\ngrpo,0,1,0.1\nrloo,0,1,0.2\ngrpo,0,2,0.3\n")
-    log = open_metric_log("csv", file, by=("estimator", "seed"))
-    found = [(log.tag, step) for step in log.poll()]
-    assert found == [
-        (("grpo", "0"), LoggedStep(1, {"reward": 0.1})),
-        (("rloo", "0"), LoggedStep(1, {"reward": 0.2})),
-        (("grpo", "0"), LoggedStep(2, {"reward": 0.3})),
-    ]
-    assert log.config == {}
-
-
 def test_a_table_without_a_step_is_refused_with_what_it_has(tmp_path):
     with pytest.raises(ConfigError, match=r"column of the step .* got: time, reward; name it"):
         _read(tmp_path, "time,reward\n1,2\n")
     steps, _ = _read(tmp_path, "time,reward\n1,2\n", step_keys=("time",))
     assert steps == [LoggedStep(1, {"reward": 2.0})]
-
-
-@anything
-@given(st.text("step,01.5\n\"';\t-e", max_size=80))
-def test_any_table_reads_or_is_refused(tmp_path, text):
-    try:
-        steps, _ = _read(tmp_path, "step,a,b\n" + text)
-    except ConfigError:
-        return
-    assert all(step.step >= 0 for step in steps)
 
 
 @anything

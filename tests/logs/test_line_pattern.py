@@ -47,12 +47,7 @@ def test_a_hostile_name_stays_text(tmp_path):
     assert all(name.isprintable() for step in steps for name in step.values)
 
 
-def test_no_expression_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"options\.pattern: expected a regular expression"):
-        open_metric_log("pattern", tmp_path)
-
-
-@pytest.mark.parametrize("pattern", ["(", "reward", r"(?P<step>\d+)", r"(?P<name>\w+)"])
+@pytest.mark.parametrize("pattern", [(), "(", "reward", r"(?P<step>\d+)", r"(?P<name>\w+)"])
 def test_patterns_without_a_value_are_refused(tmp_path, pattern):
     with pytest.raises(ConfigError, match="pattern: expected"):
         open_metric_log("pattern", tmp_path / "x", pattern=pattern)

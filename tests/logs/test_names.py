@@ -63,11 +63,6 @@ def test_our_own_name_that_appears_later_gets_another():
     assert later == {"reward/mean": 1.0, "reward/mean_logged": 2.0}
 
 
-def test_our_own_name_in_a_log_stays():
-    names = NameMap("trl")
-    assert names.apply({"reward": 1.0, "reward/mean": 2.0}) == {"reward": 1.0, "reward/mean": 2.0}
-
-
 def test_the_users_names_come_first_and_name_the_step():
     names = NameMap("jsonl", {"score": "reward/mean", "epoch": "step"})
     assert names.steps == ("epoch",)

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from advsweep.diagnostics import rollout_metrics
 from advsweep.diagnostics.difficulty import weight_noise, weight_variance_of_parts
@@ -117,19 +115,26 @@ def names() -> list[str]:
     return sorted(c.name for c in ESTIMATORS.classes() if not c.needs - {"prompt_ids"})
 
 
+UNEVEN = [[1, 0, 0, 1, 1, 0], [1, 0], [0, 0, 1], [1, 1, 1, 1], [0, NAN, 1], [NAN, NAN]]
+
+
 @pytest.mark.parametrize("name", names())
-def test_a_step_has_the_metrics_that_our_backends_record(name: str) -> None:
-    steps = drawn()
+@pytest.mark.parametrize("steps", [drawn(), [step(1, *UNEVEN), step(2, *UNEVEN[1:])]])
+def test_a_step_has_the_metrics_that_our_backends_record(
+    name: str, steps: list[RolloutStep]
+) -> None:
     own = replayed(steps, name).estimators[name]
     estimator = build_estimator(name)
     for place, (number, groups) in enumerate(steps):
+        size = max(len(g.rewards) for g in groups)
+        table = torch.tensor([g.rewards + [NAN] * (size - len(g.rewards)) for g in groups])
         batch = GroupBatch(
-            rewards=torch.tensor([g.rewards for g in groups], dtype=torch.float64),
+            rewards=table.double(),
+            mask=~table.isnan() if table.isnan().any() else None,
             prompt_ids=tuple(g.prompt for g in groups),
             step=number,
         )
-        advantages = estimator.compute(batch)
-        metrics = rollout_metrics(batch, advantages)
+        metrics = rollout_metrics(batch, estimator.compute(batch))
         expected = {
             "zero_groups": "collapse/acr_after",
             "mass_success": "mass/success",
@@ -141,21 +146,15 @@ def test_a_step_has_the_metrics_that_our_backends_record(name: str) -> None:
         for field, metric in expected.items():
             got = getattr(own.by_step, field)[place]
             assert got == pytest.approx(metrics.get(metric, NAN), abs=1e-12, nan_ok=True), field
-        assert own.by_step.largest[place] == pytest.approx(advantages.values.abs().max().item())
 
 
-def assert_equal(first: Replay, second: Replay, *, without: frozenset[str] = frozenset()) -> None:
+def assert_equal(first: Replay, second: Replay) -> None:
     assert first.estimators.keys() == second.estimators.keys()
     for label, own in first.estimators.items():
         other = second.estimators[label]
-        for a, b in [
-            (own.overall, other.overall),
-            (own.by_step, other.by_step),
-            (own.by_rate, other.by_rate),
-        ]:
-            assert a is not None
-            assert b is not None
-            for field in set(a._fields) - without:
+        for part in ("overall", "by_step", "by_rate"):
+            a, b = getattr(own, part), getattr(other, part)
+            for field in a._fields:
                 x, y = getattr(a, field), getattr(b, field)
                 np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9, err_msg=f"{label} {field}")
 
@@ -176,55 +175,6 @@ def test_the_order_of_prompts_and_of_the_dump_does_not_matter(seed: int) -> None
 
 
 SCALED = ("grpo", "dr_grpo", "rloo", "min_baseline", "mc_grpo")
-
-
-@settings(max_examples=6, deadline=None)
-@given(seed=st.integers(0, 1000), scale=st.sampled_from([0.25, 3.0]), shift=st.sampled_from([0, 2]))
-def test_scaled_rewards_scale_advantages_and_nothing_else(
-    seed: int, scale: float, shift: int
-) -> None:
-    steps = drawn(2, seed=seed)
-    scaled = [
-        RolloutStep(s, [g._replace(rewards=[scale * r + shift for r in g.rewards]) for g in groups])
-        for s, groups in steps
-    ]
-    # Of two rewards the larger is a success; if one is left, that is not known.
-    first = replayed(steps, *SCALED, success_at=1)
-    second = replayed(scaled, *SCALED, success_at=scale + shift)
-    sizes = frozenset({"mass_success", "mass_failure", "largest"})
-    assert_equal(first, second, without=sizes)
-    for label in SCALED:
-        factor = 1 if label == "grpo" else scale
-        a, b = first.estimators[label].by_step, second.estimators[label].by_step
-        for field in sizes:
-            assert factor * getattr(a, field) == pytest.approx(getattr(b, field), abs=1e-9)
-
-
-@pytest.mark.parametrize("name", names())
-def test_groups_of_different_sizes_are_taken_as_they_are(name: str) -> None:
-    rows = [[1, 0, 0, 1, 1, 0], [1, 0], [0, 0, 1], [1, 1, 1, 1], [0, NAN, 1], [NAN, NAN]]
-    steps = [step(1, *rows), step(2, *rows[1:])]
-    own = replayed(steps, name).estimators[name]
-    estimator = build_estimator(name)
-    for place, (number, groups) in enumerate(steps):
-        size = max(len(g.rewards) for g in groups)
-        table = torch.tensor([g.rewards + [NAN] * (size - len(g.rewards)) for g in groups])
-        batch = GroupBatch(
-            rewards=table.double(),
-            mask=~table.isnan(),
-            prompt_ids=tuple(g.prompt for g in groups),
-            step=number,
-        )
-        metrics = rollout_metrics(batch, estimator.compute(batch))
-        for field, metric in [
-            ("zero_groups", "collapse/acr_after"),
-            ("mass_success", "mass/success"),
-            ("mass_failure", "mass/failure"),
-            ("weight_variance", "weight/variance"),
-        ]:
-            assert getattr(own.by_step, field)[place] == pytest.approx(
-                metrics.get(metric, NAN), nan_ok=True, abs=1e-12
-            )
 
 
 def test_memory_starts_fresh_and_goes_from_step_to_step() -> None:
@@ -287,19 +237,6 @@ def test_advantages_that_the_trainer_logged_are_compared_too() -> None:
     assert list(replayed([RolloutStep(1, groups)], "dr_grpo").estimators) == ["dr_grpo"]
 
 
-def test_estimators_that_refuse_the_rewards_are_listed_with_the_reason() -> None:
-    found = replayed([step(1, [1, -1, 1], [-1, -1, -1])], "psr", "maxrl", "grpo")
-    assert found.refused["psr"].startswith(
-        "1 of 1 steps: estimator 'psr' is defined for rewards of 0 and 1"
-    )
-    assert "needs it in [0, 1]" in found.refused["maxrl"]
-    # Of two rewards the larger is a success.
-    assert found.estimators["grpo"].overall.mass_success > 0
-    assert found.remarks == []
-    assert found.rates is not None
-    assert found.rates.tolist() == pytest.approx([0, 2 / 3])
-
-
 def test_steps_that_an_estimator_refuses_are_left_out_of_its_numbers() -> None:
     # A step of groups smaller than k, which is 4, and one with a reward of a half.
     steps = [step(1, [1, 0, 0, 0, 0]), step(2, [1, 0]), step(3, [1, 0.5, 0, 0, 0])]
@@ -347,13 +284,12 @@ def test_many_solve_rates_are_merged_into_tenths() -> None:
     assert found.rate_groups.tolist() == [1, *[2] * 9, 1, 1]
 
 
-def test_too_large_groups_and_steps_are_left_out_or_refused() -> None:
+def test_too_large_groups_and_empty_recordings_are_refused() -> None:
     large = RolloutGroup("x", [1.0] * 1025)
-    found = replayed([RolloutStep(1, [large, RolloutGroup("y", [1.0, 0.0])])], "grpo")
-    assert found.groups.tolist() == [1]
-    assert found.remarks == ["left out: groups of more than 1,024 rollouts (1)"]
-    with pytest.raises(BatchError, match="expected rollouts of at least one step"):
+    with pytest.raises(BatchError, match="step 1: expected groups of up to 1,024 rollouts"):
         replayed([RolloutStep(1, [large])], "grpo")
+    with pytest.raises(BatchError, match="expected rollouts of at least one step"):
+        replayed([], "grpo")
 
 
 def test_steps_without_a_scorable_rollout_have_no_numbers() -> None:

@@ -29,13 +29,6 @@ def _write(folder: Path, steps: int, *, first: int = 0) -> Path:
     return event_files(folder)[-1]
 
 
-def test_scalars_are_read_by_step(tmp_path):
-    _write(tmp_path, 3)
-    log = open_metric_log("tensorboard", tmp_path)
-    assert list(log.steps()) == [LoggedStep(i, {"m0": i, "m1": i + 0.25}) for i in range(3)]
-    assert not log.left_out
-
-
 def test_folders_of_a_trainer_are_searched(tmp_path):
     """transformers writes into a new `runs/DATE_HOST` at each start; a resumed run has two."""
     log = open_metric_log("tensorboard", tmp_path / "run")
@@ -117,21 +110,3 @@ def test_a_mutated_or_cut_file_has_no_wrong_value(tmp_path, whole, place, byte, 
     for step, values in open_metric_log("tensorboard", file).steps():
         for name, value in values.items():
             assert value == step + {"m0": 0.0, "m1": 0.25}[name]
-
-
-@pytest.mark.parametrize("content", [b"", b"not an event file at all", b"\xff" * 40])
-def test_other_files_yield_nothing(tmp_path, content):
-    file = tmp_path / "events.out.tfevents.1.host"
-    file.write_bytes(content)
-    log = open_metric_log("tensorboard", file)
-    assert list(log.steps()) == []
-    assert bool(log.left_out) == bool(content)
-
-
-def test_files_of_a_resumed_training_are_read_in_order(tmp_path):
-    first = _write(tmp_path, 3)
-    first.rename(tmp_path / "events.out.tfevents.0000000001.host.1.0")
-    _write(tmp_path, 2, first=2)
-    assert [step for step, _ in open_metric_log("tensorboard", tmp_path).steps()] == [
-        0, 1, 2, 2, 3,
-    ]  # fmt: skip

@@ -87,7 +87,7 @@ def test_the_own_file_of_a_folder_counts_if_it_goes_as_far(tmp_path):
 def test_a_cut_state_is_not_preferred(tmp_path):
     *_, before, newest = _checkpoints(tmp_path, 40)
     newest.write_text(newest.read_text()[:400])
-    cut = "steps after 30, as checkpoint-40/trainer_state.json is cut"
+    cut = "states that are cut (checkpoint-40/trainer_state.json)"
     assert _steps(tmp_path) == (list(range(1, 31)), {cut: 1})
     newest.unlink()
     assert _steps(tmp_path) == (list(range(1, 31)), {})
@@ -95,7 +95,7 @@ def test_a_cut_state_is_not_preferred(tmp_path):
         file.write_text(file.read_text()[:-200])
     steps, left_out = _steps(tmp_path)
     assert steps == []
-    assert f"steps after 0, as {before.parent.name}/{before.name} is cut" in left_out
+    assert f"states that are cut ({before.parent.name}/{before.name})" in left_out
 
 
 def test_a_folder_that_grows(tmp_path):
@@ -138,4 +138,4 @@ def test_a_cut_file_yields_nothing_and_is_named(tmp_path: Path, cut: int):
     file.write_text(text[:cut])
     log = open_metric_log("trainer_state", file)
     assert list(log.steps()) == []
-    assert log.left_out == {"steps after 0, as trainer_state.json is cut": 1}
+    assert log.left_out == {"states that are cut (trainer_state.json)": 1}
