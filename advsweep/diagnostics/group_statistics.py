@@ -225,8 +225,3 @@ def collapse_by_level(
     those = np.bincount(cells, (collapsed & counted).ravel(), minlength=shape[0] * shape[1])
     rates = ratio(those, groups).reshape(shape)
     return dict(zip(known.tolist(), rates.T, strict=True))
-
-
-def zero_groups(runs: StackedRollouts, sizes: PerGroup) -> PerRun:
-    """The same, from Σ|A| of each group."""
-    return runs.group_mean(sizes == 0)

@@ -38,13 +38,15 @@ from advsweep.errors import BatchError
 from advsweep.estimators.batch import GroupBatch, spread_input
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from jaxtyping import Bool, Float
 
     from advsweep.diagnostics.group_statistics import FlagPerRollout, PerRollout, PerRun
     from advsweep.estimators import Estimator
 
+    # Groups, and their frequencies, which sum to 1.
+    _Sample = tuple[Float[Tensor, "groups rollouts"], Float[Tensor, " groups"]]
 
 # Groups of a population: large, and every solve rate in whole percent is a share of it.
 _POPULATION = 10_000
@@ -111,9 +113,11 @@ def expected_masses(
         BatchError: p or G is out of range, or the estimator refuses these groups.
     """
     kinds = kinds_of_group(estimator, group_size)
-    frequencies = chances(kinds, _checked_rate("solve_rate", solve_rate))
-    rest = None if batch_rate is None else _drawn(kinds, batch_rate)
-    return _weighted_masses(estimator, _Sample(kinds, frequencies), rest, inputs)
+
+    def drawn(rate: float) -> _Sample:
+        return kinds, chances(kinds, rate)
+
+    return _mean_masses(estimator, drawn, solve_rate, batch_rate, inputs)
 
 
 def group_masses(
@@ -141,9 +145,12 @@ def group_masses(
     if not 0 <= successes <= group_size:
         raise BatchError(f"successes: expected 0 to {group_size}, got {successes}")
     rewards = kinds[kinds.sum(dim=1) == successes]
-    frequencies = rewards.new_full((len(rewards),), 1 / len(rewards))
-    rest = None if batch_rate is None else _drawn(kinds, batch_rate)
-    return _weighted_masses(estimator, _Sample(rewards, frequencies), rest, inputs)
+    own = rewards, rewards.new_full((len(rewards),), 1 / len(rewards))
+
+    def drawn(rate: float) -> _Sample:
+        return kinds, chances(kinds, rate)
+
+    return _mean_masses(estimator, drawn, own, batch_rate, inputs)
 
 
 def population_masses(
@@ -169,84 +176,64 @@ def population_masses(
             f"estimator '{estimator.name}' weighs rollouts by their order within the group, "
             "which a population does not have; compute its expected or group masses"
         )
-    rest = None if batch_rate is None else _population(_checked_rate("batch_rate", batch_rate))
-    population = _population(_checked_rate("solve_rate", solve_rate))
-    return _weighted_masses(estimator, population, rest, inputs)
-
-
-def of_turns(once: Masses, reach: Sequence[float]) -> list[Masses]:
-    """Return the exact masses of each turn of prompts that are tried again.
-
-    FADE (arXiv:2607.01490), Eq. 16: m_S(t) = ρₜ E[w⁺ | turn t reached] and m_F(t) the same with
-    w⁻. A turn is a new group of the same prompt with statistics of its own, so that, given that it
-    is reached, its masses are those of one group.
-
-    Args:
-        once: the `expected_masses` of one group.
-        reach: the chance ρₜ that a prompt reaches each turn; that of the first is 1.
-    """
-    return [Masses(success=rho * once.success, failure=rho * once.failure) for rho in reach]
-
-
-class _Sample(NamedTuple):
-    """Groups with their frequencies, which sum to 1."""
-
-    rewards: Float[Tensor, "groups rollouts"]
-    frequencies: Float[Tensor, " groups"]
-
-
-def _drawn(kinds: Float[Tensor, "kinds rollouts"], batch_rate: float) -> _Sample:
-    return _Sample(kinds, chances(kinds, _checked_rate("batch_rate", batch_rate)))
+    return _mean_masses(estimator, _population, solve_rate, batch_rate, inputs)
 
 
 def _population(share: float) -> _Sample:
+    """Return groups of which a share succeeded, between two whole numbers if there are such."""
     # Remove floating-point noise: 0.07 of 10,000 is a little more than 700.
     exact = round(share * _POPULATION, 6)
     lower = min(math.floor(exact), _POPULATION - 1)
     successes = torch.tensor([[lower], [lower + 1]])
     rewards = (torch.arange(_POPULATION) < successes).double()
-    return _Sample(rewards, rewards.new_tensor([lower + 1 - exact, exact - lower]))
+    return rewards, rewards.new_tensor([lower + 1 - exact, exact - lower])
 
 
-def _checked_rate(name: str, rate: float) -> float:
-    if not 0 <= rate <= 1:
-        raise BatchError(f"{name}: expected a number in [0, 1], got {rate:g}")
-    return rate
-
-
-def _weighted_masses(
-    estimator: Estimator, sample: _Sample, rest: _Sample | None, inputs: dict[str, float]
+def _mean_masses(
+    estimator: Estimator,
+    sample: Callable[[float], _Sample],
+    own: float | _Sample,
+    batch_rate: float | None,
+    inputs: dict[str, float],
 ) -> Masses:
-    """Return the mean of the masses over a sample.
+    """Return the mean of the masses over some groups.
 
     Args:
-        rest: the groups from which statistics of the batch are computed; None: the sample.
+        sample: makes the groups of a solve rate.
+        own: the groups, or their solve rate.
+        batch_rate: that of the groups from which statistics of the batch are computed; None for
+            the groups themselves.
     """
+    for name, rate in (("solve_rate", own), ("batch_rate", batch_rate)):
+        if isinstance(rate, (int, float)) and not 0 <= rate <= 1:
+            raise BatchError(f"{name}: expected a number in [0, 1], got {rate:g}")
     references = inputs.get("ref_rewards", 0.0)
     if 0 < references < 1:
         # A weight that depends on one reference is linear in that reference's success rate.
         wrong, right = (
-            _weighted_masses(estimator, sample, rest, {**inputs, "ref_rewards": outcome})
+            _mean_masses(estimator, sample, own, batch_rate, {**inputs, "ref_rewards": outcome})
             for outcome in (0.0, 1.0)
         )
         return Masses(*(w + references * (r - w) for w, r in zip(wrong, right, strict=True)))
-    rewards, frequencies = sample
-    if rest is not None:
-        rewards = torch.cat((rewards, rest.rewards))
-        frequencies = torch.cat((torch.zeros_like(frequencies), rest.frequencies))
-    batch = GroupBatch(rewards=rewards, frequencies=frequencies, **_spread(inputs, rewards))
-    advantages = copy.deepcopy(estimator).compute(batch).rollout_means(batch.lengths)
-    advantages = advantages[: len(sample.rewards)]
-    per_group = sample.frequencies[:, None] / rewards.shape[1]
-    return Masses(
-        success=(advantages * sample.rewards * per_group).sum().item(),
-        failure=0.0 - (advantages * (1 - sample.rewards) * per_group).sum().item(),
-    )
-
-
-def _spread(inputs: dict[str, float], rewards: Tensor) -> dict[str, Any]:
+    chosen, weights = sample(own) if isinstance(own, (int, float)) else own
+    rewards, frequencies = chosen, weights
+    if batch_rate is not None:
+        # The groups themselves are too few to count in statistics of the batch.
+        rest, others = sample(batch_rate)
+        rewards = torch.cat((rewards, rest))
+        frequencies = torch.cat((torch.zeros_like(frequencies), others))
     tokens = math.ceil(inputs.get("lengths", 1))
-    return {name: spread_input(name, value, rewards, tokens) for name, value in inputs.items()}
+    spread: dict[str, Any] = {
+        name: spread_input(name, value, rewards, tokens) for name, value in inputs.items()
+    }
+    batch = GroupBatch(rewards=rewards, frequencies=frequencies, **spread)
+    advantages = copy.deepcopy(estimator).compute(batch).rollout_means(batch.lengths)
+    advantages = advantages[: len(chosen)]
+    per_group = weights[:, None] / rewards.shape[1]
+    return Masses(
+        success=(advantages * chosen * per_group).sum().item(),
+        failure=0.0 - (advantages * (1 - chosen) * per_group).sum().item(),
+    )
 
 
 # Largest groups that are enumerated: by number of successes, and in every arrangement.

@@ -15,7 +15,6 @@ from advsweep.diagnostics.group_statistics import (
     collapse_shares,
     collapsed_groups,
     ratio,
-    zero_groups,
 )
 from advsweep.diagnostics.masses import entropy_terms_per_run, masses_per_run
 from advsweep.estimators.batch import Advantages
@@ -26,7 +25,12 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num
     from torch import Tensor
 
-    from advsweep.diagnostics.group_statistics import CountPerGroup, FlagPerRollout, PerRollout
+    from advsweep.diagnostics.group_statistics import (
+        CountPerGroup,
+        FlagPerRollout,
+        PerRollout,
+        PerRun,
+    )
     from advsweep.estimators import GroupBatch
 
 # Metrics by name: a number of each run, or one that all share.
@@ -107,6 +111,12 @@ def stacked_rollout_metrics(
     assert batch.mask is None or len(infos) == 1
     count, drawn, rollouts = runs.shape
     generated = drawn * rollouts + references
+    verdicts = batch.rewards if outcomes is None else outcomes
+    judged = verdicts if judged is None else judged
+    rewards = runs.numbers(batch.rewards)
+    spread = runs.spread(rewards)
+    of_judged = spread if judged is batch.rewards else runs.spread(runs.numbers(judged))
+    collapsed = collapsed_groups(of_judged, tolerance)
     always: _Table = {
         "reward/unscorable": 1 - runs.total / (drawn * rollouts),
         "cost/rollouts": generated / ((drawn if prompts is None else prompts) * rollouts),
@@ -114,29 +124,39 @@ def stacked_rollout_metrics(
     }
     if batch.lengths is not None:
         always["cost/tokens"] = _sums(batch.lengths.double(), count)
+    always |= {
+        "reward/mean": runs.rollout_mean(rewards),
+        "reward/std": runs.group_mean(spread.std),
+        **_prefixed("collapse", collapse_shares(runs, of_judged, collapsed)),
+    }
     sometimes: _Table = {}
-    by_level = None if brief else levels
-    verdicts = batch.rewards if outcomes is None else outcomes
-    judged = verdicts if judged is None else judged
-    rewards = runs.numbers(batch.rewards)
-    of_groups = rewards if judged is batch.rewards else runs.numbers(judged)
-    _add_rewards(always, sometimes, runs, rewards, of_groups, by_level, tolerance)
+    if levels is not None and not brief:
+        by_level = collapse_by_level(runs, collapsed, levels)
+        sometimes |= {f"collapse/acr/level_{level}": acr for level, acr in by_level.items()}
     of_rewards = [name for name in (*always, *sometimes) if name.startswith("collapse/")]
     if not brief:
         successes = runs.flags(verdicts == 1)
-        solved, entropy = runs.group_count(successes), _entropy(runs, batch)
-        _add_drawn(always, runs, batch, solved, entropy)
+        solved = runs.group_count(successes)
+        always["prompts/fully_unsolved"] = ((runs.scored > 0) & (solved == 0)).sum(axis=1)
+        shares = difficulty.solve_rate_histogram(solved, runs.scored, rollouts)
+        always |= {f"solved/{number}": share for number, share in enumerate(shares.T)}
+        if batch.token_entropy_exact is not None:
+            always["entropy/token"] = runs.rollout_mean(runs.numbers(batch.token_entropy_exact))
+        entropy = None if batch.token_entropy is None else runs.numbers(batch.token_entropy)
+        if entropy is not None:
+            always["entropy/token_sampled"] = runs.rollout_mean(entropy)
         if len(advantages.values):
+            lengths = batch.lengths
             if groups is not None:
                 chosen = groups.numpy(force=True)
                 runs, solved = runs.select(chosen), solved.take(chosen, axis=1)
                 successes = successes.take(chosen, axis=1)
                 entropy = None if entropy is None else entropy.take(chosen, axis=1)
-            lengths = batch.lengths
-            if advantages.per_token and lengths is not None and groups is not None:
-                lengths = lengths[groups]
+                lengths = lengths[groups] if advantages.per_token and lengths is not None else None
             values = runs.numbers(advantages.rollout_means(lengths))
-            sizes = runs.numbers(advantages.sizes(lengths)) if advantages.per_token else None
+            sizes = np.abs(values)
+            if advantages.per_token:
+                sizes = runs.numbers(advantages.sizes(lengths))
             _add_advantages(always, sometimes, runs, values, sizes, successes, solved, entropy)
     found = _by_run(always, sometimes, count)
     if turns is not None:
@@ -198,47 +218,8 @@ def _sums(values: Num[Tensor, "runs*groups rollouts"], runs: int) -> Num[np.ndar
     return sums
 
 
-def _entropy(runs: StackedRollouts, batch: GroupBatch) -> PerRollout | None:
-    return None if batch.token_entropy is None else runs.numbers(batch.token_entropy)
-
-
-def _add_drawn(
-    always: _Table,
-    runs: StackedRollouts,
-    batch: GroupBatch,
-    solved: CountPerGroup,
-    token_entropy: PerRollout | None,
-) -> None:
-    always["prompts/fully_unsolved"] = ((runs.scored > 0) & (solved == 0)).sum(axis=1)
-    shares = difficulty.solve_rate_histogram(solved, runs.scored, batch.rewards.shape[1])
-    always |= {f"solved/{number}": share for number, share in enumerate(shares.T)}
-    if batch.token_entropy_exact is not None:
-        always["entropy/token"] = runs.rollout_mean(runs.numbers(batch.token_entropy_exact))
-    if token_entropy is not None:
-        always["entropy/token_sampled"] = runs.rollout_mean(token_entropy)
-
-
-def _add_rewards(
-    always: _Table,
-    sometimes: _Table,
-    runs: StackedRollouts,
-    rewards: PerRollout,
-    judged: PerRollout,
-    levels: Sequence[int] | Int[np.ndarray, "*runs groups"] | None,
-    tolerance: float,
-) -> None:
-    spread = runs.spread(rewards)
-    of_groups = spread if judged is rewards else runs.spread(judged)
-    collapsed = collapsed_groups(of_groups, tolerance)
-    shares = collapse_shares(runs, of_groups, collapsed)
-    always |= {
-        "reward/mean": runs.rollout_mean(rewards),
-        "reward/std": runs.group_mean(spread.std),
-        **{f"collapse/{name}": share for name, share in shares.items()},
-    }
-    if levels is not None:
-        by_level = collapse_by_level(runs, collapsed, levels)
-        sometimes |= {f"collapse/acr/level_{level}": acr for level, acr in by_level.items()}
+def _prefixed(prefix: str, values: Mapping[str, PerRun]) -> dict[str, PerRun]:
+    return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def _add_advantages(
@@ -246,17 +227,15 @@ def _add_advantages(
     sometimes: _Table,
     runs: StackedRollouts,
     advantages: PerRollout,
-    sizes: PerRollout | None,
+    sizes: PerRollout,
     successes: FlagPerRollout,
     solved: CountPerGroup,
     token_entropy: PerRollout | None,
 ) -> None:
     success, failure = masses_per_run(runs, advantages, successes)
-    if sizes is None:
-        sizes = np.abs(advantages)
     group_sizes = runs.group_sum(sizes)
     always |= {
-        "collapse/acr_after": zero_groups(runs, group_sizes),
+        "collapse/acr_after": runs.group_mean(group_sizes == 0),
         "advantage/zero_fraction": 1 - runs.rollout_mean(sizes != 0),
         "advantage/abs_mean": runs.rollout_mean(sizes),
         "mass/success": success,
@@ -264,7 +243,7 @@ def _add_advantages(
     }
     if token_entropy is not None:
         terms = entropy_terms_per_run(runs, advantages, token_entropy)
-        always |= {f"entropy/{name}": term for name, term in terms.items()}
+        always |= _prefixed("entropy", terms)
     weights = group_sizes / np.maximum(runs.scored, 1)
     noise = difficulty.weight_noise(weights, solved, runs.scored)
     solve_rate = ratio(solved.sum(axis=1), runs.total)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,10 @@ from advsweep.evaluation.evaluate import (
     ProblemResult,
     count,
     evaluation_identity,
-    some_problems,
     spread_over_levels,
 )
 from advsweep.local_files import FILE_MODE, make_private_folder
-from advsweep.store import AnswerSample, NewEvaluation, ProblemCounts
+from advsweep.store import NewEvaluation, ProblemCounts
 from advsweep.store.evaluation_records import MAX_SAMPLES
 from advsweep.store.evaluations import HELD_OUT
 from advsweep.tasks.base import Split
@@ -74,7 +74,8 @@ class Evaluator:
 
     def _identity(self, step: int, settings: EvaluationSettings, task: Task, **which: Any) -> str:
         """Return the identity of an evaluation after `step` steps; see `evaluation_identity`."""
-        subject, sampler = self._subject(step), self.run.generation.sampler
+        subject = subject_of(self.run, self.attempt, step)
+        sampler = self.run.generation.sampler
         return evaluation_identity(subject, task, settings, sampler=sampler, **which)
 
     def _parts(self, step: int) -> Iterator[_Part]:
@@ -88,8 +89,11 @@ class Evaluator:
         task, settings, split = self.run.task, self._settings(step), Split.TRAIN
         if number := settings.train_problems:
             identity = self._identity(step, settings, task, split=split, problems=number)
-            make = functools.partial(some_problems, task, split, number)
-            yield _Part(split.value, task, make, settings, identity)
+
+            def some() -> Sequence[Problem]:
+                return spread_over_levels(task.problems(split), number)
+
+            yield _Part(split.value, task, some, settings, identity)
 
     def _reported(self, step: int) -> _Part:
         task, settings = self.run.task, self._settings(step)
@@ -156,22 +160,19 @@ class Evaluator:
         """
         sampler = functools.cache(sampler)
         for part in self._parts(step):
-            if step == 0:
-                # Runs that start together share a base model: one evaluates it, the others wait.
-                with lock_of(self.store, part.identity):
-                    self._make(part, step, sampler)
-            else:
+            # Runs that start together share a base model: one evaluates it, the others wait.
+            with lock_of(self.store, part.identity) if step == 0 else nullcontext():
                 self._make(part, step, sampler)
         identity = self._reported(step).identity
         [evaluation] = self.store.evaluations.select([self.run_id], identity=identity)
         return evaluation
 
     def record(self, step: int, task: str, problems: Sequence[CountedProblem]) -> EvaluationRecord:
-        """Records an evaluation that the training made itself; returns it.
+        """Record an evaluation that the training made itself, and return it.
 
         One of the same step is there already if the training was resumed before it: that stays.
         """
-        subject = self._subject(step)
+        subject = subject_of(self.run, self.attempt, step)
         material = {"revision": REVISION, "subject": subject, "counted": task}
         identity = hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
         least = min(problem.n for problem in problems)
@@ -214,26 +215,44 @@ class Evaluator:
         results = count(sampler(), part.task, own, part.problems(), own.seed)
         tokens = run.backend.answer_tokens(run.generation, part.task)
         settings = settings_of(own, run.generation.sampler, part.task, tokens)
-        described = {} if part.split == HELD_OUT else {"split": part.split}
-        self.store.evaluations.add(
-            NewEvaluation(
-                identity=part.identity,
-                subject=self._subject(step),
-                run_id=self.run_id,
-                step=step,
-                task=part.task.label,
-                settings={**settings, **described},
-                problems=counts_of(results),
-            ),
-            samples_of(results),
+        if part.split != HELD_OUT:
+            settings["split"] = part.split
+        subject = subject_of(run, self.attempt, step)
+        add_results(
+            self.store, part.identity, subject, self.run_id, step, part.task, settings, results
         )
 
-    def _subject(self, step: int) -> str:
-        return subject_of(self.run, self.attempt, step)
+
+def add_results(
+    store: Store,
+    identity: str,
+    subject: str,
+    run_id: int | None,
+    step: int,
+    task: Task,
+    settings: Plain,
+    results: Sequence[ProblemResult],
+) -> None:
+    """Add an evaluation to the store, with the first answers to some of its problems.
+
+    These problems are spread over the levels and do not depend on the weights: evaluations of the
+    same problems keep answers to the same.
+    """
+    evaluation = NewEvaluation(
+        identity=identity,
+        subject=subject,
+        run_id=run_id,
+        step=step,
+        task=task.label,
+        settings=settings,
+        problems=[result.counts for result in results],
+    )
+    samples = spread_over_levels([result.first for result in results], MAX_SAMPLES)
+    store.evaluations.add(evaluation, samples)
 
 
 def subject_of(run: Run, attempt: int, step: int) -> str:
-    """Returns the name that evaluations give the weights of a run after `step` steps."""
+    """Return the name that evaluations give the weights of a run after `step` steps."""
     if step == 0:
         return f"base:{run.backend.base_key(run)}"
     again = f".{attempt}" if attempt > 1 else ""
@@ -241,7 +260,7 @@ def subject_of(run: Run, attempt: int, step: int) -> str:
 
 
 def lock_of(store: Store, identity: str) -> FileLock:
-    """Returns the lock to hold while an evaluation is made that other processes may need."""
+    """Return the lock to hold while an evaluation is made that other processes may need."""
     locks = store.runs_directory / ".locks"
     make_private_folder(locks)
     return FileLock(locks / f"evaluation-{identity[:16]}.lock", mode=FILE_MODE)
@@ -250,7 +269,7 @@ def lock_of(store: Store, identity: str) -> FileLock:
 def settings_of(
     settings: EvaluationSettings, sampler: str | None, task: Task, tokens: int | None
 ) -> Plain:
-    """Returns the settings of an evaluation as the store keeps them.
+    """Return the settings of an evaluation as the store keeps them.
 
     Args:
         sampler: the kind of sampler, by `Generation.sampler`.
@@ -263,35 +282,3 @@ def settings_of(
         protocol["max_tokens"] = tokens
     own = {k: v for k, v in settings.plain().items() if k not in _OF_OTHERS}
     return own | ({} if sampler is None else {"sampler": sampler}) | protocol
-
-
-_COUNTED = (
-    *("n", "c", "distinct", "unscorable", "right_counts"),
-    *("answer_entropy", "token_entropy", "right_entropy", "kl_base"),
-)
-
-
-def counts_of(results: Sequence[ProblemResult]) -> list[ProblemCounts]:
-    """Return results as the store keeps them."""
-    return [
-        ProblemCounts(
-            problem_id=result.problem.id,
-            prompt=result.problem.prompt,
-            level=result.problem.level,
-            **{name: getattr(result, name) for name in _COUNTED},
-        )
-        for result in results
-    ]
-
-
-def samples_of(results: Sequence[ProblemResult]) -> list[AnswerSample]:
-    """Returns the first answers to some problems, spread over the levels, as the store keeps them.
-
-    They do not depend on the weights: evaluations of the same problems keep answers to the same.
-    """
-    first = {result.problem.id: result.first for result in results}
-    return [
-        AnswerSample(problem_id=problem.id, prompt=problem.prompt, level=problem.level, **answer)
-        for problem in spread_over_levels([r.problem for r in results], MAX_SAMPLES)
-        if (answer := first[problem.id]) is not None
-    ]

@@ -12,14 +12,7 @@ from advsweep.backends.build import check_sampling
 from advsweep.config.validation import reported_problems
 from advsweep.errors import ConfigError, SamplerError
 from advsweep.evaluation import evaluate_in_pieces, evaluation_identity
-from advsweep.evaluation.run_evaluator import (
-    counts_of,
-    lock_of,
-    samples_of,
-    settings_of,
-    subject_of,
-)
-from advsweep.store import NewEvaluation
+from advsweep.evaluation.run_evaluator import add_results, lock_of, settings_of, subject_of
 from advsweep.store.evaluations import MODEL_SUBJECT
 from advsweep.tasks.base import Split
 
@@ -68,7 +61,7 @@ class EvaluationSubject:
 def model_subject(
     backend: Backend, model: Component, generations: Sequence[Generation], title: str
 ) -> EvaluationSubject:
-    """Returns a model that no run has trained.
+    """Return a model that no run has trained.
 
     Args:
         generations: the settings that may sample from it, the preferred ones first; they differ
@@ -96,7 +89,7 @@ def model_subject(
 def run_subject(
     run: Run, record: RunRecord, step: int, generations: Sequence[Generation] = ()
 ) -> EvaluationSubject:
-    """Returns the weights of a run after `step` steps; 0: its base model's.
+    """Return the weights of a run after `step` steps; 0: its base model's.
 
     Args:
         generations: the settings that may sample from them, the preferred ones first; the run's
@@ -132,7 +125,7 @@ def evaluate_subject(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_change: Callable[[str], None] = lambda why: None,
 ) -> EvaluationRecord:
-    """Returns the evaluation of some weights; makes what the store and earlier tries lack.
+    """Return the evaluation of some weights; makes what the store and earlier tries lack.
 
     An existing evaluation counts, by whichever method it was made. Otherwise the first method
     is used that can sample from the weights. Finished pieces are kept in the folder of all runs
@@ -177,17 +170,15 @@ def evaluate_subject(
                 tokens = subject.answer_tokens(task)
                 own = {} if split is Split.HELD_OUT else {"split": split.value}
                 described = settings_of(settings, method.name, task, tokens) | subject.described
-                store.evaluations.add(
-                    NewEvaluation(
-                        identity=identity,
-                        subject=subject.subject,
-                        run_id=subject.run_id,
-                        step=subject.step,
-                        task=task.label,
-                        settings=described | own,
-                        problems=counts_of(results),
-                    ),
-                    samples_of(results),
+                add_results(
+                    store,
+                    identity,
+                    subject.subject,
+                    subject.run_id,
+                    subject.step,
+                    task,
+                    described | own,
+                    results,
                 )
                 shutil.rmtree(folder, ignore_errors=True)
         return replace(store.evaluations.find(identity), run_id=subject.run_id, step=subject.step)

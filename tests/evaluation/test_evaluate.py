@@ -14,7 +14,7 @@ import pytest
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.evaluation import evaluate, evaluation_identity
-from advsweep.evaluation.evaluate import _count, some_problems
+from advsweep.evaluation.evaluate import spread_over_levels
 from advsweep.statistics import pass_at_k
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Split
@@ -45,8 +45,9 @@ def task():
 def test_counts_are_per_problem(task):
     settings = EvaluationSettings(n=4, k=(1, 4))
     results = evaluate(Scripted(["1+1", "", "1+1", "junk"]), task, settings)
-    assert [r.problem for r in results] == list(task.problems(Split.HELD_OUT))
-    for result in results:
+    ids = [problem.id for problem in task.problems(Split.HELD_OUT)]
+    assert [r.counts.problem_id for r in results] == ids
+    for result in (r.counts for r in results):
         assert result.n == 4
         assert result.unscorable == 0
         # Two readable answers at most and the rest in the class of the unreadable.
@@ -59,9 +60,9 @@ def test_the_first_answer_to_a_problem_is_kept(task):
     text = "junk" + "x" * 5000
     for result in evaluate(Scripted([text, "1+1"]), task, settings):
         first = result.first
-        assert first["answer"].startswith("junk")
-        assert (len(first["answer"]), first["length"]) == (2000, 5004)
-        assert (first["read"], first["reward"]) == (None, 0.0)
+        assert first.answer.startswith("junk")
+        assert (len(first.answer), first.length) == (2000, 5004)
+        assert (first.read, first.reward) == (None, 0.0)
 
 
 def test_correct_answers_are_counted(task):
@@ -73,7 +74,7 @@ def test_correct_answers_are_counted(task):
     expected = int(task.score([solution] * 6, answers).sum())
     assert expected >= 1
     results = evaluate(Scripted(answers, 0.25), task, EvaluationSettings(n=6, k=(1,)))
-    [result] = [r for r in results if r.problem == solution]
+    [result] = [r.counts for r in results if r.counts.problem_id == solution.id]
     assert result.c == expected
     assert result.token_entropy == 0.25
     assert result.distinct == len(set(answers))
@@ -82,25 +83,24 @@ def test_correct_answers_are_counted(task):
     assert result.answer_entropy == pytest.approx(entropy)
 
 
-def test_the_entropy_of_right_answers_is_of_these_alone(task):
+def test_the_entropy_of_right_answers_is_of_these_alone(task, monkeypatch):
     """Three right answers of two kinds: -(2/3 ln 2/3 + 1/3 ln 1/3) = ln 3 - 2/3 ln 2."""
-    [problem, *_] = task.problems(Split.HELD_OUT)
-    result = _count(
-        problem, "a", np.array([1.0, 1, 0, 1, np.nan]), ["a", "a", "b", "c", None], None
+    monkeypatch.setattr(task, "score", lambda _, texts: np.tile([1.0, 1, 0, 1, np.nan], 140))
+    monkeypatch.setattr(task, "answers", lambda _, texts: ["a", "a", "b", "c", None] * 140)
+    result, *_ = (
+        r.counts for r in evaluate(Scripted("aabc?"), task, EvaluationSettings(n=5, k=(1,)))
     )
     assert (result.n, result.c) == (4, 3)
     assert result.right_entropy == pytest.approx(math.log(3) - 2 / 3 * math.log(2))
     assert result.right_counts == [2, 1]
-    none = _count(problem, "a", np.array([0.0]), ["a"], None)
-    assert (none.right_entropy, none.right_counts) == (None, [])
 
 
 def test_some_problems_are_spread_over_the_split(task):
     problems = list(task.problems(Split.TRAIN))
-    chosen = some_problems(task, Split.TRAIN, 7)
+    chosen = spread_over_levels(problems, 7)
     assert len(chosen) == 7
     assert {p.level for p in chosen} == {p.level for p in problems}
-    assert some_problems(task, Split.TRAIN, 10**6) == problems
+    assert spread_over_levels(problems, 10**6) == problems
 
 
 @pytest.mark.security
@@ -119,7 +119,7 @@ def test_answers_that_hang_stay_in_the_count(verifier, gold, right, hanging, tmp
     task = TASKS.build({**spec, "deadline": 1.0, "workers": 2})
     sampler, settings = Scripted([right, *[hanging] * 3]), EvaluationSettings(n=4, k=(1,))
     with pytest.warns(AdvsweepWarning, match="3 of 4 answers count as wrong: it took more than"):
-        [result] = evaluate(sampler, task, settings)
+        [(result, _)] = evaluate(sampler, task, settings)
     assert (result.n, result.c, result.unscorable) == (4, 1, 0)
     assert float(pass_at_k(result.n, result.c, 1)) == pytest.approx(0.25)
 

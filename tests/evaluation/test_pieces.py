@@ -66,7 +66,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(task, tmp_path):
     expected = _evaluate(task, undisturbed, tmp_path / "whole")
     assert undisturbed.asked == [ids[:3], ids[3:6], ids[6:]]
     # Pieces do not repeat each other's draws.
-    assert len({tuple(r.c for r in expected[i : i + 3]) for i in (0, 3)}) == 2
+    assert len({tuple(r.counts.c for r in expected[i : i + 3]) for i in (0, 3)}) == 2
     with pytest.raises(KilledError):
         _evaluate(task, Solver(die_at=2), tmp_path / "broken")
     # What was being written when the process died is no piece.

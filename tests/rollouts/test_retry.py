@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.diagnostics import expected_masses, masses, rollout_metrics
-from advsweep.diagnostics.masses import of_turns
+from advsweep.diagnostics import Masses, expected_masses, masses, rollout_metrics
 from advsweep.errors import ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.rollouts import ROLLOUTS
@@ -94,16 +94,21 @@ def test_reach() -> None:
 def test_turns_of_grpo_are_power_weights(p: float, group: int) -> None:
     """FADE, sec. 9.2: turn t of mean-centred weights has the mass p qᵗ, less by 1/G."""
     q = 1 - p
-    found = of_turns(
+    found = _of_turns(
         expected_masses(build_estimator("dr_grpo"), p, group), build(turns=4).reach(p, group)
     )
     for turn, mass in enumerate(found, start=1):
         assert tuple(mass) == pytest.approx([p * q**turn * (1 - 1 / group)] * 2)
     # rloo has no finite group in the way.
-    (_, second) = of_turns(
+    (_, second) = _of_turns(
         expected_masses(build_estimator("rloo"), p, group), build().reach(p, group)
     )
     assert tuple(second) == pytest.approx((p * q**2, p * q**2))
+
+
+def _of_turns(once: Masses, reach: Sequence[float]) -> list[Masses]:
+    """FADE, Eq. 16: a turn that is reached has the masses of one group."""
+    return [Masses(rho * once.success, rho * once.failure) for rho in reach]
 
 
 class Coins:
@@ -145,7 +150,7 @@ def test_masses_of_turns_by_drawing(name: str, retry_if: str) -> None:
     assert collected.turns is not None
     estimator = build_estimator(name)
     reach = build(**options).reach(p, group)
-    expected = of_turns(expected_masses(estimator, p, group), reach)
+    expected = _of_turns(expected_masses(estimator, p, group), reach)
     advantages = estimator(GroupBatch(rewards=rewards))
     for turn, (rho, mass) in enumerate(zip(reach, expected, strict=True), start=1):
         own = collected.turns == turn
@@ -157,7 +162,7 @@ def test_masses_of_turns_by_drawing(name: str, retry_if: str) -> None:
         assert share * found.failure == pytest.approx(mass.failure, abs=0.008)
 
 
-def test_metrics_of_a_step_have_the_masses_of_turns() -> None:
+def test_metrics_of_a_step_have_the_masses__of_turns() -> None:
     p, group = 0.3, 4
     collected, rewards = drawn({"turns": 3}, p, group)
     batch = GroupBatch(rewards=rewards)
