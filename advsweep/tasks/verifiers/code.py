@@ -126,7 +126,8 @@ def run_locally(
         namespaces: whether the program gets its own root folder, processes and network.
     """
     passed, order = _request(program, tests)
-    # Without namespaces, a limit on processes counts all those of the user.
+    # Soft and hard ones, so that no program can raise them. Without namespaces, a limit on
+    # processes counts all those of the user.
     most = {"CPU": math.ceil(limits.seconds), "AS": limits.memory, "FSIZE": limits.file}
     most |= {"NPROC": limits.processes if namespaces else 1, "NOFILE": 64, "CORE": 0}
     settings = {
@@ -153,7 +154,9 @@ def run_locally(
     ):
         try:
             output, _ = supervisor.communicate(
-                order.encode(), limits.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS
+                # By a pipe: what stands in the arguments could be read in /proc.
+                order.encode(),
+                limits.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS,
             )
         except BaseException as error:
             # All that runs in its process namespace ends with it.
@@ -170,6 +173,7 @@ def run_locally(
 
 def _request(program: str, tests: ProgramTests) -> tuple[str, str]:
     """Return the answer of a supervisor if a program passes, and the request to run it."""
+    # Only the process of the tests ever has it, so a program cannot print it.
     word = secrets.token_hex(16)
     return f"{STARTED}{word}\n", f"{json.dumps(tests.order(program, word))}\n"
 
@@ -182,6 +186,7 @@ def _python_folders() -> list[str]:
     standard = sysconfig.get_paths()
     paths += [Path(standard[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     paths += [Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    # Outer folders first: an inner one is bound into them.
     return sorted({str(path) for path in paths if path.exists()}, key=len)
 
 
@@ -380,6 +385,7 @@ def last_block(completion: str) -> str:
 
 
 def _compiles(source: str) -> bool:
+    # A text that is no Python needs no sandbox.
     try:
         compile(source, "<answer>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):

@@ -42,14 +42,24 @@ CLASS = "Solution"
 
 _WORD = 2**63
 
+# What the items of a message make, by the name of its type.
 _MAKERS: dict[str, Callable[[list[Any]], Any]] = {
     "int": lambda items: int(items[0], 16),
     "bytes": lambda items: bytes.fromhex(items[0]),
     "complex": lambda items: complex(*items),
     "range": lambda items: range(*items),
     "dict": lambda items: dict(zip(items[::2], items[1::2], strict=True)),
-    "iterator": iter,
+    ITERATOR.__name__: iter,
     **{kind.__name__: kind for kind in (list, tuple, set, frozenset)},
+}
+
+# The items of a value, by its type; keys and values in turn, since those of JSON are texts.
+_ITEMS: dict[type, Callable[[Any], Iterable[Any]]] = {
+    bytes: lambda value: [value.hex()],
+    complex: lambda value: [value.real, value.imag],
+    range: lambda value: [value.start, value.stop, value.step],
+    dict: lambda value: (item for pair in value.items() for item in pair),
+    **dict.fromkeys((list, tuple, set, frozenset, ITERATOR), iter),
 }
 
 # Conversions from an instance of a subclass, such as Counter, to a value of the type itself.
@@ -114,21 +124,10 @@ def encode(value: Any, depth: int = DEPTH) -> Any:
         return value
     if depth == 0:
         raise RecursionError(f"nested more than {DEPTH} deep")
-    if kind is bytes:
-        return ["bytes", value.hex()]
-    if kind is complex:
-        items: Any = (value.real, value.imag)
-    elif kind is range:
-        items = (value.start, value.stop, value.step)
-    elif kind is dict:
-        # Keys and values in turn, since the keys of a JSON object are texts.
-        items = (item for pair in value.items() for item in pair)
-    elif kind in (list, tuple, set, frozenset, ITERATOR):
-        items = value
-    else:
+    if kind not in _ITEMS:
+        # One level deeper, since a class could convert to itself for ever.
         return encode(_plain(value), depth - 1)
-    tag = "iterator" if kind is ITERATOR else kind.__name__
-    return [tag, *(encode(item, depth - 1) for item in items)]
+    return [kind.__name__, *(encode(item, depth - 1) for item in _ITEMS[kind](value))]
 
 
 def _plain(value: Any) -> Any:
@@ -173,6 +172,7 @@ class Program:
             except NotPlainError:
                 return  # the tests find the channel closed, which is a wrong answer
             except BaseException as error:  # noqa: BLE001 (programs raise anything, exits included)
+                # Names and a text alone: an exception object could answer for itself in the tests.
                 text = ""
                 with contextlib.suppress(Exception):  # of a class of the program
                     text = str(error)[:_TEXT]
@@ -212,6 +212,7 @@ class Program:
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
             given.write(text.encode())
             given.seek(0)
+            # Descriptors and not only sys.stdin: programs read with os.read and subprocesses, too.
             os.dup2(given.fileno(), 0)
             os.dup2(printed.fileno(), 1)
             sys.stdin = open(0, closefd=False)  # noqa: SIM115 (the program may close it)
@@ -233,14 +234,6 @@ class Program:
         for source in (setup, tests):
             exec(compile(source, "<tests>", "exec"), self._names)
         return ("value", True, None)
-
-
-def run(channel: Channel) -> None:
-    """Serve a program until its tests are over."""
-    try:
-        Program(channel).serve()
-    finally:
-        os._exit(0)  # skip exit handlers and threads of the program
 
 
 # They would end an iteration of the tests without an error.
@@ -397,8 +390,9 @@ def main(settings: dict[str, Any]) -> None:
             `root` and `scratch`, the arguments of `isolation.enter_root` and
             `isolation.enter_scratch`; without namespaces `root` is None.
     """
+    # Before anything of the program runs: the order will be in this process's standard input.
     isolation.hide_memory()
-    isolation.adopt_orphans()
+    isolation.adopt_orphans()  # a daemon would else escape to the system's first process
     if settings["root"]:
         isolation.enter_root(**settings["root"])
         _run(settings, isolation.SCRATCH)
@@ -418,6 +412,7 @@ def _run(settings: dict[str, Any], folder: str) -> None:
         _run_tests(settings, folder, writing)
     os.close(writing)
     # The deadline is the supervisor's own: a limit on CPU time does not end a program that sleeps.
+    # At most a few bytes, so that a flood cannot fill the memory of the judging process.
     written, deadline = 0, time.monotonic() + settings["seconds"]
     while written < _ANSWER_BYTES:
         left = max(deadline - time.monotonic(), 0.0)
@@ -434,6 +429,7 @@ def _end_all(pid: int, settings: dict[str, Any]) -> None:
     In namespaces this process is the first one and kills all others. Without namespaces it
     adopts processes whose parents have ended.
     """
+    # Until there is no child left: one that forks while it is killed leaves another.
     victims = [pid]
     while True:
         for victim in victims:
@@ -459,6 +455,7 @@ def _run_tests(settings: dict[str, Any], folder: str, answer: int) -> NoReturn:
         # this one.
         isolation.drop_capabilities()
         isolation.stay_in(folder)
+    # A pipe for each direction, so that neither side reads what it wrote itself.
     to_tests, from_program = os.pipe()
     to_program, from_tests = os.pipe()
     if os.fork() == 0:
@@ -468,7 +465,7 @@ def _run_tests(settings: dict[str, Any], folder: str, answer: int) -> NoReturn:
     channel = Channel(to_tests, from_tests)
     # Read after the fork, so that the program's memory never held the tests, nor the word that
     # stands for a pass.
-    order = json.loads(_rest_of_line())
+    order = json.loads(open(0, "rb", closefd=False).readline())  # noqa: SIM115
     # The program's process has confined itself before it says that it is ready.
     channel.receive()
     _confine(settings)
@@ -478,13 +475,6 @@ def _run_tests(settings: dict[str, Any], folder: str, answer: int) -> NoReturn:
         os.write(answer, order["word"].encode())
     finally:
         os._exit(0)
-
-
-def _rest_of_line() -> bytes:
-    data = b""
-    while not data.endswith(b"\n") and (more := os.read(0, 2**20)):
-        data += more
-    return data
 
 
 def _run_program(settings: dict[str, Any], reading: int, writing: int) -> NoReturn:
@@ -497,12 +487,15 @@ def _run_program(settings: dict[str, Any], reading: int, writing: int) -> NoRetu
     isolation.close_others(reading, writing)
     channel = Channel(reading, writing)
     channel.send("ready")
-    run(channel)
-    raise AssertionError("the program's process ends with it")
+    try:
+        Program(channel).serve()
+    finally:
+        os._exit(0)  # skip exit handlers and threads of the program
 
 
 def _confine(settings: dict[str, Any]) -> None:
     """Take from this process what neither tests nor programs may have."""
+    # In this order: dropping them sets no_new_privs, without which there is no filter.
     isolation.drop_capabilities()
     isolation.forbid_calls(own_processes=bool(settings["root"]))
     isolation.limit(settings["limits"])

@@ -108,7 +108,7 @@ def hide_memory() -> None:
 
 def end_with_parent() -> None:
     """Let the kernel kill this process when its parent ends."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not inherited: each process asks for itself
 
 
 def adopt_orphans() -> None:
@@ -138,6 +138,7 @@ def drop_capabilities() -> None:
     # Without it a program with the setuid bit would bring capabilities back.
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    # How many there are depends on the kernel: the first unknown one is an error.
     capability = 0
     while _LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
         capability += 1
@@ -195,6 +196,7 @@ def stay_in(folder: str) -> None:
     """With Landlock in the kernel: forbid to write elsewhere and to reach other processes."""
     if sys.platform != "linux":
         return
+    # Older kernels know fewer rights, and refuse a rule set that names others.
     version = _LIBC.syscall(_LANDLOCK_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return
@@ -245,10 +247,12 @@ def enter_root(python: Sequence[str], hidden: Sequence[str]) -> None:
     """
     with open(_USER_NAMESPACES, "w") as file:
         file.write("0")  # a new namespace would give a program capabilities again
+    # Resolved now: below the new root the links would lead elsewhere.
     places = {path: os.path.realpath(path) for path in (*_SYSTEM, *python)}
     links = {path: os.readlink(path) for path in _SYSTEM if os.path.islink(path)}
     small = "mode=755,size=1m,nr_inodes=4k"
     _mount("tmpfs", "/tmp", "tmpfs", _MS_NOSUID | _MS_NODEV, small)
+    # The old root stays in sight below the first one, to bind from, and is gone with the second.
     os.chdir("/tmp")
     os.mkdir("old")
     os.mkdir("new")
@@ -291,6 +295,7 @@ def enter_scratch(size: int, files: int) -> None:
         files: largest number of files and folders.
     """
     _call("unshare", _CLONE_NEWNS | _CLONE_NEWIPC)
+    # Numbers of files are limited as well: empty ones take kernel memory and no room.
     mode = f"mode=777,size={size},nr_inodes={files}"
     _mount("tmpfs", SCRATCH, "tmpfs", _MS_NOSUID | _MS_NODEV, mode)
 

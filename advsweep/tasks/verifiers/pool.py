@@ -37,6 +37,7 @@ from advsweep.tasks.verifiers.base import (
     verdict,
 )
 
+# A batch that ends its server three times would do so for ever.
 _ATTEMPTS = 3
 _CLOSING_SECONDS = 10.0
 
@@ -95,6 +96,7 @@ class VerifierPool:
         if self._connection is None:
             ours, theirs = socket.socketpair()
             module, descriptor = "advsweep.tasks.verifiers.pool", theirs.fileno()
+            # A socket and not a queue: the end of either process is an EOF for the other.
             with theirs:
                 # Its own session keeps Ctrl-C in the terminal from ending it: the training still
                 # verifies its last answers and then stops in an orderly way.
@@ -226,6 +228,7 @@ class VerifierServer:
             busy = [worker for worker in self._workers if worker.task]
             if not busy:
                 return self._answers
+            # The oldest job is the next to be late; all others may wait that long.
             left = min(worker.since for worker in busy) + self._deadline - time.monotonic()
             ready = wait([self._client, *(worker.connection for worker in busy)], max(left, 0))
             if self._client in ready:
@@ -278,12 +281,14 @@ class VerifierServer:
         if not (certain or task.alone):
             self._suspects.append(replace(task, alone=True))
         elif completion is None:
+            # Reading the reference answer did it, which is no fault of the model.
             self._answers[task.number] = Verdict(Outcome.UNSCORABLE, reason=reason)
         else:
             self._waiting.appendleft(_Task(task.number, (reference, None), blame=reason))
 
     def _replace(self, worker: _Worker) -> tuple[int, float]:
         """Replace a worker; return the exit code and CPU seconds of the old one."""
+        # Reaped here, so that its CPU time is known and its number cannot be another process's.
         os.kill(worker.pid, signal.SIGKILL)
         _, status, usage = os.wait4(worker.pid, 0)
         worker.connection.close()
@@ -331,7 +336,7 @@ def _judge(verifier: Verifier, reference: ReferenceAnswer, completion: str | Non
         try:
             return verifier.judge(reference, completion)
         except MemoryError:
-            raise
+            raise  # what is left of this process may be too little for the next answer
         except Exception as error:  # noqa: BLE001 (libraries raise anything on text of a model)
             failure = f"the verifier failed ({f'{type(error).__name__}: {error}'[:200]})"
             if isinstance(error, (OSError, AdvsweepError)):
