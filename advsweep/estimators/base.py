@@ -112,7 +112,11 @@ class Estimator(Component):
         mask = batch.mask
         # Statistics of an empty batch would be NaN, and would stay in the memory for ever.
         if mask is not None and not mask.any():
-            return Advantages(values=self._zeros(batch), keep=mask.clone())
+            shape = [*batch.rewards.shape]
+            if self.per_token:
+                given = (getattr(batch, name) for name in sorted(PER_TOKEN))
+                shape += [next((value.shape[2] for value in given if value is not None), 1)]
+            return Advantages(values=batch.rewards.new_zeros(shape), keep=mask.clone())
         groups = Groups(batch)
         self._check_rewards(groups)
         info: dict[str, float] = {}
@@ -177,13 +181,6 @@ class Estimator(Component):
                 f"state of estimator '{self.name}': expected the keys {sorted(expected)}, "
                 f"got {sorted(state)}; it was saved by another estimator or version"
             )
-
-    def _zeros(self, batch: GroupBatch) -> PerRollout | PerToken:
-        if not self.per_token:
-            return torch.zeros_like(batch.rewards)
-        given = (getattr(batch, name) for name in sorted(PER_TOKEN))
-        tokens = next((value.shape[2] for value in given if value is not None), 1)
-        return batch.rewards.new_zeros(*batch.rewards.shape, tokens)
 
     def _check_inputs(self, batch: GroupBatch) -> None:
         rewards = batch.rewards

@@ -172,24 +172,23 @@ class Bandit(SeededTask, BanditTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.levels = choose_levels(self.levels, len(self.rates))
-        if self.levels[-1] >= len(self.rates):
-            raise ConfigError(
-                f"levels: expected at most {len(self.rates) - 1}, the last that rates has a "
-                f"success rate for, got {self.levels[-1]}"
-            )
+        known = len(self.rates)
+        self.levels = choose_levels(self.levels, known)
         self.train_levels = tuple(sorted(set(self.train_levels)))
-        if unknown := set(self.train_levels) - set(self.levels):
+        if self.levels[-1] >= known:
             raise ConfigError(
-                f"train_levels: expected some of levels = {list(self.levels)}, got {min(unknown)}"
+                f"levels: expected at most {known - 1}, the last that rates has a success rate "
+                f"for, got {self.levels[-1]}"
             )
-        if self.correct >= self.behaviours:
+        if not set(self.train_levels) <= set(self.levels):
             raise ConfigError(
-                f"correct: expected fewer than behaviours = {self.behaviours}, got {self.correct}"
+                f"train_levels: expected some of levels = {list(self.levels)}, got "
+                f"{list(self.train_levels)}"
             )
-        if self.common > self.correct:
+        if not self.common <= self.correct < self.behaviours:
             raise ConfigError(
-                f"common: expected at most correct = {self.correct}, got {self.common}"
+                f"correct: expected at least common = {self.common} and fewer than behaviours = "
+                f"{self.behaviours}, got {self.correct}"
             )
 
     @functools.cached_property

@@ -238,7 +238,11 @@ def _fit(
         level = levels.get(own_id)
         if level is None and not (levels and is_train):
             level = _level(row, columns["level"])
-        prompt = shape.fill(question, "\n".join(map(_shown_test, reference.get("tests", []))))
+        tests = "\n".join(
+            test if isinstance(test, str) else f"Input:\n{test['input']}\nOutput:\n{test['output']}"
+            for test in reference.get("tests", [])
+        )
+        prompt = shape.fill(question, tests)
         if level is None:
             left_out.setdefault("without a level", []).append(own_id)
         elif wanted and level not in wanted:
@@ -344,13 +348,6 @@ def _is_test(test: Any) -> bool:
         isinstance(test.get(key), str) for key in _SCRIPT_TEST
     )
     return isinstance(test, str) or is_script_test
-
-
-def _shown_test(test: str | Mapping[str, str]) -> str:
-    """Return a test as prompts show it."""
-    if isinstance(test, str):
-        return test
-    return f"Input:\n{test['input']}\nOutput:\n{test['output']}"
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,6 @@ import dataclasses
 import inspect
 import itertools
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,8 +15,7 @@ import torch
 from torch import Tensor
 
 from advsweep.cli.estimators import build_from_options
-from advsweep.components import option_of
-from advsweep.errors import BatchError, CheckpointError, ConfigError
+from advsweep.errors import BatchError, CheckpointError
 from advsweep.estimators import ESTIMATORS, Estimator, GroupBatch, build_estimator, estimator_names
 from advsweep.estimators.base import Provenance
 
@@ -139,14 +137,6 @@ def test_says_what_its_defaults_are_held_to(name: str) -> None:
         assert built.plain() != build_estimator(name).plain()
 
 
-def test_links_every_paper_that_it_cites(name: str) -> None:
-    cls = ESTIMATORS.get(name)
-    # A year is part of a citation, and each citation has an arXiv number, a DOI or a journal.
-    for citation in re.split(r"; | after ", f"{cls.paper}; {cls.equation}"):
-        if re.search(r"et al|\b(19|20)\d\d\b", citation):
-            assert re.search(r"arXiv:\d{4}\.\d{5}|doi:10\.|JMLR|Kool", citation), citation
-
-
 def test_plain_config_builds_the_same_estimator(estimator: Estimator) -> None:
     plain = estimator.plain()
     assert json.loads(json.dumps(plain)) == plain
@@ -154,22 +144,6 @@ def test_plain_config_builds_the_same_estimator(estimator: Estimator) -> None:
     assert again == estimator
     assert again.plain() == plain
     assert again.identity() == estimator.identity()
-
-
-def test_values_of_a_wrong_type_or_range_are_refused(name: str) -> None:
-    for field in dataclasses.fields(ESTIMATORS.get(name)):
-        with pytest.raises(ConfigError, match=field.name):
-            build_estimator(name, **{field.name: object()})
-        with pytest.raises(ConfigError, match=field.name):
-            build_estimator(name, **{field.name: float("nan")})
-        option = option_of(field)
-        below = option.ge - 1 if option.ge is not None else option.gt
-        above = option.le + 1 if option.le is not None else option.lt
-        for outside in (below, above):
-            if outside is not None:
-                number = int(outside) if field.type == "int" else float(outside)
-                with pytest.raises(ConfigError, match=rf"{field.name}: expected .*got"):
-                    build_estimator(name, **{field.name: number})
 
 
 # Shapes and types

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.errors import BatchError
 from advsweep.estimators import GroupBatch, build_estimator
 
 GRADED = st.lists(
@@ -120,13 +119,3 @@ def test_signed_softmax_has_the_printed_masses(rows: list[list[float]], beta: fl
     q, scale = 1 - p, math.exp(beta)
     assert torch.allclose((values * rewards).sum(dim=1), p * scale / (p * scale + q))
     assert torch.allclose(-(values * (1 - rewards)).sum(dim=1), q / (p * scale + q))
-
-
-def test_signed_softmax_is_of_binary_rewards() -> None:
-    estimator = build_estimator("log_mean_exp", variant="signed_softmax")
-    with pytest.raises(BatchError, match=r"rewards of 0 and 1 only, got 0\.5"):
-        estimator(GroupBatch(rewards=torch.tensor([[0.5, 1.0]])))
-    mask = torch.tensor([[True, True, False]])
-    values = estimator(GroupBatch(rewards=torch.tensor([[1.0, 0.0, 7.0]]), mask=mask))
-    alone = estimator(GroupBatch(rewards=torch.tensor([[1.0, 0.0]])))
-    assert torch.allclose(values[:, :2], alone)

@@ -12,7 +12,7 @@ import pytest
 import advsweep.estimators
 from advsweep.components import Component
 from advsweep.errors import AdvsweepWarning, UnknownNameError
-from advsweep.estimators import ESTIMATORS, Estimator, build_estimator, estimator_names
+from advsweep.estimators import Estimator, build_estimator, estimator_names
 
 UNDEFINED = [
     "aem",
@@ -140,10 +140,3 @@ def test_an_alias_that_is_a_guess_warns() -> None:
 def test_names_without_a_definition_say_what_is_missing(name: str) -> None:
     with pytest.raises(UnknownNameError, match=rf"'{name}' cannot be built: the papers"):
         build_estimator(name)
-
-
-def test_no_name_is_both_refused_and_built() -> None:
-    assert set(ESTIMATORS.unavailable()) == set(UNDEFINED)
-    assert not set(UNDEFINED) & {*estimator_names(), *ESTIMATORS.aliases()}
-    assert set(ESTIMATORS.aliases().values()) <= set(estimator_names())
-    assert not set(ESTIMATORS.aliases()) & set(estimator_names())

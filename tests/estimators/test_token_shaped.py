@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.diagnostics import expected_masses, rollout_metrics
+from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import BatchError, ConfigError
 from advsweep.estimators import GroupBatch, build_estimator, estimator_names
 from advsweep.estimators.registry import ESTIMATORS
@@ -129,19 +129,3 @@ def test_a_mean_of_0_over_tokens_is_no_rollout_without_advantage() -> None:
     assert found["advantage/zero_fraction"] == 0.5
     assert found["advantage/abs_mean"] == 0.5
     assert found["mass/success"] == 0
-
-
-@pytest.mark.parametrize("length", [1.0, 5.0])
-def test_expected_masses(length: float) -> None:
-    # Every token has entropy .3: the bonus is min(.12, |A|/2), of dr_grpo's A.
-    entropy, group = 0.3, 4
-    estimator = build_estimator("entropy_shaped", base="dr_grpo")
-    found = expected_masses(estimator, 0.5, group, token_entropies=entropy, lengths=length)
-    success = failure = 0.0
-    for k, ways in enumerate((1, 4, 6, 4, 1)):
-        p = k / group
-        up, down = 1 - p, -p
-        success += ways / 16 * p * (up + min(0.12, up / 2))
-        failure -= ways / 16 * (1 - p) * (down + min(0.12, -down / 2))
-    assert found.success == pytest.approx(success)
-    assert found.failure == pytest.approx(failure)

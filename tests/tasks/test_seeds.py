@@ -9,7 +9,6 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.tasks import TASKS
-from advsweep.tasks.bandit import Bandit
 from advsweep.tasks.base import CorpusShares, SeededTask, Split, SymbolTask
 from advsweep.tasks.route_maps import prompts_of_levels, route_map
 from advsweep.tasks.routes import Routes
@@ -55,19 +54,6 @@ def test_seeds_have_problems_of_their_own_and_splits_stay_apart(name: str) -> No
     assert len(set.union(*held_out)) > 25
     # The part of a problem does not depend on the seed, nor on the map.
     assert not set.union(*held_out) & set.union(*(one[Split.TRAIN] for one in sets))
-
-
-def test_seeds_of_a_bandit_have_tables_of_their_own() -> None:
-    task = tied("bandit")
-    tables = [one.arms for s in range(2) if isinstance(one := task.for_seed(s), Bandit)]
-    assert not np.array_equal(tables[0].correct, tables[1].correct)
-    assert not np.allclose(tables[0].logits, tables[1].logits)
-    # The success rates are those of the levels, whatever the table.
-    for table in tables:
-        chances = np.exp(table.logits)
-        chances /= chances.sum(axis=1, keepdims=True)
-        solved = (chances * table.correct).sum(axis=1)
-        assert solved == pytest.approx(np.repeat([0.9, 0.75, 0.5, 0.3, 0.15, 0.05, 0.02], 2))
 
 
 def test_seeds_of_routes_have_maps_of_their_own() -> None:

@@ -109,18 +109,6 @@ def test_levels_are_read_and_chosen(sums: str, write: Write) -> None:
     assert len(found) == 1
 
 
-def test_levels_may_come_from_a_file(sums: str, write: Write) -> None:
-    ids = [p.id for p in train(make(sums, held_out=1))]
-    levels = [{"id": id, "level": i % 7, "solve_rate": 0.5} for i, id in enumerate(ids[:14])]
-    path = write("levels.jsonl", levels)
-    task = make(sums, held_out=2, level_file=path, levels=[6, 0])
-    with pytest.warns(AdvsweepWarning, match="left out 6 training problems, without a level"):
-        found = train(task)
-    found += held_out(task)
-    assert Counter(p.level for p in found) == {0: 2, 6: 2}
-    assert {p.id for p in found} == {ids[i] for i in (0, 6, 7, 13)}
-
-
 def test_a_file_of_levels_chooses_training_problems_alone(write: Write, tmp_path: Path) -> None:
     rows = [{"question": f"{i}?", "answer": i, "id": f"p{i}", "level": 5} for i in range(6)]
     write("set/train.jsonl", rows[:4])
