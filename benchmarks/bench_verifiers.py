@@ -4,8 +4,8 @@
 
 Plain numbers are compared where the training runs; everything else goes to processes that can
 be killed, one per core. The target is 1,500 boxed plain numbers per second on two cores. The
-figures in parentheses are per second of CPU time, of all these processes together. Routes on a
-map are verified many at once; the target is 2 ms for the 512 answers of a step.
+figures in parentheses are per second of CPU time, of all these processes together. The target for
+the 512 routes of a step is 2 ms.
 """
 
 from __future__ import annotations
