@@ -381,11 +381,10 @@ def merge(
     store: options.Store = None,
 ) -> None:
     """Copies runs, evaluations and sweeps. Runs are matched by identity. If both stores have the
-    run done, this store's copy stays and the results are compared. A done run replaces an
-    unfinished one; of two unfinished ones the one with more steps stays. Running runs are skipped.
-    Executors and trackers of sweeps are not copied. A store with a value that advsweep cannot have
-    written, or with another schema, is refused as a whole. Merging again changes nothing; the other
-    store never changes.
+    run done, this store's copy stays. A done run replaces an unfinished one; of two unfinished ones
+    the one with more steps stays. Running runs are skipped. Executors and trackers of sweeps are
+    not copied. A store with a value that advsweep cannot have written, or with another schema, is
+    refused as a whole. Merging again changes nothing; the other store never changes.
 
     The folders of copied runs, with logs and checkpoints, are copied too. With --no-folders, copied
     runs can be reported but not exported, and unfinished ones restart from step 0.
@@ -428,10 +427,11 @@ def _folder(other: str, source: Store, chosen: Path | None) -> Path:
 
 
 def _print_merged(merged: MergeResult, what: str, *, dry_run: bool) -> None:
-    counts = ", ".join(f"{len(ids)} {fate.value}" for fate, ids in merged.ids().items() if ids)
+    counts = ", ".join(f"{len(runs)} {fate.value}" for fate, runs in merged.runs.items() if runs)
     echo_line(f"{what}{' (nothing was changed)' if dry_run else ''}")
     echo_line(f"  runs: {counts or 'none'}")
-    echo_line(f"  evaluations added: {merged.evaluations}")
+    if not dry_run:
+        echo_line(f"  evaluations added: {merged.evaluations}")
     echo_line(f"  sweeps added: {', '.join(merged.sweeps) or 'none'}")
     for run_id, reason in merged.left_out.items():
         warn(f"skipped run {run_id} of the other store: {reason}")
@@ -440,8 +440,6 @@ def _print_merged(merged: MergeResult, what: str, *, dry_run: bool) -> None:
             f"not copied: {counted(len(merged.not_copied), 'path')} (links, special files, outputs "
             f"of commands), first {merged.not_copied[0]}"
         )
-    for run_id, difference in merged.differing.items():
-        warn(f"run {run_id} of the other store is done in both and differs: {difference}")
     if merged.without_folder:
         warn(
             f"{counted(len(merged.without_folder), 'run')} copied without a folder of checkpoints "

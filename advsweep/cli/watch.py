@@ -462,7 +462,7 @@ def samples(
             )
         evaluations = [e for e in found if e.step == chosen]
         others = [step for step in steps if step != chosen]
-    kept = opened.samples.select([e.identity for e in evaluations])
+    kept = opened.evaluations.samples([e.identity for e in evaluations])
     if how is RecordFormat.JSON:
         print_json(
             [

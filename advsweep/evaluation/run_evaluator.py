@@ -164,8 +164,7 @@ class Evaluator:
             with lock_of(self.store, part.identity) if step == 0 else nullcontext():
                 self._make(part, step, sampler)
         identity = self._reported(step).identity
-        [evaluation] = self.store.evaluations.select([self.run_id], identity=identity)
-        return evaluation
+        return self.store.evaluations.find(identity, run_id=self.run_id, step=step)
 
     def record(self, step: int, task: str, problems: Sequence[CountedProblem]) -> EvaluationRecord:
         """Record an evaluation that the training made itself, and return it.
@@ -204,8 +203,7 @@ class Evaluator:
                 ],
             )
         )
-        [evaluation] = self.store.evaluations.select([self.run_id], identity=identity)
-        return evaluation
+        return self.store.evaluations.find(identity, run_id=self.run_id, step=step)
 
     def _make(self, part: _Part, step: int, sampler: Callable[[], Sampler]) -> None:
         if self.store.evaluations.has(part.identity):

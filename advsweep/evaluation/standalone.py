@@ -181,7 +181,7 @@ def evaluate_subject(
                     results,
                 )
                 shutil.rmtree(folder, ignore_errors=True)
-        return replace(store.evaluations.find(identity), run_id=subject.run_id, step=subject.step)
+        return store.evaluations.find(identity, run_id=subject.run_id, step=subject.step)
 
     made = (m for m in subject.methods if store.evaluations.has(identity_of(m)))
     *others, last = [method] if (method := next(made, None)) else subject.methods

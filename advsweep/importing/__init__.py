@@ -104,15 +104,7 @@ def import_runs(
     options = ImportOptions(
         names=names_of_log, settings=dict(settings or {}), by=tuple(by), in_name=in_name
     )
-    writer = _RunWriter(
-        store=store,
-        reader=reader,
-        root=root,
-        rows=rows,
-        sweep=sweep,
-        summary=summary,
-        dry_run=dry_run,
-    )
+    writer = _RunWriter(store, reader, root, rows, sweep, summary, dry_run)
     for found in reader.runs(source, options):
         place = found.source if found.path is None else found.path
         own = in_name(place)
@@ -121,29 +113,27 @@ def import_runs(
             continue
         writer.write(found, merged(merged(found.config, own), options.settings))
         on_run(len(summary.runs))
-    if pattern is not None and summary.unmatched and not summary.runs:
-        some = ", ".join(summary.unmatched[:5])
-        raise ConfigError(
-            f"--name-pattern: expected names such as '{pattern.text}', got {some}; a field matches "
-            "any text without a slash"
-        )
     if not summary.runs:
+        if pattern is not None and summary.unmatched:
+            raise ConfigError(
+                f"--name-pattern: expected names such as '{pattern.text}', got "
+                f"{first_of(summary.unmatched, 5)}; a field matches any text without a slash"
+            )
         known = [f"{reason} ({count:,})" for reason, count in sorted(summary.left_out.items())]
         raise ConfigError(
             f"{printable_line(source)}: expected a run with a logged step and values, got none; "
             f"left out: {first_of(known, 8, '; ')}"
         )
     seen = {*names_of_log.renamed, *names_of_log.kept}
-    unseen = [name for name, ours in (names or {}).items() if ours != STEP and name not in seen]
-    for name in unseen:
-        writer.said.append(
-            f"--map: no run has a metric {printable_line(name)!r}; {nearest(name, seen)}"
-        )
+    for name, ours in (names or {}).items():
+        if ours != STEP and name not in seen:
+            hint = nearest(name, seen)
+            writer.said.append(f"--map: no run has a metric {printable_line(name)!r}; {hint}")
     summary.notes |= dict.fromkeys([*names_of_log.notes(), *writer.remarks()])
     return summary
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _RunWriter:
     """Writes the runs of one import, and gathers what to say about them."""
 
@@ -173,15 +163,15 @@ class _RunWriter:
             is_single = found.source == root.name or not root.is_dir()
             identifier = ((root.parent if is_single else root) / found.source).as_posix()
         content = gather(form, identifier, config, found.steps, found.evaluations)
+        # Not before: a reader knows what it left out once its steps were read.
         summary.left_out.update(found.left_out)
         summary.notes |= dict.fromkeys(found.notes)
         if not content.curves and not content.evaluations:
             summary.left_out["sources without a logged value"] += 1
             return
         if content.repeated:
-            summary.left_out["values that a later line of the same step replaced"] += (
-                content.repeated
-            )
+            replaced = "values that a later line of the same step replaced"
+            summary.left_out[replaced] += content.repeated
         written = write_run(
             self.store,
             content,
@@ -198,21 +188,14 @@ class _RunWriter:
             sweep=self.sweep,
             dry_run=self.dry_run,
         )
-        summary.runs.append((_shown(found.source), written))
-        seed = config.get("seed")
+        name, seed = _shown(found.source), config.get("seed")
+        summary.runs.append((name, written))
         values = dataclasses.replace(content, config={}).digest(0)
-        key = values if seed is None else (config_hash(config), seed)
-        first = self.first.setdefault(key, _shown(found.source))
-        if first != _shown(found.source):
-            self.alike.append(f"{_shown(found.source)} (as {first})")
+        first = self.first.setdefault(values if seed is None else (config_hash(config), seed), name)
+        if first != name:
+            self.alike.append(f"{name} (as {first})")
         self.without["estimator"] += config["estimator"]["name"] == UNKNOWN
-        self.without["seed"] += "seed" not in config
-        if written.action is ImportAction.SHORTER:
-            self.said.append(
-                f"{_shown(found.source)} ends at step {content.last_step}, and run "
-                f"{written.run_id} at step {written.stored_step}: it stays as it is; if the log "
-                f"was written anew, `advsweep rm {written.run_id} --force` first"
-            )
+        self.without["seed"] += seed is None
 
     def remarks(self) -> list[str]:
         """Return what to say about all runs, a sentence each."""

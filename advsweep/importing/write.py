@@ -23,9 +23,9 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 from advsweep.logs.base import LAST_STEP, ProblemCount
 from advsweep.logs.names import LoggedStep, estimator_node
 from advsweep.printable import MASK, printable_line, redacted
-from advsweep.store import Store
-from advsweep.store.base import insert_or_ignore
-from advsweep.store.evaluations import insert_evaluation, link_evaluation, remove_unused_problems
+from advsweep.store import NewEvaluation, ProblemCounts, Store
+from advsweep.store.base import put
+from advsweep.store.evaluations import add_evaluation, problems_digest, remove_unused_problems
 from advsweep.store.imported import IMPORTED, ROWS, setting_leaves
 from advsweep.store.metrics import metric_ids, write_points
 from advsweep.store.records import Status
@@ -62,7 +62,6 @@ class ImportAction(Enum):
     ADDED = "new"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
-    SHORTER = "left as it is"
 
 
 @dataclass
@@ -73,7 +72,6 @@ class Written:
         run_id: None if nothing was written, as in a dry run.
         seed: the seed that it has in the store.
         steps: logged steps; `new_steps` of them were not in the store.
-        repeated: points that a later line of the log replaced.
     """
 
     action: ImportAction
@@ -83,8 +81,6 @@ class Written:
     new_steps: int
     points: int
     evaluations: int
-    repeated: int
-    stored_step: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +262,7 @@ def write_run(
     """Add a run, or brings that of the same identity up to date, in one transaction.
 
     The run becomes what its files say, except that steps before the first of the log stay, as
-    trainers may rotate their logs. A log that ends before the stored run changes nothing.
+    trainers may rotate their logs.
 
     Args:
         environment: how the run was imported; stored with it.
@@ -276,9 +272,7 @@ def write_run(
         StoreError: the database could not do it; nothing of the run is stored.
     """
 
-    return store.database.patience.call(
-        lambda: _write(store, content, environment, sweep, dry_run=dry_run)
-    )
+    return store.patience.call(lambda: _write(store, content, environment, sweep, dry_run=dry_run))
 
 
 def _write(
@@ -290,13 +284,13 @@ def _write(
     dry_run: bool,
 ) -> Written:
     steps = content.steps()
+    hashed = config_hash(content.config)
     # Alone: the seed of a run without one follows from those that exist.
     with store.database.read() if dry_run else store.database.write_alone() as connection:
         query = select(RUNS.c.id, RUNS.c.step, RUNS.c.seed, RUNS.c.environment)
         old = connection.execute(
             query.where(RUNS.c.identity == content.identity, RUNS.c.attempt == 1)
         ).first()
-        hashed = config_hash(content.config)
         seed = content.config.get("seed")
         if seed is None and old is not None:
             seed = old.seed
@@ -307,66 +301,48 @@ def _write(
             seed = next(number for number in range(len(taken) + 1) if number not in taken)
         digest = content.digest(seed)
         written = Written(
-            action=ImportAction.ADDED,
+            action=ImportAction.ADDED if old is None else ImportAction.UPDATED,
             run_id=None if old is None else old.id,
             seed=seed,
             steps=len(steps),
-            new_steps=len(steps),
+            new_steps=len(steps) if old is None else int((steps > old.step).sum()),
             points=sum(len(curve) for curve, _ in content.curves.values()),
             evaluations=len({(r.step, r.task) for r in content.evaluations}),
-            repeated=content.repeated,
-            stored_step=0 if old is None else old.step,
         )
-        if old is not None:
-            written.new_steps = int((steps > old.step).sum())
-            if content.last_step < old.step:
-                written.action = ImportAction.SHORTER
-            elif (old.environment or {}).get("digest") == digest:
-                written.action = ImportAction.UNCHANGED
-            else:
-                written.action = ImportAction.UPDATED
+        if old is not None and (old.environment or {}).get("digest") == digest:
+            written.action = ImportAction.UNCHANGED
         if dry_run:
             return written
-        if written.action in (ImportAction.ADDED, ImportAction.UPDATED):
-            values = _columns(content, seed, hashed, {**environment, "digest": digest})
+        if written.action is not ImportAction.UNCHANGED:
+            now = utc_now()
+            values = {
+                "identity": content.identity,
+                "attempt": 1,
+                "config_hash": hashed,
+                "seed": seed,
+                "estimator": content.config["estimator"]["name"],
+                "backend": IMPORTED,
+                "steps": content.last_step,
+                "config": {**content.config, "seed": seed},
+                "environment": {**environment, "digest": digest},
+                "status": Status.DONE,
+                "step": content.last_step,
+                "finished": now,
+                "stop_requested": False,
+            }
             if old is None:
-                adding = insert(RUNS).values(values).returning(RUNS.c.id)
-                run_id = int(connection.execute(adding).scalar_one())
+                adding = insert(RUNS).values(created=now, **values).returning(RUNS.c.id)
+                written.run_id = int(connection.execute(adding).scalar_one())
             else:
-                run_id = old.id
-                values.pop("created")
-                connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(values))
-            written.run_id = run_id
-            _put_points(connection, run_id, content, steps)
-            _put_evaluations(connection, run_id, content)
+                connection.execute(update(RUNS).where(RUNS.c.id == old.id).values(values))
+            assert written.run_id is not None
+            _put_points(connection, written.run_id, content, steps)
+            _put_evaluations(connection, written.run_id, content)
         if sweep is not None and written.run_id is not None:
-            row = {"name": sweep, "spec": {IMPORTED: True}, "created": utc_now()}
-            connection.execute(insert_or_ignore(connection, SWEEPS, "name"), row)
+            put(connection, SWEEPS, {"name": sweep, "spec": {IMPORTED: True}, "created": utc_now()})
             found = select(SWEEPS.c.id).where(SWEEPS.c.name == sweep)
             append_runs(connection, connection.execute(found).scalar_one(), [written.run_id])
     return written
-
-
-def _columns(
-    content: RunContent, seed: int, hashed: str, environment: Mapping[str, Any]
-) -> dict[str, Any]:
-    now = utc_now()
-    return {
-        "identity": content.identity,
-        "attempt": 1,
-        "config_hash": hashed,
-        "seed": seed,
-        "estimator": content.config["estimator"]["name"],
-        "backend": IMPORTED,
-        "steps": content.last_step,
-        "config": {**content.config, "seed": seed},
-        "environment": dict(environment),
-        "status": Status.DONE,
-        "step": content.last_step,
-        "created": now,
-        "finished": now,
-        "stop_requested": False,
-    }
 
 
 def _put_points(
@@ -389,10 +365,8 @@ def _put_evaluations(connection: Connection, run_id: int, content: RunContent) -
         grouped.setdefault((result.step, result.task), []).append(result)
     kept = set()
     for (step, task), results in grouped.items():
-        row, digest, problems = _evaluation(content, step, task, results)
-        evaluation_id = insert_evaluation(connection, row, digest, problems)
-        link_evaluation(connection, run_id, evaluation_id, step)
-        kept.add(evaluation_id)
+        evaluation = _evaluation(content, run_id, step, task, results)
+        kept.add(add_evaluation(connection, evaluation, utc_now()))
     linked = select(RUN_EVALUATIONS.c.evaluation_id).where(RUN_EVALUATIONS.c.run_id == run_id)
     ours = EVALUATIONS.c.settings["sampler"].as_string() == IMPORTED
     query = select(EVALUATIONS.c.id).where(EVALUATIONS.c.id.in_(linked), ours)
@@ -405,31 +379,36 @@ def _put_evaluations(connection: Connection, run_id: int, content: RunContent) -
 
 
 def _evaluation(
-    content: RunContent, step: int, task: str, results: Sequence[ProblemCount]
-) -> tuple[dict[str, Any], str, list[Any]]:
-    """Return the row, the digest of the problems and the problems of an evaluation."""
-    problems = [[result.problem, "", 0] for result in results]
-    digest = hashlib.sha256(json.dumps(problems).encode()).hexdigest()
-    n = np.array([result.n for result in results], np.uint32)
-    c = np.array([result.correct for result in results], np.uint32)
+    content: RunContent, run_id: int, step: int, task: str, results: Sequence[ProblemCount]
+) -> NewEvaluation:
+    problems = [
+        ProblemCounts(
+            problem_id=result.problem,
+            prompt="",
+            level=0,
+            n=result.n,
+            c=result.correct,
+            distinct=0,
+            unscorable=0,
+            answer_entropy=math.nan,
+        )
+        for result in results
+    ]
     subject = f"{content.identity}@{step}"
-    described = [subject, task, digest, n.tolist(), c.tolist()]
-    least = int(n.min())
-    ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if k <= max(least, 1)]
+    digest = problems_digest([[p.problem_id, p.prompt, p.level] for p in problems])
+    described = [subject, task, digest, [p.n for p in problems], [p.c for p in problems]]
+    least = min(p.n for p in problems)
     named = task or content.config.get("task", {}).get("name") or IMPORTED
-    unknown = np.full(len(results), np.nan)
-    row = {
-        "identity": hashlib.sha256(json.dumps(described).encode()).hexdigest(),
-        "subject": subject,
-        "task": str(named)[:_MAX_TEXT],
-        "settings": {"n": least, "k": ks, "sampler": IMPORTED},
-        "created": utc_now(),
-        "n": n,
-        "c": c,
-        "distinct": np.zeros(len(results), np.uint32),
-        "unscorable": np.zeros(len(results), np.uint32),
-        "answer_entropy": unknown,
-        "token_entropy": unknown,
-        "right_entropy": unknown,
-    }
-    return row, digest, problems
+    return NewEvaluation(
+        identity=hashlib.sha256(json.dumps(described).encode()).hexdigest(),
+        subject=subject,
+        run_id=run_id,
+        step=step,
+        task=str(named)[:_MAX_TEXT],
+        settings={
+            "n": least,
+            "k": [k for k in (2**i for i in range(11)) if k <= max(least, 1)],
+            "sampler": IMPORTED,
+        },
+        problems=problems,
+    )

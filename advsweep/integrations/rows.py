@@ -1,4 +1,8 @@
-"""Rollouts that trainers hand over as rows, in any order, as groups; estimators for them."""
+"""What the integrations share: rollouts in rows as groups, estimators for them, their memory.
+
+Trainers hand rollouts over as rows, in any order. The memory of an estimator is a file of the
+trainer's checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,25 @@ import torch
 from torch import Tensor
 
 from advsweep.diagnostics import rollout_metrics
-from advsweep.errors import ConfigError
+from advsweep.errors import CheckpointError, ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
+from advsweep.local_files import open_regular, replace_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jaxtyping import Bool, Float
 
     from advsweep.estimators import Estimator
 
     Spec = Estimator | Mapping[str, Any] | str
     PerRow = Float[Tensor, " rows"]
+
+
+MEMORY_FILE = "estimator.json"
+"""The file of a trainer's checkpoint that holds the memory of an estimator."""
+
+_LARGEST_MEMORY = 1 << 30  # dcpo holds three numbers for every prompt.
 
 
 class Origin(NamedTuple):
@@ -191,3 +204,33 @@ def prompt_name(prompt: Any) -> str:
     if not isinstance(prompt, str):
         text = json.dumps(prompt, sort_keys=True, default=lambda value: type(value).__name__)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def save_memory(path: Path, estimator: Estimator) -> None:
+    """Write the memory of an estimator to a file of a checkpoint."""
+    # Replaced as a whole: with half a file the checkpoint could not be resumed from.
+    state = {"estimator": estimator.plain(), "state": estimator.state_dict()}
+    replace_file(path, json.dumps(state))
+
+
+def load_memory(path: Path, estimator: Estimator) -> None:
+    """Restore the memory of an estimator.
+
+    Raises:
+        CheckpointError: the file cannot be read, or is of another estimator.
+    """
+    try:
+        with open_regular(path) as file:
+            saved = json.loads(file.read(_LARGEST_MEMORY))
+        name, state = str(saved["estimator"]["name"]), dict(saved["state"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path}: expected the memory of estimator '{estimator.name}', got "
+            f"{type(error).__name__}: {error}; resume from another checkpoint"
+        ) from error
+    if name != estimator.name:
+        raise CheckpointError(
+            f"{path}: expected the memory of estimator '{estimator.name}', got that of "
+            f"{name[:80]!r}; resume with that estimator or from another checkpoint"
+        )
+    estimator.load_state_dict(state)

@@ -12,7 +12,6 @@ unchanged: it records the rewards on the way, and replaces the advantages in the
 from __future__ import annotations
 
 import inspect
-import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,9 +25,9 @@ from torch import Tensor
 
 from advsweep.backends.trl.sampling import forward_certainty
 from advsweep.diagnostics import rollout_metrics
-from advsweep.errors import AdvsweepWarning, CheckpointError, ConfigError
+from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.estimators import Advantages, GroupBatch, build_estimator
-from advsweep.integrations.rows import prompt_name
+from advsweep.integrations.rows import MEMORY_FILE, load_memory, prompt_name, save_memory
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 TESTED = "1.16"
 """The release of TRL whose private methods this module knows."""
 
-_FILE = "estimator.json"
 _ENTROPIES = frozenset({"token_entropy", "token_entropy_exact", "token_entropies"})
 _ALWAYS = frozenset({"lengths", "prompt_ids", "self_certainty", "step", "total_steps"})
 # Metrics that need to know which rollouts succeeded.
@@ -294,33 +292,15 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         super()._save_checkpoint(model, trial)
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
-            state = json.dumps(self.estimator.state_dict())
-            (folder / _FILE).write_text(state, encoding="utf-8")
+            save_memory(folder / MEMORY_FILE, self.estimator)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            self._load_memory(Path(checkpoint, _FILE))
-
-    def _load_memory(self, path: Path) -> None:
-        """Restore the estimator's memory.
-
-        Raises:
-            CheckpointError: the file is damaged, of another estimator, or missing although the
-                estimator has memory.
-        """
-        if not path.exists() and not self.estimator.stateful:
-            return  # a checkpoint of TRL's own trainer has all that there is
-        try:
-            state = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(
-                f"{path}: expected the memory of estimator '{self.estimator.name}', got "
-                f"{type(error).__name__}; resume from another checkpoint"
-            ) from None
-        if not isinstance(state, dict):
-            raise CheckpointError(f"{path}: expected a mapping, got {type(state).__name__}")
-        self.estimator.load_state_dict(state)
+            path = Path(checkpoint, MEMORY_FILE)
+            # A checkpoint of TRL's own trainer has all that an estimator without memory needs.
+            if path.exists() or self.estimator.stateful:
+                load_memory(path, self.estimator)
 
     def _success_column(self, name: str | None) -> int | None:
         names = self.reward_func_names
@@ -351,7 +331,12 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                 f"num_generations: {label} expects at least {estimator.minimum_group} and a "
                 f"multiple of {estimator.group_multiple}, got {group}"
             )
-        if estimator.per_token and not self._takes_tokens():
+        takes_tokens = (
+            self.importance_sampling_level == "token"
+            and self.loss_type not in ("vespo", "luspo")
+            and self.off_policy_mask_threshold is None
+        )
+        if estimator.per_token and not takes_tokens:
             raise ConfigError(
                 f"{label} gives every token its own advantage: expected importance_sampling_level "
                 f"'token', a loss_type other than 'vespo' and 'luspo' and no "
@@ -365,10 +350,3 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                     AdvsweepWarning,
                     stacklevel=3,
                 )
-
-    def _takes_tokens(self) -> bool:
-        return (
-            self.importance_sampling_level == "token"
-            and self.loss_type not in ("vespo", "luspo")
-            and self.off_policy_mask_threshold is None
-        )

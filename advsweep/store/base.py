@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -19,8 +19,9 @@ from advsweep.store.owners import LeaseGuard
 from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS
 
 if TYPE_CHECKING:
-    from sqlalchemy import Table
-    from sqlalchemy.dialects.postgresql import Insert
+    from sqlalchemy import ColumnElement, Select, Table
+
+    from advsweep.store.owners import AnyRow
 
 CHUNK = 10_000
 """Values in one IN (...), below the limits of SQLite and PostgreSQL."""
@@ -60,6 +61,7 @@ class StorePart:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        # Here, not in each method: a new method cannot forget to be repeated.
         for name, member in list(vars(cls).items()):
             if isinstance(member, FunctionType) and not name.startswith("_"):
                 setattr(cls, name, _repeated(member))
@@ -71,8 +73,27 @@ class StorePart:
         self._now = shared.now
         self._guard = shared.guard
 
+    def _read(self, query: Select[Any]) -> Sequence[AnyRow]:
+        """Return the rows of a query, in a transaction of its own."""
+        with self._database.read() as connection:
+            return connection.execute(query).all()
+
+    def _read_among(
+        self, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]
+    ) -> list[AnyRow]:
+        """Return the rows of a query whose column has one of the values."""
+        with self._database.read() as connection:
+            return list(rows_among(connection, query, column, values))
+
+    def _sweep_id(self, connection: Connection, name: str | None) -> int | None:
+        """Return the id of a sweep; None for no name.
+
+        Raises:
+            NotFoundError: there is no such sweep.
+        """
+        return None if name is None else self._require_sweep(connection, name)
+
     def _require_sweep(self, connection: Connection, name: str) -> int:
-        """Return the id of a sweep."""
         query = select(SWEEPS.c.id).where(SWEEPS.c.name == name)
         found: int | None = connection.execute(query).scalar()
         if found is None:
@@ -89,25 +110,28 @@ class StorePart:
         return NotFoundError(f"no run {run_id} in {self._database.location.name}")
 
 
-# Building such a statement takes longer than a small commit.
-@functools.cache
-def _insert(dialect: str, table: Table, keys: tuple[str, ...], update: str | None) -> Insert:
+Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+def put(connection: Connection, table: Table, rows: Rows, *, update: str | None = None) -> int:
+    """Insert rows and return how many are new; rows whose keys exist already are left as they are.
+
+    Args:
+        update: a column that takes the new value in rows whose primary key exists already.
+    """
+    if not rows:
+        return 0
     # SQLite's INSERT has the same methods; importing both dialects would take long.
-    insert: Insert = import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
+    dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
+    statement = dialect.insert(table)
     if update is None:
-        return insert.on_conflict_do_nothing(index_elements=keys)
-    changes = {update: insert.excluded[update]}
-    return insert.on_conflict_do_update(index_elements=keys, set_=changes)
-
-
-def insert_or_ignore(connection: Connection, table: Table, *keys: str) -> Insert:
-    """Return an INSERT that skips rows whose keys exist already."""
-    return _insert(connection.dialect.name, table, keys, None)
-
-
-def insert_or_update(connection: Connection, table: Table, *keys: str, update: str) -> Insert:
-    """Return an INSERT that updates one column of rows whose keys exist already."""
-    return _insert(connection.dialect.name, table, keys, update)
+        statement = statement.on_conflict_do_nothing()
+    else:
+        change = {update: statement.excluded[update]}
+        statement = statement.on_conflict_do_update(
+            index_elements=list(table.primary_key), set_=change
+        )
+    return int(connection.execute(statement, rows).rowcount)
 
 
 def chunks(values: Iterable[Any]) -> Iterator[Sequence[Any]]:
@@ -115,6 +139,14 @@ def chunks(values: Iterable[Any]) -> Iterator[Sequence[Any]]:
     listed = list(values)
     for start in range(0, len(listed), CHUNK):
         yield listed[start : start + CHUNK]
+
+
+def rows_among(
+    connection: Connection, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]
+) -> Iterator[AnyRow]:
+    """Yield the rows of a query whose column has one of the values."""
+    for some in chunks(values):
+        yield from connection.execute(query.where(column.in_(some)))
 
 
 def peer_ids(run_id: int) -> CompoundSelect[int]:

@@ -8,49 +8,23 @@ every database accepts its values.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Double,
-    Enum,
-    Integer,
-    LargeBinary,
-    String,
-    select,
-)
+import sqlalchemy as sa
+from sqlalchemy import select
 from sqlalchemy.types import TypeDecorator
 
 from advsweep.errors import StoreError
 from advsweep.printable import printable_line
+from advsweep.store import tables
 from advsweep.store.evaluation_records import COUNTS, IN_NATS, MAX_CHARACTERS, MAX_SAMPLES
+from advsweep.store.evaluations import problems_digest
 from advsweep.store.records import NewAnalysis, Status
-from advsweep.store.run_folders import folder_name, is_hash, is_name, shown
-from advsweep.store.tables import (
-    ANALYSES,
-    CHECKPOINTS,
-    EVALUATION_SAMPLES,
-    EVALUATIONS,
-    METADATA,
-    METRICS,
-    POINTS,
-    PROBLEM_SETS,
-    RUN_EVALUATIONS,
-    RUNS,
-    SWEEPS,
-    TRIALS,
-    UtcDateTime,
-)
+from advsweep.store.run_folders import folder_name, is_hash, is_name, is_whole, shown
 
 if TYPE_CHECKING:
     from advsweep.store.store import Store
@@ -60,17 +34,13 @@ MAX_DEPTH = 64
 MAX_NAME = 200
 """Maximum length of the name of a sweep or a metric."""
 
-_WHOLE = 2**31
-"""Upper bound of steps and levels."""
-
-
 LISTS = {"problem_sets.problems", "evaluation_samples.answers"}
 """The columns of JSON that hold lists; the others hold mappings."""
 
 
-def find_damage(connection: Connection) -> str | None:
+def find_damage(connection: sa.Connection) -> str | None:
     """Return the first value that does not fit its column, with its place; None if all fit."""
-    for table in METADATA.sorted_tables:
+    for table in tables.METADATA.sorted_tables:
         for column in table.columns:
             wrong = f"NOT COALESCE({_fits(column)}, 0)"
             if column.nullable:
@@ -86,34 +56,34 @@ def find_damage(connection: Connection) -> str | None:
     return None
 
 
-def _fits(column: Column[object]) -> str:
+def _fits(column: sa.Column[object]) -> str:
     """Return an SQL condition that is true of the values which fit the column."""
     name, kind = f'"{column.name}"', column.type
-    if isinstance(kind, UtcDateTime):
+    if isinstance(kind, tables.UtcDateTime):
         return f"typeof({name}) = 'text' AND datetime({name}) IS NOT NULL"
     if isinstance(kind, TypeDecorator):
         kind = kind.impl_instance
-    if isinstance(kind, JSON):
-        expected = "array" if f"{column.table.name}.{column.name}" in LISTS else "object"
+    if isinstance(kind, sa.JSON):
+        expected = "array" if str(column) in LISTS else "object"
         # A nullable document is written as JSON's null.
         known = f"json_type({name}) IN ('{expected}', 'null')"
         return f"CASE WHEN json_valid({name}) THEN {known} END"
-    if isinstance(kind, Enum):
+    if isinstance(kind, sa.Enum):
         return f"{name} IN ({str(list(kind.enums))[1:-1]})"
-    if isinstance(kind, Boolean | BigInteger):
+    if isinstance(kind, sa.Boolean | sa.BigInteger):
         return f"typeof({name}) = 'integer'"
-    if isinstance(kind, Integer):
+    if isinstance(kind, sa.Integer):
         return f"typeof({name}) = 'integer' AND {name} BETWEEN -{2**31} AND {2**31 - 1}"
-    if isinstance(kind, Double):
+    if isinstance(kind, sa.Double):
         return f"typeof({name}) IN ('real', 'integer')"
-    if isinstance(kind, LargeBinary):
+    if isinstance(kind, sa.LargeBinary):
         return f"typeof({name}) = 'blob'"
-    assert isinstance(kind, String), kind
+    assert isinstance(kind, sa.String), kind
     fits = f"typeof({name}) = 'text' AND instr({name}, char(0)) = 0"
     return f"{fits} AND length({name}) <= {kind.length}" if kind.length else fits
 
 
-def check_store(store: Store, connection: Connection) -> None:
+def check_store(store: Store, connection: sa.Connection) -> None:
     """Check every value of a store.
 
     Args:
@@ -122,35 +92,41 @@ def check_store(store: Store, connection: Connection) -> None:
     Raises:
         StoreError: the first value that advsweep cannot have written.
     """
-    if store.file is not None and (damage := find_damage(connection)):
-        raise _refusal(store, damage)
-    for table, (query, check) in _CHECKS.items():
-        documents = [column for column in table.columns if isinstance(column.type, JSON)]
+    why = find_damage(connection) if store.file is not None else None
+    for table, (query, check) in _CHECKS.items() if why is None else ():
         what = table.name
         try:
             for row in connection.execute(query):
                 values = row._asdict()
                 if "id" in values:
                     what = f"{table.name} {shown(values['id'])}"
-                for column in documents:
-                    value = values[column.name]
-                    kind = list if str(column) in LISTS else dict
-                    fits = isinstance(value, kind) or (value is None and bool(column.nullable))
-                    _require(
-                        fits and _is_json(value), column.name, f"a JSON {kind.__name__}", values
-                    )
-                check(values)
-        except (StoreError, ValueError, TypeError, LookupError, RecursionError) as error:
-            readable = isinstance(error, StoreError)
-            why = str(error) if readable else f"a value cannot be read ({shown(str(error))})"
-            raise _refusal(store, f"{what}: {why}") from error
+                for column in table.columns:
+                    _check_value(column, values)
+                if check is not None:
+                    check(values)
+        except StoreError as error:
+            why = f"{what}: {error}"
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            why = f"{what}: a value cannot be read ({shown(str(error))})"
+        if why is not None:
+            break
+    if why is not None:
+        raise StoreError(
+            f"{store.name} cannot be merged: {why}; it is damaged, or another program wrote it: "
+            "take another copy of it"
+        )
 
 
-def _refusal(store: Store, why: str) -> StoreError:
-    return StoreError(
-        f"{store.name} cannot be merged: {why}; it is damaged, or another program wrote it: take "
-        "another copy of it"
-    )
+def _check_value(column: sa.Column[Any], row: Mapping[str, Any]) -> None:
+    """Check what is expected of a column in any row."""
+    name, value = column.name, row[column.name]
+    if isinstance(column.type, sa.JSON):
+        kind = list if str(column) in LISTS else dict
+        fits = isinstance(value, kind) or (value is None and bool(column.nullable))
+        _require(fits and _is_json(value), name, f"a JSON {kind.__name__}", row)
+    elif name in _VALUES:
+        is_sound, expected = _VALUES[name]
+        _require(is_sound(value), name, expected, row)
 
 
 def _is_json(value: Any) -> bool:
@@ -173,34 +149,46 @@ def _is_json(value: Any) -> bool:
     return False
 
 
+def _is_count(value: object) -> bool:
+    return is_whole(value, 0, 2**31)
+
+
+def _is_line(value: str) -> bool:
+    return 0 < len(value) <= MAX_NAME and value.isprintable()
+
+
+_HASH = (is_hash, "64 hexadecimal digits")
+_WORD = (is_name, "lower-case letters, digits and underscores")
+_COUNT = (_is_count, "a whole number from 0")
+
+_VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("identity", "config_hash", "digest"), _HASH),
+    **dict.fromkeys(("estimator", "backend", "kind"), _WORD),
+    **dict.fromkeys(("step", "steps", "number"), _COUNT),
+    **dict.fromkeys(("subject", "task"), (str.isprintable, "a text of one line")),
+    "name": (_is_line, "a short line"),
+    "status": (lambda status: status is not Status.LOST, "one that is recorded"),
+}
+"""What is expected of a column of this name, in whatever table."""
+
+
+def _require(fits: bool, what: str, expected: str, row: Mapping[str, Any]) -> None:
+    if not fits:
+        raise StoreError(f"{what}: expected {expected}, got {shown(row[what])}")
+
+
+def _folder_of(row: Mapping[str, Any]) -> str:
+    return folder_name(**{k: row[k] for k in ("identity", "attempt", "estimator", "seed")})
+
+
 def _check_run(row: Mapping[str, Any]) -> None:
-    folder_name(**{k: row[k] for k in ("identity", "attempt", "estimator", "seed")})
-    _require(is_hash(row["config_hash"]), "config_hash", "64 hexadecimal digits", row)
-    _require(is_name(row["backend"]), "backend", "lower-case letters, digits, underscores", row)
-    _require(row["steps"] >= 0, "steps", "a whole number from 0", row)
-    _require(0 <= row["step"] <= row["steps"], "step", f"0 to {row['steps']}", row)
-    _require(row["status"] is not Status.LOST, "status", "one that is recorded", row)
-
-
-def _check_named(row: Mapping[str, Any]) -> None:
-    """Check the name of a sweep or a metric."""
-    name = row["name"]
-    _require(0 < len(name) <= MAX_NAME and name.isprintable(), "name", "a short line", row)
-
-
-def _check_trial(row: Mapping[str, Any]) -> None:
-    _require(row["number"] >= 0, "number", "a whole number from 0", row)
-    _require(is_hash(row["config_hash"]), "config_hash", "64 hexadecimal digits", row)
-
-
-def _check_step(row: Mapping[str, Any]) -> None:
-    _require(0 <= row["step"] < _WHOLE, "step", "a whole number from 0", row)
+    _folder_of(row)
+    _require(row["step"] <= row["steps"], "step", f"0 to {row['steps']}", row)
 
 
 def _check_checkpoint(row: Mapping[str, Any]) -> None:
     """Check that the path of a checkpoint stays in the folder of its run."""
-    _check_step(row)
-    folder = folder_name(**{k: row[k] for k in ("identity", "attempt", "estimator", "seed")})
+    folder = _folder_of(row)
     parts = PurePosixPath(row["path"]).parts
     inside = len(parts) > 1 and parts[0] == folder and ".." not in parts
     _require(inside and len(row["path"]) < 1000, "path", f"one below {folder}", row)
@@ -213,15 +201,12 @@ def _check_problems(row: Mapping[str, Any]) -> None:
         for name, prompt, level in problems
     )
     _require(fits, "problems", "a list of [id, prompt, level]", row)
-    digest = hashlib.sha256(json.dumps(problems).encode()).hexdigest()
+    digest = problems_digest(problems)
     _require(row["digest"] == digest, "digest", "the sha256 of the problems", row)
 
 
 def _check_evaluation(row: Mapping[str, Any]) -> None:
     """Check an evaluation with its `problems` and its `answers`."""
-    _require(is_hash(row["identity"]), "identity", "64 hexadecimal digits", row)
-    for key in ("subject", "task"):
-        _require(row[key].isprintable(), key, "a text of one line", row)
     ks = row["settings"]["k"]
     fits = isinstance(ks, list) and all(_is_count(k) and k > 0 for k in ks)
     _require(fits, "settings", "whole numbers as k", row)
@@ -230,11 +215,11 @@ def _check_evaluation(row: Mapping[str, Any]) -> None:
     fits = len(answers) <= MAX_SAMPLES and _is_json(answers)
     fits = fits and all(_is_answer(answer, problems) for answer in answers)
     _require(fits, "answers", "a short list of answers to its problems", row)
-    # Older stores lack the last of them.
-    in_nats = [key for key in IN_NATS if row[key] is not None]
-    for key in (*COUNTS, *in_nats):
-        fits = len(row[key]) == len(row["problems"]) and not bool((row[key] < 0).any())
-        _require(fits, key, "a number from 0 for each problem", row)
+    for key in (*COUNTS, *IN_NATS):
+        # Older stores lack the last of them.
+        if row[key] is not None:
+            fits = len(row[key]) == len(row["problems"]) and not bool((row[key] < 0).any())
+            _require(fits, key, "a number from 0 for each problem", row)
     _require(bool((row["c"] <= row["n"]).all()), "c", "no more than n", row)
     if (of_right := row["right_counts"]) is not None:
         # Sums of Python's integers, as the arrays' own might overflow.
@@ -246,51 +231,40 @@ def _check_evaluation(row: Mapping[str, Any]) -> None:
 
 def _is_answer(answer: Any, problems: set[str]) -> bool:
     texts = [answer["answer"], answer["read"] or ""]
-    reward = answer["reward"]
     return (
         answer.keys() == {"problem", "answer", "length", "read", "reward"}
         and answer["problem"] in problems
         and all(isinstance(text, str) and len(text) <= MAX_CHARACTERS for text in texts)
         and _is_count(answer["length"])
-        and (reward is None or isinstance(reward, int | float))
+        and isinstance(answer["reward"], int | float | None)
     )
 
 
 def _check_analysis(row: Mapping[str, Any]) -> None:
-    _check_step(row)
-    _require(is_name(row["kind"]), "kind", "a kind of analysis", row)
     # The identity is a digest of the settings, so it can be checked.
     described = NewAnalysis(**{k: row[k] for k in ("kind", "step", "settings", "result")})
     _require(row["identity"] == described.identity, "identity", "that of its settings", row)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _WHOLE
+_RUNS, _SETS, _EVALUATIONS = tables.RUNS, tables.PROBLEM_SETS, tables.EVALUATIONS
+_OF_FOLDER = (_RUNS.c.identity, _RUNS.c.attempt, _RUNS.c.estimator, _RUNS.c.seed)
 
-
-def _require(fits: bool, what: str, expected: str, row: Mapping[str, Any]) -> None:
-    if not fits:
-        raise StoreError(f"{what}: expected {expected}, got {shown(row[what])}")
-
-
-_OF_FOLDER = (RUNS.c.identity, RUNS.c.attempt, RUNS.c.estimator, RUNS.c.seed)
-
-_CHECKS = {
-    RUNS: (select(RUNS), _check_run),
-    SWEEPS: (select(SWEEPS), _check_named),
-    TRIALS: (select(TRIALS), _check_trial),
-    METRICS: (select(METRICS), _check_named),
+_CHECKS: Mapping[sa.Table, tuple[sa.Select[Any], Callable[[Mapping[str, Any]], None] | None]] = {
+    _RUNS: (select(_RUNS), _check_run),
+    tables.SWEEPS: (select(tables.SWEEPS), None),
+    tables.TRIALS: (select(tables.TRIALS), None),
+    tables.METRICS: (select(tables.METRICS), None),
     # There may be millions, and their types are checked.
-    POINTS: (select(POINTS).where(POINTS.c.step < 0).limit(1), _check_step),
-    CHECKPOINTS: (select(CHECKPOINTS, *_OF_FOLDER).join(RUNS), _check_checkpoint),
-    PROBLEM_SETS: (select(PROBLEM_SETS), _check_problems),
-    EVALUATIONS: (
-        select(EVALUATIONS, PROBLEM_SETS.c.problems, EVALUATION_SAMPLES.c.answers)
-        .join(PROBLEM_SETS)
-        .outerjoin(EVALUATION_SAMPLES),
+    tables.POINTS: (select(tables.POINTS).where(tables.POINTS.c.step < 0).limit(1), None),
+    tables.CHECKPOINTS: (select(tables.CHECKPOINTS, *_OF_FOLDER).join(_RUNS), _check_checkpoint),
+    _SETS: (select(_SETS), _check_problems),
+    _EVALUATIONS: (
+        select(_EVALUATIONS, _SETS.c.problems, tables.EVALUATION_SAMPLES.c.answers)
+        .join(_SETS)
+        .outerjoin(tables.EVALUATION_SAMPLES),
         _check_evaluation,
     ),
-    RUN_EVALUATIONS: (select(RUN_EVALUATIONS), _check_step),
-    ANALYSES: (select(ANALYSES), _check_analysis),
+    tables.RUN_EVALUATIONS: (select(tables.RUN_EVALUATIONS), None),
+    tables.ANALYSES: (select(tables.ANALYSES), _check_analysis),
 }
-"""What is read of each table, and the check of each row."""
+"""What is read of each table, and what is checked of a row besides single values."""

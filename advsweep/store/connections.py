@@ -56,24 +56,30 @@ def locate(text: str | None) -> Location:
         StoreError: it is not a URL of a supported database.
     """
     text = text or os.environ.get("ADVSWEEP_STORE") or DEFAULT_FILE
-    if "://" not in text:
-        return _locate_file(text)
-    expected = "expected a store as a path, as sqlite:///PATH or as postgresql://USER@HOST/DATABASE"
-    try:
-        url = make_url(text)
-    except ArgumentError:
-        raise StoreError(f"{text.partition('://')[0]}://...: {expected}") from None
-    # The name has no parameters, because a password may be among them.
-    name = url.set(query={}).render_as_string()
-    if url.get_backend_name() == "sqlite":
-        if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+    path = text
+    if "://" in text:
+        expected = "a store as a path, as sqlite:///PATH or as postgresql://USER@HOST/DATABASE"
+        try:
+            url = make_url(text)
+        except ArgumentError:
+            raise StoreError(f"{text.partition('://')[0]}://...: expected {expected}") from None
+        if url.get_backend_name() != "sqlite":
+            return _locate_server(url, expected)
+        path = url.database or ":memory:"
+        if path == ":memory:" or path.startswith("file:"):
             raise StoreError(
                 f"{text}: expected a file, such as sqlite:///advsweep.db, since the processes of "
                 "runs have to share it"
             )
-        return _locate_file(url.database)
+    file = Path(os.path.abspath(Path(path).expanduser()))
+    return Location(url=URL.create("sqlite", database=str(file)), name=path, file=file)
+
+
+def _locate_server(url: URL, expected: str) -> Location:
+    # The name has no parameters, because a password may be among them.
+    name = url.set(query={}).render_as_string()
     if url.get_backend_name() != "postgresql":
-        raise StoreError(f"{name}: {expected}")
+        raise StoreError(f"{name}: expected {expected}")
     if "@" in (url.host or ""):
         # Otherwise part of the password is parsed as the host, which messages show.
         raise StoreError(
@@ -83,11 +89,6 @@ def locate(text: str | None) -> Location:
     if not url.database:
         raise StoreError(f"{name}: expected the name of a database at the end of the URL")
     return Location(url=postgres.with_driver(url, name), name=name, file=None)
-
-
-def _locate_file(path: str) -> Location:
-    file = Path(os.path.abspath(Path(path).expanduser()))
-    return Location(url=URL.create("sqlite", database=str(file)), name=path, file=file)
 
 
 @dataclass(frozen=True)
@@ -205,44 +206,42 @@ def translated(location: Location) -> Iterator[None]:
         cause = error.orig if isinstance(error, DBAPIError) else error
         assert cause is not None
         if location.file is None:
-            passes = postgres.may_recover(cause)
-            meaning = postgres.meaning(location.url, cause, BUSY_SECONDS)
+            passes, meaning = postgres.explain(location.url, cause, BUSY_SECONDS)
         else:
-            passes = _sqlite_code(cause).startswith("SQLITE_BUSY")
-            meaning = _sqlite_meaning(location.file, cause)
+            passes, meaning = _explain_sqlite(location.file, cause)
         kind = StoreUnavailableError if passes else StoreError
         raise kind(f"{location.name}: {meaning}") from error
 
 
-def _sqlite_code(error: BaseException) -> str:
-    return getattr(error, "sqlite_errorname", "") or ""
-
-
-def _sqlite_meaning(file: Path, error: BaseException) -> str:
-    code = _sqlite_code(error)
+def _explain_sqlite(file: Path, error: BaseException) -> tuple[bool, str]:
+    """Return whether a call that failed with this error may succeed later, and what it means."""
+    code = getattr(error, "sqlite_errorname", "") or ""
+    if code.startswith("SQLITE_BUSY"):
+        return True, (
+            f"another process has kept it locked for {BUSY_SECONDS} s; find and end that "
+            "process, then start again"
+        )
+    meaning = str(error).strip()
     if code == "SQLITE_FULL" or (code == "SQLITE_IOERR_WRITE" and _has_size_limit()):
-        return (
+        meaning = (
             "the disk is full, or the file may not grow (ulimit -f); make room or raise that "
             "limit, and start again (metrics so far are kept)"
         )
-    if code in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
-        return "expected an advsweep store, got a file that is no SQLite database or a damaged one"
-    if file.exists() and not _may(file, os.R_OK):
-        return "it cannot be opened for reading; give this user the permission to read it"
-    if code.startswith("SQLITE_READONLY") or code == "SQLITE_CANTOPEN":
-        return (
+    elif code in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
+        meaning = (
+            "expected an advsweep store, got a file that is no SQLite database or a damaged one"
+        )
+    elif file.exists() and not _may(file, os.R_OK):
+        meaning = "it cannot be opened for reading; give this user the permission to read it"
+    elif code.startswith("SQLITE_READONLY") or code == "SQLITE_CANTOPEN":
+        meaning = (
             f"it cannot be opened for writing; the file and its folder {file.parent} must both be "
             "writable (commands that only read, such as ls, show and report, do without); make "
             "them so, or work on a copy elsewhere"
         )
-    if code.startswith("SQLITE_BUSY"):
-        return (
-            f"another process has kept it locked for {BUSY_SECONDS} s; find and end that "
-            "process, then start again"
-        )
-    if code.startswith("SQLITE_IOERR"):
-        return f"its disk cannot be read or written ({error}); see that it is there and not full"
-    return str(error).strip()
+    elif code.startswith("SQLITE_IOERR"):
+        meaning = f"its disk cannot be read or written ({error}); see that it is there and not full"
+    return False, meaning
 
 
 def _has_size_limit() -> bool:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, delete, or_, select
 
 from advsweep.errors import NotFoundError
-from advsweep.store.base import StorePart, chunks, insert_or_ignore
+from advsweep.store.base import StorePart, chunks, put, rows_among
 from advsweep.store.evaluation_records import (
     COUNTS,
     IN_NATS,
@@ -31,14 +32,13 @@ from advsweep.store.tables import (
     RUNS,
 )
 
-if TYPE_CHECKING:
-    pass
-
 MODEL_SUBJECT = "model:"
 """The prefix of the subject of an evaluation without a run."""
 
 HELD_OUT = "held_out"
 """The part of a task's problems that evaluations are on unless their settings say otherwise."""
+
+_OF_MODELS = EVALUATIONS.c.subject.startswith(MODEL_SUBJECT)
 
 
 class Evaluations(StorePart):
@@ -56,43 +56,15 @@ class Evaluations(StorePart):
         Args:
             samples: some answers to its problems, to be read by people.
         """
-        import numpy as np  # takes as long to import as all else that `ls` needs
-
-        problems = evaluation.problems
-        known = [p.right_counts for p in problems if p.right_counts is not None]
-        row = {
-            "identity": evaluation.identity,
-            "subject": evaluation.subject,
-            "task": evaluation.task,
-            "settings": dict(evaluation.settings),
-            "created": self._now(),
-            # The dtype makes NaN of None.
-            **{name: np.array([getattr(p, name) for p in problems], float) for name in IN_NATS},
-            **{name: np.array([getattr(p, name) for p in problems]) for name in COUNTS},
-            "right_counts": [*chain.from_iterable(known)] if len(known) == len(problems) else None,
-        }
-        answers = [_stored_answer(sample) for sample in samples]
-        listed = [[p.problem_id, p.prompt, p.level] for p in problems]
-        digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
         with self._database.write() as connection:
-            evaluation_id = insert_evaluation(connection, row, digest, listed, answers)
             if evaluation.run_id is not None:
                 self._require_run(connection, evaluation.run_id)
-                link_evaluation(connection, evaluation.run_id, evaluation_id, evaluation.step)
-        return evaluation_id
-
-    def _require_id(self, connection: Connection, identity: str) -> int:
-        query = select(EVALUATIONS.c.id).where(EVALUATIONS.c.identity == identity)
-        found: int | None = connection.execute(query).scalar()
-        if found is None:
-            raise NotFoundError(f"no evaluation {identity} in {self._database.location.name}")
-        return found
+            return add_evaluation(connection, evaluation, self._now(), samples)
 
     def has(self, identity: str) -> bool:
         """Return whether an evaluation of this identity exists."""
-        with self._database.read() as connection:
-            query = select(EVALUATIONS.c.id).where(EVALUATIONS.c.identity == identity)
-            return connection.execute(query).scalar() is not None
+        query = select(EVALUATIONS.c.id).where(EVALUATIONS.c.identity == identity)
+        return len(self._read(query)) > 0
 
     def link(self, run_id: int, identity: str, step: int) -> None:
         """Link an evaluation to a run; a link that exists stays as it is."""
@@ -101,49 +73,40 @@ class Evaluations(StorePart):
             evaluation_id = self._require_id(connection, identity)
             link_evaluation(connection, run_id, evaluation_id, step)
 
+    def _require_id(self, connection: Connection, identity: str) -> int:
+        query = select(EVALUATIONS.c.id).where(EVALUATIONS.c.identity == identity)
+        found: int | None = connection.execute(query).scalar()
+        if found is None:
+            raise NotFoundError(f"no evaluation {identity} in {self._database.location.name}")
+        return found
+
     def identities(self, run_id: int) -> set[str]:
         """Return the identities of the evaluations of a run."""
-        query = (
-            select(EVALUATIONS.c.identity)
-            .join(RUN_EVALUATIONS)
-            .where(RUN_EVALUATIONS.c.run_id == run_id)
-        )
-        with self._database.read() as connection:
-            return set(connection.execute(query).scalars())
+        query = select(EVALUATIONS.c.identity).join(RUN_EVALUATIONS)
+        return {r.identity for r in self._read(query.where(RUN_EVALUATIONS.c.run_id == run_id))}
 
     def select(
         self,
         run_ids: Sequence[int],
         *,
         ends_only: bool = False,
-        identity: str | None = None,
         split: str | None = HELD_OUT,
     ) -> list[EvaluationRecord]:
         """Return the evaluations of some runs, by run, step and age.
 
         Args:
             ends_only: only those of the base model and those after the last training step.
-            identity: only this evaluation.
             split: only those on these problems: `held_out`, `train` or `validation`; None for
-                all. `identity` overrides it.
+                all.
         """
-        links = select(
-            RUN_EVALUATIONS.c.run_id, RUN_EVALUATIONS.c.step, RUN_EVALUATIONS.c.evaluation_id
-        )
+        columns = RUN_EVALUATIONS.c.run_id, RUN_EVALUATIONS.c.step, RUN_EVALUATIONS.c.evaluation_id
+        links = select(*columns).order_by(*columns)
         if ends_only:
-            links = links.join(RUNS, RUNS.c.id == RUN_EVALUATIONS.c.run_id).where(
+            links = links.join(RUNS).where(
                 or_(RUN_EVALUATIONS.c.step == 0, RUN_EVALUATIONS.c.step == RUNS.c.steps)
             )
-        if identity is not None:
-            links = links.join(EVALUATIONS).where(EVALUATIONS.c.identity == identity)
-            split = None
-        links = links.order_by(*links.selected_columns)
         with self._database.read() as connection:
-            linked = [
-                link
-                for ids in chunks(sorted(run_ids))
-                for link in connection.execute(links.where(RUN_EVALUATIONS.c.run_id.in_(ids)))
-            ]
+            linked = list(rows_among(connection, links, columns[0], sorted(run_ids)))
             # Shared evaluations are read once.
             parts = _read_fields(connection, {link.evaluation_id for link in linked})
         return [
@@ -154,38 +117,99 @@ class Evaluations(StorePart):
 
     def of_models(self) -> list[EvaluationRecord]:
         """Return the evaluations of models without a run, by age."""
-        query = (
-            select(EVALUATIONS.c.id)
-            .where(EVALUATIONS.c.subject.startswith(MODEL_SUBJECT))
-            .order_by(EVALUATIONS.c.created, EVALUATIONS.c.id)
-        )
+        query = select(EVALUATIONS.c.id).where(_OF_MODELS)
+        query = query.order_by(EVALUATIONS.c.created, EVALUATIONS.c.id)
         with self._database.read() as connection:
-            ids = list(connection.execute(query).scalars())
-            parts = _read_fields(connection, set(ids))
+            ids = connection.execute(query).scalars().all()
+            parts = _read_fields(connection, ids)
         return [EvaluationRecord(run_id=None, step=0, **parts[e]) for e in ids]
 
-    def find(self, identity: str) -> EvaluationRecord:
-        """Return an evaluation, without the runs that it is linked to."""
+    def find(self, identity: str, *, run_id: int | None = None, step: int = 0) -> EvaluationRecord:
+        """Return an evaluation, as one of the weights of this run after `step` steps."""
         with self._database.read() as connection:
             found = self._require_id(connection, identity)
-            parts = _read_fields(connection, {found})
-        return EvaluationRecord(run_id=None, step=0, **parts[found])
+            parts = _read_fields(connection, [found])
+        return EvaluationRecord(run_id=run_id, step=step, **parts[found])
 
     def remove_of_models(self, identities: Sequence[str]) -> None:
         """Remove evaluations of models without a run; `runs.remove` removes those of runs."""
         with self._database.write() as connection:
             for some in chunks(identities):
-                of_models = EVALUATIONS.c.subject.startswith(MODEL_SUBJECT)
-                connection.execute(
-                    delete(EVALUATIONS).where(EVALUATIONS.c.identity.in_(some), of_models)
-                )
+                chosen = (EVALUATIONS.c.identity.in_(some), _OF_MODELS)
+                connection.execute(delete(EVALUATIONS).where(*chosen))
             remove_unused_problems(connection)
+
+    def samples(self, identities: Sequence[str]) -> dict[str, list[AnswerSample]]:
+        """Return the kept answers by the identity of their evaluation: a bounded sample.
+
+        Evaluations that older versions, or other programs, made have none.
+        """
+        query = select(EVALUATIONS.c.identity, EVALUATION_SAMPLES.c.answers)
+        query = query.add_columns(PROBLEM_SETS.c.problems)
+        query = query.join(EVALUATION_SAMPLES).join(PROBLEM_SETS)
+        found = {}
+        for row in self._read_among(query, EVALUATIONS.c.identity, identities):
+            known = {name: (prompt, level) for name, prompt, level in row.problems}
+            found[row.identity] = [
+                AnswerSample(
+                    problem_id=answer["problem"],
+                    prompt=known[answer["problem"]][0],
+                    level=known[answer["problem"]][1],
+                    **{key: answer[key] for key in ("answer", "length", "read", "reward")},
+                )
+                for answer in row.answers
+            ]
+        return found
+
+
+def add_evaluation(
+    connection: Connection,
+    evaluation: NewEvaluation,
+    created: datetime,
+    samples: Sequence[AnswerSample] = (),
+) -> int:
+    """Add an evaluation unless it exists, and link it to its run; return its id."""
+    import numpy as np  # takes as long to import as all else that `ls` needs
+
+    problems = evaluation.problems
+    known = [p.right_counts for p in problems if p.right_counts is not None]
+    row = {
+        "identity": evaluation.identity,
+        "subject": evaluation.subject,
+        "task": evaluation.task,
+        "settings": dict(evaluation.settings),
+        "created": created,
+        # The dtype makes NaN of None.
+        **{name: np.array([getattr(p, name) for p in problems], float) for name in IN_NATS},
+        **{name: np.array([getattr(p, name) for p in problems]) for name in COUNTS},
+        "right_counts": [*chain.from_iterable(known)] if len(known) == len(problems) else None,
+    }
+    # The problem set has the prompt and the level.
+    answers = [
+        {
+            "problem": sample.problem_id,
+            "answer": shorten(sample.answer),
+            "length": sample.length,
+            "read": None if sample.read is None else shorten(sample.read),
+            "reward": sample.reward,
+        }
+        for sample in samples
+    ]
+    listed = [[p.problem_id, p.prompt, p.level] for p in problems]
+    evaluation_id = insert_evaluation(connection, row, listed, answers)
+    if evaluation.run_id is not None:
+        link_evaluation(connection, evaluation.run_id, evaluation_id, evaluation.step)
+    return evaluation_id
+
+
+def problems_digest(problems: list[Any]) -> str:
+    """Return the sha256, in hex, of a list of [id, prompt, level]."""
+    return hashlib.sha256(json.dumps(problems).encode()).hexdigest()
 
 
 def insert_evaluation(
     connection: Connection,
     row: Mapping[str, Any],
-    digest: str,
     problems: list[Any],
     answers: list[dict[str, Any]] | None = None,
 ) -> int:
@@ -193,29 +217,26 @@ def insert_evaluation(
 
     Args:
         row: the columns of `evaluations`, without `id` and `problem_set_id`.
-        digest: sha256 of the problems as JSON.
         problems: a list of [id, prompt, level].
         answers: kept answers as `evaluation_samples` has them.
     """
     # Evaluations of the same problems share one set, prompts included.
-    problem_set = {"digest": digest, "problems": problems}
-    connection.execute(insert_or_ignore(connection, PROBLEM_SETS, "digest"), problem_set)
+    digest = problems_digest(problems)
+    put(connection, PROBLEM_SETS, {"digest": digest, "problems": problems})
     query = select(PROBLEM_SETS.c.id).where(PROBLEM_SETS.c.digest == digest)
-    values = {**row, "problem_set_id": connection.execute(query).scalar_one()}
-    connection.execute(insert_or_ignore(connection, EVALUATIONS, "identity"), values)
+    problem_set_id = connection.execute(query).scalar_one()
+    put(connection, EVALUATIONS, {**row, "problem_set_id": problem_set_id})
     query = select(EVALUATIONS.c.id).where(EVALUATIONS.c.identity == row["identity"])
     evaluation_id = int(connection.execute(query).scalar_one())
     if answers:
-        insert = insert_or_ignore(connection, EVALUATION_SAMPLES, "evaluation_id")
-        connection.execute(insert, {"evaluation_id": evaluation_id, "answers": answers})
+        put(connection, EVALUATION_SAMPLES, {"evaluation_id": evaluation_id, "answers": answers})
     return evaluation_id
 
 
 def link_evaluation(connection: Connection, run_id: int, evaluation_id: int, step: int) -> None:
     """Link an evaluation to the weights of a run after `step` steps."""
-    values = {"run_id": run_id, "evaluation_id": evaluation_id, "step": step}
-    insert = insert_or_ignore(connection, RUN_EVALUATIONS, "run_id", "evaluation_id")
-    connection.execute(insert, values)
+    row = {"run_id": run_id, "evaluation_id": evaluation_id, "step": step}
+    put(connection, RUN_EVALUATIONS, row)
 
 
 def remove_unused_problems(connection: Connection) -> None:
@@ -224,86 +245,37 @@ def remove_unused_problems(connection: Connection) -> None:
     connection.execute(delete(PROBLEM_SETS).where(PROBLEM_SETS.c.id.not_in(used)))
 
 
-def _read_fields(connection: Connection, ids: set[int]) -> dict[int, dict[str, Any]]:
+def _read_fields(connection: Connection, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
     """Return the fields of evaluations' records, without `run_id` and `step`, by id."""
     import numpy as np
 
-    rows = [
-        row
-        for some in chunks(ids)
-        for row in connection.execute(select(EVALUATIONS).where(EVALUATIONS.c.id.in_(some)))
-    ]
-    sets: dict[int, tuple[Any, ...]] = {}
-    for some in chunks({row.problem_set_id for row in rows}):
-        query = select(PROBLEM_SETS.c.id, PROBLEM_SETS.c.problems)
-        for set_id, problems in connection.execute(query.where(PROBLEM_SETS.c.id.in_(some))):
-            names, prompts, levels = zip(*problems, strict=True) if problems else ((), (), ())
-            sets[set_id] = (names, prompts, np.array(levels, np.int64))
-    fields = {}
-    for row in rows:
-        names, prompts, levels = sets[row.problem_set_id]
-        counts = {name: getattr(row, name).astype(np.int64) for name in COUNTS}
-        # Samples that the verifier failed on count as not correct, unless no sample was scored.
-        counts["n"] = np.where(counts["n"] > 0, counts["n"] + counts["unscorable"], 0)
-        # Evaluations by older versions lack some.
-        in_nats = {name: getattr(row, name) for name in IN_NATS}
-        unknown = np.full(len(levels), np.nan)
-        fields[row.id] = {
-            "identity": row.identity,
-            "subject": row.subject,
-            "task": row.task,
-            "settings": row.settings,
-            "created": row.created,
+    rows = list(rows_among(connection, select(EVALUATIONS), EVALUATIONS.c.id, ids))
+    # Each set of problems is read once: thousands of evaluations may share one.
+    sets: dict[int, dict[str, Any]] = {}
+    used = {row.problem_set_id for row in rows}
+    for found in rows_among(connection, select(PROBLEM_SETS), PROBLEM_SETS.c.id, used):
+        names, prompts, levels = zip(*found.problems, strict=True) if found.problems else ((),) * 3
+        sets[found.id] = {
             "problem_ids": names,
             "prompts": prompts,
-            "levels": levels,
-            **counts,
-            **{name: unknown if known is None else known for name, known in in_nats.items()},
-            "right_counts": None if (r := row.right_counts) is None else r.astype(np.int64),
+            "levels": np.array(levels, np.int64),
         }
+    fields = {}
+    for row in rows:
+        kept = dict(row._mapping)
+        evaluation_id, problems = kept.pop("id"), sets[kept.pop("problem_set_id")]
+        for name in COUNTS:
+            kept[name] = kept[name].astype(np.int64)
+        # Samples that the verifier failed on count as not correct, unless no sample was scored.
+        kept["n"] = np.where(kept["n"] > 0, kept["n"] + kept["unscorable"], 0)
+        for name in IN_NATS:
+            # Evaluations by older versions lack some.
+            if kept[name] is None:
+                kept[name] = np.full(len(problems["levels"]), np.nan)
+        if kept["right_counts"] is not None:
+            kept["right_counts"] = kept["right_counts"].astype(np.int64)
+        fields[evaluation_id] = {**kept, **problems}
     return fields
-
-
-class Samples(StorePart):
-    """Some answers of each evaluation, as a person reads them: a bounded sample."""
-
-    def select(self, identities: Sequence[str]) -> dict[str, list[AnswerSample]]:
-        """Return the kept answers by the identity of their evaluation.
-
-        Evaluations that older versions, or other programs, made have none.
-        """
-        query = (
-            select(EVALUATIONS.c.identity, EVALUATION_SAMPLES.c.answers, PROBLEM_SETS.c.problems)
-            .join(EVALUATION_SAMPLES, EVALUATION_SAMPLES.c.evaluation_id == EVALUATIONS.c.id)
-            .join(PROBLEM_SETS, PROBLEM_SETS.c.id == EVALUATIONS.c.problem_set_id)
-        )
-        found: dict[str, list[AnswerSample]] = {}
-        with self._database.read() as connection:
-            for some in chunks(identities):
-                rows = connection.execute(query.where(EVALUATIONS.c.identity.in_(some)))
-                for identity, answers, problems in rows:
-                    known = {name: (prompt, level) for name, prompt, level in problems}
-                    found[identity] = [
-                        AnswerSample(
-                            problem_id=answer["problem"],
-                            prompt=known[answer["problem"]][0],
-                            level=known[answer["problem"]][1],
-                            **{key: answer[key] for key in ("answer", "length", "read", "reward")},
-                        )
-                        for answer in answers
-                    ]
-        return found
-
-
-def _stored_answer(sample: AnswerSample) -> dict[str, Any]:
-    # The problem set has the prompt and the level.
-    return {
-        "problem": sample.problem_id,
-        "answer": shorten(sample.answer),
-        "length": sample.length,
-        "read": None if sample.read is None else shorten(sample.read),
-        "reward": sample.reward,
-    }
 
 
 class Analyses(StorePart):
@@ -323,7 +295,7 @@ class Analyses(StorePart):
         }
         with self._database.write() as connection:
             self._require_run(connection, run_id)
-            connection.execute(insert_or_ignore(connection, ANALYSES, "run_id", "identity"), row)
+            put(connection, ANALYSES, row)
 
     def select(self, run_ids: Sequence[int], kind: str | None = None) -> list[AnalysisRecord]:
         """Return the analyses of some runs by run, step and age; of all kinds by default."""
@@ -333,12 +305,8 @@ class Analyses(StorePart):
         query = query.order_by(
             ANALYSES.c.run_id, ANALYSES.c.step, ANALYSES.c.created, ANALYSES.c.identity
         )
-        with self._database.read() as connection:
-            return [
-                AnalysisRecord(**row._mapping)
-                for ids in chunks(sorted(run_ids))
-                for row in connection.execute(query.where(ANALYSES.c.run_id.in_(ids)))
-            ]
+        rows = self._read_among(query, ANALYSES.c.run_id, sorted(run_ids))
+        return [AnalysisRecord(**row._mapping) for row in rows]
 
 
 def _finite(value: Any) -> Any:

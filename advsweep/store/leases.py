@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, Connection, Select, false, func, select, update
+from sqlalchemy import Connection, func, select, update
 
-from advsweep.store import owners
+from advsweep.errors import LeaseLostError
 from advsweep.store.base import Shared, StorePart, chunks
-from advsweep.store.owners import LEASE_COLUMNS, Owner, names_of_this_host, owned_by
+from advsweep.store.owners import LEASE_COLUMNS, Owner, owned_by
 from advsweep.store.records import Failure, Status
 from advsweep.store.tables import RUNS, SWEEP_RUNS
 
@@ -51,77 +51,67 @@ class Leases(StorePart):
         began = time.monotonic()
         with self._database.write() as connection:
             row = connection.execute(query).one_or_none()
-            now = self._now()
             if row is None:
                 raise self._no_run(run_id)
             if row.status in (Status.DONE, Status.PRUNED):
                 return False
             if row.status is Status.RUNNING:
                 has = Owner(row.host, row.pid, row.process_started)
-                # A repeated call may find the claim of its own first try.
+                # A repeated call may find the claim of its own first try. Otherwise not even the
+                # same process gets a run twice: two of its threads would train it.
                 hands_over = has == holder or (has == owner and self._patience.repeats)
                 if not hands_over and self._guard.is_held(row, waited=time.monotonic() - began):
                     return False
-            _take(connection, run_id, owner, now)
+            _take(connection, run_id, owner, self._now())
         self.held[run_id] = owner
         return True
 
     def claim_next(self, owner: Owner, sweep: str | None = None) -> int | None:
         """Claim the first available run for a process; return its id, or None without one.
 
-        Available are pending, interrupted and lost runs without a stop request, in the order of
-        the sweep's plan or of their ids. A failed run has to be requested again by a user. On
-        PostgreSQL, runs that another process is claiming at the moment are skipped.
+        Available are pending and interrupted runs without a stop request, in the order of the
+        sweep's plan or of their ids, and then lost runs. A failed run has to be requested again
+        by a user. On PostgreSQL, runs that another process is claiming at the moment are skipped.
 
         Args:
             sweep: only runs of this sweep.
         """
         with self._database.write() as connection:
-            now = self._now()
-            query = select(RUNS.c.id).add_columns(*LEASE_COLUMNS)
-            order = RUNS.c.id
+            query, order = select(RUNS.c.id, *LEASE_COLUMNS), RUNS.c.id
             if sweep is not None:
                 query = query.join(SWEEP_RUNS, SWEEP_RUNS.c.run_id == RUNS.c.id)
                 query = query.where(SWEEP_RUNS.c.sweep_id == self._require_sweep(connection, sweep))
                 order = SWEEP_RUNS.c.position
+            # On a server, workers that claim at the same time would all wait for the first row;
+            # each skips what another has locked, and so takes a run of its own.
             query = query.order_by(order).with_for_update(of=RUNS, skip_locked=True)
-            left = RUNS.c.status.in_([Status.PENDING, Status.INTERRUPTED]) & ~RUNS.c.stop_requested
-            available = left | (RUNS.c.status == Status.RUNNING) & self._is_silent(now)
-            # The last query is the slowest: it checks the processes of this host one by one.
-            row = self._claimed_before(connection, owner)
-            row = row or connection.execute(query.where(available).limit(1)).one_or_none()
-            row = row or self._orphan(connection, query)
+            waiting = RUNS.c.status.in_([Status.PENDING, Status.INTERRUPTED])
+            row = (
+                self._claimed_before(connection, owner)
+                or connection.execute(
+                    query.where(waiting, ~RUNS.c.stop_requested).limit(1)
+                ).one_or_none()
+            )
+            if row is None:
+                # Last, since no query can tell which of their processes are alive.
+                running = connection.execute(query.where(RUNS.c.status == Status.RUNNING))
+                row = next((each for each in running if not self._guard.is_held(each)), None)
             if row is None:
                 return None
-            _take(connection, row.id, owner, now)
+            _take(connection, row.id, owner, self._now())
         self.held[row.id] = owner
         return int(row.id)
 
-    def _is_silent(self, now: datetime) -> ColumnElement[bool]:
-        """Return the part of `LeaseGuard.is_held` that needs clocks alone, as a condition."""
-        old_is_over, future_is_over = self._guard.evidence()
-        if not old_is_over:
-            return false()
-        silent: ColumnElement[bool] = RUNS.c.heartbeat < now - owners.LEASE
-        if future_is_over:
-            elsewhere = RUNS.c.host.not_in(names_of_this_host())
-            silent |= (RUNS.c.heartbeat > now + owners.LEASE) & elsewhere
-        return silent
-
     def _claimed_before(self, connection: Connection, owner: Owner) -> AnyRow | None:
         """Return the run that the first try of a repeated call has claimed."""
+        # Its commit may have taken effect although the connection broke. Without this, the
+        # second try would claim another run, and nobody would train the first.
         if not self._patience.repeats:
             return None
         query = select(RUNS.c.id).where(
             RUNS.c.status == Status.RUNNING, *owned_by(owner), RUNS.c.id.not_in(self.held)
         )
         return connection.execute(query.limit(1)).one_or_none()
-
-    def _orphan(self, connection: Connection, query: Select[Any]) -> AnyRow | None:
-        """Return the first run whose process was on this host and has ended."""
-        here = (RUNS.c.status == Status.RUNNING) & RUNS.c.host.in_(names_of_this_host())
-        rows = connection.execute(query.where(here)).all()
-        return next((row for row in rows if not self._guard.is_held(row)), None)
 
     def await_writable(self, run_ids: Sequence[int]) -> None:
         """Return once the rows of these runs can be changed.
@@ -135,12 +125,11 @@ class Leases(StorePart):
 
     def owner(self, run_id: int) -> Owner | None:
         """Return the process that holds, or last held, the lease; None for a fresh run."""
-        query = select(RUNS.c.host, RUNS.c.pid, RUNS.c.process_started).where(RUNS.c.id == run_id)
-        with self._database.read() as connection:
-            row = connection.execute(query).one_or_none()
-        if row is None:
+        query = select(RUNS.c.host, RUNS.c.pid, RUNS.c.process_started)
+        rows = self._read(query.where(RUNS.c.id == run_id))
+        if not rows:
             raise self._no_run(run_id)
-        return None if row.pid is None else Owner(row.host, row.pid, row.process_started)
+        return None if rows[0].pid is None else Owner(*rows[0])
 
     def heartbeat(self, run_id: int, *, step: int | None = None, stage: str | None = None) -> None:
         """Renew the lease of a run that this store object holds, and record its progress.
@@ -157,14 +146,15 @@ class Leases(StorePart):
         Returns:
             The runs that another process has taken over.
         """
-        held = {i: owner for i in run_ids if (owner := self.held.get(i)) is not None}
+        lost = []
         with self._database.write() as connection:
-            values = {"heartbeat": self._now()}
-            lost = [
-                run_id
-                for run_id, owner in held.items()
-                if not self._guard.update_if_held(connection, run_id, owner, values)
-            ]
+            for run_id in run_ids:
+                # Another thread may have ended it.
+                if run_id in self.held:
+                    try:
+                        self._guard.renew(connection, run_id)
+                    except LeaseLostError:
+                        lost.append(run_id)
         # Another thread may have ended some meanwhile.
         return [run_id for run_id in lost if run_id in self.held]
 
@@ -186,20 +176,17 @@ class Leases(StorePart):
             LeaseLostError: another process has taken the run over.
         """
         assert status in ENDS, status
-        cause = {"failure": failure, "error": error, "traceback": traceback}
         with self._database.write() as connection:
-            if not (self._patience.repeats and self._has_ended(connection, run_id, status)):
+            own = (RUNS.c.id == run_id, RUNS.c.status == status, *owned_by(self.held[run_id]))
+            ended = select(RUNS.c.id).where(*own)
+            # The first try of a repeated call may have recorded this end, and with it given the
+            # lease up; the second must not report it as lost.
+            if not (self._patience.repeats and connection.execute(ended).scalar() is not None):
                 now = self._now()
-                times = {"heartbeat": now, "finished": now}
-                end = {"status": status, "stage": None, **cause, **times}
-                self._guard.update(connection, run_id, end)
+                end = {"status": status, "stage": None, "heartbeat": now, "finished": now}
+                cause = {"failure": failure, "error": error, "traceback": traceback}
+                self._guard.update(connection, run_id, {**end, **cause})
         del self.held[run_id]
-
-    def _has_ended(self, connection: Connection, run_id: int, status: Status) -> bool:
-        """Return whether the first try of a repeated call has recorded this end."""
-        query = select(RUNS.c.id).where(RUNS.c.id == run_id, RUNS.c.status == status)
-        own = query.where(*owned_by(self.held[run_id]))
-        return connection.execute(own).scalar() is not None
 
     def request_stop(self, run_id: int) -> None:
         """Request that the process of a run writes a checkpoint and ends.
@@ -215,8 +202,8 @@ class Leases(StorePart):
         """Withdraw stop requests."""
         with self._database.write() as connection:
             for ids in chunks(run_ids):
-                requested = (RUNS.c.id.in_(ids), RUNS.c.stop_requested)
-                connection.execute(update(RUNS).where(*requested).values(stop_requested=False))
+                change = update(RUNS).where(RUNS.c.id.in_(ids), RUNS.c.stop_requested)
+                connection.execute(change.values(stop_requested=False))
 
     def stop_requested(self, run_id: int) -> bool:
         """Return whether a run has a stop request."""
@@ -224,12 +211,8 @@ class Leases(StorePart):
 
     def stops_requested(self, run_ids: Sequence[int]) -> set[int]:
         """Return which of these runs have a stop request."""
-        found: set[int] = set()
-        with self._database.read() as connection:
-            for ids in chunks(run_ids):
-                query = select(RUNS.c.id).where(RUNS.c.id.in_(ids), RUNS.c.stop_requested)
-                found.update(connection.execute(query).scalars())
-        return found
+        query = select(RUNS.c.id).where(RUNS.c.stop_requested)
+        return {row.id for row in self._read_among(query, RUNS.c.id, run_ids)}
 
 
 def _take(connection: Connection, run_id: int, owner: Owner, now: datetime) -> None:

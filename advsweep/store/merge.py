@@ -2,15 +2,14 @@
 
 A run is identified by its identity and attempt. A done run beats one that is not done; of two
 others, the one with more steps wins. The run of the target wins a tie. Merging twice changes
-nothing.
+nothing. Every value of the other store is checked first, and a store with one that advsweep
+cannot have written is refused as a whole.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -22,40 +21,34 @@ from sqlalchemy import Connection, delete, func, insert, null, select, update
 
 from advsweep.errors import StoreError
 from advsweep.local_files import make_private_folder
-from advsweep.store.base import chunks, insert_or_ignore
+from advsweep.store import tables
+from advsweep.store.base import put
 from advsweep.store.checks import check_store
 from advsweep.store.evaluations import MODEL_SUBJECT, insert_evaluation, link_evaluation
-from advsweep.store.metrics import metric_ids, write_points, write_summaries
+from advsweep.store.metrics import metric_ids
 from advsweep.store.owners import Owner
 from advsweep.store.records import RunRecord, Status
-from advsweep.store.run_folders import copy_folder, owners, size_of
+from advsweep.store.run_folders import copy_folder, owners, plain_entries
 from advsweep.store.runs import without_secrets
 from advsweep.store.store import Store
 from advsweep.store.sweeps import append_runs
-from advsweep.store.tables import (
-    ANALYSES,
-    CHECKPOINTS,
-    EVALUATION_SAMPLES,
-    EVALUATIONS,
-    METRICS,
-    POINTS,
-    PROBLEM_SETS,
-    RUN_EVALUATIONS,
-    RUNS,
-    SUMMARIES,
-    SWEEP_RUNS,
-    SWEEPS,
-    TRIALS,
-)
 
 if TYPE_CHECKING:
-    from advsweep.store.owners import AnyRow
+    from sqlalchemy import Table
 
-OF_PROCESS = ("time/", "memory/")
-"""Prefixes of metrics that differ whenever a run is repeated."""
+    from advsweep.store.owners import AnyRow
 
 _OF_IDENTITY = ("config_hash", "seed", "estimator", "backend", "steps")
 """Columns that are equal in all runs of one identity."""
+
+_RUNS, _PLANS = tables.RUNS, tables.SWEEP_RUNS
+
+_EVALUATIONS = (
+    select(tables.EVALUATIONS, tables.PROBLEM_SETS.c.problems, tables.EVALUATION_SAMPLES.c.answers)
+    .join(tables.PROBLEM_SETS)
+    .outerjoin(tables.EVALUATION_SAMPLES)
+    .order_by(tables.EVALUATIONS.c.id)
+)
 
 
 class MergeAction(Enum):
@@ -76,9 +69,8 @@ class MergeResult:
         left_out: why runs were left out, by their id in the source.
         not_copied: what stays in the run folders of the source: links, special files, folders
             too deep, and the outputs of commands.
-        differing: how runs differ that are done in both stores, by their id in the source.
         sweeps: names of the new sweeps.
-        evaluations: number of new evaluations.
+        evaluations: number of new evaluations; 0 if nothing was changed.
         without_folder: runs that were merged without their folder, because it does not exist.
     """
 
@@ -87,14 +79,15 @@ class MergeResult:
     )
     left_out: dict[int, str] = field(default_factory=dict)
     not_copied: list[Path] = field(default_factory=list)
-    differing: dict[int, str] = field(default_factory=dict)
     sweeps: list[str] = field(default_factory=list)
     evaluations: int = 0
     without_folder: list[RunRecord] = field(default_factory=list)
 
-    def ids(self) -> dict[MergeAction, list[int]]:
-        """Return the ids of the source's runs by action."""
-        return {action: [run.id for run in runs] for action, runs in self.runs.items()}
+    def note(self, run: RunRecord, action: MergeAction, why: str = "") -> None:
+        """Note what became of a run of the source."""
+        self.runs[action].append(run)
+        if action is MergeAction.LEFT_OUT:
+            self.left_out[run.id] = why
 
 
 def merge(
@@ -127,19 +120,28 @@ def merge(
     if target.url == source.url:
         raise StoreError(f"{source.name}: expected another store than the one to merge into")
     # One transaction, so that what is checked is what is copied.
-    with source.database.read() as connection:
-        check_store(source, connection)
-        merger = _Merger(target, source, connection, folders=folders, dry_run=dry_run)
-        rows = connection.execute(select(RUNS).order_by(RUNS.c.id)).all()
+    with source.database.read() as theirs:
+        check_store(source, theirs)
+        merger = _Merger(target, source, theirs, folders=folders)
+        rows = theirs.execute(select(_RUNS).order_by(_RUNS.c.id)).all()
         decided = [merger.decide(row) for row in rows]
+        known = {sweep.name for sweep in target.sweeps.select()}
+        names = theirs.execute(select(tables.SWEEPS.c.name).order_by(tables.SWEEPS.c.id)).scalars()
+        result = merger.result
+        result.sweeps = [name for name in names if name not in known]
+        if dry_run:
+            for each in decided:
+                result.note(each.theirs, each.action, each.why)
+            return result
         merger.check_room(decided)
-        for done, decision in enumerate(decided, 1):
-            merger.merge_run(decision)
+        before = merger.count_evaluations()
+        for done, each in enumerate(decided, 1):
+            merger.merge_run(each)
             on_run(done, len(decided))
-        merger.merge_evaluations()
-        merger.merge_analyses()
+        merger.merge_models()
         merger.merge_sweeps()
-    return merger.result
+        result.evaluations = merger.count_evaluations() - before
+    return result
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ class _Decision:
 
     Attributes:
         ours: the target's run of the same identity and attempt.
+        why: why it is left out; empty otherwise.
         copies_folder: the folder of the run is there and is copied.
     """
 
@@ -155,7 +158,8 @@ class _Decision:
     theirs: RunRecord
     ours: RunRecord | None
     action: MergeAction
-    copies_folder: bool
+    why: str = ""
+    copies_folder: bool = False
 
 
 class _Merger:
@@ -165,19 +169,14 @@ class _Merger:
         ids: the ids of runs in the target by their ids in the source.
     """
 
-    def __init__(
-        self, target: Store, source: Store, theirs: Connection, *, folders: bool, dry_run: bool
-    ) -> None:
+    def __init__(self, target: Store, source: Store, theirs: Connection, *, folders: bool) -> None:
         self._target = target
         self._source = source
         self._theirs = theirs
         self._folders = folders
         # Two stores may share one folder of runs; then there is nothing to copy.
         self._same_folder = target.runs_directory == source.runs_directory
-        self._dry_run = dry_run
-        self._metrics: dict[int, str] = {
-            row.id: row.name for row in theirs.execute(select(METRICS))
-        }
+        self._names = {row.id: row.name for row in theirs.execute(select(tables.METRICS))}
         self.ids: dict[int, int] = {}
         self.result = MergeResult()
 
@@ -190,7 +189,6 @@ class _Merger:
         """
         theirs = self._source.runs.to_record(row)
         ours = self._target.runs.find_attempt(theirs.identity, theirs.attempt)
-        action, copies_folder = MergeAction.ADDED, False
         if ours is not None:
             for key in _OF_IDENTITY:
                 if getattr(ours, key) != getattr(theirs, key):
@@ -199,27 +197,25 @@ class _Merger:
                         f"identity of run {ours.id} of this store and another {key}; remove one "
                         "of the two"
                     )
-            kept = _progress(theirs) <= _progress(ours)
-            action = MergeAction.KEPT if kept else MergeAction.REPLACED
-        if action is not MergeAction.KEPT:
-            for run, where in ((theirs, "in the other store"), (ours, "in this one")):
-                if run is not None and run.status is Status.RUNNING:
-                    action = MergeAction.LEFT_OUT
-                    self.result.left_out[theirs.id] = f"a process is training it {where}"
-        if action in (MergeAction.ADDED, MergeAction.REPLACED) and not self._same_folder:
-            folder = theirs.directory
-            copies_folder = self._folders and not folder.is_symlink() and folder.is_dir()
-            final = self._target.runs_directory / folder.name
-            if (
-                copies_folder
-                and os.path.lexists(final)
-                and (final.is_symlink() or owners(final) != {theirs.identity})
-            ):
-                raise StoreError(
-                    f"{final} has no manifest that names run {theirs.id} of {self._source.name} "
-                    "alone; move it elsewhere or merge with --no-folders"
-                )
-        return _Decision(row, theirs, ours, action, copies_folder)
+            if _progress(theirs) <= _progress(ours):
+                return _Decision(row, theirs, ours, MergeAction.KEPT)
+        for run, where in ((ours, "in this one"), (theirs, "in the other store")):
+            if run is not None and run.status is Status.RUNNING:
+                why = f"a process is training it {where}"
+                return _Decision(row, theirs, ours, MergeAction.LEFT_OUT, why)
+        folder = theirs.directory
+        final = self._target.runs_directory / folder.name
+        copies = self._folders and not self._same_folder
+        copies = copies and folder.is_dir() and not folder.is_symlink()
+        # Whatever is there is deleted, so it must be known to be this run's.
+        is_own = not final.is_symlink() and owners(final) == {theirs.identity}
+        if copies and os.path.lexists(final) and not is_own:
+            raise StoreError(
+                f"{final} has no manifest that names run {theirs.id} of {self._source.name} "
+                "alone; move it elsewhere or merge with --no-folders"
+            )
+        action = MergeAction.ADDED if ours is None else MergeAction.REPLACED
+        return _Decision(row, theirs, ours, action, copies_folder=copies)
 
     def check_room(self, decided: list[_Decision]) -> None:
         """Check that the disk has room for the folders to copy.
@@ -227,7 +223,9 @@ class _Merger:
         Raises:
             StoreError: it has not.
         """
-        needed = sum(size_of(each.theirs.directory) for each in decided if each.copies_folder)
+        # A sparse file of a hostile store would fill the disk.
+        copied = [each.theirs.directory for each in decided if each.copies_folder]
+        needed = sum(path.lstat().st_size for folder in copied for path in plain_entries(folder)[0])
         runs = self._target.runs_directory
         room = shutil.disk_usage(next(p for p in (runs, *runs.parents) if p.exists())).free
         if needed > room:
@@ -236,30 +234,30 @@ class _Merger:
                 f"{room / 1e9:.3g} GB; make room or merge with --no-folders"
             )
 
+    def count_evaluations(self) -> int:
+        """Return the number of evaluations in the target."""
+        with self._target.database.read() as connection:
+            return int(connection.execute(select(func.count(tables.EVALUATIONS.c.id))).scalar_one())
+
     def merge_run(self, decision: _Decision) -> None:
-        """Merge a run with its metrics, checkpoints and folder."""
-        theirs, ours, action = decision.theirs, decision.ours, decision.action
-        if action is MergeAction.KEPT:
+        """Merge a run with its folder and all rows about it."""
+        theirs, ours, action, why = decision.theirs, decision.ours, decision.action, decision.why
+        if action is MergeAction.REPLACED:
             assert ours is not None
-            self.ids[theirs.id] = ours.id
-            self._compare(theirs, ours)
-        elif action is MergeAction.LEFT_OUT:
-            pass
-        elif self._dry_run:
-            # A placeholder for the id that the run would get.
-            self.ids[theirs.id] = -theirs.id if ours is None else ours.id
-        # The lease keeps other processes from training the run while it is replaced.
-        elif ours is not None and not self._target.leases.claim(ours.id, Owner.current()):
-            action = MergeAction.LEFT_OUT
-            self.result.left_out[theirs.id] = "a process has just taken it up in this one"
-        else:
+            # The lease keeps other processes from training the run while it is replaced.
+            if not self._target.leases.claim(ours.id, Owner.current()):
+                action, why = MergeAction.LEFT_OUT, "a process has just taken it up in this one"
+        self.result.note(theirs, action, why)
+        if action is MergeAction.LEFT_OUT:
+            return
+        if action is not MergeAction.KEPT:
             # The folder first: a run without its folder could not be resumed.
             if decision.copies_folder:
                 self._copy_folder(theirs)
             elif not self._same_folder:
                 self.result.without_folder.append(theirs)
-            self.ids[theirs.id] = self._copy_rows(decision)
-        self.result.runs[action].append(theirs)
+        with self._target.database.write_alone() as connection:
+            self._copy_rows(connection, decision)
 
     def _copy_folder(self, theirs: RunRecord) -> None:
         final = self._target.runs_directory / theirs.directory.name
@@ -278,124 +276,81 @@ class _Merger:
                 "make the folder writable, or merge with --no-folders, then merge again"
             ) from error
 
-    def _copy_rows(self, decision: _Decision) -> int:
-        """Add a run, or replace the target's, and return its id there."""
+    def _copy_rows(self, connection: Connection, decision: _Decision) -> None:
+        """Add a run or replace the target's, unless that is kept, and add what it lacks."""
         row, ours = decision.row, decision.ours
+        of_training = [tables.POINTS, tables.SUMMARIES]
+        if decision.copies_folder or self._same_folder:
+            of_training.append(tables.CHECKPOINTS)
         # In a JSON column, None would become JSON's null.
         values = {k: null() if v is None else v for k, v in row._mapping.items() if k != "id"}
         if row.environment is not None:
             values["environment"] = without_secrets(row.environment)
-        points, summaries, checkpoints = (
-            self._theirs.execute(select(table).where(table.c.run_id == row.id)).all()
-            for table in (POINTS, SUMMARIES, CHECKPOINTS)
-        )
-        with self._target.database.write_alone() as connection:
-            if ours is None:
-                adding = insert(RUNS).values(values).returning(RUNS.c.id)
-                run_id: int = connection.execute(adding).scalar_one()
-            else:
-                run_id = ours.id
-                connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(values))
-                for table in (POINTS, SUMMARIES, CHECKPOINTS):
-                    connection.execute(delete(table).where(table.c.run_id == run_id))
-            names = {r.metric_id: self._metrics[r.metric_id] for r in (*points, *summaries)}
-            ids = metric_ids(connection, names.values())
-            for some in chunks(points):
-                new = [(ids[names[point.metric_id]], point.step, point.value) for point in some]
-                write_points(connection, run_id, new)
-            if summaries:
-                numbers = {ids[names[own.metric_id]]: own.value for own in summaries}
-                write_summaries(connection, run_id, numbers)
-            if checkpoints and (decision.copies_folder or self._same_folder):
-                rows = [{**own._mapping, "run_id": run_id} for own in checkpoints]
-                connection.execute(insert(CHECKPOINTS), rows)
-        return run_id
+        if ours is None:
+            adding = insert(_RUNS).values(values).returning(_RUNS.c.id)
+            run_id = int(connection.execute(adding).scalar_one())
+        else:
+            run_id = ours.id
+        if decision.action is MergeAction.REPLACED:
+            connection.execute(update(_RUNS).where(_RUNS.c.id == run_id).values(values))
+            for table in (tables.POINTS, tables.SUMMARIES, tables.CHECKPOINTS):
+                connection.execute(delete(table).where(table.c.run_id == run_id))
+        if decision.action is not MergeAction.KEPT:
+            metrics = metric_ids(connection, self._names.values())
+            for table in of_training:
+                rows = self._rows_of(table, row.id, run_id)
+                for each in rows if table is not tables.CHECKPOINTS else ():
+                    each["metric_id"] = metrics[self._names[each["metric_id"]]]
+                put(connection, table, rows)
+        put(connection, tables.ANALYSES, self._rows_of(tables.ANALYSES, row.id, run_id))
+        links = _EVALUATIONS.join(tables.RUN_EVALUATIONS).add_columns(tables.RUN_EVALUATIONS.c.step)
+        for link in self._theirs.execute(links.where(tables.RUN_EVALUATIONS.c.run_id == row.id)):
+            evaluation = link._asdict()
+            step = evaluation.pop("step")
+            link_evaluation(connection, run_id, _insert(connection, evaluation), step)
+        self.ids[row.id] = run_id
 
-    def _compare(self, theirs: RunRecord, ours: RunRecord) -> None:
-        """Note how two runs differ that are done in both stores and should be equal."""
-        if theirs.status is not Status.DONE or ours.status is not Status.DONE:
-            return
-        found = self._theirs.execute(select(POINTS).where(POINTS.c.run_id == theirs.id))
-        there = {
-            (self._metrics[p.metric_id], p.step): math.nan if p.value is None else p.value
-            for p in found
-        }
-        here = {(name, step): v for name, step, v in self._target.metrics.points(ours.id)}
-        keys = [k for k in here.keys() | there.keys() if not k[0].startswith(OF_PROCESS)]
-        unlike = [k for k in keys if repr(here.get(k)) != repr(there.get(k))]
-        if unlike:
-            name, step = min(unlike, key=lambda key: (key[1], key[0]))
-            self.result.differing[theirs.id] = (
-                f"{len(unlike)} of {len(keys)} metric points, first {name} at step {step}: "
-                f"{here.get((name, step))} here, {there.get((name, step))} there"
-            )
+    def _rows_of(self, table: Table, theirs: int, run_id: int) -> list[dict[str, Any]]:
+        found = self._theirs.execute(select(table).where(table.c.run_id == theirs))
+        return [{**row._mapping, "run_id": run_id} for row in found]
 
-    def merge_evaluations(self) -> None:
-        """Add missing evaluations of merged runs, and of models without a run."""
-        links = defaultdict(list)
-        for link in self._theirs.execute(select(RUN_EVALUATIONS)):
-            if link.run_id in self.ids:
-                links[link.evaluation_id].append((self.ids[link.run_id], link.step))
-        query = (
-            select(EVALUATIONS, PROBLEM_SETS.c.digest, PROBLEM_SETS.c.problems)
-            .add_columns(EVALUATION_SAMPLES.c.answers)
-            .join(PROBLEM_SETS)
-            .outerjoin(EVALUATION_SAMPLES)
-            .order_by(EVALUATIONS.c.id)
-        )
-        for found in self._theirs.execute(query):
-            if found.id not in links and not found.subject.startswith(MODEL_SUBJECT):
-                continue
-            self.result.evaluations += not self._target.evaluations.has(found.identity)
-            if self._dry_run:
-                continue
-            row = found._asdict()
-            digest, problems, answers = (row.pop(k) for k in ("digest", "problems", "answers"))
+    def merge_models(self) -> None:
+        """Add missing evaluations of models without a run."""
+        of_models = tables.EVALUATIONS.c.subject.startswith(MODEL_SUBJECT)
+        for row in self._theirs.execute(_EVALUATIONS.where(of_models)):
             with self._target.database.write_alone() as connection:
-                row.pop("id")
-                evaluation_id = insert_evaluation(connection, row, digest, problems, answers)
-                for run_id, step in links[found.id]:
-                    link_evaluation(connection, run_id, evaluation_id, step)
-
-    def merge_analyses(self) -> None:
-        """Add missing analyses of merged runs."""
-        found = self._theirs.execute(select(ANALYSES)).all()
-        rows = [
-            {**row._mapping, "run_id": self.ids[row.run_id]}
-            for row in found
-            if row.run_id in self.ids
-        ]
-        if rows and not self._dry_run:
-            with self._target.database.write_alone() as connection:
-                adding = insert_or_ignore(connection, ANALYSES, "run_id", "identity")
-                connection.execute(adding, rows)
+                _insert(connection, row._asdict())
 
     def merge_sweeps(self) -> None:
         """Add new sweeps, and the missing runs and trials of all sweeps."""
-        known = {sweep.name for sweep in self._target.sweeps.select()}
-        sweeps = self._theirs.execute(select(SWEEPS).order_by(SWEEPS.c.id)).all()
-        self.result.sweeps = [sweep.name for sweep in sweeps if sweep.name not in known]
-        for sweep in [] if self._dry_run else sweeps:
-            members = select(SWEEP_RUNS.c.run_id).where(SWEEP_RUNS.c.sweep_id == sweep.id)
-            old = self._theirs.execute(members.order_by(SWEEP_RUNS.c.position)).scalars().all()
-            trials = self._theirs.execute(select(TRIALS).where(TRIALS.c.sweep_id == sweep.id)).all()
-            values = {
-                "name": sweep.name,
-                "spec": _without_choices(sweep.spec),
-                "created": sweep.created,
-            }
+        for sweep in self._theirs.execute(select(tables.SWEEPS).order_by(tables.SWEEPS.c.id)).all():
+            planned = select(_PLANS).where(_PLANS.c.sweep_id == sweep.id)
+            members = self._theirs.execute(planned.order_by(_PLANS.c.position))
+            trials = select(tables.TRIALS).where(tables.TRIALS.c.sweep_id == sweep.id)
+            row = {**sweep._mapping, "spec": _without_choices(sweep.spec)}
+            del row["id"]
             with self._target.database.write_alone() as connection:
-                connection.execute(insert_or_ignore(connection, SWEEPS, "name"), values)
-                named = select(SWEEPS.c.id).where(SWEEPS.c.name == sweep.name)
+                put(connection, tables.SWEEPS, row)
+                named = select(tables.SWEEPS.c.id).where(tables.SWEEPS.c.name == sweep.name)
                 sweep_id = connection.execute(named).scalar_one()
-                if new := [self.ids[run_id] for run_id in old if run_id in self.ids]:
-                    append_runs(connection, sweep_id, new)
-                    _drop_older_attempts(connection, sweep_id)
+                merged = [self.ids[each.run_id] for each in members if each.run_id in self.ids]
+                append_runs(connection, sweep_id, merged)
+                _drop_older_attempts(connection, sweep_id)
                 # A search proposes trials in a fixed order, so those of two do not mix.
-                present = select(func.count()).where(TRIALS.c.sweep_id == sweep_id)
-                if trials and not connection.execute(present).scalar_one():
-                    rows = [{**trial._mapping, "sweep_id": sweep_id} for trial in trials]
-                    connection.execute(insert(TRIALS), rows)
+                present = select(func.count()).where(tables.TRIALS.c.sweep_id == sweep_id)
+                if not connection.execute(present).scalar_one():
+                    rows = self._theirs.execute(trials)
+                    put(
+                        connection,
+                        tables.TRIALS,
+                        [{**trial._mapping, "sweep_id": sweep_id} for trial in rows],
+                    )
+
+
+def _insert(connection: Connection, row: dict[str, Any]) -> int:
+    """Insert a row of `_EVALUATIONS` unless it exists; return its id."""
+    del row["id"], row["problem_set_id"]
+    return insert_evaluation(connection, row, row.pop("problems"), row.pop("answers"))
 
 
 def _progress(run: RunRecord) -> tuple[bool, int]:
@@ -417,13 +372,10 @@ def _without_choices(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _drop_older_attempts(connection: Connection, sweep_id: int) -> None:
     """Leave only the latest attempt of each run in a sweep, as `Runs.new_attempt` does."""
-    members = (SWEEP_RUNS.c.run_id == RUNS.c.id, SWEEP_RUNS.c.sweep_id == sweep_id)
-    latest = select(RUNS.c.identity, func.max(RUNS.c.attempt).label("attempt")).where(*members)
-    newest = latest.group_by(RUNS.c.identity).subquery()
-    older = select(RUNS.c.id).where(
-        *members, RUNS.c.identity == newest.c.identity, RUNS.c.attempt < newest.c.attempt
-    )
-    ids = connection.execute(older).scalars().all()
-    connection.execute(
-        delete(SWEEP_RUNS).where(SWEEP_RUNS.c.sweep_id == sweep_id, SWEEP_RUNS.c.run_id.in_(ids))
-    )
+    query = select(_RUNS.c.id, _RUNS.c.identity).join(_PLANS).where(_PLANS.c.sweep_id == sweep_id)
+    rows = connection.execute(query.order_by(_RUNS.c.attempt)).all()
+    latest = {row.identity: row.id for row in rows}
+    for row in rows:
+        if row.id != latest[row.identity]:
+            older = (_PLANS.c.sweep_id == sweep_id, _PLANS.c.run_id == row.id)
+            connection.execute(delete(_PLANS).where(*older))

@@ -7,28 +7,13 @@ import itertools
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    delete,
-    func,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Select, delete, func, select, update
 
-from advsweep.store.base import (
-    Shared,
-    StorePart,
-    chunks,
-    insert_or_ignore,
-    insert_or_update,
-    peer_ids,
-)
+from advsweep.store.base import Shared, StorePart, chunks, peer_ids, put, rows_among
 from advsweep.store.records import CheckpointRecord
 from advsweep.store.tables import CHECKPOINTS, METRICS, POINTS, RUNS, SUMMARIES
 
@@ -98,9 +83,8 @@ class Metrics(StorePart):
         has_points = select(POINTS.c.step).where(
             POINTS.c.run_id == run_id, POINTS.c.metric_id == METRICS.c.id
         )
-        with self._database.read() as connection:
-            query = select(METRICS.c.name).where(has_points.exists()).order_by(METRICS.c.name)
-            return list(connection.execute(query).scalars())
+        query = select(METRICS.c.name).where(has_points.exists()).order_by(METRICS.c.name)
+        return [row.name for row in self._read(query)]
 
     def points(
         self, run_id: int, names: Sequence[str] | None = None, *, since: int | None = None
@@ -118,8 +102,7 @@ class Metrics(StorePart):
             query = query.where(METRICS.c.name.in_(names))
         if since is not None:
             query = query.where(POINTS.c.step >= since)
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(METRICS.c.name, POINTS.c.step)).all()
+        rows = self._read(query.order_by(METRICS.c.name, POINTS.c.step))
         return [(name, step, _from_stored(value)) for name, step, value in rows]
 
     def series(self, run_ids: Sequence[int], name: str) -> dict[int, Series]:
@@ -127,19 +110,16 @@ class Metrics(StorePart):
         import numpy as np  # takes as long to import as the rest of `ls`
 
         query = select(POINTS.c.run_id, POINTS.c.step, POINTS.c.value)
-        query = query.order_by(POINTS.c.run_id, POINTS.c.step)
-        curves: dict[int, Series] = {}
-        with self._database.read() as connection:
-            for chosen in _conditions(connection, run_ids, name):
-                rows = _driver_rows(connection, query.where(*chosen))
-                if not rows:
-                    continue
-                # Floats hold ids and steps exactly, as they are far below 2**53. NULL becomes NaN.
-                runs, steps, values = np.array(rows, dtype=np.float64).T
-                bounds = [*np.flatnonzero(np.diff(runs, prepend=-1.0)), len(runs)]
-                for a, b in itertools.pairwise(bounds):
-                    curves[int(runs[a])] = (steps[a:b].astype(np.int64), values[a:b].copy())
-        return curves
+        rows = self._of_metric(query.order_by(POINTS.c.run_id, POINTS.c.step), run_ids, name)
+        if not rows:
+            return {}
+        # Floats hold ids and steps exactly, as they are far below 2**53. NULL becomes NaN.
+        runs, steps, values = np.array(rows, dtype=np.float64).T
+        bounds = [*np.flatnonzero(np.diff(runs, prepend=-1.0)), len(runs)]
+        return {
+            int(runs[a]): (steps[a:b].astype(np.int64), values[a:b].copy())
+            for a, b in itertools.pairwise(bounds)
+        }
 
     def means(
         self,
@@ -158,19 +138,37 @@ class Metrics(StorePart):
             first: only this many steps from the start.
             last: only this many steps before the planned end.
         """
+        query = select(POINTS.c.run_id, POINTS.c.value).where(POINTS.c.value.is_not(None))
+        if first is not None:
+            query = query.where(POINTS.c.step <= first)
+        if last is not None:
+            query = query.join(RUNS).where(POINTS.c.step > RUNS.c.steps - last)
         values: dict[int, list[float]] = defaultdict(list)
-        with self._database.read() as connection:
-            for chosen in _conditions(connection, run_ids, name, first=first, last=last):
-                query = select(POINTS.c.run_id, POINTS.c.value)
-                query = query.where(*chosen, POINTS.c.value.is_not(None))
-                for run_id, value in _driver_rows(connection, query):
-                    values[run_id].append(value)
+        for run_id, value in self._of_metric(query, run_ids, name):
+            values[run_id].append(value)
         found = {}
         for run_id, own in values.items():
             # Infinities of both signs have no mean.
             with contextlib.suppress(ValueError):
                 found[run_id] = math.fsum(own) / len(own)
         return found
+
+    def _of_metric(
+        self, query: Select[Any], run_ids: Sequence[int], name: str
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of a query of points that are of one metric and some runs.
+
+        They are the driver's own tuples: for millions of points, rows would take twice as long.
+        """
+        rows: list[tuple[Any, ...]] = []
+        with self._database.read() as connection:
+            metric = connection.execute(select(METRICS.c.id).where(METRICS.c.name == name)).scalar()
+            query = query.where(POINTS.c.metric_id == metric)
+            for ids in chunks(sorted(run_ids)):
+                cursor = connection.execute(query.where(POINTS.c.run_id.in_(ids))).cursor
+                assert cursor is not None
+                rows += cursor.fetchall()
+        return rows
 
     def last_values(
         self, run_ids: Sequence[int], names: Sequence[str]
@@ -184,62 +182,27 @@ class Metrics(StorePart):
         )
         # A NULL could mean no point, or a point whose value is NaN.
         exists = newest.with_only_columns(POINTS.c.step).order_by(None).exists()
-        found: dict[int, dict[str, float]] = {}
-        with self._database.read() as connection:
-            for ids in chunks(run_ids):
-                query = (
-                    select(RUNS.c.id, METRICS.c.name, newest.scalar_subquery())
-                    .join(METRICS, METRICS.c.name.in_(names))
-                    .where(RUNS.c.id.in_(ids), exists)
-                )
-                for run_id, name, value in connection.execute(query):
-                    found.setdefault(run_id, {})[name] = _from_stored(value)
-        return found
+        query = select(RUNS.c.id, METRICS.c.name, newest.scalar_subquery())
+        query = query.join(METRICS, METRICS.c.name.in_(names)).where(exists)
+        return _by_run(self._read_among(query, RUNS.c.id, run_ids))
 
     def set_summaries(self, run_id: int, values: Mapping[str, float]) -> None:
         """Store numbers about a whole run; they replace earlier ones of the same names."""
-        if not values:
-            return
         with self._database.write() as connection:
             self._guard.require(connection, run_id)
             ids = metric_ids(connection, values, self._ids)
-            write_summaries(connection, run_id, {ids[k]: value for k, value in values.items()})
+            rows = [
+                {"run_id": run_id, "metric_id": ids[name], "value": _storable(value)}
+                for name, value in values.items()
+            ]
+            put(connection, SUMMARIES, rows, update="value")
         self._ids.update(ids)
 
     def summaries(self, run_ids: Sequence[int]) -> dict[int, dict[str, float]]:
         """Return the numbers that `set_summaries` stored for each run."""
-        found: dict[int, dict[str, float]] = {}
-        with self._database.read() as connection:
-            for ids in chunks(run_ids):
-                query = select(SUMMARIES.c.run_id, METRICS.c.name, SUMMARIES.c.value).where(
-                    METRICS.c.id == SUMMARIES.c.metric_id, SUMMARIES.c.run_id.in_(ids)
-                )
-                for run_id, name, value in connection.execute(query.order_by(METRICS.c.name)):
-                    found.setdefault(run_id, {})[name] = _from_stored(value)
-        return found
-
-    def recent_means(
-        self, run_ids: Sequence[int], names: Sequence[str], steps: int
-    ) -> dict[int, dict[str, float]]:
-        """Return the means of some metrics over the newest steps of each run.
-
-        Args:
-            steps: number of steps before the current step of the run.
-        """
-        query = (
-            select(POINTS.c.run_id, METRICS.c.name, func.avg(POINTS.c.value))
-            .join(METRICS, METRICS.c.id == POINTS.c.metric_id)
-            .join(RUNS, RUNS.c.id == POINTS.c.run_id)
-            .where(METRICS.c.name.in_(names), POINTS.c.step > RUNS.c.step - steps)
-            .group_by(POINTS.c.run_id, METRICS.c.name)
-        )
-        found: dict[int, dict[str, float]] = {}
-        with self._database.read() as connection:
-            for ids in chunks(run_ids):
-                for run_id, name, mean in connection.execute(query.where(RUNS.c.id.in_(ids))):
-                    if mean is not None:
-                        found.setdefault(run_id, {})[name] = mean
-        return found
+        query = select(SUMMARIES.c.run_id, METRICS.c.name, SUMMARIES.c.value)
+        query = query.join(METRICS).order_by(METRICS.c.name)
+        return _by_run(self._read_among(query, SUMMARIES.c.run_id, run_ids))
 
     def peers_means(self, run_id: int, name: str, first: int, last: int) -> dict[int, float]:
         """Return the means of a metric over steps `first` to `last`, of a run and its peers.
@@ -253,9 +216,7 @@ class Metrics(StorePart):
             POINTS.c.step.between(first, last),
             _FINITE,
         )
-        with self._database.read() as connection:
-            rows = connection.execute(query.group_by(POINTS.c.run_id))
-            return {row.run_id: row.mean for row in rows}
+        return {row.run_id: row.mean for row in self._read(query.group_by(POINTS.c.run_id))}
 
 
 def metric_ids(
@@ -266,14 +227,13 @@ def metric_ids(
     Args:
         known: ids that need no query.
     """
-    ids = {name: known[name] for name in names if name in known} if known else {}
-    if missing := sorted(set(names) - set(ids)):
-        query = select(METRICS.c.name, METRICS.c.id).where(METRICS.c.name.in_(missing))
-        new = set(missing) - {row.name for row in connection.execute(query)}
-        if new:
-            rows = [{"name": name} for name in sorted(new)]
-            connection.execute(insert_or_ignore(connection, METRICS, "name"), rows)
-        ids |= {row.name: row.id for row in connection.execute(query)}
+    wanted, ids = set(names), dict(known or {})
+    query = select(METRICS.c.name, METRICS.c.id)
+    for adds in (False, True):
+        missing = sorted(wanted - ids.keys())
+        if adds:
+            put(connection, METRICS, [{"name": name} for name in missing])
+        ids.update((r.name, r.id) for r in rows_among(connection, query, METRICS.c.name, missing))
     return ids
 
 
@@ -287,47 +247,15 @@ def write_points(
         {"run_id": run_id, "metric_id": metric, "step": step, "value": _storable(value)}
         for (metric, step), value in last.items()
     ]
-    if rows:
-        keys = ("run_id", "metric_id", "step")
-        connection.execute(insert_or_update(connection, POINTS, *keys, update="value"), rows)
+    put(connection, POINTS, rows, update="value")
 
 
-def write_summaries(
-    connection: Connection, run_id: int, values: Mapping[int, float | None]
-) -> None:
-    """Write summaries by metric id."""
-    rows = [
-        {"run_id": run_id, "metric_id": metric, "value": _storable(value)}
-        for metric, value in values.items()
-    ]
-    statement = insert_or_update(connection, SUMMARIES, "run_id", "metric_id", update="value")
-    connection.execute(statement, rows)
-
-
-def _conditions(
-    connection: Connection,
-    run_ids: Sequence[int],
-    name: str,
-    *,
-    first: int | None = None,
-    last: int | None = None,
-) -> Iterator[list[ColumnElement[bool]]]:
-    """Yield conditions for a metric's points, in portions that fit one statement."""
-    metric = connection.execute(select(METRICS.c.id).where(METRICS.c.name == name)).scalar()
-    within: list[ColumnElement[bool]] = []
-    if first is not None:
-        within.append(POINTS.c.step <= first)
-    if last is not None:
-        within += [RUNS.c.id == POINTS.c.run_id, POINTS.c.step > RUNS.c.steps - last]
-    for ids in chunks(run_ids):
-        yield [POINTS.c.metric_id == metric, POINTS.c.run_id.in_(ids), *within]
-
-
-def _driver_rows(connection: Connection, query: Select[Any]) -> Sequence[tuple[Any, ...]]:
-    """Return the driver's own tuples: for millions of points, rows would take twice as long."""
-    cursor = connection.execute(query).cursor
-    assert cursor is not None
-    return cursor.fetchall()
+def _by_run(rows: Iterable[Any]) -> dict[int, dict[str, float]]:
+    """Return rows of a run, a name and a value as values by name of each run."""
+    found: dict[int, dict[str, float]] = {}
+    for run_id, name, value in rows:
+        found.setdefault(run_id, {})[name] = _from_stored(value)
+    return found
 
 
 def _storable(value: float | None) -> float | None:
@@ -348,8 +276,7 @@ class Checkpoints(StorePart):
         with self._database.write() as connection:
             self._require_run(connection, run_id)
             self._guard.require(connection, run_id)
-            insert = insert_or_update(connection, CHECKPOINTS, "run_id", "path", update="created")
-            connection.execute(insert, row)
+            put(connection, CHECKPOINTS, row, update="created")
 
     def remove(self, run_id: int, path: Path) -> None:
         """Remove the record of a deleted checkpoint."""
@@ -361,13 +288,11 @@ class Checkpoints(StorePart):
     def select(self, run_id: int) -> list[CheckpointRecord]:
         """Return the checkpoints of a run, by step."""
         query = select(CHECKPOINTS.c.step, CHECKPOINTS.c.path, CHECKPOINTS.c.created)
-        query = query.where(CHECKPOINTS.c.run_id == run_id).order_by(CHECKPOINTS.c.step)
+        rows = self._read(query.where(CHECKPOINTS.c.run_id == run_id).order_by(CHECKPOINTS.c.step))
         folder = self._shared.runs_directory
-        with self._database.read() as connection:
-            return [
-                CheckpointRecord(step=step, path=folder / path, created=created)
-                for step, path, created in connection.execute(query)
-            ]
+        return [
+            CheckpointRecord(step=r.step, path=folder / r.path, created=r.created) for r in rows
+        ]
 
     def _stored(self, path: Path) -> str:
         # Relative, so that the store and the folder of runs can be moved together.

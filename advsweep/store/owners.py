@@ -6,8 +6,10 @@ than `LEASE`. Processes of the same host notice the first at once; other hosts r
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import math
 import os
 import socket
 import time
@@ -114,34 +116,27 @@ def process_started(pid: int) -> float | None:
     # A store from elsewhere may hold any value here, and the value becomes a path.
     if not isinstance(pid, int) or pid < 1:
         return None
-    if not _has_proc():
-        return 0.0 if _exists(pid) else None
+    if not _HAS_PROC:
+        # Signal 0 is not sent; the call fails if there is no such process.
+        with contextlib.suppress(PermissionError):
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                return None
+        return 0.0
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The second field is the program's name in parentheses, which may hold spaces and more.
     state, *fields = stat.rpartition(")")[2].split()
+    # A zombie has ended; only its parent has not asked for its exit code yet.
     if state in "ZX":
         return None
     return int(fields[18]) / os.sysconf("SC_CLK_TCK")
 
 
-@functools.cache
-def _has_proc() -> bool:
-    return Path("/proc/self/stat").exists()
-
-
-def _exists(pid: int) -> bool:
-    if os.name != "posix":
-        return True  # os.kill would end the process there; only its heartbeat decides
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+_HAS_PROC = Path("/proc/self/stat").exists()
 
 
 class LeaseGuard:
@@ -174,26 +169,22 @@ class LeaseGuard:
                 the lease in that time either.
         """
         owner = Owner(row.host, row.pid, row.process_started)
+        # What is known of a process of this host needs no time to pass.
         if row.heartbeat is None or owner.has_ended():
             return False
-        old_is_over, future_is_over = self.evidence()
-        old_is_over = old_is_over and waited < patience.WAITED_SECONDS
-        now = self._now()
-        if row.heartbeat - now > LEASE:
-            return owner.is_here() or not (old_is_over and future_is_over)
-        return now - row.heartbeat <= LEASE or not old_is_over
-
-    def evidence(self) -> tuple[bool, bool]:
-        """Return whether heartbeats that are too old, and those in the future, end a lease.
-
-        While the server is away or its clock is being set, no process can renew its lease.
-        Each process therefore has the time of one whole lease after that.
-        """
+        # While the server is away or its clock is being set, no process can renew its lease.
+        # Each process therefore has the time of one whole lease after that, in which no old
+        # heartbeat counts against it.
         clock = self._now if isinstance(self._now, ServerClock) else None
-        now, whole = time.monotonic(), LEASE.total_seconds()
-        unsettled = self._patience.returned if clock is None else clock.unsettled
-        settled = now - max(self._patience.returned, unsettled) > whole
-        return settled, clock is None or now - clock.opened > whole
+        ticks, whole = time.monotonic(), LEASE.total_seconds()
+        disturbed = max(self._patience.returned, -math.inf if clock is None else clock.unsettled)
+        old_is_over = ticks - disturbed > whole and waited < patience.WAITED_SECONDS
+        now = self._now()
+        if row.heartbeat - now <= LEASE:
+            return now - row.heartbeat <= LEASE or not old_is_over
+        # The clock may have been set back shortly before this process opened the store.
+        future_is_over = clock is None or ticks - clock.opened > whole
+        return owner.is_here() or not (old_is_over and future_is_over)
 
     def require(self, connection: Connection, run_id: int) -> None:
         """Lock the row of a run and check that this store object still holds its lease.
@@ -219,15 +210,10 @@ class LeaseGuard:
         """
         owner = self.held.get(run_id)
         assert owner is not None, f"run {run_id} was not claimed through this store object"
-        if not self.update_if_held(connection, run_id, owner, values):
-            raise _lease_lost(run_id)
-
-    def update_if_held(
-        self, connection: Connection, run_id: int, owner: Owner, values: dict[str, Any]
-    ) -> bool:
-        """Change the row of a run that an owner holds; return False if it holds it no more."""
+        # The condition and the change are one statement, so that nobody can claim in between.
         change = update(RUNS).where(*_held_by(run_id, owner)).values(values)
-        return connection.execute(change).rowcount > 0
+        if connection.execute(change).rowcount == 0:
+            raise _lease_lost(run_id)
 
     def renew(
         self,
@@ -242,9 +228,12 @@ class LeaseGuard:
         Raises:
             LeaseLostError: another process has taken the run over.
         """
-        progress = {"step": step, "stage": stage}
-        values = {key: value for key, value in progress.items() if value is not None}
-        self.update(connection, run_id, {"heartbeat": self._now(), **values})
+        values: dict[str, Any] = {"heartbeat": self._now()}
+        if step is not None:
+            values["step"] = step
+        if stage is not None:
+            values["stage"] = stage
+        self.update(connection, run_id, values)
 
 
 def owned_by(owner: Owner) -> tuple[ColumnElement[bool], ...]:

@@ -83,11 +83,24 @@ class Patience:
                     if not self.is_away:
                         self.is_away, self._failed = True, began
                     # The outer call that is being repeated repeats this one too.
-                    if nested or not self._may_repeat(error, began):
+                    if nested:
+                        raise
+                    suspended = getattr(self._thread, "suspended", False)
+                    over = self._stopped or time.monotonic() >= began + self.seconds
+                    if over and not suspended:
+                        if not self.repeats:
+                            raise
+                        tried = f"{error} (tried for {self.seconds:.0f} s)"
+                        raise StoreUnavailableError(tried) from error
+                    if not self._reported:
+                        self._reported = True
+                        _log.warning("%s; trying again for up to %.0f s", error, self.seconds)
+                    if suspended:
                         raise
                 else:
                     self._note_success()
                     return result
+                # From here on the function may find the effect of its own first try.
                 self._thread.repeats = True
                 # Random pauses, so that processes do not return to the server all at once.
                 self._sleep(
@@ -96,22 +109,6 @@ class Patience:
                 pause = min(2 * pause, LONGEST_PAUSE)
         finally:
             self._thread.repeats = nested
-
-    def _may_repeat(self, error: StoreUnavailableError, began: float) -> bool:
-        """Return whether a failed call is tried again.
-
-        Raises:
-            StoreUnavailableError: it was repeated for `seconds`.
-        """
-        suspended = getattr(self._thread, "suspended", False)
-        if not suspended and (self._stopped or time.monotonic() >= began + self.seconds):
-            if self.repeats:
-                raise StoreUnavailableError(f"{error} (tried for {self.seconds:.0f} s)") from error
-            return False
-        if not self._reported:
-            self._reported = True
-            _log.warning("%s; trying again for up to %.0f s", error, self.seconds)
-        return not suspended
 
     def _note_success(self) -> None:
         if not self.is_away:

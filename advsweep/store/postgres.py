@@ -42,29 +42,21 @@ IDLE_SECONDS = 60.0
 
 It frees the locks of a process that was suspended or disconnected."""
 
-# Either side notices within half a minute that the other machine or the network is gone.
-_KEEPALIVE = {"idle": 15, "interval": 5, "count": 3}
-_USER_TIMEOUT_MS = 30_000
+# A process notices within half a minute, before its leases end, that the other machine or the
+# network is gone. The server ends the transactions of such a process after `IDLE_SECONDS`.
 _SOCKET_OPTIONS = {
-    "TCP_KEEPIDLE": _KEEPALIVE["idle"],
-    "TCP_KEEPINTVL": _KEEPALIVE["interval"],
-    "TCP_KEEPCNT": _KEEPALIVE["count"],
-    "TCP_USER_TIMEOUT": _USER_TIMEOUT_MS,
+    "TCP_KEEPIDLE": 15,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 30_000,
 }
 
-_TLS_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
-_TLS_FILES = ("sslrootcert", "sslcert", "sslkey")
-_PARAMETERS = (
-    *("application_name", "connect_timeout", "host", "options", "password", "port", "user"),
-    *("sslmode", *_TLS_FILES),
-)
+_TLS_MODES = ("disable", "prefer", "require", "verify-full")
+_PARAMETERS = ("application_name", "connect_timeout", "host", "options", "sslmode", "sslrootcert")
 """The parameters of a URL, a part of those of libpq:
 https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS"""
 
 _TLS_REQUEST = struct.pack("!ii", 8, 80877103)
-
-_ROOT = Path("~/.postgresql/root.crt")
-"""Where libpq looks for the certificate of the authority."""
 
 _CLOCK_SECONDS = 1.0
 """Maximum age of a reading of the server's clock."""
@@ -82,13 +74,9 @@ _MEANINGS = {
     "28P01": "the server refuses this user or password; the URL has it, or else $PGPASSWORD does",
     "42501": "this user lacks a permission in this database; grant it",
     "53100": "the disk is full; make room on the server and start again (metrics so far are kept)",
-    "53200": "the server has run out of memory",
     "53300": "the server takes no more connections; raise its max_connections",
     "57014": "the server cancelled a statement, which exceeded its time limit or was "
     "cancelled by an operator",
-    "57P01": "the server was shut down; start again when it is back",
-    "57P02": "the server crashed; start again when it is back",
-    "57P03": "the server is starting up or shutting down; try again",
 }
 
 # SQL states of errors that pass: lost connections (08), lack of resources (53), interventions of
@@ -146,17 +134,28 @@ class _Connector:
 
     def __init__(self, url: URL, name: str, lock_seconds: float) -> None:
         self._name = name
-        given = self._checked(url.query)
-        self._host = given.pop("host", "") or url.host or "localhost"
-        self._port = self._number("port", given.pop("port", url.port or PORT))
-        self._timeout = self._number(
-            "connect_timeout", given.pop("connect_timeout", CONNECT_SECONDS)
-        )
-        self._tls = self._tls_context(given)
+        given: dict[str, str] = {}
+        for key, value in url.query.items():
+            if key not in _PARAMETERS or not isinstance(value, str):
+                raise StoreError(
+                    f"{name}: unknown parameter '{key}' of the URL, or one given twice; "
+                    f"{nearest(key, _PARAMETERS)}"
+                )
+            given[key] = value
+        self._host = given.get("host") or url.host or "localhost"
+        self._port = url.port or PORT
+        timeout = given.get("connect_timeout", str(CONNECT_SECONDS))
+        if not timeout.isdecimal() or int(timeout) == 0:
+            raise StoreError(
+                f"{name}: connect_timeout: expected a whole number above 0, got {timeout!r}"
+            )
+        self._timeout = int(timeout)
+        # A Unix socket has no TLS.
+        self._tls = None if self._host.startswith("/") else _tls_context(given, name)
         self._tls_optional = given.get("sslmode", "prefer") == "prefer"
         self._arguments: dict[str, Any] = {
-            "user": given.get("user") or url.username or getpass.getuser(),
-            "password": given.get("password") or url.password or os.environ.get("PGPASSWORD"),
+            "user": url.username or getpass.getuser(),
+            "password": url.password or os.environ.get("PGPASSWORD"),
             "database": url.database,
             "startup_params": {"options": given["options"]} if "options" in given else None,
         }
@@ -168,74 +167,7 @@ class _Connector:
             "lock_timeout": math.ceil(1000 * lock_seconds),
             "statement_timeout": math.ceil(1000 * STATEMENT_SECONDS),
             "idle_in_transaction_session_timeout": math.ceil(1000 * IDLE_SECONDS),
-            "tcp_user_timeout": _USER_TIMEOUT_MS,
-            **{f"tcp_keepalives_{key}": value for key, value in _KEEPALIVE.items()},
         }
-
-    def _checked(self, query: Mapping[str, str | tuple[str, ...]]) -> dict[str, str]:
-        given = {}
-        for key, value in query.items():
-            if key not in _PARAMETERS:
-                raise StoreError(
-                    f"{self._name}: unknown parameter '{key}' of the URL; "
-                    f"{nearest(key, _PARAMETERS)}"
-                )
-            if not isinstance(value, str):
-                raise StoreError(
-                    f"{self._name}: expected {key} once in the URL, got it {len(value)} times"
-                )
-            given[key] = value
-        return given
-
-    def _number(self, key: str, value: str | int) -> int:
-        if not str(value).isdecimal() or int(value) == 0:
-            raise StoreError(f"{self._name}: {key}: expected a whole number above 0, got {value!r}")
-        return int(value)
-
-    def _tls_context(self, given: Mapping[str, str]) -> ssl.SSLContext | None:
-        """Return what the TLS parameters of the URL mean, as in libpq; None for no TLS."""
-        mode = given.get("sslmode", "prefer")
-        files = {key: given[key] for key in _TLS_FILES if key in given}
-        if mode not in _TLS_MODES:
-            expected = f"expected one of {', '.join(_TLS_MODES)}, got {mode!r}"
-            raise StoreError(f"{self._name}: sslmode: {expected}")
-        if mode in ("disable", "prefer") and files:
-            raise StoreError(
-                f"{self._name}: {min(files)} has no effect with sslmode={mode}; expected "
-                "sslmode=verify-full, verify-ca or require with it"
-            )
-        if mode == "disable" or self._host.startswith("/"):
-            return None  # a Unix socket has no TLS
-        root = files.get("sslrootcert")
-        if root is None and mode != "prefer" and _ROOT.expanduser().exists():
-            root = str(_ROOT)
-        if mode == "require" and root is not None:
-            mode = "verify-ca"  # as libpq does
-        if mode == "verify-ca" and root in (None, "system"):
-            raise StoreError(
-                f"{self._name}: sslmode=verify-ca needs sslrootcert, the file of the authority's "
-                "certificate, because public authorities sign certificates for anyone; give it, "
-                "or use sslmode=verify-full"
-            )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = mode == "verify-full"
-        try:
-            if mode in ("prefer", "require"):
-                context.verify_mode = ssl.CERT_NONE
-            elif root is None or root == "system":
-                context.load_default_certs()
-            else:
-                context.load_verify_locations(Path(root).expanduser())
-            if certificate := files.get("sslcert"):
-                key = files.get("sslkey", certificate)
-                context.load_cert_chain(Path(certificate).expanduser(), Path(key).expanduser())
-        except (OSError, ssl.SSLError) as error:
-            got = ", ".join(f"{key}={file}" for key, file in files.items())
-            raise StoreError(
-                f"{self._name}: a certificate or key cannot be read ({error}); expected PEM "
-                f"files, got {got}"
-            ) from error
-        return context
 
     def connect(self, dialect: Dialect, _record: Any, _arguments: Any, _options: Any) -> Any:
         """Open a connection; the handler of SQLAlchemy's event `do_connect`."""
@@ -244,11 +176,11 @@ class _Connector:
         program = self._program or f"advsweep {socket.gethostname()[:40]}:{os.getpid()}"
         try:
             sock = self._open_socket()
-            # Its function `connect` takes no socket.
-            connection = dialect.loaded_dbapi.Connection(
+            connection = dialect.loaded_dbapi.connect(
                 sock=sock, ssl_context=False, application_name=program, **self._arguments
             )
-            # pg8000 has a timeout for connecting only.
+            # pg8000 has a timeout for connecting only. Longer than the server's own, so that a
+            # slow statement ends with an error of the server, which says what happened.
             sock.settimeout(STATEMENT_SECONDS + ANSWER_SECONDS)
             cursor = connection.cursor()
             for name, value in self._settings.items():
@@ -276,12 +208,42 @@ class _Connector:
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         if self._tls is not None:
+            # pg8000 would do the same, and keep the only socket whose timeout can be set.
             sock.sendall(_TLS_REQUEST)
             if sock.recv(1) == b"S":
                 return self._tls.wrap_socket(sock, server_hostname=self._host)
             if not self._tls_optional:
                 raise OSError("the server refuses SSL")
         return sock
+
+
+def _tls_context(given: Mapping[str, str], name: str) -> ssl.SSLContext | None:
+    """Return what the TLS parameters of a URL mean; None for no TLS."""
+    mode, root = given.get("sslmode", "prefer"), given.get("sslrootcert")
+    if mode not in _TLS_MODES:
+        expected = f"expected one of {', '.join(_TLS_MODES)}, got {mode!r}"
+        raise StoreError(f"{name}: sslmode: {expected}")
+    if root is not None and mode != "verify-full":
+        # Whoever names an authority expects the server to be verified.
+        raise StoreError(
+            f"{name}: sslrootcert has no effect with sslmode={mode}; expected sslmode=verify-full"
+        )
+    if mode == "disable":
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if mode != "verify-full":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif root is None:
+        context.load_default_certs()
+    else:
+        try:
+            context.load_verify_locations(Path(root).expanduser())
+        except (OSError, ssl.SSLError) as error:
+            raise StoreError(
+                f"{name}: sslrootcert cannot be read ({error}); expected a PEM file, got {root}"
+            ) from error
+    return context
 
 
 def _notice_disconnection(context: ExceptionContext) -> None:
@@ -355,17 +317,8 @@ def _sql_state(error: BaseException | None) -> str | None:
     return None
 
 
-def may_recover(error: BaseException) -> bool:
-    """Return whether a call that failed with this error may succeed later."""
-    state = _sql_state(error)
-    if state is None:
-        is_network = type(error).__name__ in ("InterfaceError", "OperationalError")
-        return is_network or isinstance(error, OSError)
-    return state.startswith(_PASSING) and state != _DROPPED
-
-
-def meaning(url: URL, error: BaseException, seconds: float) -> str:
-    """Explain a server's error to a user.
+def explain(url: URL, error: BaseException, seconds: float) -> tuple[bool, str]:
+    """Return whether a call that failed with this error may succeed later, and what it means.
 
     Args:
         seconds: how long a transaction waits for a lock.
@@ -373,11 +326,14 @@ def meaning(url: URL, error: BaseException, seconds: float) -> str:
     state = _sql_state(error)
     said = _fields(error).get("M") or " ".join(str(error).split())
     if state is None:
+        is_network = type(error).__name__ in ("InterfaceError", "OperationalError")
         where = url.query.get("host") or f"{url.host or 'localhost'}:{url.port or PORT}"
-        return f"no connection to the server at {where} ({said}); see that it is running"
+        meaning = f"no connection to the server at {where} ({said}); see that it is running"
+        return is_network or isinstance(error, OSError), meaning
+    meaning = _MEANINGS.get(state) or said
     if state == "55P03":
-        return (
+        meaning = (
             f"another process has kept it locked for {seconds:g} s; find it in pg_stat_activity "
             "and end it"
         )
-    return _MEANINGS.get(state) or said
+    return state.startswith(_PASSING) and state != _DROPPED, meaning

@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,26 +63,21 @@ def folder_name(*, identity: object, attempt: object, estimator: object, seed: o
     Raises:
         StoreError: advsweep does not write such a value.
     """
-    if not is_hash(identity):
-        raise _unexpected("identity", "64 hexadecimal digits", identity)
-    if not is_name(estimator):
-        raise _unexpected("estimator", "lower-case letters, digits and underscores", estimator)
-    if not _is_whole(seed, 0):
-        raise _unexpected("seed", "a whole number from 0", seed)
-    if not _is_whole(attempt, 1):
-        raise _unexpected("attempt", "a whole number from 1", attempt)
-    assert isinstance(identity, str)
-    assert isinstance(attempt, int)
-    again = f"-{attempt}" if attempt > 1 else ""
-    return f"{estimator}-seed{seed}-{identity[:PREFIX]}{again}"
+    for what, value, fits, expected in (
+        ("identity", identity, is_hash(identity), "64 hexadecimal digits"),
+        ("estimator", estimator, is_name(estimator), "lower-case letters, digits and underscores"),
+        ("seed", seed, is_whole(seed), "a whole number from 0"),
+        ("attempt", attempt, is_whole(attempt, 1), "a whole number from 1"),
+    ):
+        if not fits:
+            raise StoreError(f"{what}: expected {expected}, got {shown(value)}")
+    again = "" if attempt == 1 else f"-{attempt}"
+    return f"{estimator}-seed{seed}-{str(identity)[:PREFIX]}{again}"
 
 
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
-
-
-def _unexpected(what: str, expected: str, got: object) -> StoreError:
-    return StoreError(f"{what}: expected {expected}, got {shown(got)}")
+def is_whole(value: object, least: int = 0, end: int = 2**63) -> bool:
+    """Return whether a value is a whole number from `least` and below `end`."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < end
 
 
 def shown(value: object) -> str:
@@ -124,13 +118,14 @@ def claim_folder(folder: Path, identity: str) -> None:
         OSError: the folder cannot be created.
     """
     make_private_folder(folder)
-    if folder.is_symlink():
-        raise _not_plain(folder)
-    for entry in os.scandir(folder):
-        if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
-            raise _not_plain(Path(entry.path))
-    found = owners(folder)
-    if others := found - {identity}:
+    # Whoever may write to the parent could have put a link there, to have other files replaced.
+    for entry in (folder, *folder.iterdir()):
+        if entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
+            raise StoreError(
+                f"{entry}: expected a plain file or folder, got a link or a special file, through "
+                "which a run would write elsewhere; remove it"
+            )
+    if others := owners(folder) - {identity}:
         raise StoreError(
             f"{folder} belongs to the run {min(others)[:24]}, not to {identity[:24]}, whose folder "
             "has the same name; move it elsewhere, or set ADVSWEEP_RUNS to another folder"
@@ -139,14 +134,8 @@ def claim_folder(folder: Path, identity: str) -> None:
         _write_manifest(folder, identity)
 
 
-def _not_plain(path: Path) -> StoreError:
-    return StoreError(
-        f"{path}: expected a plain file or folder, got a link or a special file, through which a "
-        "run would write elsewhere; remove it"
-    )
-
-
 def _write_manifest(folder: Path, identity: str) -> None:
+    # Replaced as a whole: half a manifest would make the folder nobody's.
     replace_file(folder / MANIFEST, json.dumps({"format": FORMAT, "run": identity}))
 
 
@@ -162,36 +151,41 @@ def copy_folder(source: Path, target: Path, identity: str) -> list[Path]:
     Raises:
         OSError: a file cannot be read or written.
     """
-    left_out: list[Path] = []
+    plain, left_out = plain_entries(source)
     make_private_folder(target)
-    for entry, place in _plain_entries(source, target, left_out):
-        if entry.is_dir(follow_symlinks=False):
+    for path in plain:
+        place = target / path.relative_to(source)
+        if path.is_dir():
             place.mkdir(mode=FOLDER_MODE)
         elif place != target / MANIFEST:
-            shutil.copyfile(entry.path, place, follow_symlinks=False)
+            # Not followed, if somebody has just replaced the file by a link.
+            shutil.copyfile(path, place, follow_symlinks=False)
             place.chmod(FILE_MODE)
     _write_manifest(target, identity)
     return left_out
 
 
-def size_of(folder: Path) -> int:
-    """Return the bytes that `copy_folder` would copy."""
-    entries = _plain_entries(folder, folder, [])
-    return sum(e.stat(follow_symlinks=False).st_size for e, _ in entries if not e.is_dir())
+def plain_entries(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return what `copy_folder` copies, each folder before its files, and what it leaves out."""
+    plain: list[Path] = []
+    left_out: list[Path] = []
+    for at, folders, files in os.walk(folder, onerror=_raise):
+        place = Path(at)
+        depth = len(place.relative_to(folder).parts)
+        for name in sorted(folders):
+            path = place / name
+            own = depth == 0 and name == COMMAND_FOLDER
+            if path.is_symlink() or depth >= MAX_DEPTH or own:
+                left_out.append(path)
+                folders.remove(name)
+            else:
+                plain.append(path)
+        for name in sorted(files):
+            path = place / name
+            is_plain = path.is_file() and not path.is_symlink()
+            (plain if is_plain else left_out).append(path)
+    return plain, left_out
 
 
-def _plain_entries(
-    source: Path, target: Path, left_out: list[Path], depth: int = 0
-) -> Iterator[tuple[os.DirEntry[str], Path]]:
-    """Yield files and folders with their places below `target`, each folder before its files."""
-    for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
-        place = target / entry.name
-        if entry.is_file(follow_symlinks=False):
-            yield entry, place
-        elif entry.is_dir(follow_symlinks=False) and (
-            depth < MAX_DEPTH and not (depth == 0 and entry.name == COMMAND_FOLDER)
-        ):
-            yield entry, place
-            yield from _plain_entries(Path(entry.path), place, left_out, depth + 1)
-        else:
-            left_out.append(Path(entry.path))
+def _raise(error: OSError) -> None:
+    raise error

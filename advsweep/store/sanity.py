@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from advsweep.components import leaves
+from advsweep.errors import first_of
 
 if TYPE_CHECKING:
     from advsweep.store.records import RunRecord
@@ -26,12 +29,7 @@ FEW = 0.01
 
 EARLY_STEPS = 10
 MOST_EARLY = 0.1
-"""Runs with at least this share in their early steps learned something; their curves are not read,
-which would take longer than the rest of a report of many runs."""
-
-_AFTER = "collapse/acr_after"
-_TRAINED = "cost/utilisation"
-_REASONS = ("collapse/acr", "collapse/all_wrong", "reward/mean")
+"""Runs with at least this share in their early steps learned something."""
 
 
 @dataclass(frozen=True)
@@ -42,36 +40,26 @@ class NoSignal:
         with_advantages: share of the groups, over all steps, with an advantage other than 0.
         equal: share of groups whose rewards are all equal; NaN if it is unknown.
         wrong: share of the groups without a success; NaN if it is unknown.
-        reward: mean reward; NaN if it is unknown.
     """
 
     with_advantages: float
     equal: float
     wrong: float
-    reward: float
 
     @property
     def text(self) -> str:
         """What is wrong, its cause and what to do, without a full stop."""
         how_much = "hardly anything" if self.with_advantages else "nothing"
-        if not self.equal >= 1 - FEW:
-            share = f"fewer than {FEW:.0%} of the groups" if self.with_advantages else "no group"
+        if self.equal >= 1 - FEW:
+            task = "an easier" if self.wrong >= 0.5 else "a harder"
             return (
-                f"{how_much} was learned from the rewards: {share} had an advantage other than 0; "
-                "check the estimator's fields and the rollout policy"
+                f"{how_much} was learned: the rewards were equal within every group, or nearly, "
+                f"so that advantages were 0; try {task} task or a larger group_size"
             )
-        groups = "every group of every step"
-        if self.equal < 1:
-            groups = f"more than {1 - FEW:.0%} of the groups"
-        value = " (all 0)" if self.wrong == 1 and self.reward == 0 else ""
-        task = (
-            "an easier task, another prompt, another model"
-            if self.wrong >= 0.5
-            else "a harder task"
-        )
+        few = f"fewer than {FEW:.0%} of the groups" if self.with_advantages else "no group"
         return (
-            f"{how_much} was learned: the rewards were equal within {groups}{value}, so that "
-            f"advantages were 0; try {task} or a larger group_size"
+            f"{how_much} was learned from the rewards: {few} had an advantage other than 0; "
+            "check the estimator's fields and the rollout policy"
         )
 
 
@@ -82,15 +70,17 @@ def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, NoSignal]:
     trainers. Steps in which the rollout policy kept no group count as steps without advantages.
     """
     early = _shares(store, run_ids, first=EARLY_STEPS)
+    # Reading all curves would take longer than the rest of a report of many runs.
     suspects = [run_id for run_id, share in early.items() if share is None or share < MOST_EARLY]
     few = {
         run_id: share
         for run_id, share in _shares(store, suspects).items()
         if share is not None and share < FEW
     }
-    reasons = [store.metrics.means(list(few), name) for name in _REASONS]
+    equal = store.metrics.means(list(few), "collapse/acr")
+    wrong = store.metrics.means(list(few), "collapse/all_wrong")
     return {
-        run_id: NoSignal(share, *(means.get(run_id, math.nan) for means in reasons))
+        run_id: NoSignal(share, equal.get(run_id, math.nan), wrong.get(run_id, math.nan))
         for run_id, share in few.items()
     }
 
@@ -98,25 +88,20 @@ def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, NoSignal]:
 def _shares(
     store: Store, run_ids: Sequence[int], first: int | None = None
 ) -> dict[int, float | None]:
-    """Return the share of groups with advantages over the first steps of each run, or over all."""
-    after, trained = (
-        store.metrics.means(run_ids, name, first=first) for name in (_AFTER, _TRAINED)
-    )
-    return {run_id: _with_advantages(after.get(run_id), trained.get(run_id)) for run_id in run_ids}
+    """Return the share of groups with advantages over the first steps of each run, or over all.
 
-
-def _with_advantages(after: float | None, trained: float | None) -> float | None:
-    """Return the share of the generated groups with advantages; None if it is unknown.
-
-    Groups that the rollout policy drops are not part of `collapse/acr_after`.
-
-    Args:
-        after: mean of `collapse/acr_after`; None if no step has it.
-        trained: mean of `cost/utilisation`; None if no step has it.
+    None if it is unknown.
     """
-    if after is not None:
-        return (1 - after) * (1.0 if trained is None else trained)
-    return 0.0 if trained == 0 else None
+    # Groups that the rollout policy drops are not part of `collapse/acr_after`.
+    after = store.metrics.means(run_ids, "collapse/acr_after", first=first)
+    trained = store.metrics.means(run_ids, "cost/utilisation", first=first)
+    found: dict[int, float | None] = {}
+    for run_id in run_ids:
+        if run_id in after:
+            found[run_id] = (1 - after[run_id]) * trained.get(run_id, 1.0)
+        else:
+            found[run_id] = 0.0 if trained.get(run_id) == 0 else None
+    return found
 
 
 HASH = 8
@@ -146,7 +131,7 @@ class MixedRevisions:
         *older, _ = self.runs.values()
         listed = ", ".join(
             f"{'an older revision' if revision is None else f'revision {revision}'} in "
-            f"{run_list([run.id for run in runs])}"
+            f"{run_list(run.id for run in runs)}"
             for revision, runs in self.runs.items()
         )
         hashes = list(dict.fromkeys(run.config_hash[:HASH] for runs in older for run in runs))
@@ -198,29 +183,24 @@ def alike(
 ) -> list[RunRecord]:
     """Return the runs whose config equals one of `configs`, apart from the component at a key.
 
-    Keys that one of two configs lacks are not compared, because versions add and remove
-    parameters. Neither are the parameters of the backend and of evaluations.
+    The parameters of the backend and of evaluations are not compared.
 
     Args:
         but: further top-level keys that are not compared.
     """
-    others: dict[frozenset[str], list[dict[str, str]]] = {}
-    for config in configs:
-        leaves = dict(_leaves(config, {key, *but}))
-        others.setdefault(frozenset(leaves), []).append(leaves)
-    projections: dict[tuple[frozenset[str], frozenset[str]], set[tuple[str, ...]]] = {}
-    found = []
-    for run in runs:
-        own = dict(_leaves(run.config, {key, *but}))
-        for keys, listed in others.items():
-            shared = sorted(keys & own.keys())
-            place = (keys, frozenset(shared))
-            if place not in projections:
-                projections[place] = {tuple(leaves[k] for k in shared) for leaves in listed}
-            if tuple(own[k] for k in shared) in projections[place]:
-                found.append(run)
-                break
-    return found
+
+    def compared(config: Mapping[str, Any]) -> str:
+        rest = {
+            name: value
+            for name, value in leaves(config)
+            if not f"{name}.".startswith(f"{key}.")
+            and name.partition(".")[0] not in ("evaluation", *but)
+            and (name == "backend.name" or not name.startswith("backend."))
+        }
+        return json.dumps(rest, sort_keys=True)
+
+    wanted = {compared(config) for config in configs}
+    return [run for run in runs if compared(run.config) in wanted] if wanted else []
 
 
 def component_name(config: Mapping[str, Any], key: str) -> str:
@@ -234,23 +214,12 @@ def component_name(config: Mapping[str, Any], key: str) -> str:
 
 def run_list(ids: Iterable[int]) -> str:
     """Format ids as ranges: `run 3`, `runs 1-6, 9`."""
+    listed = sorted(ids)
     ranges: list[list[int]] = []
-    for i in sorted(ids):
+    for i in listed:
         if ranges and i == ranges[-1][-1] + 1:
             ranges[-1][1:] = [i]
         else:
             ranges.append([i])
-    shown = ", ".join("-".join(map(str, part)) for part in ranges[:_SHOWN])
-    more = " and others" if len(ranges) > _SHOWN else ""
-    return f"run{'' if ranges == [ranges[0][:1]] else 's'} {shown}{more}"
-
-
-def _leaves(node: Mapping[str, Any], out: Collection[str], path: str = "") -> Iterator[Any]:
-    for name, value in node.items():
-        key = f"{path}{name}"
-        if key in out or key == "evaluation" or (path == "backend." and name != "name"):
-            continue
-        if isinstance(value, Mapping):
-            yield from _leaves(value, out, f"{key}.")
-        else:
-            yield key, json.dumps(value)
+    texts = ["-".join(map(str, part)) for part in ranges]
+    return f"run{'' if len(listed) == 1 else 's'} {first_of(texts, _SHOWN)}"

@@ -10,47 +10,26 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from sqlalchemy import Column, Connection, Index, Table, inspect, text
 
 from advsweep.errors import NoStoreError, StoreError, StoreUnavailableError
 from advsweep.local_files import FILE_MODE
 from advsweep.printable import printable_line
+from advsweep.store import tables
 from advsweep.store.connections import BUSY_SECONDS, Database, Location, translated
-from advsweep.store.tables import (
-    ANALYSES,
-    EVALUATION_SAMPLES,
-    EVALUATIONS,
-    METADATA,
-    RUNS,
-    TRIALS,
-)
 
-_Added = Sequence[Column[object] | Table | Index]
+_RUNS, _EVALUATIONS = tables.RUNS, tables.EVALUATIONS
 
-MIGRATIONS: Mapping[str, tuple[str, _Added]] = {
-    "0001": ("the first schema: runs, sweeps, metrics, checkpoints and evaluations", []),
-    "0002": (
-        "what a run is at (runs.stage), and an index by which replicates are found",
-        [RUNS.c.stage, *(i for i in RUNS.indexes if i.name == "ix_runs_config_hash")],
-    ),
-    "0003": ("the class of what a run failed of (runs.failure)", [RUNS.c.failure]),
-    "0004": (
-        "the rule that may stop a run early (runs.stopping), and the trials of searches",
-        [RUNS.c.stopping, TRIALS],
-    ),
-    "0005": ("analyses of runs' weights and hidden states (analyses)", [ANALYSES]),
-    "0006": (
-        "the entropy of right answers of each problem (evaluations.right_entropy)",
-        [EVALUATIONS.c.right_entropy],
-    ),
-    "0007": ("some answers of each evaluation (evaluation_samples)", [EVALUATION_SAMPLES]),
-    "0008": (
-        "how often each right answer came, and the KL to the base (evaluations.right_counts, "
-        "kl_base)",
-        [EVALUATIONS.c.kl_base, EVALUATIONS.c.right_counts],
-    ),
+MIGRATIONS: Mapping[str, Sequence[Column[object] | Table | Index]] = {
+    "0001": [],
+    "0002": [_RUNS.c.stage, *(i for i in _RUNS.indexes if i.name == "ix_runs_config_hash")],
+    "0003": [_RUNS.c.failure],
+    "0004": [_RUNS.c.stopping, tables.TRIALS],
+    "0005": [tables.ANALYSES],
+    "0006": [_EVALUATIONS.c.right_entropy],
+    "0007": [tables.EVALUATION_SAMPLES],
+    "0008": [_EVALUATIONS.c.kl_base, _EVALUATIONS.c.right_counts],
 }
 """What each version of the schema added: nullable columns, tables and indexes."""
 
@@ -78,18 +57,37 @@ def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
             an older one and `upgrade` is False.
     """
     location = database.location
+    name = location.name
+    absent = NoStoreError(
+        f"there is no store at {name}; run `advsweep run` first or name one with --store"
+    )
     if location.file is not None:
-        _check_file(location, location.file, create=create)
+        file = location.file
+        if file.is_dir():
+            raise StoreError(f"{name}: expected a file for the store, got a folder")
+        # SQLite would create the file.
+        if not create and not (os.path.exists(file) and os.path.getsize(file)):
+            raise absent
+        if not file.parent.is_dir():
+            raise StoreError(
+                f"{name}: the store cannot be made, as {file.parent} is no folder; make it "
+                "or name another place with --store"
+            )
+        if create:
+            # Readable by its owner alone; SQLite gives its other files the same mode. If the file
+            # exists or cannot be created, SQLite opens it or reports why.
+            with contextlib.suppress(OSError):
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL, FILE_MODE))
     with database.read() as connection:
         version = read_version(location, connection)
-    if version is None and not create:
-        raise NoStoreError(_absent(location))
     if version == HEAD:
         return []
+    if version is None and not create:
+        raise absent
     if version is not None and not upgrade:
         raise StoreError(
-            f"{location.name}: its schema ({version}) is older than this advsweep's ({HEAD}); "
-            f"run `advsweep db upgrade --store {location.name}`"
+            f"{name}: its schema ({version}) is older than this advsweep's ({HEAD}); "
+            f"run `advsweep db upgrade --store {name}`"
         )
     if version is None and location.file is not None:
         _use_write_ahead_log(database)
@@ -98,7 +96,7 @@ def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
         before = read_version(location, connection)
         if before is not None:
             return _migrate(connection, before)
-        METADATA.create_all(connection)
+        tables.METADATA.create_all(connection)
         connection.execute(text(_CREATE_VERSION))
         connection.execute(text(f"INSERT INTO alembic_version VALUES ('{HEAD}')"))
         return []
@@ -111,33 +109,31 @@ def read_version(location: Location, connection: Connection) -> str | None:
         StoreError: it is another program's database, newer than this advsweep, or has a view in
             place of a table, or triggers, which advsweep never makes.
     """
-    tables = inspect(connection).get_table_names()
-    if not tables:
+    names = inspect(connection).get_table_names()
+    if not names:
         return None
-    if "alembic_version" not in tables or "sweep_runs" not in tables:
-        some = ", ".join(sorted(tables)[:3])
+    if "alembic_version" not in names or "sweep_runs" not in names:
+        some = ", ".join(sorted(names)[:3])
         raise StoreError(
             f"{location.name}: expected an advsweep store, got a database with other tables "
             f"({some}); name another with --store"
         )
     versions = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
+    version: str = versions[0] if len(versions) == 1 else ""
+    expected = ""
     if len(versions) != 1:
-        raise StoreError(
-            f"{location.name}: expected one version in its table alembic_version, got "
-            f"{len(versions)}: it is a damaged store, or an incomplete copy of one; take another "
-            f"copy of it, or, if this advsweep made it, write the version '{HEAD}' back into that "
-            "table"
-        )
-    version: str = versions[0]
-    if version not in MIGRATIONS:
+        expected = f"one version in its table alembic_version, got {len(versions)}"
+    elif version not in MIGRATIONS:
         raise StoreError(
             f"{location.name}: its schema ({version}) is newer than this advsweep's ({HEAD}); "
             "install a newer advsweep"
         )
-    if version == HEAD and (missing := METADATA.tables.keys() - set(tables)):
+    elif version == HEAD and (missing := tables.METADATA.tables.keys() - set(names)):
+        expected = f"a table {min(missing)}, got none"
+    if expected:
         raise StoreError(
-            f"{location.name}: expected a table {min(missing)}, got none: it is a damaged store; "
-            "restore the file from a copy"
+            f"{location.name}: expected {expected}: it is a damaged store, or an incomplete copy "
+            "of one; take another copy of it"
         )
     if location.file is not None:
         # A trigger would change what commands write.
@@ -148,33 +144,6 @@ def read_version(location: Location, connection: Connection) -> str | None:
                 f"{printable_line(str(trigger))}; remove it, or name another store with --store"
             )
     return version
-
-
-def _absent(location: Location) -> str:
-    return (
-        f"there is no store at {location.name}; run `advsweep run` first or name one with --store"
-    )
-
-
-def _check_file(location: Location, file: Path, *, create: bool) -> None:
-    if file.is_dir():
-        raise StoreError(f"{location.name}: expected a file for the store, got a folder")
-    try:
-        empty = file.stat().st_size == 0
-    except OSError:
-        empty = True
-    if empty and not create:
-        raise NoStoreError(_absent(location))
-    if not file.parent.is_dir():
-        raise StoreError(
-            f"{location.name}: the store cannot be made, as {file.parent} is no folder; make it "
-            "or name another place with --store"
-        )
-    if create:
-        # Readable by its owner alone; SQLite gives its other files the same mode. If the file
-        # exists or cannot be created, SQLite opens it or reports why.
-        with contextlib.suppress(OSError):
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL, FILE_MODE))
 
 
 def _use_write_ahead_log(database: Database) -> None:
@@ -199,17 +168,17 @@ def _use_write_ahead_log(database: Database) -> None:
 def _migrate(connection: Connection, version: str) -> list[str]:
     """Add what versions after the given one added; return one line for each."""
     changes = []
-    dialect = connection.dialect
-    for later in sorted(name for name in MIGRATIONS if name > version):
-        about, added = MIGRATIONS[later]
+    for later, added in sorted(MIGRATIONS.items()):
+        if later <= version:
+            continue
         for item in added:
             if isinstance(item, Column):
-                kind = item.type.compile(dialect)
+                kind = item.type.compile(connection.dialect)
                 connection.execute(
                     text(f'ALTER TABLE {item.table.name} ADD COLUMN "{item.name}" {kind}')
                 )
             else:
                 item.create(connection)
-        changes.append(f"{later}: {about}")
+        changes.append(f"{later}: {', '.join(str(item.name) for item in added)}")
     connection.execute(text(f"UPDATE alembic_version SET version_num = '{HEAD}'"))
     return changes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -14,7 +13,7 @@ from advsweep.errors import StoreError
 from advsweep.store.base import Shared
 from advsweep.store.checks import find_damage
 from advsweep.store.connections import Database, Location, connect, locate
-from advsweep.store.evaluations import Analyses, Evaluations, Samples
+from advsweep.store.evaluations import Analyses, Evaluations
 from advsweep.store.leases import Leases
 from advsweep.store.metrics import Checkpoints, Metrics
 from advsweep.store.owners import LeaseGuard
@@ -114,11 +113,11 @@ class Store:
         trials: the points that searches proposed.
         leases: which process trains a run, its progress and how it ended.
         metrics: metric points and summaries of runs.
-        evaluations: correct answers per problem, behind every pass@k.
-        samples: some answers of each evaluation.
+        evaluations: correct answers per problem, behind every pass@k, and some of the answers.
         checkpoints: the checkpoints of runs.
         analyses: analyses of weights and hidden states.
         database: connections and transactions, for code that writes statements of its own.
+        patience: the retries of calls to a store that is unavailable, and how to suspend them.
         url: opens the same store in another process; may contain a password.
         name: how messages call the store: the path as given, or the URL without a password.
         file: the SQLite file; None for a store on a server.
@@ -139,10 +138,10 @@ class Store:
         self.leases = Leases(shared)
         self.metrics = Metrics(shared)
         self.evaluations = Evaluations(shared)
-        self.samples = Samples(shared)
         self.checkpoints = Checkpoints(shared)
         self.analyses = Analyses(shared)
         self.database = database
+        self.patience = database.patience
         self.url = location.url.render_as_string(hide_password=False)
         self.name = location.name
         self.file = location.file
@@ -164,19 +163,6 @@ class Store:
     def schema_version(self) -> str:
         """Return the version of the schema, always the newest that this advsweep knows."""
         return HEAD
-
-    def without_retries(self) -> AbstractContextManager[None]:
-        """Return a context in which this thread does not repeat calls to an unavailable store."""
-        return self.database.patience.suspended()
-
-    def stop_retrying(self) -> None:
-        """Make calls that are being repeated fail now; safe in a signal handler."""
-        self.database.patience.stop()
-
-    @property
-    def is_away(self) -> bool:
-        """Whether the last call of some thread failed and none has succeeded since."""
-        return self.database.patience.is_away
 
     def close(self) -> None:
         """Close every connection."""

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, select, update
 
-from advsweep.store.base import StorePart, insert_or_ignore, insert_or_update
+from advsweep.store.base import StorePart, put
 from advsweep.store.owners import LEASE_COLUMNS
 from advsweep.store.records import Status, SweepRecord, TrialRecord, TuningRecord
 from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS, TRIALS
@@ -23,9 +23,11 @@ class Sweeps(StorePart):
 
     def add(self, name: str, spec: Mapping[str, Any]) -> int:
         """Add a sweep, or replace the spec of the sweep of that name; return its id."""
-        values = {"name": name, "spec": dict(spec), "created": self._now()}
+        row = {"name": name, "spec": dict(spec), "created": self._now()}
         with self._database.write() as connection:
-            connection.execute(insert_or_update(connection, SWEEPS, "name", update="spec"), values)
+            put(connection, SWEEPS, row)
+            change = update(SWEEPS).where(SWEEPS.c.name == name)
+            connection.execute(change.values(spec=row["spec"]))
             return self._require_sweep(connection, name)
 
     def spec(self, name: str) -> dict[str, Any]:
@@ -60,9 +62,8 @@ class Sweeps(StorePart):
 
     def tuning(self, name: str) -> TuningRecord | None:
         """Return each arm's values with their scores and its choice; None if nothing was tuned."""
-        with self._database.read() as connection:
-            spec = connection.execute(select(SWEEPS.c.spec).where(SWEEPS.c.name == name)).scalar()
-        return None if spec is None else TuningRecord.of_spec(spec)
+        rows = self._read(select(SWEEPS.c.spec).where(SWEEPS.c.name == name))
+        return TuningRecord.of_spec(rows[0].spec) if rows else None
 
     def remove(self, name: str) -> None:
         """Remove a sweep; its runs stay."""
@@ -75,15 +76,14 @@ class Sweeps(StorePart):
 
 
 def append_runs(connection: Connection, sweep_id: int, run_ids: Iterable[int]) -> None:
-    """Appends runs to a sweep; those that are part of it keep their position."""
+    """Append runs to a sweep; those that are part of it keep their position."""
     query = select(func.max(SWEEP_RUNS.c.position)).where(SWEEP_RUNS.c.sweep_id == sweep_id)
     last = connection.execute(query).scalar()
-    start = 0 if last is None else last + 1
     rows = [
         {"sweep_id": sweep_id, "run_id": run_id, "position": position}
-        for position, run_id in enumerate(dict.fromkeys(run_ids), start)
+        for position, run_id in enumerate(dict.fromkeys(run_ids), 0 if last is None else last + 1)
     ]
-    connection.execute(insert_or_ignore(connection, SWEEP_RUNS, "sweep_id", "run_id"), rows)
+    put(connection, SWEEP_RUNS, rows)
 
 
 class Trials(StorePart):
@@ -91,28 +91,20 @@ class Trials(StorePart):
 
     def add(self, sweep: str, number: int, params: Mapping[str, Any], config_hash: str) -> bool:
         """Add a trial to a sweep; return False if one of that number exists."""
-        values = {"number": number, "params": dict(params), "config_hash": config_hash}
+        row = {"number": number, "params": dict(params), "config_hash": config_hash}
         with self._database.write() as connection:
-            sweep_id = self._require_sweep(connection, sweep)
-            added = connection.execute(
-                insert_or_ignore(connection, TRIALS, "sweep_id", "number"),
-                {"sweep_id": sweep_id, **values},
-            )
-            if added.rowcount or not self._patience.repeats:
-                return bool(added.rowcount)
+            row["sweep_id"] = self._require_sweep(connection, sweep)
+            if put(connection, TRIALS, row):
+                return True
             # The first try may have added it before its connection broke.
-            at = (TRIALS.c.sweep_id == sweep_id, TRIALS.c.number == number)
-            known = connection.execute(
-                select(TRIALS.c.params, TRIALS.c.config_hash).where(*at)
-            ).one()
-            return (known.params, known.config_hash) == (values["params"], config_hash)
+            at = (TRIALS.c.sweep_id == row["sweep_id"], TRIALS.c.number == number)
+            known = connection.execute(select(TRIALS).where(*at)).one()
+            return self._patience.repeats and dict(known._mapping) == row
 
     def select(self, sweep: str) -> list[TrialRecord]:
         """Return the trials of a sweep by number; empty for a sweep without a search."""
-        query = select(TRIALS.c.number, TRIALS.c.params, TRIALS.c.config_hash).order_by(
-            TRIALS.c.number
-        )
+        query = select(TRIALS.c.number, TRIALS.c.params, TRIALS.c.config_hash)
         with self._database.read() as connection:
             sweep_id = self._require_sweep(connection, sweep)
-            rows = connection.execute(query.where(TRIALS.c.sweep_id == sweep_id))
-            return [TrialRecord(**row._mapping) for row in rows]
+            query = query.where(TRIALS.c.sweep_id == sweep_id).order_by(TRIALS.c.number)
+            return [TrialRecord(**row._mapping) for row in connection.execute(query)]

@@ -21,7 +21,7 @@ from advsweep.sweep.registry import STOPPINGS
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
-    from advsweep.store.records import Peer
+    from advsweep.store.owners import AnyRow
 
 ACR = "collapse/acr"
 
@@ -332,7 +332,7 @@ class StoppingCheck:
         return self.rule.judge(own_curve, list(runs.values()), step)
 
 
-def _observed(peer: Peer, means: Callable[[str, int, int], Mapping[int, float]]) -> ObservedRun:
+def _observed(peer: AnyRow, means: Callable[[str, int, int], Mapping[int, float]]) -> ObservedRun:
     """Returns a run whose means are read, with those of all others, at the first use."""
     return ObservedRun(
         config_hash=peer.config_hash,

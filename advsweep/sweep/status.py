@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from advsweep.errors import AdvsweepWarning, ConfigError, StoreError
@@ -19,7 +20,7 @@ from advsweep.sweep.executors.base import QueueExecutor
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
-    from advsweep.store.records import RunOutline, TuningRecord
+    from advsweep.store.records import TuningRecord
 
 STEP_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
 """The metrics whose sum is the time of a training step, in seconds."""
@@ -118,16 +119,21 @@ def read_status(store: Store, sweep: str | None = None, *, failures: int) -> Swe
     )
 
 
-def seconds_per_step(
-    store: Store, running: Sequence[RunRecord] | Sequence[RunOutline]
-) -> dict[int, float]:
+def seconds_per_step(store: Store, running: Sequence[RunRecord]) -> dict[int, float]:
     """Returns the time of a training step of each run; runs without steps are left out.
 
     Runs that one process trains together wait for each other: each step takes as long as the
     steps of all of them.
     """
-    means = store.metrics.recent_means([run.id for run in running], STEP_TIMES, RECENT_STEPS)
-    own = {run_id: sum(parts.values()) for run_id, parts in means.items()}
+    own: dict[int, float] = {}
+    for run in running:
+        times: dict[str, list[float]] = defaultdict(list)
+        for name, _, seconds in store.metrics.points(
+            run.id, STEP_TIMES, since=run.step - RECENT_STEPS + 1
+        ):
+            times[name].append(seconds)
+        if times:
+            own[run.id] = sum(map(fmean, times.values()))
     of_process: dict[tuple[str | None, int | None], float] = defaultdict(float)
     for run in running:
         of_process[run.host, run.pid] += own.get(run.id, 0.0)
@@ -204,7 +210,7 @@ def queued_jobs(store: Store, sweep: str | None = None) -> list[QueuedJob]:
     if not submitted:
         return []
     ended = (Status.DONE, Status.PRUNED)
-    open_ = {line.id for line in store.runs.outlines(sweep) if line.status not in ended}
+    open_ = {line.id for line in store.runs.select(sweep=sweep) if line.status not in ended}
     found = []
     for executor, submissions in submitted:
         jobs = {

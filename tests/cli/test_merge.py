@@ -41,16 +41,6 @@ def test_a_merged_sweep_makes_the_same_report(advsweep, finished, other, tmp_pat
     assert Path(checkpoint["path"]).is_dir()
 
 
-def test_reports_differences_on_stderr(advsweep, other, tmp_path):
-    shutil.copy(tmp_path / other, tmp_path / "advsweep.db")
-    with open_store(str(tmp_path / "advsweep.db")) as store:
-        store.metrics.record(1, [("reward/mean", 1, 9.0)])
-    done = advsweep("merge", other)
-    assert done.returncode == 0
-    assert "run 1 of the other store is done in both and differs" in done.stderr
-    assert "first reward/mean at step 1: 9.0 here" in done.stderr
-
-
 def test_a_runs_folder_that_is_a_link_has_to_be_named(advsweep, other, tmp_path):
     runs = tmp_path / "there" / "advsweep-runs"
     runs.rename(tmp_path / "aside")

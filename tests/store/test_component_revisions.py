@@ -16,7 +16,7 @@ from advsweep.store.sanity import MixedRevisions, alike, component_name, run_lis
         ([3], "run 3"),
         ([3, 1], "runs 1, 3"),
         ([4, 3, 2, 9], "runs 2-4, 9"),
-        (range(1, 60, 2), "runs 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23 and others"),
+        (range(1, 60, 2), "runs 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23 and 18 more"),
     ],
 )
 def test_ids_are_listed_by_stretches(ids, expected):
@@ -43,20 +43,19 @@ def _add(store: Store, config: dict[str, Any], number: int) -> int:
     return store.runs.add([new])[0]
 
 
-def test_only_what_both_configs_have_outside_the_component_must_agree(store):
+def test_the_rest_of_the_config_must_agree(store):
     wanted = {
         "estimator": {"name": "avspo", "count": "power"},
-        "optimizer": {"name": "adamw", "lr": 0.1, "schedule": "constant"},
+        "optimizer": {"name": "adamw", "lr": 0.1},
         "backend": {"name": "fake", "threads": 2},
         "evaluation": {"n": 4},
         "seed": 1,
     }
     old = {
-        "estimator": {"name": "avspo", "all_wrong": "constant"},
-        "optimizer": {"name": "adamw", "lr": 0.1},
+        **wanted,
+        "estimator": {"name": "avspo"},
         "backend": {"name": "fake", "threads": 1},
         "evaluation": {"n": 8},
-        "seed": 1,
     }
     others = [
         {**old, "optimizer": {"name": "adamw", "lr": 0.2}},
@@ -68,8 +67,6 @@ def test_only_what_both_configs_have_outside_the_component_must_agree(store):
     runs = store.runs.select(newest_first=False)
     assert [run.id for run in alike(runs, [wanted], "estimator")] == [1]
     assert [run.id for run in alike(runs, [wanted], "estimator", but=["seed"])] == [1, 4]
-    # Outside the optimizer the estimators share their name alone.
-    assert [run.id for run in alike(runs, [wanted], "optimizer")] == [1, 2]
     assert alike(runs, [], "estimator") == []
 
 

@@ -116,7 +116,8 @@ def test_evaluations_on_training_problems_are_apart(store, ids):
     }
     assert found == {"held_out": ["e"], "train": ["t"], None: ["e", "t"]}
     assert [e.identity for e in store.evaluations.select(ids)] == ["e"]
-    assert [e.identity for e in store.evaluations.select(ids, identity="t")] == ["t"]
+    found = store.evaluations.find("t", run_id=ids[0], step=100)
+    assert (found.identity, found.run_id, found.step) == ("t", ids[0], 100)
 
 
 def test_adding_an_evaluation_again_changes_nothing(store, ids):

@@ -224,7 +224,7 @@ def test_start_times_identify_processes(sleeper):
 
 
 def test_without_proc_pids_identify_processes(sleeper, monkeypatch):
-    monkeypatch.setattr("advsweep.store.owners._has_proc", lambda: False)
+    monkeypatch.setattr("advsweep.store.owners._HAS_PROC", False)
     assert Owner.current().started == 0.0
     owner = _owner_of(sleeper)
     assert not owner.has_ended()

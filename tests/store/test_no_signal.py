@@ -62,24 +62,19 @@ def test_a_run_without_steps_is_not_judged(store, new_run):
 def test_its_cause_is_read_from_the_rewards(store, new_run):
     nothing = {"collapse/acr_after": 1.0, "cost/utilisation": 1.0}
     found = _found(store, new_run, ALL_WRONG | nothing, ALL_WRONG | nothing)
-    assert found == NoSignal(0.0, equal=1.0, wrong=1.0, reward=0.0)
-    assert found.text == (
-        "nothing was learned: the rewards were equal within every group of every step (all 0), so "
-        "that advantages were 0; try an easier task, another prompt, another model or a larger "
-        "group_size"
-    )
+    assert found == NoSignal(0.0, equal=1.0, wrong=1.0)
+    assert "try an easier task or a larger group_size" in found.text
 
 
 @pytest.mark.parametrize(
     ("signal", "part"),
     [
-        (NoSignal(0.0, 1.0, 0.0, 1.0), "of every step, so that advantages were 0; try a harder"),
-        (NoSignal(0.0, 1.0, 1.0, -0.5), "of every step, so that advantages were 0; try an easier"),
-        (NoSignal(0.004, 0.996, 0.99, 0.001), "hardly anything was learned: the rewards were"),
-        (NoSignal(0.004, 0.996, 0.99, 0.001), "equal within more than 99% of the groups, so"),
-        (NoSignal(0.0, 0.3, 0.3, 0.4), "nothing was learned from the rewards: no group had an"),
-        (NoSignal(0.004, 0.3, 0.3, 0.4), "fewer than 1% of the groups had an advantage"),
-        (NoSignal(0.0, math.nan, math.nan, math.nan), "check the estimator's fields"),
+        (NoSignal(0.0, 1.0, 0.0), "nothing was learned: the rewards were equal"),
+        (NoSignal(0.0, 1.0, 0.0), "try a harder task"),
+        (NoSignal(0.004, 0.996, 0.99), "hardly anything was learned: the rewards were"),
+        (NoSignal(0.0, 0.3, 0.3), "nothing was learned from the rewards: no group had an"),
+        (NoSignal(0.004, 0.3, 0.3), "fewer than 1% of the groups had an advantage"),
+        (NoSignal(0.0, math.nan, math.nan), "check the estimator's fields"),
     ],
 )
 def test_the_sentence_names_cause_and_remedy(signal, part):

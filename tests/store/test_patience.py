@@ -223,7 +223,7 @@ def test_a_repeated_claim_takes_no_run_from_another_process(
     server_store.leases.claim(run_id, Owner.current())
     with open_store(server_store.url) as other:
         monkeypatch.setattr(
-            server_store.database.patience,
+            server_store.patience,
             "_sleep",
             lambda until: other.leases.claim(run_id, ELSEWHERE, holder=Owner.current()),
         )
@@ -295,7 +295,10 @@ def test_a_server_that_stops_answering_is_given_up_and_tried_again(
         [run_id] = store.runs.add([new_run()])
         store.leases.claim(run_id, Owner.current())
         postgres_proxy.order("hold")
-        with store.without_retries(), pytest.raises(StoreUnavailableError, match="no connection"):
+        with (
+            store.patience.suspended(),
+            pytest.raises(StoreUnavailableError, match="no connection"),
+        ):
             store.runs.select()
         with later(1.0, lambda: postgres_proxy.order("go")):
             store.leases.heartbeat(run_id, step=3)

@@ -46,20 +46,6 @@ def test_count_by_status_has_every_status(store, ids):
         store.runs.count_by_status("fife")
 
 
-def test_outlines_match_the_records(store, ids, new_run):
-    store.sweeps.add("other", {})
-    store.runs.add([new_run(4), new_run(1)], "other")
-    store.runs.set_stopping(ids[:1], {"name": "median"})
-    for sweep in ("other", "five", None):
-        outlines = store.runs.outlines(sweep)
-        records = store.runs.select(sweep=sweep, newest_first=False)
-        for outline, record in zip(outlines, records, strict=True):
-            assert outline._asdict() == {name: getattr(record, name) for name in outline._fields}
-    assert [run.id for run in store.runs.outlines("other")] == [ids[4], ids[1]]
-    with pytest.raises(NotFoundError, match="no sweep 'fife'"):
-        store.runs.outlines("fife")
-
-
 def test_last_finished_runs_come_first(store, ids, clock):
     for run_id in (ids[5], ids[4]):
         clock.forward(1)
@@ -68,20 +54,6 @@ def test_last_finished_runs_come_first(store, ids, clock):
     assert store.runs.last_finished(Status.FAILED, limit=9) == [ids[4], ids[5], ids[2]]
     assert store.runs.last_finished(Status.FAILED, limit=2) == [ids[4], ids[5]]
     assert store.runs.last_finished(Status.FAILED, "five", limit=9) == [ids[4], ids[2]]
-
-
-def test_recent_means_are_of_the_newest_steps(store, ids):
-    run_id, other = ids[0], ids[1]
-    store.metrics.record(run_id, [("time/update", step, float(step)) for step in range(1, 11)])
-    store.metrics.record(run_id, [("time/reward", 10, 4.0), ("time/rollout", 10, math.nan)])
-    store.leases.heartbeat(run_id, step=10)
-    names = ["time/update", "time/reward", "time/rollout"]
-    # The steps 8, 9 and 10 of the one metric; of another the only point there is.
-    assert store.metrics.recent_means([run_id, other], names, 3) == {
-        run_id: {"time/update": 9.0, "time/reward": 4.0}
-    }
-    whole = [store.metrics.means([run_id, other], name) for name in names]
-    assert whole == [{run_id: 5.5}, {run_id: 4.0}, {}]
 
 
 def test_peers_share_a_sweep(store, ids, new_run):

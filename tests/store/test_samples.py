@@ -70,7 +70,7 @@ def other(tmp_path: Path) -> Iterator[Store]:
 def test_answers_are_read_with_their_problems(store, run_id):
     kept = [_sample(), _sample(problem_id="first", prompt="prompt of first", level=0, reward=None)]
     store.evaluations.add(_evaluation(run_id), kept)
-    assert store.samples.select([IDENTITY, "none"]) == {IDENTITY: kept}
+    assert store.evaluations.samples([IDENTITY, "none"]) == {IDENTITY: kept}
     assert [sample.verdict for sample in kept] == ["correct", "unscorable"]
     assert _sample(reward=0.0).verdict == _sample(reward=0.5).verdict == "wrong"
 
@@ -78,14 +78,14 @@ def test_answers_are_read_with_their_problems(store, run_id):
 def test_the_first_answers_of_an_evaluation_stay(store, run_id):
     for answer in ("one", "two"):
         store.evaluations.add(_evaluation(run_id), [_sample(answer=answer)])
-    [kept] = store.samples.select([IDENTITY])[IDENTITY]
+    [kept] = store.evaluations.samples([IDENTITY])[IDENTITY]
     assert kept.answer == "one"
 
 
 def test_a_long_answer_loses_its_middle(store, run_id):
     text = "a" * MAX_CHARACTERS + "b" * MAX_CHARACTERS
     store.evaluations.add(_evaluation(run_id), [_sample(answer=text, read=text, length=len(text))])
-    [kept] = store.samples.select([IDENTITY])[IDENTITY]
+    [kept] = store.evaluations.samples([IDENTITY])[IDENTITY]
     assert len(kept.answer) == MAX_CHARACTERS
     assert kept.read == kept.answer
     assert kept.length == 2 * MAX_CHARACTERS
@@ -98,20 +98,20 @@ def test_answers_go_with_their_evaluation(store, run_id):
     store.evaluations.add(_evaluation(run_id), [_sample()])
     store.runs.remove([run_id])
     assert not store.evaluations.has(IDENTITY)
-    assert store.samples.select([IDENTITY]) == {}
+    assert store.evaluations.samples([IDENTITY]) == {}
 
 
 def test_answers_of_a_model_go_with_its_evaluation(store):
     store.evaluations.add(_evaluation(None), [_sample()])
     store.evaluations.remove_of_models([IDENTITY])
-    assert store.samples.select([IDENTITY]) == {}
+    assert store.evaluations.samples([IDENTITY]) == {}
 
 
 def test_a_merge_copies_answers(store, other, new_run):
     [theirs] = other.runs.add([new_run(seed=0, steps=4)])
     other.evaluations.add(_evaluation(theirs), [_sample()])
     merge(store, other)
-    assert store.samples.select([IDENTITY]) == {IDENTITY: [_sample()]}
+    assert store.evaluations.samples([IDENTITY]) == {IDENTITY: [_sample()]}
 
 
 def _with(**changes: object) -> Callable[[dict[str, object]], object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,8 +16,14 @@ from verl.trainer.ppo.v1 import (
 )
 
 from advsweep.diagnostics import rollout_metrics
-from advsweep.errors import BatchError, CheckpointError, ConfigError
-from advsweep.integrations.rows import Origin, prompt_name
+from advsweep.errors import BatchError, ConfigError
+from advsweep.integrations.rows import (
+    MEMORY_FILE,
+    Origin,
+    load_memory,
+    prompt_name,
+    save_memory,
+)
 from advsweep.integrations.verl.advantages import (
     IN_OUR_TRAINERS,
     NAME,
@@ -27,7 +32,6 @@ from advsweep.integrations.verl.advantages import (
     check_inputs,
     provide,
 )
-from advsweep.local_files import open_private, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,9 +39,6 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from torch import Tensor
     from transfer_queue import KVBatchMeta
-
-STATE_FILE = "estimator.json"
-_LARGEST_STATE = 1 << 30  # dcpo holds three numbers for every prompt.
 
 # Of advsweep's metrics; verl has those of rewards, costs and entropies under its own names.
 _FAMILIES = ("advantage/", "collapse/", "estimator/")
@@ -151,15 +152,7 @@ class EstimatorTrainer:
         # First, as verl's last act is to name this checkpoint as the one to resume from.
         folder = Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
         folder.mkdir(parents=True, exist_ok=True)
-        state = {
-            "estimator": self.estimator.plain(),
-            "step": self.global_steps,
-            "state": self.estimator.state_dict(),
-        }
-        unfinished = folder / f"{STATE_FILE}.new"
-        with open_private(unfinished, "w", encoding="utf-8") as file:
-            json.dump(state, file)
-        unfinished.replace(folder / STATE_FILE)
+        save_memory(folder / MEMORY_FILE, self.estimator)
         super()._save_checkpoint()  # type: ignore[misc]
 
     def _load_checkpoint(self) -> None:
@@ -167,47 +160,19 @@ class EstimatorTrainer:
         if not self.global_steps:
             return
         settings = self.config.trainer
+        folder = Path(settings.default_local_dir, f"global_step_{self.global_steps}")
         if settings.resume_mode == "resume_path":
             folder = Path(settings.resume_from_path)
-        else:
-            folder = Path(settings.default_local_dir, f"global_step_{self.global_steps}")
-        self._load_estimator(folder / STATE_FILE)
-
-    def _load_estimator(self, path: Path) -> None:
-        """Restore the estimator's memory.
-
-        Raises:
-            CheckpointError: the file cannot be read, or is of another estimator.
-        """
-        name = self.estimator.name
-        if not path.exists():
-            if self.estimator.stateful:
-                _log.warning(
-                    "%s: not found, so the memory of estimator '%s' begins afresh; expected in "
-                    "checkpoints of the trainer modes advsweep_*",
-                    path,
-                    name,
-                )
-            return
-        try:
-            with open_regular(path) as file:
-                text = file.read(_LARGEST_STATE)
-            saved = json.loads(text)
-            theirs, state = str(saved["estimator"]["name"]), dict(saved["state"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise CheckpointError(
-                f"{path}: expected the memory of an estimator, got {type(error).__name__}: "
-                f"{error}; {_AFRESH}"
-            ) from error
-        if theirs != name:
-            raise CheckpointError(
-                f"{path}: expected the memory of estimator '{name}', got that of {theirs[:80]!r}; "
-                f"resume with +algorithm.advsweep.name=..., or {_AFRESH}"
+        path = folder / MEMORY_FILE
+        if path.exists():
+            load_memory(path, self.estimator)
+        elif self.estimator.stateful:
+            _log.warning(
+                "%s: not found, so the memory of estimator '%s' begins afresh; expected in "
+                "checkpoints of the trainer modes advsweep_*",
+                path,
+                self.estimator.name,
             )
-        self.estimator.load_state_dict(state)
-
-
-_AFRESH = "remove the file to begin with a fresh memory"
 
 
 def _origins(keys: Iterable[str], tags: Iterable[Mapping[str, Any]]) -> list[Origin]:

@@ -275,7 +275,7 @@ def describe_provenance(
     evaluations: Sequence[Mapping[str, Any]],
 ) -> Provenance:
     """Collect what the store knows about how some runs were made."""
-    environments = store.runs.distinct_environments([run.id for run in runs])
+    environments = store.runs.environments([run.id for run in runs]).values()
     git = [state for e in environments if (state := e.get("git"))]
     versions: dict[str, set[str]] = {}
     for environment in environments:

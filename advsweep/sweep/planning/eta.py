@@ -20,7 +20,7 @@ from advsweep.store import Status
 from advsweep.sweep.worker.environment import RUN_SECONDS
 
 if TYPE_CHECKING:
-    from advsweep.store import RunOutline, RunRecord, Store
+    from advsweep.store import RunRecord, Store
     from advsweep.sweep.planning.plan import Plan, PlannedRun
 
 MISSING = "missing"
@@ -98,7 +98,7 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
         slots: workers side by side.
         force: count completed runs as runs to be trained again.
     """
-    records = [] if store is None else store.runs.outlines()
+    records = [] if store is None else store.runs.select(newest_first=False)
     latest = {record.identity: record for record in records}
     rates = {} if store is None else _rates(store, records)
     gpus = plan.executor.resources.gpus
@@ -148,7 +148,7 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
 
 
 def _steps_left(
-    planned: PlannedRun, record: RunOutline | None, rule: Plain | None, *, force: bool
+    planned: PlannedRun, record: RunRecord | None, rule: Plain | None, *, force: bool
 ) -> int:
     if record is None or (force and record.status in (Status.DONE, Status.PRUNED)):
         return planned.run.steps
@@ -157,7 +157,7 @@ def _steps_left(
     return 0 if over or record.status is Status.DONE else record.steps - record.step
 
 
-def _status(planned: PlannedRun, record: RunOutline | None, store: Store | None) -> str:
+def _status(planned: PlannedRun, record: RunRecord | None, store: Store | None) -> str:
     if record is None or store is None:
         return MISSING
     if record.status is Status.DONE and planned.config.get("evaluation") != record.config.get(
@@ -181,7 +181,7 @@ def _shape(config: Mapping[str, Any]) -> str:
     return repr([config.get(key) for key in _SHAPE])
 
 
-def _rates(store: Store, records: Sequence[RunRecord | RunOutline]) -> dict[str, list[float]]:
+def _rates(store: Store, records: Sequence[RunRecord]) -> dict[str, list[float]]:
     """Return the seconds per step of completed runs, by shape."""
     done = [record for record in records if record.status is Status.DONE]
     summaries = store.metrics.summaries([record.id for record in done])

@@ -114,9 +114,9 @@ class Scheduler:
     def request_stop(self) -> None:
         """Stop all workers; the second request kills them."""
         self._stop_requests += 1
-        if self._store.is_away:
+        if self._store.patience.is_away:
             # Without a store the scheduler can only end, which stops its workers.
-            self._store.stop_retrying()
+            self._store.patience.stop()
 
     def run(self) -> None:
         """Return when nothing is left to do; after a stop request, when all workers are gone."""

@@ -286,7 +286,7 @@ class TrackerClient:
         is_last = False
         try:
             # The runs wait for a store that is away; what a tracker lacks can be sent later.
-            with self._store.without_retries():
+            with self._store.patience.suspended():
                 while not is_last:
                     is_last = self._closing.wait(POLL_SECONDS)
                     for run_id, sender in list(self._senders.items()):

@@ -82,7 +82,7 @@ class Heartbeat(threading.Thread):
     def _try(self, act: Callable[[], None]) -> None:
         """Use the store without waiting for it: it may recover before the next attempt."""
         try:
-            with self._store.without_retries():
+            with self._store.patience.suspended():
                 act()
         except StoreUnavailableError:
             pass  # the store has logged it

@@ -181,7 +181,7 @@ class StoreReporter:
         now = time.monotonic()
         if done == total or now - self._staged >= BATCH_SECONDS:
             self._staged = now
-            with suppress(StoreUnavailableError), self._store.without_retries():
+            with suppress(StoreUnavailableError), self._store.patience.suspended():
                 self._store.leases.heartbeat(self._run_id, stage=f"{stage} {done}/{total}")
 
     def flush(self) -> None:
@@ -197,10 +197,10 @@ class StoreReporter:
         """Writes the waiting points, or keeps them while the store is away."""
         now = time.monotonic()
         # The heartbeat notices when the store is back.
-        if self._store.is_away and now - self._tried < AWAY_SECONDS:
+        if self._store.patience.is_away and now - self._tried < AWAY_SECONDS:
             return
         self._tried = now
-        with suppress(StoreUnavailableError), self._store.without_retries():
+        with suppress(StoreUnavailableError), self._store.patience.suspended():
             self._write()
 
     def _write(self, stage: str | None = None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +22,7 @@ from advsweep.report.data.runs import (
     show_key,
     value_of,
 )
-from advsweep.store import RunOutline, Status
+from advsweep.store import RunRecord, Status
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.yaml_files import read_yaml
 
@@ -35,12 +37,12 @@ FILES = {
 
 
 @functools.cache
-def planned(sweep: str) -> tuple[RunOutline, ...]:
+def planned(sweep: str) -> tuple[RunRecord, ...]:
     """The runs of a sweep, as if all were done."""
     experiment = FILES[sweep].relative_to(conf_directory() / "experiment").with_suffix("")
     plan = make_plan([f"+experiment={experiment.as_posix()}"], fetch=False)
     return tuple(
-        RunOutline(
+        RunRecord(
             id=number,
             identity=planned.run.identity,
             attempt=1,
@@ -49,21 +51,21 @@ def planned(sweep: str) -> tuple[RunOutline, ...]:
             estimator=planned.config["estimator"]["name"],
             step=planned.run.steps,
             steps=planned.run.steps,
-            stage=None,
             config=planned.config,
-            stopping=None,
-            stop_requested=False,
-            error=None,
-            pid=None,
-            host=None,
+            backend=planned.config["backend"]["name"],
             status=Status.DONE,
             sweeps=(sweep,),
+            created=datetime(2026, 1, 1, tzinfo=UTC),
+            stop_requested=False,
+            directory=Path(),
+            **dict.fromkeys(("stage", "started", "finished", "heartbeat", "host", "pid")),
+            **dict.fromkeys(("failure", "stopping", "error", "traceback")),
         )
         for number, planned in enumerate(plan.runs)
     )
 
 
-def rows_of(claim: Claim) -> list[tuple[Group, list[RunOutline]]]:
+def rows_of(claim: Claim) -> list[tuple[Group, list[RunRecord]]]:
     assert claim.sweep is not None
     runs = [run for run in planned(claim.sweep) if all(_holds(run, f) for f in claim.where)]
     assert runs, "no run matches 'where'"
@@ -72,11 +74,11 @@ def rows_of(claim: Claim) -> list[tuple[Group, list[RunOutline]]]:
     return group_by(runs, claim.rows)
 
 
-def _holds(run: RunOutline, own: Filter) -> bool:
+def _holds(run: RunRecord, own: Filter) -> bool:
     return own.holds(value_of(run, own.key))
 
 
-def fitting(rows: list[tuple[Group, list[RunOutline]]], name: str) -> list[Group]:
+def fitting(rows: list[tuple[Group, list[RunRecord]]], name: str) -> list[Group]:
     if "=" not in name:
         return [group for group, _ in rows if show_key(next(iter(group.values()))) == name]
     filters = parse_where(name)

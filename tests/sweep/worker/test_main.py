@@ -396,7 +396,7 @@ def test_a_training_goes_on_and_keeps_its_points_while_the_store_is_away(
     locked.execute("BEGIN IMMEDIATE")
     for step in (2, 3):
         reporter.metrics(step, {"reward/mean": 0.5})
-    assert store.is_away
+    assert store.patience.is_away
     locked.execute("ROLLBACK")
     # As the heartbeat does.
     store.leases.heartbeat(record.id)
