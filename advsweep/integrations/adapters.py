@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class SkyrlAdvantages(RowEstimator):
     """A function of SkyRL's registry of advantage estimators; it can be pickled for Ray."""
 
-    def __init__(self, estimator: Spec, **fields: Any) -> None:
-        super().__init__(estimator, ["lengths"], "SkyRL", **fields)
+    framework = "SkyRL"
+    given = frozenset({"lengths"})
 
     def __call__(
         self,
@@ -76,8 +76,7 @@ def use_in_skyrl(estimator: Spec, *, name: str = "advsweep", **fields: Any) -> S
 class SwiftAdvantages(RowEstimator):
     """`compute_advantages` and `compute_advantages_dynamic` of ms-swift."""
 
-    def __init__(self, estimator: Spec, **fields: Any) -> None:
-        super().__init__(estimator, [], "ms-swift", **fields)
+    framework = "ms-swift"
 
     def grouped(
         self,
@@ -130,8 +129,8 @@ def use_in_swift(estimator: Spec, **fields: Any) -> SwiftAdvantages:
 class SlimeRewards(RowEstimator):
     """A function for slime's `--custom-reward-post-process-path`."""
 
-    def __init__(self, estimator: Spec, **fields: Any) -> None:
-        super().__init__(estimator, ["lengths", "prompt_ids", "token_entropy"], "slime", **fields)
+    framework = "slime"
+    given = frozenset({"lengths", "prompt_ids", "token_entropy"})
 
     def __call__(self, args: Any, samples: Sequence[Any]) -> tuple[list[Any], list[float]]:
         """Return the raw rewards, and the advantages in the place of normalised ones.
@@ -169,6 +168,13 @@ class SlimeRewards(RowEstimator):
 # prime-rl
 
 
+class PrimeEstimator(RowEstimator):
+    """An estimator of single groups for prime-rl."""
+
+    framework = "prime-rl"
+    given = frozenset({"lengths"})
+
+
 def use_in_prime(estimator: Spec, *, name: str = "grpo", **fields: Any) -> type:
     """Replace the algorithm of a name by an estimator of single groups, and return its class.
 
@@ -178,7 +184,7 @@ def use_in_prime(estimator: Spec, *, name: str = "grpo", **fields: Any) -> type:
         ConfigError: the estimator reads more than one group, or needs more than lengths; a
             config of the algorithm has a length penalty.
     """
-    rows = RowEstimator(estimator, ["lengths"], "prime-rl", **fields)
+    rows = PrimeEstimator(estimator, **fields)
     if not rows.estimator.per_group:
         raise ConfigError(
             f"estimator '{rows.estimator.name}' reads the whole batch or has memory, and prime-rl "
@@ -219,8 +225,8 @@ def use_in_prime(estimator: Spec, *, name: str = "grpo", **fields: Any) -> type:
 class NemoEstimator(RowEstimator):
     """An advantage estimator of NeMo-RL."""
 
-    def __init__(self, estimator: Spec, **fields: Any) -> None:
-        super().__init__(estimator, ["lengths", "token_entropy"], "NeMo-RL", **fields)
+    framework = "NeMo-RL"
+    given = frozenset({"lengths", "token_entropy"})
 
     @property
     def last_metrics(self) -> dict[str, float]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -122,11 +122,11 @@ class RowEstimator:
 
     Args:
         estimator: an estimator, its name, or a mapping as `build_estimator` takes it.
-        given: the inputs beside rewards that the framework hands over.
-        framework: name for messages.
         fields: fields of the estimator, if it is named.
 
     Attributes:
+        given: the inputs beside rewards that the framework hands over.
+        framework: name for messages.
         metrics: `advsweep.diagnostics.rollout_metrics` of the last call; a success is a reward
             of 1.
 
@@ -134,16 +134,19 @@ class RowEstimator:
         ConfigError: the estimator needs an input that is not given.
     """
 
-    def __init__(self, estimator: Spec, given: Iterable[str], framework: str, **fields: Any):
+    given: ClassVar[frozenset[str]] = frozenset()
+    framework: ClassVar[str]
+
+    def __init__(self, estimator: Spec, **fields: Any) -> None:
         if isinstance(estimator, str | Mapping):
             estimator = build_estimator(estimator, **fields)
         self.estimator = estimator
         self.metrics: dict[str, float] = {}
-        if missing := sorted(estimator.needs - set(given)):
+        if missing := sorted(estimator.needs - self.given):
             raise ConfigError(
-                f"estimator '{estimator.name}' needs {', '.join(missing)}, which {framework} does "
-                f"not hand over; expected one that needs no more than "
-                f"{', '.join(sorted(given)) or 'rewards'}"
+                f"estimator '{estimator.name}' needs {', '.join(missing)}, which {self.framework} "
+                f"does not hand over; expected one that needs no more than "
+                f"{', '.join(sorted(self.given)) or 'rewards'}"
             )
 
     def advantages(

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -306,7 +307,8 @@ class Analyses(StorePart):
             ANALYSES.c.run_id, ANALYSES.c.step, ANALYSES.c.created, ANALYSES.c.identity
         )
         rows = self._read_among(query, ANALYSES.c.run_id, sorted(run_ids))
-        return [AnalysisRecord(**row._mapping) for row in rows]
+        columns = [field.name for field in fields(AnalysisRecord)]
+        return [AnalysisRecord(**{name: getattr(row, name) for name in columns}) for row in rows]
 
 
 def _finite(value: Any) -> Any:

@@ -216,17 +216,11 @@ class NewAnalysis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnalysisRecord:
-    """An analysis of a run's weights; attributes as in `NewAnalysis`."""
+class AnalysisRecord(NewAnalysis):
+    """A stored analysis of a run's weights."""
 
     run_id: int
-    identity: str
-    kind: str
-    step: int
-    settings: dict[str, Any]
     created: datetime
-    result: dict[str, Any]
-    directions: Float[np.ndarray, " features"] | None
 
 
 TUNE_KEY = "tune"

@@ -236,16 +236,6 @@ def test_what_is_missing_is_said(store, tmp_path):
                 _import(store, tmp_path / "logs", dry_run=dry_run)
 
 
-def test_the_store_of_imported_runs_merges(store, logs, tmp_path):
-    from advsweep.store import open_store
-    from advsweep.store.merge import merge
-
-    _import(store, logs, pattern=PATTERN, sweep="theirs")
-    with open_store(str(tmp_path / "other.db")) as other:
-        assert merge(other, store).left_out == {}
-        assert _contents(other) == _contents(store)
-
-
 def test_no_worker_takes_an_imported_run(store, logs):
     from advsweep.backends.build import build_run
     from advsweep.store import Owner

@@ -11,7 +11,6 @@ import pytest
 from advsweep.errors import ConfigError, NotFoundError
 from advsweep.importing import import_runs
 from advsweep.logs import READERS, ImportedRun, ImportOptions
-from advsweep.logs.lm_eval import _split
 from advsweep.logs.names import NameMap, NamePattern
 from advsweep.store import Store
 
@@ -129,36 +128,6 @@ def test_checkpoints_are_steps_of_a_run(tmp_path: Path) -> None:
     assert run.source == "out/grpo-s0"
     assert [(r.step, r.correct) for r in run.evaluations] == [(100, 0), (200, 1)]
     assert run.notes == ["aime: exact_match of filter none, one response"]
-
-
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        ("out/global_step_50/actor/huggingface", ("out", 50)),
-        ("out/checkpoint-0000000007", ("out", 7)),
-        ("Qwen/Qwen2.5-0.5B", ("Qwen/Qwen2.5-0.5B", 0)),
-        ("checkpoint-5", ("checkpoint-5", 0)),
-        ("a/checkpoint-9999999999", ("a/checkpoint-9999999999", 0)),
-    ],
-)
-def test_steps_in_names(model: str, expected: tuple[str, int]) -> None:
-    assert _split(model) == expected
-
-
-def test_the_newest_samples_of_a_task_count(tmp_path: Path) -> None:
-    samples(tmp_path, "t", [{"acc": 0.0}])
-    samples(tmp_path, "t", [{"acc": 1.0}], date="2026-11-21T10-00-00.000001")
-    (run,) = read(tmp_path)
-    assert counts(run) == [(1, 1)]
-
-
-def test_a_run_in_folders_of_its_checkpoints(tmp_path: Path) -> None:
-    """As with `--output_path results/STEP`."""
-    for step in (100, 200):
-        folder = tmp_path / f"at{step}" / f"out__s0__checkpoint-{step}"
-        samples(folder, "aime", [{"exact_match": 1.0}])
-    (run,) = read(tmp_path)
-    assert (run.source, [r.step for r in run.evaluations]) == ("out/s0", [100, 200])
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
 from hypothesis import given, settings
@@ -41,18 +40,6 @@ def test_patterns_over_names(pattern, source, found):
     assert NamePattern(pattern).settings(source) == found
 
 
-@pytest.mark.parametrize("pattern", ["grpo", "{seed}-{seed}", "{}"])
-def test_patterns_without_different_fields_are_refused(pattern):
-    with pytest.raises(ConfigError, match="--name-pattern: expected"):
-        NamePattern(pattern)
-
-
-def test_a_text_becomes_the_name_of_a_node():
-    assert merged({"estimator": "grpo"}, {"estimator": {"delta": 1}}) == {
-        "estimator": {"name": "grpo", "delta": 1}
-    }
-
-
 @pytest.mark.parametrize(
     ("value", "name"),
     [("GRPO", "grpo"), ("Dr. GRPO", "dr_grpo"), ({"name": "rloo"}, "rloo"), (None, "unknown"),
@@ -60,14 +47,6 @@ def test_a_text_becomes_the_name_of_a_node():
 )  # fmt: skip
 def test_names_of_estimators_fit_a_store(value, name):
     assert estimator_node(value)["name"] == name
-
-
-@pytest.mark.parametrize(
-    ("value", "seed"),
-    [(3, 3), ("3", 3), (3.0, 3), (-1, None), (True, None), ("x", None), (None, None), (1e99, None)],
-)
-def test_seeds(value, seed):
-    assert seed_of({"seed": value}) == seed
 
 
 def test_folders_machines_and_seeds_do_not_tell_settings_apart():
@@ -124,10 +103,6 @@ def test_any_config_becomes_one_that_every_store_accepts(theirs):
     assert json.loads(json.dumps(config)) == config
     assert all(printable_line(key) == key for key in config)
     assert len(config_hash(config)) == 64
-
-
-def test_infinities_are_texts():
-    assert plain({"a": math.inf, "b": [math.nan, -math.inf]}) == {"a": "inf", "b": [None, "-inf"]}
 
 
 def test_secrets_are_masked() -> None:

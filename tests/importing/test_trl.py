@@ -100,14 +100,6 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert run.estimator is None
 
 
-def test_the_state_alone(tmp_path: Path) -> None:
-    path = state(tmp_path, [1, 2])
-    for source in (tmp_path, path):
-        (run,) = read(source, seed=0)
-        assert run.config == {"steps": 8, "logging_steps": 1}
-        assert values(run)[2]["reward/mean"] == 0.25
-
-
 def test_completions_without_advantages_take_the_estimator_of_the_command(tmp_path: Path) -> None:
     completions(tmp_path, 1, advantages=None)
     (run,) = read(tmp_path)
@@ -130,13 +122,6 @@ def test_completions_of_an_evaluation_are_left_out(tmp_path: Path) -> None:
     assert [found[step]["cost/rollouts"] for step in (1, 2)] == [1.0, 1.0]
     assert found[2]["cost/tokens"] == 24.0
     assert run.left_out == {"steps whose completions are those of an evaluation": 1}
-
-
-def test_costs_are_unknown_if_not_every_step_is_logged(tmp_path: Path) -> None:
-    state(tmp_path, [5, 10], logging_steps=5)
-    completions(tmp_path, 5)
-    (run,) = read(tmp_path)
-    assert not any(name.startswith("cost/r") for name in values(run)[5])
 
 
 @pytest.mark.parametrize("name", ["rloo", "dr_grpo", "my_method"])
@@ -190,20 +175,6 @@ def functions(
         )
     state(folder, [], extra=logged, **more)
     return totals
-
-
-def test_weights_that_are_not_named_are_1(tmp_path: Path) -> None:
-    totals = functions(tmp_path, {"right": 1.0, "short": 0.2})
-    (run,) = read(tmp_path, reward_weights={"short": 0.2})
-    assert {s: v["reward/mean"] for s, v in values(run).items()} == pytest.approx(totals)
-    assert "the reward is right + 0.2 short" in run.notes
-    assert run.config["reward_weights"] == {"right": 1.0, "short": 0.2}
-    assert not any("--set reward_weights" in note for note in run.notes)
-    with pytest.raises(ConfigError, match="no reward function 'shirt'; did you mean 'short'"):
-        read(tmp_path, reward_weights={"shirt": 1})
-    for wrong in ("x", {"right": "1"}, {"right": True}):
-        with pytest.raises(ConfigError, match="reward_weights: expected numbers"):
-            read(tmp_path, reward_weights=wrong)
 
 
 @pytest.mark.parametrize(
@@ -271,35 +242,6 @@ def test_arguments_tell_losses_seeds_and_rates_apart(tmp_path: Path, text: bool)
     assert {run.config["group_size"] for run in runs} == {4}
     assert not any("place" in run.config or "output_dir" in run.config for run in runs)
     assert not any(run.notes for run in runs)
-
-
-@pytest.mark.parametrize(
-    ("scale", "estimator"), [("group", "grpo"), ("none", "dr_grpo"), ("batch", "trl_batch")]
-)
-def test_the_name_of_a_loss_is_no_estimator(tmp_path: Path, scale: str, estimator: str) -> None:
-    state(tmp_path, [1], at=1)
-    arguments(tmp_path, loss_type="dr_grpo", scale_rewards=scale)
-    (run,) = read(tmp_path, estimator="dr_grpo", seed=0)
-    assert (run.estimator or {}).get("name") == estimator
-    (run,) = read(tmp_path, estimator="mine", seed=0)
-    assert run.estimator is None
-
-
-def test_weights_among_the_arguments(tmp_path: Path) -> None:
-    totals = functions(tmp_path, {"right": 0.5, "short": 0.2})
-    arguments(tmp_path, reward_weights=[0.5, 0.2])
-    (run,) = read(tmp_path)
-    assert {s: v["reward/mean"] for s, v in values(run).items()} == pytest.approx(totals)
-    assert not any("--set reward_weights" in note for note in run.notes)
-    (run,) = read(tmp_path, reward_weights={"short": 1})
-    assert any("0.5 right + short has the mean" in note for note in run.notes)
-
-
-def test_a_folder_of_runs(tmp_path: Path) -> None:
-    for name in ("b", "a"):
-        state(tmp_path / "grpo" / name, [1], at=1)
-    (tmp_path / "link").symlink_to(tmp_path)
-    assert [run.source for run in read(tmp_path)] == ["grpo/a", "grpo/b"]
 
 
 def test_damaged_files_do_not_hide_the_rest(tmp_path: Path) -> None:

@@ -84,24 +84,12 @@ def test_the_newest_checkpoint_that_can_be_read_counts(tmp_path: Path) -> None:
     assert read_arguments(tmp_path) == {"seed": 1}
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02}.", b"PK\x03\x04" + b"\0" * 60])
-def test_other_files_are_no_arguments(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "training_args.bin").write_bytes(content)
-    (tmp_path / "training_args.json").write_text("[1, 2")
-    assert read_arguments(tmp_path) == {}
-
-
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**100), 2**100) | st.floats(allow_nan=False)
     | st.text(max_size=300),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=12,
 )  # fmt: skip
-
-
-@given(plain, st.integers(2, 5))
-def test_plain_data_comes_back(value: Any, protocol: int) -> None:
-    assert plain_pickle(pickle.dumps(value, protocol)) == value
 
 
 @given(st.binary(max_size=200), st.integers(0, 400), st.integers(0, 255))

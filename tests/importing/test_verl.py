@@ -13,8 +13,6 @@ import pytest
 import yaml
 
 from advsweep.errors import ConfigError
-from advsweep.logs import READERS, ImportOptions
-from advsweep.logs.names import NameMap
 from tests.importing.conftest import read as read_runs
 from tests.importing.conftest import values
 
@@ -161,23 +159,6 @@ def test_estimators(tmp_path: Path, changes: dict[str, Any], expected: object) -
     assert run.config.get("estimator") == expected
 
 
-def test_an_estimator_of_the_command_computes_the_masses(tmp_path: Path) -> None:
-    settings(tmp_path)
-    dump(tmp_path / "rollouts", 1)
-    (run,) = read(tmp_path, estimator={"name": "reinforce"})
-    assert values(run)[1]["mass/success"] == 2 / 8
-    named = ImportOptions(names=NameMap("verl"), in_name=lambda _: {"estimator": "nsr"})
-    (run,) = READERS.build("verl").runs(tmp_path, named)
-    assert values(run)[1]["mass/failure"] == 6 / 8
-
-
-def test_filtered_groups_leave_the_cost_unknown(tmp_path: Path) -> None:
-    log(tmp_path / "log.jsonl")
-    settings(tmp_path, filter_groups={"enable": True})
-    (run,) = read(tmp_path)
-    assert not any(name.startswith("cost/") for name in values(run)[1])
-
-
 def test_verdicts_come_before_scores(tmp_path: Path) -> None:
     """A sample without a verdict is not correct."""
     rows = [
@@ -205,27 +186,6 @@ def test_files_belong_to_the_run_whose_folder_they_share(tmp_path: Path) -> None
     assert "mass/success" not in other
     assert first.notes[-1].startswith("left out 1 folder of files named by steps")
     assert first.notes[-1].endswith("such as other")
-
-
-def test_dumps_of_other_names_are_named(tmp_path: Path) -> None:
-    log(tmp_path / "log.jsonl")
-    dump(tmp_path / "train_dumps", 1)
-    (run,) = read(tmp_path)
-    assert "collapse/acr" not in values(run)[1]
-    assert run.notes[-1] == (
-        "left out 1 folder of files named by steps (dumps are in rollouts and validation in the "
-        "folder of a run), such as train_dumps"
-    )
-
-
-def test_logs_side_by_side_are_runs(tmp_path: Path) -> None:
-    """As verl names them: PROJECT/EXPERIMENT.jsonl."""
-    for name in ("grpo-s0", "grpo-s1"):
-        log(tmp_path / "project" / f"{name}.jsonl")
-        dump(tmp_path / "rollouts" / name, 1)
-    runs = read(tmp_path)
-    assert [run.source for run in runs] == ["project/grpo-s0", "project/grpo-s1"]
-    assert all("collapse/acr" in values(run)[1] for run in runs)
 
 
 def test_dumps_without_a_log(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from advsweep.backends.command import consent
-from advsweep.backends.command.template import read_template, template_path
 from advsweep.store import Status, Store, open_store
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.retry_policy import Policy
@@ -268,10 +266,3 @@ def verl_overrides(estimator: str) -> list[str]:
     values = values_of(planned.run, backend.parameters, Path("/runs/1/output"), backend.template)
     line = command_line(backend.spec, values)
     return line[line.index("verl.trainer.main_ppo") + 1 :]
-
-
-def test_the_templates_are_valid_yaml_with_comments() -> None:
-    for name in ("trl_script", "torchrun", "verl"):
-        path = template_path(name)
-        assert path.read_text().startswith("# ")
-        assert json.loads(json.dumps(read_template(path)))["command"]

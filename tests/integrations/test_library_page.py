@@ -36,15 +36,6 @@ def executed(code: str, **names: Any) -> dict[str, Any]:
     return names
 
 
-def test_the_page_is_linked_and_has_no_block_that_is_not_tried() -> None:
-    assert "(docs/library.md)" in PAGE.parents[1].joinpath("README.md").read_text(encoding="utf-8")
-    text = PAGE.read_text(encoding="utf-8")
-    sections = ["Using an estimator elsewhere", "In your own loop", "One advantage per token"]
-    sections += ["Inside TRL", "Inside verl", "Your own package"]
-    assert re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M) == sections
-    assert [len(blocks(section)) for section in sections] == [1, 2, 0, 1, 0, 2]
-
-
 def test_in_short() -> None:
     (code,) = blocks("Using an estimator elsewhere")
     # Failures count double: dᵢ/δ with δ = 1/2.

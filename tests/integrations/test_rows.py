@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.errors import BatchError, ConfigError
+from advsweep.errors import BatchError, CheckpointError, ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
-from advsweep.integrations.rows import RowEstimator, prompt_name
+from advsweep.integrations.adapters import SkyrlAdvantages, SlimeRewards, SwiftAdvantages
+from advsweep.integrations.rows import load_memory, prompt_name, save_memory
 
 
 @given(
@@ -22,7 +25,7 @@ def test_each_group_gets_what_it_gets_alone(sizes: list[int], seed: int, name: s
     lengths = torch.randint(1, 9, (count,), generator=generator).float()
     groups = [f"group {number}" for number, size in enumerate(sizes) for _ in range(size)]
     order = torch.randperm(count, generator=generator).tolist()
-    rows = RowEstimator(name, ["lengths"], "a trainer")
+    rows = SlimeRewards(name)
     if rows.estimator.minimum_group > max(sizes):
         return
     values = rows.advantages(rewards[order], [groups[row] for row in order], lengths=lengths[order])
@@ -35,16 +38,9 @@ def test_each_group_gets_what_it_gets_alone(sizes: list[int], seed: int, name: s
         assert torch.allclose(found, rows.estimator(alone)[0], atol=1e-6)
 
 
-def test_equal_groups_in_order_have_the_bits_of_a_batch() -> None:
-    rewards = torch.rand(6, 8, generator=torch.Generator().manual_seed(0))
-    rows = RowEstimator("grpo", [], "a trainer")
-    values = rows.advantages(rewards.flatten(), [row // 8 for row in range(48)])
-    assert torch.equal(values.view(6, 8), build_estimator("grpo")(GroupBatch(rewards=rewards)))
-
-
 def test_rows_of_one_rollout_count_once() -> None:
     # A success in three rows, and three failures: p = 1/4, not 3/6. Dr. GRPO: r - 1/4.
-    rows = RowEstimator("dr_grpo", ["lengths"], "a trainer")
+    rows = SlimeRewards("dr_grpo")
     values = rows.advantages(
         torch.tensor([1.0, 0, 1, 0, 1, 0]),
         ["prompt"] * 6,
@@ -64,7 +60,7 @@ def test_surprisal_becomes_the_entropy_that_fade_reads() -> None:
     rewards = torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 1]])
     lengths = torch.tensor([[2.0, 4, 1, 5], [3, 3, 2, 6]])
     entropy = torch.tensor([[0.5, 1, 2, 0.25], [1, 0.5, 0.75, 1]])
-    rows = RowEstimator("fade", ["lengths", "token_entropy"], "a trainer", h_star=0.5)
+    rows = SlimeRewards("fade", h_star=0.5)
     direct = build_estimator("fade", h_star=0.5)
     for _ in range(2):
         values = rows.advantages(
@@ -81,7 +77,7 @@ def test_surprisal_becomes_the_entropy_that_fade_reads() -> None:
 
 
 def test_prompts_are_known_again() -> None:
-    rows = RowEstimator("dcpo", ["prompt_ids"], "a trainer")
+    rows = SlimeRewards("dcpo")
     first, second = torch.tensor([1.0, 0, 1, 1]), torch.tensor([1.0, 1, 1, 0])
     rows.advantages(first, ["x", "x", "y", "y"], prompts=["one", "one", "two", "two"])
     assert rows.metrics["estimator/visits"] == 1
@@ -92,23 +88,17 @@ def test_prompts_are_known_again() -> None:
 
 
 def test_rollouts_without_a_reward_enter_no_statistic() -> None:
-    rows = RowEstimator("dr_grpo", [], "a trainer")
+    rows = SwiftAdvantages("dr_grpo")
     scorable = torch.tensor([True, True, False])
     values = rows.advantages(torch.tensor([1.0, 0, 7]), [0, 0, 0], scorable=scorable)
     assert values.tolist() == [0.5, -0.5, 0]
 
 
-def test_dropped_rollouts_get_0() -> None:
-    rows = RowEstimator("filter_drop", [], "a trainer")
-    values = rows.advantages(torch.tensor([1.0, 0, 1, 1]), [0, 0, 1, 1])
-    assert values.tolist() == [1, -1, 0, 0]
-
-
 def test_inputs_that_are_not_given_are_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="needs token_entropies, which SkyRL does not hand over"):
-        RowEstimator("entropy_shaped", ["lengths"], "SkyRL")
+        SkyrlAdvantages("entropy_shaped")
     with pytest.raises(ConfigError, match="expected one that needs no more than rewards"):
-        RowEstimator("t2t", [], "ms-swift")
+        SwiftAdvantages("t2t")
 
 
 def test_names_of_prompts_do_not_depend_on_the_order_of_keys() -> None:
@@ -116,3 +106,26 @@ def test_names_of_prompts_do_not_depend_on_the_order_of_keys() -> None:
     other = [{"content": "2 + 2", "role": "user"}]
     assert prompt_name(one) == prompt_name(other) != prompt_name("2 + 2")
     assert len(prompt_name("2 + 2" * 1000)) == 16
+
+
+DAMAGED = [
+    ("", "JSONDecodeError"),
+    ("[" * 100_000, "RecursionError"),
+    ('{"estimator": 3}', "TypeError"),
+    ('{"state": {}}', "KeyError"),
+    ('{"estimator": {"name": "fade"}, "state": [1]}', "got TypeError"),
+    ('{"estimator": {"name": "fade"}, "state": {"p": 1}}', "saved by another estimator or version"),
+    ('{"estimator": {"name": "\\u001b[31m"}, "state": {}}', r"got that of '\\x1b\[31m'"),
+    ('{"estimator": {"name": "ha_dw"}, "state": {}}', "'fade', got that of 'ha_dw'; resume with"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), DAMAGED, ids=[case[1][:20] for case in DAMAGED])
+def test_a_damaged_memory_is_named(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "estimator.json"
+    estimator = build_estimator("fade")
+    save_memory(path, estimator)
+    load_memory(path, estimator)
+    path.write_text(text)
+    with pytest.raises(CheckpointError, match=message):
+        load_memory(path, estimator)

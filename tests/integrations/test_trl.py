@@ -188,34 +188,6 @@ def test_estimators_get_the_inputs_that_they_read(
     assert torch.allclose(each, exact * before_end, atol=1e-5)
 
 
-def test_sampled_entropies_cost_no_pass_where_trl_has_log_probabilities(
-    make_trainer: Trainers,
-) -> None:
-    class Counter(EstimatorGRPOTrainer):
-        passes = 0
-
-        def _get_per_token_logps_and_entropies(self, *arguments: Any, **named: Any) -> Any:
-            self.passes += not torch.is_grad_enabled()
-            return super()._get_per_token_logps_and_entropies(*arguments, **named)
-
-    entropies = []
-    for iterations, passes in ((1, 1), (2, 1)):
-        recorded = Recorded("fade")
-        trainer = make_trainer(
-            Counter,
-            [letters],
-            {"row": [0, 1]},
-            {"estimator": recorded},
-            num_generations=6,
-            max_steps=1,
-            num_iterations=iterations,
-        )
-        trainer.train()
-        assert trainer.passes == passes
-        entropies.append(recorded.batches[0].token_entropy)
-    assert torch.allclose(*entropies, atol=1e-6)
-
-
 def test_memory_is_saved_and_restored(make_trainer: Trainers) -> None:
     settings = {
         "num_generations": 6,
@@ -249,16 +221,12 @@ def test_memory_is_saved_and_restored(make_trainer: Trainers) -> None:
     assert rest.state_dict() == whole.state_dict()
     assert equal(weights_of(resumed), weights_of(trainer))
 
-    memory = folder / "estimator.json"
-    for content in ("{", "[]", "{}", '{"c": 1}'):
-        memory.write_text(content)
-        with pytest.raises(CheckpointError):
-            resumed._load_memory(memory)
-    memory.unlink()
+    (folder / "estimator.json").unlink()
     with pytest.raises(CheckpointError, match=r"estimator\.json: expected the memory"):
-        resumed._load_memory(memory)
+        train(str(folder))
     resumed.estimator = build_estimator("grpo")
-    resumed._load_memory(memory)  # TRL's own trainer made the checkpoint: nothing is missing
+    # TRL's own trainer made the checkpoint: nothing is missing.
+    resumed._load_optimizer_and_scheduler(str(folder))
 
 
 def test_dropped_rollouts_leave_the_loss(make_trainer: Trainers) -> None:
@@ -335,26 +303,6 @@ def test_the_log_has_our_metrics(make_trainer: Trainers) -> None:
     imported = names.apply({name: v for name, v in logged.items() if isinstance(v, float)})
     assert imported["collapse/acr"] == logged["collapse/acr"]
     assert imported["mass/failure"] == logged["mass/failure"]
-
-
-def test_several_functions_need_a_name_for_masses(make_trainer: Trainers) -> None:
-    logged = []
-    for name in (None, "letters"):
-        trainer = make_trainer(
-            EstimatorGRPOTrainer,
-            [letters, liking],
-            {"row": [0, 1]},
-            {"estimator": "rloo", "success": name},
-            num_generations=6,
-            max_steps=1,
-            logging_steps=1,
-        )
-        trainer.train()
-        logged.append(set(trainer.state.log_history[0]))
-    without, with_masses = logged
-    assert "collapse/acr" in without
-    assert "mass/success" not in without
-    assert {"mass/success", "solved/0", "prompts/fully_unsolved"} <= with_masses - without
 
 
 def test_what_does_not_fit_is_refused_at_the_start(make_trainer: Trainers) -> None:

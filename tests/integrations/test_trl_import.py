@@ -206,14 +206,3 @@ def test_a_copy_keeps_losses_weights_and_every_step(
     run, _ = read("trl", source, reward_weights={"short": 0.2})
     assert "states that are cut (checkpoint-6/trainer_state.json)" in run.left_out
     assert rewards([run]) == [logged[0]]
-
-
-def test_the_readers_know_the_names_of_this_version(
-    trained: tuple[Path, list[torch.Tensor]],
-) -> None:
-    """TRL logs what the table names, but for what other losses log and older versions did."""
-    options = ImportOptions(names=NameMap("trl"))
-    (run,) = READERS.build("trl").runs(trained[0], options)
-    names = {name for _, logged in run.steps for name in logged}
-    assert {"reward/mean", "collapse/acr", "entropy/token", "loss/policy", "optim/lr"} <= names
-    assert {"loss/clip_fraction", "optim/grad_norm", "reward_std"} <= names

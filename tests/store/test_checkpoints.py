@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advsweep.errors import NotFoundError
 from advsweep.store import NewAnalysis, open_store
 from advsweep.store.merge import merge
 
@@ -46,13 +45,6 @@ def test_an_analysis_stores_nan_as_null(store, clock, run_id):
     assert found.directions.tolist() == ANALYSIS.directions.tolist()
 
 
-def test_adding_an_analysis_again_changes_nothing(store, run_id):
-    store.analyses.add(run_id, ANALYSIS)
-    store.analyses.add(run_id, dataclasses.replace(ANALYSIS, result={"later": True}))
-    [found] = store.analyses.select([run_id], "weights")
-    assert "matrices" in found.result
-
-
 def test_analyses_are_sorted_by_step_and_filtered_by_kind(store, run_id):
     for step in (100, 20, 50):
         store.analyses.add(run_id, dataclasses.replace(ANALYSIS, step=step))
@@ -61,19 +53,6 @@ def test_analyses_are_sorted_by_step_and_filtered_by_kind(store, run_id):
     assert [a.step for a in store.analyses.select([run_id], "weights")] == [20, 50, 50, 100]
     assert [a.step for a in store.analyses.select([run_id], "hidden_states")] == [50]
     assert len(store.analyses.select([run_id])) == 5
-
-
-def test_an_analysis_of_a_missing_run_is_refused(store, run_id):
-    with pytest.raises(NotFoundError, match="no run 7"):
-        store.analyses.add(7, ANALYSIS)
-
-
-def test_removing_a_run_deletes_its_analyses(store, run_id, new_run):
-    [other] = store.runs.add([new_run(seed=1)])
-    for of in (run_id, other):
-        store.analyses.add(of, ANALYSIS)
-    store.runs.remove([run_id])
-    assert [a.run_id for a in store.analyses.select([run_id, other], "weights")] == [other]
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)

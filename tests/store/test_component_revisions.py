@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from advsweep.store import NewRun, Store
-from advsweep.store.sanity import MixedRevisions, alike, component_name, run_list
+from advsweep.store.sanity import alike, run_list
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,6 @@ from advsweep.store.sanity import MixedRevisions, alike, component_name, run_lis
 )
 def test_ids_are_listed_by_stretches(ids, expected):
     assert run_list(ids) == expected
-
-
-def test_the_name_of_a_component_at_a_key():
-    config = {"estimator": {"name": "grpo"}, "task": {"name": "math", "verifier": "boxed_math"}}
-    assert component_name(config, "estimator") == "grpo"
-    assert component_name(config, "task.verifier") == "boxed_math"
-    assert component_name(config, "task.reward.0") == component_name(config, "steps") == ""
 
 
 def _add(store: Store, config: dict[str, Any], number: int) -> int:
@@ -68,13 +61,3 @@ def test_the_rest_of_the_config_must_agree(store):
     assert [run.id for run in alike(runs, [wanted], "estimator")] == [1]
     assert [run.id for run in alike(runs, [wanted], "estimator", but=["seed"])] == [1, 4]
     assert alike(runs, [], "estimator") == []
-
-
-def test_many_hashes_are_not_listed(store):
-    for number in range(14):
-        _add(store, {"estimator": {"name": "avspo"}, "seed": 0}, number << 224)
-    *older, newest = store.runs.select(newest_first=False)
-    text = MixedRevisions("estimator", "avspo", {None: older, 2: [newest]}).text
-    assert "an older revision in runs 1-13, revision 2 in run 14" in text
-    assert "config_hash" not in text
-    assert "advsweep rm" in text

@@ -120,13 +120,6 @@ def test_evaluations_on_training_problems_are_apart(store, ids):
     assert (found.identity, found.run_id, found.step) == ("t", ids[0], 100)
 
 
-def test_adding_an_evaluation_again_changes_nothing(store, ids):
-    first = store.evaluations.add(_evaluation("e", ids[0], 100))
-    assert store.evaluations.add(_evaluation("e", ids[0], 100, c=4)) == first
-    [found] = store.evaluations.select([ids[0]])
-    assert found.c.tolist() == [2, 0]
-
-
 def test_runs_share_the_evaluation_of_their_base_model(store, ids):
     store.evaluations.add(_evaluation("base", None, 0))
     assert store.evaluations.select(ids) == []

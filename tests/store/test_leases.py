@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import LeaseLostError, NotFoundError
-from advsweep.store import Failure, Owner, Status, open_store
+from advsweep.store import Owner, Status, open_store
 from advsweep.store.owners import process_started
 
 
@@ -42,26 +41,12 @@ def _status(store, run_id: int) -> Status:
     return run.status
 
 
-def test_a_claim_is_recorded(store, clock, run_id):
-    owner = Owner.current()
-    assert store.leases.claim(run_id, owner)
-    [run] = store.runs.select()
-    assert (run.status, run.host, run.pid) == (Status.RUNNING, socket.gethostname(), os.getpid())
-    assert run.started == run.heartbeat == clock.now
-    assert run.finished is None
-
-
 def test_an_owner_without_a_start_time_can_claim(store, run_id):
     assert store.leases.claim(run_id, Owner("elsewhere", 1, None))
     store.leases.heartbeat(run_id, step=3)
     store.metrics.record(run_id, [("reward/mean", 3, 0.5)])
     store.leases.finish(run_id, Status.DONE)
     assert _status(store, run_id) is Status.DONE
-
-
-def test_a_run_with_a_living_owner_cannot_be_claimed(store, run_id, sleeper):
-    assert store.leases.claim(run_id, _owner_of(sleeper))
-    assert not store.leases.claim(run_id, Owner.current())
 
 
 def test_a_run_of_a_dead_process_can_be_claimed_at_once(store, run_id, sleeper):
@@ -78,15 +63,6 @@ def test_a_later_process_with_the_same_pid_is_another(store, run_id, sleeper):
     earlier = _owner_of(sleeper)
     store.leases.claim(run_id, Owner(earlier.host, earlier.pid, earlier.started - 1))
     assert store.leases.claim(run_id, Owner.current())
-
-
-def test_a_failure_is_stored_until_the_run_is_claimed_again(store, run_id):
-    store.leases.claim(run_id, Owner.current())
-    store.leases.finish(run_id, Status.FAILED, failure=Failure.OOM, error="no memory")
-    [run] = store.runs.select()
-    assert (run.status, run.failure, run.error) == (Status.FAILED, Failure.OOM, "no memory")
-    store.leases.claim(run_id, Owner.current())
-    assert store.runs.select()[0].failure is None
 
 
 def test_a_heartbeat_in_the_future_does_not_hold_a_lease_of_another_host(store, clock, run_id):
@@ -159,12 +135,6 @@ def test_an_unfinished_run_can_be_claimed_again(store, clock, run_id, end):
     assert run.started == began
 
 
-def test_a_done_run_cannot_be_claimed(store, run_id):
-    store.leases.claim(run_id, Owner.current())
-    store.leases.finish(run_id, Status.DONE)
-    assert not store.leases.claim(run_id, Owner.current())
-
-
 def test_a_heartbeat_records_step_and_stage(store, clock, run_id):
     store.leases.claim(run_id, Owner.current())
     clock.forward(10)
@@ -199,30 +169,6 @@ def test_a_stop_request_lasts_until_it_is_withdrawn(store, run_id):
     assert not store.leases.stop_requested(run_id)
 
 
-def test_owner_of_a_run(store, run_id):
-    assert store.leases.owner(run_id) is None
-    store.leases.claim(run_id, Owner.current())
-    assert store.leases.owner(run_id) == Owner.current()
-    with pytest.raises(NotFoundError, match="no run 5"):
-        store.leases.owner(5)
-
-
-def test_missing_runs_are_errors(store):
-    with pytest.raises(NotFoundError, match="no run 5"):
-        store.leases.claim(5, Owner.current())
-    with pytest.raises(NotFoundError, match="no run 5"):
-        store.leases.request_stop(5)
-
-
-def test_start_times_identify_processes(sleeper):
-    assert process_started(os.getpid()) == Owner.current().started
-    assert not Owner.current().has_ended()
-    assert not _owner_of(sleeper).has_ended()
-    sleeper.kill()
-    sleeper.wait()
-    assert process_started(sleeper.pid) is None
-
-
 def test_without_proc_pids_identify_processes(sleeper, monkeypatch):
     monkeypatch.setattr("advsweep.store.owners._HAS_PROC", False)
     assert Owner.current().started == 0.0
@@ -231,15 +177,6 @@ def test_without_proc_pids_identify_processes(sleeper, monkeypatch):
     sleeper.kill()
     sleeper.wait()
     assert owner.has_ended()
-
-
-def test_the_holder_hands_its_run_over(store, run_id, sleeper):
-    parent = _owner_of(sleeper)
-    store.leases.claim(run_id, parent)
-    assert not store.leases.claim(run_id, Owner.current(), holder=Owner("elsewhere", 1, 0.0))
-    assert store.leases.claim(run_id, Owner.current(), holder=parent)
-    [run] = store.runs.select()
-    assert run.pid == os.getpid()
 
 
 def _claim_all(store, sweep: str | None = None) -> list[int]:
@@ -323,10 +260,3 @@ def test_renew_returns_the_runs_that_were_taken_over(store, clock, new_run):
     assert store.leases.renew(ids) == [ids[1]]
     after = {run.id: run.heartbeat for run in store.runs.select()}
     assert [after[i] == before[i] for i in ids] == [True, True, False, False]
-
-
-def test_stop_requests_of_several_runs(store, new_run):
-    ids = store.runs.add([new_run(seed=seed) for seed in range(3)])
-    store.leases.request_stop(ids[1])
-    assert store.leases.stops_requested(ids) == {ids[1]}
-    assert store.leases.stops_requested([ids[0], ids[2]]) == set()

@@ -205,23 +205,6 @@ def test_the_run_with_more_progress_wins(store, other, new_run):
             assert (checkpoint.path / "weights").read_text() == f"{run.seed} {run.step}"
 
 
-def test_a_run_that_is_being_trained_is_left_out_with_a_reason(store, other, new_run):
-    run = _make(other, new_run(seed=5), None, 10, "demo")
-    merged = merge(store, other)
-    assert merged.left_out == {run.id: "a process is training it in the other store"}
-    assert store.runs.select() == []
-    assert _plans(store) == {"demo": []}
-
-
-def test_a_lost_run_is_lost_in_both(store, other, clock, new_run):
-    run = _make(other, new_run(), None, 10)
-    clock.forward(61)
-    merge(store, other)
-    [found] = store.runs.select()
-    assert (found.status, found.step) == (Status.LOST, run.step)
-    assert store.leases.claim(found.id, Owner.current())
-
-
 def test_sweeps_of_one_name_become_one(store, other, new_run):
     for seed in (2, 0):
         _make(store, new_run(seed=seed), Status.DONE, 5, "demo")
@@ -258,14 +241,6 @@ def test_a_sweep_has_the_latest_attempt_of_a_run(store, other, new_run):
     assert sorted(run.attempt for run in store.runs.select()) == [1, 2]
     merge(other, store)
     assert _plans(other) == {"demo": [(0, 2)]}
-
-
-def test_runs_get_missing_evaluations(store, other, new_run):
-    mine, theirs = (_make(s, new_run(), Status.DONE, 100) for s in (store, other))
-    other.evaluations.add(_evaluation("another n", theirs.id, 100))
-    assert merge(store, other).evaluations == 1
-    found = {e.identity for e in store.evaluations.select([mine.id])}
-    assert found == {_sha("base"), _sha(_subject(mine, 100)), _sha("another n")}
 
 
 def test_a_dry_run_reports_the_same_and_changes_nothing(store, other, new_run):

@@ -107,19 +107,6 @@ def test_means_do_not_depend_on_the_order_of_points(store, ids):
     assert store.metrics.means(ids, "x") == {ids[0]: 0.5, ids[1]: 0.5}
 
 
-def test_means_of_infinite_values(store, ids):
-    store.metrics.record(ids[0], [("x", 1, math.inf), ("x", 2, 1.0)])
-    store.metrics.record(ids[1], [("x", 1, math.inf), ("x", 2, -math.inf)])
-    # Of infinities of both signs there is none.
-    assert store.metrics.means(ids, "x") == {ids[0]: math.inf}
-
-
-def test_means_leave_out_nan(store, ids):
-    store.metrics.record(ids[0], [("x", 1, math.nan), ("x", 2, 3.0), ("x", 3, 5.0)])
-    store.metrics.record(ids[1], [("x", 1, math.nan)])
-    assert store.metrics.means(ids, "x") == {ids[0]: 4.0}
-
-
 def test_summaries_are_replaced_by_name(store, ids):
     store.metrics.set_summaries(ids[0], {"pass@1": 0.5, "cost": 3.0})
     store.metrics.set_summaries(ids[0], {"pass@1": 0.75})

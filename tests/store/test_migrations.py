@@ -67,13 +67,6 @@ def test_new_and_upgraded_stores_have_the_tables_of_the_models(oldest, tmp_path,
         assert compare_metadata(context, METADATA) == []
 
 
-def test_metric_points_are_stored_in_the_order_of_their_key(tmp_path):
-    open_store(str(tmp_path / "a.db")).close()
-    with sqlite3.connect(tmp_path / "a.db") as connection:
-        [(made,)] = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'points'")
-    assert "WITHOUT ROWID" in made
-
-
 def test_an_older_store_needs_an_upgrade(oldest):
     for create in (True, False):
         with pytest.raises(StoreError, match=r"\(0001\) is older .* `advsweep db upgrade --store"):
@@ -131,8 +124,3 @@ def test_an_upgrade_that_fails_changes_nothing(oldest):
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
         columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
     assert "stage" not in columns
-
-
-def test_a_missing_store_cannot_be_upgraded(tmp_path):
-    with pytest.raises(StoreError, match="no store at"):
-        open_store(str(tmp_path / "a.db"), create=False, upgrade=True)

@@ -55,10 +55,6 @@ def test_what_counts_is_the_share_of_groups_with_advantages(store, new_run, step
     )
 
 
-def test_a_run_without_steps_is_not_judged(store, new_run):
-    assert _found(store, new_run) is None
-
-
 def test_its_cause_is_read_from_the_rewards(store, new_run):
     nothing = {"collapse/acr_after": 1.0, "cost/utilisation": 1.0}
     found = _found(store, new_run, ALL_WRONG | nothing, ALL_WRONG | nothing)

@@ -158,12 +158,6 @@ def powerless() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_folder_that_cannot_be_written(powerless):
-    powerless.chmod(0o500)
-    with pytest.raises(StoreError, match=r"new\.db: it cannot be opened for writing"):
-        open_store(str(powerless / "new.db"))
-
-
 @pytest.fixture
 def archive(powerless: Path, new_run: Callable[..., NewRun]) -> Path:
     """A store with one run in a folder that cannot be written."""
@@ -186,19 +180,6 @@ def test_a_store_in_a_read_only_folder_is_readable(archive):
         with pytest.raises(StoreError, match=r"archive\.db: it cannot be opened for writing.*copy"):
             store.sweeps.add("demo", {})
         assert store.sweeps.select() == []
-
-
-def test_a_reader_of_a_read_only_folder_sees_new_commits(archive, new_run):
-    with open_store(str(archive), create=False) as reader:
-        assert len(reader.runs.select()) == 1
-        archive.parent.chmod(0o700)
-        with open_store(str(archive)) as writer:
-            writer.runs.add([new_run(seed=2)])
-            archive.parent.chmod(0o500)
-            assert len(reader.runs.select()) == 2
-            archive.parent.chmod(0o700)
-        archive.parent.chmod(0o500)
-        assert len(reader.runs.select()) == 2
 
 
 def test_a_write_ahead_log_in_a_read_only_folder_is_read(archive, new_run):
@@ -226,15 +207,6 @@ def test_a_store_that_cannot_be_read(powerless):
     (powerless / "warm-up.db").chmod(0o000)
     with pytest.raises(StoreError, match=r"warm-up\.db: it cannot be opened for reading"):
         open_store(str(powerless / "warm-up.db"), create=False)
-
-
-def test_a_store_that_cannot_be_written_in_a_folder_that_can(powerless):
-    path = powerless / "warm-up.db"
-    path.chmod(0o400)
-    store = open_store(str(path), create=False)
-    assert store.runs.select() == []
-    with pytest.raises(StoreError, match=r"warm-up\.db: it cannot be opened for writing"):
-        store.sweeps.add("demo", {})
 
 
 def test_processes_that_create_the_same_store_at_once(tmp_path, side_by_side):

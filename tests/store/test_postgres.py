@@ -6,7 +6,6 @@ import importlib.util
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -36,16 +35,6 @@ def test_a_store_is_created_in_an_empty_database(empty_database, postgres_server
     with open_store(empty_database, create=False) as store:
         assert [sweep.name for sweep in store.sweeps.select()] == ["demo"]
     assert postgres_server.ask("empty", "SELECT version_num FROM alembic_version") == [[HEAD]]
-
-
-def test_processes_that_create_the_same_store_at_once(empty_database, side_by_side):
-    def create(name: str) -> None:
-        with open_store(empty_database) as own:
-            own.sweeps.add(name, {})
-
-    side_by_side([partial(create, f"sweep {i}") for i in range(3)])
-    with open_store(empty_database) as store:
-        assert len(store.sweeps.select()) == 3
 
 
 def test_a_missing_driver_is_named(monkeypatch):
@@ -122,18 +111,6 @@ def test_a_server_that_is_restarted_is_waited_for(postgres_server, postgres_url,
         store.leases.heartbeat(run_id, step=3)
         assert [run.step for run in store.runs.select()] == [3]
         back.join()
-
-
-def test_a_server_that_stays_away_is_an_error(postgres_server, postgres_url, new_run, monkeypatch):
-    monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.5)
-    with open_store(postgres_url) as store:
-        postgres_server.stop()
-        try:
-            with pytest.raises(StoreError, match="no connection to the server"):
-                store.runs.add([new_run()])
-        finally:
-            postgres_server.start()
-        assert store.runs.select() == []
 
 
 def test_times_come_from_the_clock_of_the_server(

@@ -147,26 +147,11 @@ def test_remove_deletes_what_belongs_to_the_run_alone(store, pair):
     assert (before["problem_sets"], after["problem_sets"]) == (3, 2)
 
 
-def test_removing_the_last_run_deletes_what_was_shared(store, pair):
-    store.runs.remove(pair)
-    store.sweeps.remove("pair")
-    left = {name for name, count in rows(store).items() if count}
-    assert left == {"metrics"}
-
-
 def test_removing_a_sweep_keeps_its_runs(store, pair):
     store.sweeps.remove("pair")
     assert [run.sweeps for run in store.runs.select()] == [(), ()]
     with pytest.raises(NotFoundError, match="no sweep 'pair'"):
         store.sweeps.remove("pair")
-
-
-def test_removing_a_sweep_deletes_its_trials(store):
-    store.sweeps.add("searched", {})
-    store.trials.add("searched", 0, {"estimator.delta": 0.5}, "hash")
-    store.sweeps.remove("searched")
-    store.sweeps.add("searched", {})
-    assert store.trials.select("searched") == []
 
 
 def test_nothing_is_removed_if_one_of_the_runs_is_running(store, pair, new_run):
@@ -177,11 +162,3 @@ def test_nothing_is_removed_if_one_of_the_runs_is_running(store, pair, new_run):
     assert len(store.runs.select()) == 3
     with pytest.raises(NotFoundError, match="no run 77"):
         store.runs.remove([77])
-
-
-def test_a_lost_run_can_be_removed(store, new_run, clock):
-    [lost] = store.runs.add([new_run(0)])
-    store.leases.claim(lost, Owner.current())
-    clock.forward(61)
-    store.runs.remove([lost])
-    assert store.runs.select() == []

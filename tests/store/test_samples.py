@@ -75,13 +75,6 @@ def test_answers_are_read_with_their_problems(store, run_id):
     assert _sample(reward=0.0).verdict == _sample(reward=0.5).verdict == "wrong"
 
 
-def test_the_first_answers_of_an_evaluation_stay(store, run_id):
-    for answer in ("one", "two"):
-        store.evaluations.add(_evaluation(run_id), [_sample(answer=answer)])
-    [kept] = store.evaluations.samples([IDENTITY])[IDENTITY]
-    assert kept.answer == "one"
-
-
 def test_a_long_answer_loses_its_middle(store, run_id):
     text = "a" * MAX_CHARACTERS + "b" * MAX_CHARACTERS
     store.evaluations.add(_evaluation(run_id), [_sample(answer=text, read=text, length=len(text))])
@@ -99,19 +92,6 @@ def test_answers_go_with_their_evaluation(store, run_id):
     store.runs.remove([run_id])
     assert not store.evaluations.has(IDENTITY)
     assert store.evaluations.samples([IDENTITY]) == {}
-
-
-def test_answers_of_a_model_go_with_its_evaluation(store):
-    store.evaluations.add(_evaluation(None), [_sample()])
-    store.evaluations.remove_of_models([IDENTITY])
-    assert store.evaluations.samples([IDENTITY]) == {}
-
-
-def test_a_merge_copies_answers(store, other, new_run):
-    [theirs] = other.runs.add([new_run(seed=0, steps=4)])
-    other.evaluations.add(_evaluation(theirs), [_sample()])
-    merge(store, other)
-    assert store.evaluations.samples([IDENTITY]) == {IDENTITY: [_sample()]}
 
 
 def _with(**changes: object) -> Callable[[dict[str, object]], object]:

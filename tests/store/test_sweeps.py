@@ -27,15 +27,6 @@ def test_sweeps_share_runs_in_the_order_of_their_plans(store, new_run):
     assert store.runs.select(ids=[1])[0].sweeps == ("first", "second")
 
 
-def test_adding_a_sweep_again_replaces_its_spec(store, clock):
-    sweep_id = store.sweeps.add("demo", {"seeds": 3})
-    created = clock.now
-    clock.forward(60)
-    assert store.sweeps.add("demo", {"seeds": 5}) == sweep_id
-    [sweep] = store.sweeps.select()
-    assert (sweep.spec, sweep.created) == ({"seeds": 5}, created)
-
-
 def test_sweeps_count_their_runs_by_status(store, clock, new_run):
     store.sweeps.add("empty", {})
     store.sweeps.add("demo", {})
@@ -53,18 +44,6 @@ def test_sweeps_count_their_runs_by_status(store, clock, new_run):
     ]
     clock.forward(61)
     assert store.sweeps.select()[1].runs[Status.LOST] == 1
-
-
-def test_a_missing_sweep_is_an_error(store, new_run):
-    store.sweeps.add("demo", {})
-    for asked in (
-        lambda: store.runs.select(sweep="dmo"),
-        lambda: store.runs.count(sweep="dmo"),
-        lambda: store.runs.add([new_run()], "dmo"),
-    ):
-        with pytest.raises(NotFoundError, match=r"no sweep 'dmo' in .*; did you mean 'demo'\?"):
-            asked()
-    assert store.runs.select() == []
 
 
 def test_trials_are_numbered_within_a_sweep(store):

@@ -84,12 +84,3 @@ def _changed(**changes: Any) -> Any:
 )
 def test_specs_that_advsweep_did_not_write_have_none(node: Any) -> None:
     assert TuningRecord.of_spec({TUNE_KEY: node}) is None
-
-
-def test_a_choice_that_no_value_of_the_grid_is_counts_as_none() -> None:
-    grid = [{"value": 2, "state": "done", "scores": [1.0]}]
-    for chosen in (3, "2", None):
-        node = _changed(arms=[{"name": "grpo", "chosen": chosen, "grid": grid}])
-        record = TuningRecord.of_spec({TUNE_KEY: node})
-        assert record is not None
-        assert [arm.choice for arm in record.arms] == ["none"]

@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 from omegaconf import OmegaConf  # noqa: E402
 from verl import DataProto  # noqa: E402
-from verl.trainer.ppo.core_algos import get_adv_estimator_fn  # noqa: E402
 from verl.trainer.ppo.ray_trainer import compute_advantage  # noqa: E402
 from verl.utils import torch_functional  # noqa: E402
 
@@ -77,18 +76,6 @@ def test_options_come_from_the_command_line(compose: Compose) -> None:
     expected = torch.tensor([0.75, -0.5, -0.5, -0.5])[:, None] * data.batch["response_mask"]
     assert torch.equal(data.batch["advantages"], expected)
     assert torch.equal(data.batch["returns"], expected)
-
-
-def test_nested_options_and_names_alone_come_from_the_command_line(compose: Compose) -> None:
-    nested = [
-        "+algorithm.advsweep.name=grpo_n",
-        "+algorithm.advsweep.base.name=asym_grpo",
-        "+algorithm.advsweep.base.delta=0.25",
-    ]
-    built = build_from(compose(*nested).algorithm)
-    expected = build_estimator("grpo_n", base={"name": "asym_grpo", "delta": 0.25})
-    assert built.plain() == expected.plain()
-    assert build_from(compose("+algorithm.advsweep=rloo").algorithm).plain() == {"name": "rloo"}
 
 
 def test_a_dataclass_of_verl_is_a_configuration_too() -> None:
@@ -204,12 +191,6 @@ def test_the_only_rollout_of_a_group_gets_0_and_in_verl_its_reward() -> None:
     assert torch.allclose(ours[1:], theirs[1:], rtol=0, atol=1e-6)
 
 
-def test_dropped_rollouts_get_0() -> None:
-    data = batch_of(torch.tensor([1.0, 1, 1, 0]), ["a", "a", "b", "b"], [1] * 4)
-    spec = {"name": "filter_drop", "base": {"name": "reinforce"}}
-    assert computed(data, spec).flatten().tolist() == [0, 0, 1, 0]
-
-
 def test_padding_enters_no_statistic() -> None:
     data = batch_of(torch.tensor([1.0, 0, 0, 0]), ["a", "a", *["pad" + "0f" * 16] * 2], [1] * 4)
     data.batch["response_mask"][2:] = 0
@@ -244,9 +225,3 @@ def test_errors_say_what_to_do(spec: Any, error: type[Exception], message: str) 
     data = batch_of(torch.tensor([1.0, 0]), ["a", "a"], [1, 1])
     with pytest.raises(error, match=message):
         computed(data, spec)
-
-
-def test_a_batch_without_prompts_is_refused() -> None:
-    ones = torch.ones(2, 1)
-    with pytest.raises(BatchError, match=r"index: expected the prompt of each rollout \(uid\)"):
-        get_adv_estimator_fn("advsweep")(ones, ones, config=section({"name": "rloo"}))

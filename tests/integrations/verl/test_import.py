@@ -125,33 +125,6 @@ def test_the_numbers_are_those_of_verl(written: tuple[Path, list[torch.Tensor]])
         assert "perf/mfu/actor" not in found[step]
 
 
-def test_the_dumps_of_the_trainer_before_v1(tmp_path: Path) -> None:
-    """They have no uid: the rollouts of a prompt are those with the same input."""
-    from verl.trainer.ppo.ray_trainer import RayPPOTrainer
-
-    rewards = drawn(1)
-    # Balancing the batch changes the order of its rows.
-    order = torch.randperm(rewards.numel(), generator=torch.Generator().manual_seed(0)).tolist()
-    RayPPOTrainer._write_generations(
-        [f"prompt {place // GROUP}" for place in order],
-        ["answer"] * len(order),
-        ["1"] * len(order),
-        [rewards.flatten()[place].item() for place in order],
-        {"acc": [bool(rewards.flatten()[place]) for place in order]},
-        str(tmp_path / "rollouts"),
-        1,
-    )
-    run = read(tmp_path)
-    ((_, values),) = run.steps
-    assert (run.config["prompts_per_step"], run.config["group_size"]) == (PROMPTS, GROUP)
-    own = rollout_metrics(
-        GroupBatch(rewards=rewards),
-        Advantages(values=rewards[:0], keep=torch.ones_like(rewards, dtype=torch.bool)),
-    )
-    assert values["collapse/acr"] == own["collapse/acr"]
-    assert values["solved/4"] == own["solved/4"]
-
-
 def test_validation_samples_agree_with_verls_own_mean(tmp_path: Path) -> None:
     from verl.trainer.ppo.metric_utils import process_validation_metrics
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer

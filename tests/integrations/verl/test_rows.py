@@ -39,26 +39,6 @@ def test_lengths_count_generated_tokens_of_all_outputs() -> None:
     assert rows.token_sums(values).tolist() == [25, 12, 6]
 
 
-def test_tokens_of_a_session_follow_each_other_and_return_to_their_rows() -> None:
-    rows = TokenRows(ORIGINS, MASK)
-    values = torch.arange(15.0).view(5, 3)
-    table = rows.token_table(values)
-    assert table.tolist() == [[[12, 13, 0], [10, 0, 2]], [[6, 0, 0], [0, 0, 0]]]
-    assert torch.equal(rows.spread(table), torch.where(MASK.bool(), values, 0.0))
-
-
-def test_a_rollout_has_one_advantage_on_all_tokens_that_it_generated() -> None:
-    rows = TokenRows(ORIGINS, MASK)
-    spread = rows.spread(torch.tensor([[0.5, -1.0], [2.0, 9.0]]))
-    expected = [[-1, 0, -1], [0, 0, 0], [2, 0, 0], [0, -1, 0], [0.5, 0.5, 0]]
-    assert spread.tolist() == expected
-
-
-def test_full_groups_have_no_mask() -> None:
-    rows = TokenRows([Origin("a", 0), Origin("b", 0), Origin("a", 1), Origin("b", 1)], MASK[:4])
-    assert rows.present is None
-
-
 @given(st.data())
 def test_what_is_grouped_comes_back(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1))

@@ -15,7 +15,6 @@ from torch import Tensor
 pytest.importorskip("verl", minversion="0.9.1", reason="verl is absent: make test-verl")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync  # noqa: E402
 
 from advsweep.errors import BatchError, CheckpointError, ConfigError  # noqa: E402
 from advsweep.estimators import GroupBatch, build_estimator  # noqa: E402
@@ -80,15 +79,6 @@ def test_a_step_writes_advantages_into_the_queue(
     assert "reward/mean" not in metrics
 
 
-def test_verl_treats_each_mode_as_its_own(make_trainer: MakeTrainer) -> None:
-    for mode, options in MODES.items():
-        trainer = make_trainer("+algorithm.advsweep=rloo", *options)
-        assert trainer.trainer_mode == mode
-        assert type(trainer.replay_buffer) is (
-            ReplayBuffer if mode == "sync" else ReplayBufferAsync
-        )
-
-
 # One success whose agent gave three outputs, and three failures.
 SESSIONS = [Row("a", 0, output, 1.0, [1, 1]) for output in range(3)]
 SESSIONS += [Row("a", session, 0, 0.0, [1, 1]) for session in (1, 2, 3)]
@@ -141,16 +131,6 @@ def test_fade_gets_the_entropy_of_the_tokens_that_the_policy_generated(
     assert trainer.estimator.state_dict() == pytest.approx(direct.state_dict(), abs=1e-6)
 
 
-def test_schedules_get_the_step(make_trainer: MakeTrainer, put_rows: PutRows) -> None:
-    mode = ["+algorithm.advsweep.name=fade", "+algorithm.advsweep.mode=log_schedule"]
-    trainer = make_trainer(*mode)
-    trainer.global_steps = 7
-    metrics = step(trainer, put_rows(single(MIXED)))
-    batch = GroupBatch(rewards=table(MIXED), mask=table(MIXED, 2) < 2, step=7, total_steps=10)
-    info = build_estimator("fade", mode="log_schedule").compute(batch).info
-    assert metrics["estimator/alpha"] == info["alpha"]
-
-
 def test_advantages_per_token_follow_the_entropies_past_what_a_tool_wrote(
     make_trainer: MakeTrainer, put_rows: PutRows, advantages_of: ReadAdvantages
 ) -> None:
@@ -167,15 +147,6 @@ def test_advantages_per_token_follow_the_entropies_past_what_a_tool_wrote(
     for row, advantages in zip(expected, advantages_of(batch), strict=True):
         assert advantages == pytest.approx(row, abs=1e-6)
     assert metrics["mass/failure"] == pytest.approx(0.46 / 2, abs=1e-6)
-
-
-def test_entropies_that_the_actor_did_not_compute_are_named(
-    make_trainer: MakeTrainer, put_rows: PutRows
-) -> None:
-    trainer = make_trainer("+algorithm.advsweep=entropy_shaped")
-    message = r"estimator 'entropy_shaped' reads entropy, which this batch lacks; .*bypass_mode"
-    with pytest.raises(BatchError, match=message):
-        step(trainer, put_rows(single([[1.0, 0]]), entropy=False))
 
 
 def test_prompts_are_known_again_in_the_next_epoch(
@@ -268,12 +239,6 @@ def test_a_checkpoint_is_verls_with_one_file_more(
     assert (fresh.global_steps, fresh.actor_rollout_wg.loaded) == (0, [])
 
 
-def test_a_training_without_a_checkpoint_begins_at_0(make_trainer: MakeTrainer) -> None:
-    trainer = make_trainer("+algorithm.advsweep=fade")
-    trainer._load_checkpoint()
-    assert trainer.global_steps == 0
-
-
 @pytest.fixture
 def saved(make_trainer: MakeTrainer, tmp_path: Path) -> Path:
     """The file with FADE's memory in a checkpoint."""
@@ -281,29 +246,9 @@ def saved(make_trainer: MakeTrainer, tmp_path: Path) -> Path:
     return tmp_path / "checkpoints" / "global_step_1" / "estimator.json"
 
 
-DAMAGED = [
-    ("", "JSONDecodeError"),
-    ("[" * 100_000, "RecursionError"),
-    ('{"estimator": 3}', "TypeError"),
-    ('{"state": {}}', "KeyError"),
-    ('{"estimator": {"name": "fade"}, "state": [1]}', "got TypeError"),
-    ('{"estimator": {"name": "fade"}, "state": {"p": 1}}', "saved by another estimator or version"),
-    ('{"estimator": {"name": "\\u001b[31m"}, "state": {}}', r"got that of '\\x1b\[31m'"),
-]
-
-
-@pytest.mark.parametrize(("text", "message"), DAMAGED, ids=[case[1] for case in DAMAGED])
-def test_a_damaged_memory_is_named(
-    text: str, message: str, saved: Path, make_trainer: MakeTrainer
-) -> None:
-    saved.write_text(text)
-    with pytest.raises(CheckpointError, match=message):
-        make_trainer("+algorithm.advsweep=fade")._load_checkpoint()
-
-
 def test_the_memory_of_another_estimator_is_refused(saved: Path, make_trainer: MakeTrainer) -> None:
     trainer = make_trainer("+algorithm.advsweep=ha_dw")
-    message = "memory of estimator 'ha_dw', got that of 'fade'; .* remove the file"
+    message = "memory of estimator 'ha_dw', got that of 'fade'; resume with"
     with pytest.raises(CheckpointError, match=message):
         trainer._load_checkpoint()
     saved.unlink()
@@ -340,10 +285,3 @@ def test_what_cannot_train_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(error, match=message):
         make_trainer(*options)
-
-
-def test_keys_of_another_release_are_refused(make_trainer: MakeTrainer, put_rows: PutRows) -> None:
-    batch = put_rows(single([[1.0, 0]]))
-    batch.keys[0] = "prompt0-0-0"
-    with pytest.raises(BatchError, match="expected a key PROMPT_SESSION_OUTPUT of verl's"):
-        step(make_trainer("+algorithm.advsweep=rloo"), batch)
