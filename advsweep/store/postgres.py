@@ -176,7 +176,8 @@ class _Connector:
         program = self._program or f"advsweep {socket.gethostname()[:40]}:{os.getpid()}"
         try:
             sock = self._open_socket()
-            connection = dialect.loaded_dbapi.connect(
+            # The function `connect` of the driver takes no socket.
+            connection = dialect.loaded_dbapi.Connection(
                 sock=sock, ssl_context=False, application_name=program, **self._arguments
             )
             # pg8000 has a timeout for connecting only. Longer than the server's own, so that a
