@@ -24,6 +24,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from advsweep.backends.trl.sampling import forward_certainty
+from advsweep.backends.trl.steps import gather_rows
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.estimators import Advantages, GroupBatch, build_estimator
@@ -159,7 +160,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         """Return the rollouts of all processes; only this process's inputs are known here."""
         wanted = self.estimator.needs | self.estimator.uses
         rewards = (scored * self.reward_weights.to(scored.device)).nansum(dim=1)
-        found = self._gathered(self._own_inputs(wanted, inputs, outputs))
+        found = gather_rows(self._own_inputs(wanted, inputs, outputs), self.accelerator, 0)
         groups = {
             name: values.view(-1, self.num_generations, *values.shape[1:])
             for name, values in {"rewards": rewards, "mask": mask, **found}.items()
@@ -251,15 +252,6 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                 **{name: outputs[name] for name in images},
             )
         return log_probs, entropies
-
-    def _gathered(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Gather rows of all processes, process by process; token axes are padded with 0."""
-        gathered = {}
-        for name, values in own.items():
-            if values.ndim > 1:
-                values = self.accelerator.pad_across_processes(values, dim=1)
-            gathered[name] = self.accelerator.gather(values.contiguous())
-        return gathered
 
     def _prompt_ids(self, inputs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """Return the column `prompt_id`, or a digest of each group's prompt."""
