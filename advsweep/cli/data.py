@@ -430,8 +430,6 @@ def _print_merged(merged: MergeResult, what: str, *, dry_run: bool) -> None:
     counts = ", ".join(f"{len(runs)} {fate.value}" for fate, runs in merged.runs.items() if runs)
     echo_line(f"{what}{' (nothing was changed)' if dry_run else ''}")
     echo_line(f"  runs: {counts or 'none'}")
-    if not dry_run:
-        echo_line(f"  evaluations added: {merged.evaluations}")
     echo_line(f"  sweeps added: {', '.join(merged.sweeps) or 'none'}")
     for run_id, reason in merged.left_out.items():
         warn(f"skipped run {run_id} of the other store: {reason}")

@@ -226,8 +226,8 @@ def describe_no_signal(store: Store, run_ids: Sequence[int]) -> list[str]:
     from advsweep.store.sanity import find_no_signal, run_list
 
     by_text: dict[str, list[int]] = {}
-    for run_id, found in find_no_signal(store, run_ids).items():
-        by_text.setdefault(found.text, []).append(run_id)
+    for run_id, text in find_no_signal(store, run_ids).items():
+        by_text.setdefault(text, []).append(run_id)
     return [
         f"{run_list(ids)}: {text}; `advsweep samples {ids[0]}` shows what the model wrote"
         for text, ids in by_text.items()

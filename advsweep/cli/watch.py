@@ -85,8 +85,8 @@ def ls(
         print_listing([_model(e) for e in reversed(opened.evaluations.of_models())][:most], how)
         return
     runs = opened.runs.select(sweep=sweep, status=parse_status(status), limit=most)
-    for mixed in find_mixed_revisions(opened, runs):
-        echo_line(f"advsweep: {mixed.text}", err=True)
+    for text in find_mixed_revisions(opened, runs):
+        echo_line(f"advsweep: {text}", err=True)
     if how is ListFormat.JSON:
         print_listing([_record(r, sweep) for r in runs], how)
         return

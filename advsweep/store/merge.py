@@ -34,8 +34,6 @@ from advsweep.store.store import Store
 from advsweep.store.sweeps import append_runs
 
 if TYPE_CHECKING:
-    from sqlalchemy import Table
-
     from advsweep.store.owners import AnyRow
 
 _OF_IDENTITY = ("config_hash", "seed", "estimator", "backend", "steps")
@@ -70,7 +68,6 @@ class MergeResult:
         not_copied: what stays in the run folders of the source: links, special files, folders
             too deep, and the outputs of commands.
         sweeps: names of the new sweeps.
-        evaluations: number of new evaluations; 0 if nothing was changed.
         without_folder: runs that were merged without their folder, because it does not exist.
     """
 
@@ -80,14 +77,7 @@ class MergeResult:
     left_out: dict[int, str] = field(default_factory=dict)
     not_copied: list[Path] = field(default_factory=list)
     sweeps: list[str] = field(default_factory=list)
-    evaluations: int = 0
     without_folder: list[RunRecord] = field(default_factory=list)
-
-    def note(self, run: RunRecord, action: MergeAction, why: str = "") -> None:
-        """Note what became of a run of the source."""
-        self.runs[action].append(run)
-        if action is MergeAction.LEFT_OUT:
-            self.left_out[run.id] = why
 
 
 def merge(
@@ -127,21 +117,18 @@ def merge(
         decided = [merger.decide(row) for row in rows]
         known = {sweep.name for sweep in target.sweeps.select()}
         names = theirs.execute(select(tables.SWEEPS.c.name).order_by(tables.SWEEPS.c.id)).scalars()
-        result = merger.result
-        result.sweeps = [name for name in names if name not in known]
+        merger.result.sweeps = [name for name in names if name not in known]
         if dry_run:
             for each in decided:
-                result.note(each.theirs, each.action, each.why)
-            return result
+                merger.result.runs[each.action].append(each.theirs)
+            return merger.result
         merger.check_room(decided)
-        before = merger.count_evaluations()
         for done, each in enumerate(decided, 1):
             merger.merge_run(each)
             on_run(done, len(decided))
         merger.merge_models()
         merger.merge_sweeps()
-        result.evaluations = merger.count_evaluations() - before
-    return result
+    return merger.result
 
 
 @dataclass(frozen=True)
@@ -150,7 +137,6 @@ class _Decision:
 
     Attributes:
         ours: the target's run of the same identity and attempt.
-        why: why it is left out; empty otherwise.
         copies_folder: the folder of the run is there and is copied.
     """
 
@@ -158,7 +144,6 @@ class _Decision:
     theirs: RunRecord
     ours: RunRecord | None
     action: MergeAction
-    why: str = ""
     copies_folder: bool = False
 
 
@@ -201,8 +186,8 @@ class _Merger:
                 return _Decision(row, theirs, ours, MergeAction.KEPT)
         for run, where in ((ours, "in this one"), (theirs, "in the other store")):
             if run is not None and run.status is Status.RUNNING:
-                why = f"a process is training it {where}"
-                return _Decision(row, theirs, ours, MergeAction.LEFT_OUT, why)
+                self.result.left_out[theirs.id] = f"a process is training it {where}"
+                return _Decision(row, theirs, ours, MergeAction.LEFT_OUT)
         folder = theirs.directory
         final = self._target.runs_directory / folder.name
         copies = self._folders and not self._same_folder
@@ -234,30 +219,25 @@ class _Merger:
                 f"{room / 1e9:.3g} GB; make room or merge with --no-folders"
             )
 
-    def count_evaluations(self) -> int:
-        """Return the number of evaluations in the target."""
-        with self._target.database.read() as connection:
-            return int(connection.execute(select(func.count(tables.EVALUATIONS.c.id))).scalar_one())
-
     def merge_run(self, decision: _Decision) -> None:
         """Merge a run with its folder and all rows about it."""
-        theirs, ours, action, why = decision.theirs, decision.ours, decision.action, decision.why
+        theirs, ours, action = decision.theirs, decision.ours, decision.action
         if action is MergeAction.REPLACED:
             assert ours is not None
             # The lease keeps other processes from training the run while it is replaced.
             if not self._target.leases.claim(ours.id, Owner.current()):
-                action, why = MergeAction.LEFT_OUT, "a process has just taken it up in this one"
-        self.result.note(theirs, action, why)
+                action = MergeAction.LEFT_OUT
+                self.result.left_out[theirs.id] = "a process has just taken it up in this one"
+        self.result.runs[action].append(theirs)
         if action is MergeAction.LEFT_OUT:
             return
-        if action is not MergeAction.KEPT:
+        if decision.copies_folder:
             # The folder first: a run without its folder could not be resumed.
-            if decision.copies_folder:
-                self._copy_folder(theirs)
-            elif not self._same_folder:
-                self.result.without_folder.append(theirs)
+            self._copy_folder(theirs)
+        elif action is not MergeAction.KEPT and not self._same_folder:
+            self.result.without_folder.append(theirs)
         with self._target.database.write_alone() as connection:
-            self._copy_rows(connection, decision)
+            self.ids[theirs.id] = self._copy_rows(connection, decision)
 
     def _copy_folder(self, theirs: RunRecord) -> None:
         final = self._target.runs_directory / theirs.directory.name
@@ -276,12 +256,9 @@ class _Merger:
                 "make the folder writable, or merge with --no-folders, then merge again"
             ) from error
 
-    def _copy_rows(self, connection: Connection, decision: _Decision) -> None:
-        """Add a run or replace the target's, unless that is kept, and add what it lacks."""
-        row, ours = decision.row, decision.ours
-        of_training = [tables.POINTS, tables.SUMMARIES]
-        if decision.copies_folder or self._same_folder:
-            of_training.append(tables.CHECKPOINTS)
+    def _copy_rows(self, connection: Connection, decision: _Decision) -> int:
+        """Add a run, replace the target's, or add what that lacks; return its id there."""
+        row, ours, action = decision.row, decision.ours, decision.action
         # In a JSON column, None would become JSON's null.
         values = {k: null() if v is None else v for k, v in row._mapping.items() if k != "id"}
         if row.environment is not None:
@@ -291,28 +268,28 @@ class _Merger:
             run_id = int(connection.execute(adding).scalar_one())
         else:
             run_id = ours.id
-        if decision.action is MergeAction.REPLACED:
+        copied = [tables.ANALYSES]
+        if action is not MergeAction.KEPT:
+            copied += [tables.POINTS, tables.SUMMARIES]
+            if decision.copies_folder or self._same_folder:
+                copied.append(tables.CHECKPOINTS)
+        if action is MergeAction.REPLACED:
             connection.execute(update(_RUNS).where(_RUNS.c.id == run_id).values(values))
             for table in (tables.POINTS, tables.SUMMARIES, tables.CHECKPOINTS):
                 connection.execute(delete(table).where(table.c.run_id == run_id))
-        if decision.action is not MergeAction.KEPT:
-            metrics = metric_ids(connection, self._names.values())
-            for table in of_training:
-                rows = self._rows_of(table, row.id, run_id)
-                for each in rows if table is not tables.CHECKPOINTS else ():
-                    each["metric_id"] = metrics[self._names[each["metric_id"]]]
-                put(connection, table, rows)
-        put(connection, tables.ANALYSES, self._rows_of(tables.ANALYSES, row.id, run_id))
+        metrics = metric_ids(connection, self._names.values())
+        for table in copied:
+            found = self._theirs.execute(select(table).where(table.c.run_id == row.id))
+            rows = [{**each._mapping, "run_id": run_id} for each in found]
+            for each in rows if "metric_id" in table.c else ():
+                each["metric_id"] = metrics[self._names[each["metric_id"]]]
+            put(connection, table, rows)
         links = _EVALUATIONS.join(tables.RUN_EVALUATIONS).add_columns(tables.RUN_EVALUATIONS.c.step)
         for link in self._theirs.execute(links.where(tables.RUN_EVALUATIONS.c.run_id == row.id)):
             evaluation = link._asdict()
             step = evaluation.pop("step")
             link_evaluation(connection, run_id, _insert(connection, evaluation), step)
-        self.ids[row.id] = run_id
-
-    def _rows_of(self, table: Table, theirs: int, run_id: int) -> list[dict[str, Any]]:
-        found = self._theirs.execute(select(table).where(table.c.run_id == theirs))
-        return [{**row._mapping, "run_id": run_id} for row in found]
+        return run_id
 
     def merge_models(self) -> None:
         """Add missing evaluations of models without a run."""
@@ -326,7 +303,8 @@ class _Merger:
         for sweep in self._theirs.execute(select(tables.SWEEPS).order_by(tables.SWEEPS.c.id)).all():
             planned = select(_PLANS).where(_PLANS.c.sweep_id == sweep.id)
             members = self._theirs.execute(planned.order_by(_PLANS.c.position))
-            trials = select(tables.TRIALS).where(tables.TRIALS.c.sweep_id == sweep.id)
+            of_sweep = select(tables.TRIALS).where(tables.TRIALS.c.sweep_id == sweep.id)
+            trials = self._theirs.execute(of_sweep).all()
             row = {**sweep._mapping, "spec": _without_choices(sweep.spec)}
             del row["id"]
             with self._target.database.write_alone() as connection:
@@ -339,12 +317,8 @@ class _Merger:
                 # A search proposes trials in a fixed order, so those of two do not mix.
                 present = select(func.count()).where(tables.TRIALS.c.sweep_id == sweep_id)
                 if not connection.execute(present).scalar_one():
-                    rows = self._theirs.execute(trials)
-                    put(
-                        connection,
-                        tables.TRIALS,
-                        [{**trial._mapping, "sweep_id": sweep_id} for trial in rows],
-                    )
+                    rows = [{**trial._mapping, "sweep_id": sweep_id} for trial in trials]
+                    put(connection, tables.TRIALS, rows)
 
 
 def _insert(connection: Connection, row: dict[str, Any]) -> int:

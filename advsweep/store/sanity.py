@@ -12,9 +12,7 @@ that it was trained with. Runs of earlier versions recorded none; their revision
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from advsweep.components import leaves
@@ -32,42 +30,12 @@ MOST_EARLY = 0.1
 """Runs with at least this share in their early steps learned something."""
 
 
-@dataclass(frozen=True)
-class NoSignal:
-    """A run whose groups have no advantages, or hardly any.
+def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, str]:
+    """Return the runs that learned nothing, or hardly anything, from their rewards.
 
-    Attributes:
-        with_advantages: share of the groups, over all steps, with an advantage other than 0.
-        equal: share of groups whose rewards are all equal; NaN if it is unknown.
-        wrong: share of the groups without a success; NaN if it is unknown.
-    """
-
-    with_advantages: float
-    equal: float
-    wrong: float
-
-    @property
-    def text(self) -> str:
-        """What is wrong, its cause and what to do, without a full stop."""
-        how_much = "hardly anything" if self.with_advantages else "nothing"
-        if self.equal >= 1 - FEW:
-            task = "an easier" if self.wrong >= 0.5 else "a harder"
-            return (
-                f"{how_much} was learned: the rewards were equal within every group, or nearly, "
-                f"so that advantages were 0; try {task} task or a larger group_size"
-            )
-        few = f"fewer than {FEW:.0%} of the groups" if self.with_advantages else "no group"
-        return (
-            f"{how_much} was learned from the rewards: {few} had an advantage other than 0; "
-            "check the estimator's fields and the rollout policy"
-        )
-
-
-def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, NoSignal]:
-    """Return the runs that learned nothing, or hardly anything, from their rewards, by id.
-
-    Runs whose groups' advantages were not recorded are left out, such as those of other
-    trainers. Steps in which the rollout policy kept no group count as steps without advantages.
+    By id, with what is wrong, its cause and what to do, without a full stop. Runs whose groups'
+    advantages were not recorded are left out, such as those of other trainers. Steps in which
+    the rollout policy kept no group count as steps without advantages.
     """
     early = _shares(store, run_ids, first=EARLY_STEPS)
     # Reading all curves would take longer than the rest of a report of many runs.
@@ -79,10 +47,22 @@ def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, NoSignal]:
     }
     equal = store.metrics.means(list(few), "collapse/acr")
     wrong = store.metrics.means(list(few), "collapse/all_wrong")
-    return {
-        run_id: NoSignal(share, equal.get(run_id, math.nan), wrong.get(run_id, math.nan))
-        for run_id, share in few.items()
-    }
+    found = {}
+    for run_id, share in few.items():
+        how_much = "hardly anything" if share else "nothing"
+        if equal.get(run_id, 0.0) >= 1 - FEW:
+            task = "an easier" if wrong.get(run_id, 0.0) >= 0.5 else "a harder"
+            found[run_id] = (
+                f"{how_much} was learned: the rewards were equal within every group, or nearly, "
+                f"so that advantages were 0; try {task} task or a larger group_size"
+            )
+        else:
+            few_groups = f"fewer than {FEW:.0%} of the groups" if share else "no group"
+            found[run_id] = (
+                f"{how_much} was learned from the rewards: {few_groups} had an advantage other "
+                "than 0; check the estimator's fields and the rollout policy"
+            )
+    return found
 
 
 def _shares(
@@ -110,40 +90,8 @@ HASH = 8
 _SHOWN = 12  # hashes or ranges of run ids in a message
 
 
-@dataclass(frozen=True)
-class MixedRevisions:
-    """Runs of several revisions of one component.
-
-    Attributes:
-        key: the component's config key, such as `estimator` or `task.verifier`.
-        name: the component's name.
-        runs: the runs by revision, the newest revision last; None for an older, unrecorded
-            revision.
-    """
-
-    key: str
-    name: str
-    runs: Mapping[int | None, Sequence[RunRecord]]
-
-    @property
-    def text(self) -> str:
-        """The revisions, their runs, and how to leave out the older ones."""
-        *older, _ = self.runs.values()
-        listed = ", ".join(
-            f"{'an older revision' if revision is None else f'revision {revision}'} in "
-            f"{run_list(run.id for run in runs)}"
-            for revision, runs in self.runs.items()
-        )
-        hashes = list(dict.fromkeys(run.config_hash[:HASH] for runs in older for run in runs))
-        out = "`advsweep rm` deletes runs"
-        if len(hashes) <= _SHOWN:
-            out = f"--where 'config_hash!={','.join(hashes)}' leaves the older out of a report"
-        what = f"{self.key} '{self.name}' has several revisions, whose results differ"
-        return f"{what}: {listed}; {out}"
-
-
-def find_mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[MixedRevisions]:
-    """Return the components that the runs have in several revisions.
+def find_mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[str]:
+    """Describe the components that the runs have in several revisions, and how to omit the older.
 
     A run of unknown revision counts as older than runs of a revision above 1 whose config is the
     same, apart from the component's own parameters.
@@ -170,7 +118,17 @@ def find_mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[MixedR
             by_revision[None] = older
         if len(by_revision) > 1:
             in_order = sorted(by_revision.items(), key=lambda item: item[0] or 0)
-            found.append(MixedRevisions(key, name, dict(in_order)))
+            listed = ", ".join(
+                f"{'an older revision' if revision is None else f'revision {revision}'} in "
+                f"{run_list(run.id for run in some)}"
+                for revision, some in in_order
+            )
+            hashes = {run.config_hash[:HASH]: None for _, some in in_order[:-1] for run in some}
+            out = "`advsweep rm` deletes runs"
+            if len(hashes) <= _SHOWN:
+                out = f"--where 'config_hash!={','.join(hashes)}' leaves the older out of a report"
+            what = f"{key} '{name}' has several revisions, whose results differ"
+            found.append(f"{what}: {listed}; {out}")
     return found
 
 

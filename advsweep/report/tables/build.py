@@ -171,7 +171,7 @@ def build_report(
         arrivals, remark = measures.describe_own(own)
         remarks.append(remark + arrivals.describe_missing(groups))
     remarks += _describe_pooled(groups)
-    remarks += [mixed.text for mixed in find_mixed_revisions(store, done)]
+    remarks += find_mixed_revisions(store, done)
     remarks += describe_imported(store, done)
     by_config = Counter(run.config_hash for run in selection.pruned)
     trained = trained_rows(groups, numbers, visible, by_config, evaluated if at is None else None)

@@ -451,7 +451,7 @@ def describe_no_signal(
     found = find_no_signal(store, [run.id for _, members in groups for run in members])
     rows: dict[str, list[str]] = {}
     for group, members in groups:
-        counts = Counter(found[run.id].text for run in members if run.id in found)
+        counts = Counter(found[run.id] for run in members if run.id in found)
         for text, count in counts.items():
             some = "" if count == len(members) else f" ({count} of {len(members)} runs)"
             rows.setdefault(text, []).append(f"{name_group(group)}{some}")
