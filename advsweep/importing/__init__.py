@@ -196,6 +196,11 @@ class _RunWriter:
             self.alike.append(f"{name} (as {first})")
         self.without["estimator"] += config["estimator"]["name"] == UNKNOWN
         self.without["seed"] += seed is None
+        if written.action is ImportAction.SHORTER:
+            self.said.append(
+                f"{name} ends before run {written.run_id}, which stays as it is; if the log was "
+                f"written anew, `advsweep rm {written.run_id} --force` first"
+            )
 
     def remarks(self) -> list[str]:
         """Return what to say about all runs, a sentence each."""

@@ -62,6 +62,7 @@ class ImportAction(Enum):
     ADDED = "new"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
+    SHORTER = "left as it is"
 
 
 @dataclass
@@ -262,7 +263,7 @@ def write_run(
     """Add a run, or brings that of the same identity up to date, in one transaction.
 
     The run becomes what its files say, except that steps before the first of the log stay, as
-    trainers may rotate their logs.
+    trainers may rotate their logs. A log that ends before the stored run changes nothing.
 
     Args:
         environment: how the run was imported; stored with it.
@@ -309,11 +310,14 @@ def _write(
             points=sum(len(curve) for curve, _ in content.curves.values()),
             evaluations=len({(r.step, r.task) for r in content.evaluations}),
         )
-        if old is not None and (old.environment or {}).get("digest") == digest:
+        if old is not None and content.last_step < old.step:
+            # It may be another training in the same place.
+            written.action = ImportAction.SHORTER
+        elif old is not None and (old.environment or {}).get("digest") == digest:
             written.action = ImportAction.UNCHANGED
         if dry_run:
             return written
-        if written.action is not ImportAction.UNCHANGED:
+        if written.action in (ImportAction.ADDED, ImportAction.UPDATED):
             now = utc_now()
             values = {
                 "identity": content.identity,

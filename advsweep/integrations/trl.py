@@ -96,7 +96,12 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         self._rewards_per_function: Tensor | None = None
         super().__init__(*arguments, **named)
         self._names_success = success is not None
-        self._success = self._success_column(success)
+        names = self.reward_func_names
+        if success is not None and success not in names:
+            raise ConfigError(f"success: expected a reward function of {names}, got {success!r}")
+        only = names[0] if len(names) == 1 else None
+        chosen = success or only
+        self._success = None if chosen is None else int(names.index(chosen))
         self._check_estimator()
 
     def _calculate_rewards(
@@ -293,14 +298,6 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             # A checkpoint of TRL's own trainer has all that an estimator without memory needs.
             if path.exists() or self.estimator.stateful:
                 load_memory(path, self.estimator)
-
-    def _success_column(self, name: str | None) -> int | None:
-        names = self.reward_func_names
-        if name is None:
-            return 0 if len(names) == 1 else None
-        if name not in names:
-            raise ConfigError(f"success: expected a reward function of {names}, got {name!r}")
-        return int(names.index(name))
 
     def _check_estimator(self) -> None:
         """Refuse at the start what the estimator would refuse at the first step."""

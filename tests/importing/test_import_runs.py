@@ -90,6 +90,16 @@ def test_a_run_is_the_same_by_its_file_or_its_folder(store, logs):
     assert [(w.run_id, w.action) for _, w in one.runs] == [(5, ImportAction.UPDATED)]
 
 
+def test_a_log_that_became_shorter_changes_nothing_and_says_so(store, logs):
+    _import(store, logs, pattern=PATTERN)
+    before = _contents(store)
+    (logs / "grpo-s0" / "metrics.jsonl").write_text('{"step": 2, "reward": 1}\n')
+    summary = _import(store, logs, pattern=PATTERN)
+    assert summary.count(ImportAction.SHORTER) == 1
+    assert any("`advsweep rm 1 --force` first" in note for note in summary.notes)
+    assert _contents(store) == before
+
+
 def test_a_log_that_was_rotated_keeps_its_earlier_steps(store, tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_text('{"step": 1, "reward": 1}\n{"step": 2, "reward": 2}\n')

@@ -18,8 +18,7 @@ from verl.trainer.ppo.core_algos import register_adv_est
 
 from advsweep.errors import BatchError, ConfigError
 from advsweep.estimators import ESTIMATORS, GroupBatch
-from advsweep.integrations.rows import Origin
-from advsweep.integrations.verl.rows import TokenRows
+from advsweep.integrations.rows import Origin, TokenRows
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

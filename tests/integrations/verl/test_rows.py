@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.integrations.rows import Origin
-from advsweep.integrations.verl.rows import TokenRows
+from advsweep.integrations.rows import Origin, TokenRows
 
 # Two outputs of session 1 of prompt a, one of session 0, padding, and the only one of prompt b.
 ORIGINS = [
