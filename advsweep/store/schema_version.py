@@ -179,6 +179,7 @@ def _migrate(connection: Connection, version: str) -> list[str]:
                 )
             else:
                 item.create(connection)
-        changes.append(f"{later}: {', '.join(str(item.name) for item in added)}")
+        names = [str(item) if isinstance(item, Column) else str(item.name) for item in added]
+        changes.append(f"{later}: {', '.join(names)}")
     connection.execute(text(f"UPDATE alembic_version SET version_num = '{HEAD}'"))
     return changes
