@@ -24,7 +24,6 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from advsweep.backends.trl.sampling import forward_certainty
-from advsweep.backends.trl.steps import gather_rows
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.estimators import Advantages, GroupBatch, build_estimator
@@ -165,7 +164,12 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         """Return the rollouts of all processes; only this process's inputs are known here."""
         wanted = self.estimator.needs | self.estimator.uses
         rewards = (scored * self.reward_weights.to(scored.device)).nansum(dim=1)
-        found = gather_rows(self._own_inputs(wanted, inputs, outputs), self.accelerator, 0)
+        found = {}
+        for name, values in self._own_inputs(wanted, inputs, outputs).items():
+            if values.ndim > 1:
+                # A process pads its completions to the longest of its own.
+                values = self.accelerator.pad_across_processes(values, dim=1)
+            found[name] = self.accelerator.gather(values.contiguous())
         groups = {
             name: values.view(-1, self.num_generations, *values.shape[1:])
             for name, values in {"rewards": rewards, "mask": mask, **found}.items()
