@@ -204,27 +204,13 @@ def test_raised_revisions_are_known_by_their_keys(
             {"estimator": {"name": "asym_grpo", "delta": 0}},
             "estimator.delta: expected > 0, got 0",
         ),
-        (
-            {"estimator": {"name": "asym_grpo", "detla": 1}},
-            "estimator.detla: asym_grpo has no parameter 'detla'; did you mean 'delta'?",
-        ),
-        (
-            {"estimator": {"name": "asym_grpo", "delta": "much"}},
-            "estimator.delta: expected a number, got 'much'",
-        ),
         ({"estimator": {"delta": 1}}, "estimator: expected a name or a mapping with a name, got"),
         ({"optimizer": "lion"}, "optimizer: no optimizer is called 'lion'; known: adamw, sgd"),
         (
             {"optimizer": "sgd", "backend": {"name": "tiny"}},
             "optimizer: backend 'tiny' trains with adamw, got 'sgd'",
         ),
-        ({"optimizer": {"name": "adamw", "lr": -1}}, "optimizer.lr: expected > 0, got -1"),
-        ({"backend": "tinny"}, "backend: no backend is called 'tinny'; did you mean 'tiny'?"),
-        ({"task": "count_down"}, "task: no task is called 'count_down'; did you mean 'countdown'?"),
         ({"group_size": 0}, "group_size: expected >= 1, got 0"),
-        ({"group_size": 2.5}, "group_size: expected an integer, got 2.5"),
-        ({"steps": True}, "steps: expected an integer, got True"),
-        ({"seed": -1}, "seed: expected >= 0, got -1"),
         ({"seeds": 1}, "seeds: a run has no such key; did you mean 'seed'"),
         ({"zzz": 1}, "zzz: a run has no such key; there are 14: "),
         (
@@ -366,12 +352,3 @@ def test_without_its_data_a_run_is_planned_under_an_identity_that_is_not_final(
     assert run.absent == ()
     assert run.identity == build_run(config).identity
     assert re.fullmatch("[0-9a-f]{64}", run.identity)
-
-
-def test_every_file_of_a_task_is_looked_for(config: dict[str, Any], tmp_path: Path) -> None:
-    places = {key: str(tmp_path / key) for key in ("data", "held_out_data", "level_file")}
-    run = build_run({**config, "task": {"name": "dataset", **places}}, fetch=False)
-    assert run.absent == tuple(f"task.{key}={place}" for key, place in places.items())
-    # What nobody named is missing from the config, not from the machine.
-    with pytest.raises(ConfigError, match=r"^task\.data: .* got nothing"):
-        build_run({**config, "task": "dataset"}, fetch=False)

@@ -128,11 +128,6 @@ def test_the_estimator_of_a_run_is_left_as_it_is(
     assert used.estimator.state_dict() == memory
 
 
-def test_seeds_differ(run: Run, train: Any, tmp_path: Path) -> None:
-    other = replace(run, seed=run.seed + 1)
-    assert train(run, tmp_path / "a").lasting != train(other, tmp_path / "b").lasting
-
-
 @pytest.mark.parametrize("step", [1, 2, 3, 4])
 def test_a_stopped_run_goes_on_as_if_it_had_not_been(
     run: Run, train: Any, tmp_path: Path, step: int
@@ -229,13 +224,6 @@ def test_old_checkpoints_are_pruned(
     assert reporter.gone == [checkpoints.path(step) for step in (1, 2, 4, 5)]
     with pytest.raises(CheckpointError, match="step 5"):
         run.backend.sampler(run, tmp_path, 5)
-
-
-def test_checkpoints_only_at_the_end(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
-    run = small_run(backend, backend={"checkpoint_every": 0})
-    assert [step for step, _ in train(run, tmp_path).checkpoints] == [5]
 
 
 def test_a_damaged_checkpoint_is_passed_over(run: Run, train: Any, tmp_path: Path) -> None:

@@ -100,16 +100,6 @@ def test_presets_set_what_their_papers_have(
     assert config["rollout"]["name"] == rollout
 
 
-def test_a_grae_takes_the_advantages_of_what_it_is_on() -> None:
-    bases = {
-        method: planned(f"method={method}").plain()["estimator"]["base"]["name"]
-        for method in METHODS
-        if method.startswith("a_grae")
-    }
-    # DAPO's advantages are GRPO's.
-    assert bases == {"a_grae": "grpo", "a_grae_on_dapo": "grpo", "a_grae_on_dr_grpo": "dr_grpo"}
-
-
 def test_the_command_line_beats_a_preset() -> None:
     objective = planned("objective.clip_high=0.3", "method=dapo").plain()["objective"]
     assert objective["clip_high"] == 0.3
@@ -128,14 +118,6 @@ def test_what_a_preset_sets_of_another_component_is_left_out() -> None:
     assert planned("method=dapo", "objective=clipped").plain()["objective"].items() >= DAPO.items()
     with pytest.raises(ConfigError, match="cross_entropy has no parameter 'clip_low'"):
         planned("method=dapo", "objective=cross_entropy", "objective.clip_low=0.1")
-
-
-def test_a_mistake_in_a_file_of_the_users_is_found_beside_a_preset(tmp_path: Path) -> None:
-    folder = tmp_path / "objective"
-    folder.mkdir()
-    (folder / "mine.yaml").write_text("name: cross_entropy\nclip_lw: 0.1\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="cross_entropy has no parameter 'clip_lw'"):
-        make_plan(["method=dapo", "objective=mine"], config_dirs=[tmp_path])
 
 
 def test_a_preset_is_no_part_of_a_run() -> None:

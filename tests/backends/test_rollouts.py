@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -205,15 +204,6 @@ def test_a_step_without_a_mixed_group_is_passed_over(
     assert reporter.evaluations[0].texts == reporter.evaluations[5].texts
 
 
-def test_an_estimator_that_keeps_nothing_trains_on_nothing(
-    backend: str, unmixed: dict[str, int], small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
-    run = small_run(backend, estimator={"name": "filter_drop"}, **unmixed)
-    reporter = train(run, tmp_path)
-    assert not any(name.startswith("loss/") for v in reporter.points.values() for name in v)
-    assert reporter.evaluations[0].texts == reporter.evaluations[5].texts
-
-
 def test_dynamic_sampling_ends_a_run_that_cannot_go_on(
     backend: str, unmixed: dict[str, int], small_run: MakeRun, train: Any, tmp_path: Path
 ) -> None:
@@ -235,15 +225,6 @@ def test_a_policy_that_gives_what_is_missing_is_named(backend: str, small_config
     expected = "estimator: 'aapo' needs ref_rewards, .* does not give; rollout=reference does"
     with pytest.raises(ConfigError, match=expected):
         build_run(small_config(backend, estimator={"name": "aapo"}))
-
-
-def test_collapse_is_left_out_where_no_verifier_is_read(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
-    run = small_run(backend, estimator={"name": "rent"}, steps=1)
-    assert "collapse/acr" not in train(run, tmp_path / "rent").points[1]
-    other = replace(run, estimator=small_run(backend).estimator)
-    assert "collapse/acr" in train(other, tmp_path / "grpo").points[1]
 
 
 @pytest.mark.parametrize("retry_if", ["first", "all", "any"])

@@ -100,28 +100,6 @@ def test_the_toy_is_algorithm_1(
     assert parameters_after(run, tmp_path, 1)[0].tolist() == pytest.approx(expected, abs=1e-7)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["filter_drop", "dynamic_sampling"])
-def test_a_group_is_judged_by_the_best_action_of_the_toy(
-    bandit: MakeRun, train: Any, tmp_path: Path, name: str
-) -> None:
-    # Action 1 is the right answer; rewards of .5 and 0 are two wrong ones.
-    def points(**options: Any) -> list[dict[str, float]]:
-        run = bandit(**TOY | {"rollout": {"name": name, **options}, "group_size": 3}, steps=40)
-        return list(train(run, tmp_path / str(options)).points.values())
-
-    for values in points(**{"max_draws": 99} if name == "dynamic_sampling" else {}):
-        pure = values["solved/0"] + values["solved/3"]
-        assert values["collapse/acr"] == pytest.approx(pure)
-        kept = values["cost/utilisation"] * values["cost/rollouts"]
-        assert kept == pytest.approx(1.0 if name == "dynamic_sampling" else 1 - pure)
-    by_reward = points(on="reward")
-    pure = sum(values["solved/0"] + values["solved/3"] for values in by_reward)
-    assert sum(values["collapse/acr"] for values in by_reward) < pure
-    for values in by_reward:
-        assert values["collapse/acr"] <= values["solved/0"] + values["solved/3"]
-
-
 @pytest.mark.parametrize("rank", [0, 4])
 @pytest.mark.parametrize(
     "objective",
@@ -234,21 +212,6 @@ def _features(run: Run, base: Tensor) -> Tensor:
     return (logits.of(torch.eye(model.rank, base.shape[1])[None]) - base)[0, :, : model.rank]
 
 
-def test_only_a_shared_map_moves_prompts_that_were_not_drawn(
-    bandit: MakeRun, train: Any, tmp_path: Path
-) -> None:
-    for rank in (0, 4):
-        run = bandit(model={"name": "table", "rank": rank}, prompts_per_step=4, steps=1)
-        train(run, tmp_path / str(rank))
-        drawn = {int(row) for row in rows_of(first_source(run)[0], 4)}
-        before, after = (
-            run.backend.sampler(run, tmp_path / str(rank), step)._logits for step in (0, 1)
-        )
-        changed = {int(row) for row in (before != after).any(dim=1).nonzero()}
-        assert changed
-        assert changed <= drawn if rank == 0 else changed - drawn
-
-
 def test_gradients_are_clipped_to_their_norm(bandit: MakeRun, train: Any, tmp_path: Path) -> None:
     lengths = []
     for bound in (0.0, 1e-3):
@@ -258,13 +221,6 @@ def test_gradients_are_clipped_to_their_norm(bandit: MakeRun, train: Any, tmp_pa
         lengths.append(parameters_after(run, tmp_path / str(bound), 1).norm().item())
     assert lengths[0] > 0.01
     assert lengths[1] == pytest.approx(1e-3, rel=1e-4)
-
-
-def test_the_rate_rises_over_the_warm_up(bandit: MakeRun, train: Any, tmp_path: Path) -> None:
-    run = bandit(optimizer={"name": "sgd", "lr": 0.4, "warmup_steps": 4})
-    points = train(run, tmp_path).points
-    rates = [points[step]["optim/lr"] for step in range(1, 6)]
-    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
 
 
 def test_minibatches_and_epochs_are_updates_of_their_own(
@@ -340,15 +296,6 @@ def test_evaluations_agree_with_the_exact_numbers(
     assert completions.token_entropy.mean() == pytest.approx(points[5]["exact/entropy"], abs=1e-4)
 
 
-def test_graded_rewards_train_and_verdicts_are_counted(
-    bandit: MakeRun, train: Any, tmp_path: Path
-) -> None:
-    run = bandit(**{**TOY, "group_size": 4}, steps=5)
-    for values in train(run, tmp_path).points.values():
-        assert values["reward/mean"] * 8 == pytest.approx(round(values["reward/mean"] * 8))
-        assert values["solved/4"] + sum(values[f"solved/{k}"] for k in range(4)) == 1
-
-
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
@@ -371,33 +318,3 @@ def test_a_table_answers_its_own_problems_alone(bandit: MakeRun, tmp_path: Path)
     assert run.backend.sampler(run, tmp_path, 0, run.task)
     with pytest.raises(ConfigError, match="task: expected the bandit that the run was trained on"):
         run.backend.sampler(run, tmp_path, 0, other.task)
-
-
-def test_mixed_groups_are_drawn_until_there_are_enough(
-    bandit: MakeRun, train: Any, tmp_path: Path
-) -> None:
-    """Draws after the first are of all prompts again, in another order."""
-    run = bandit(
-        rollout={"name": "dynamic_sampling"},
-        prompts_per_step=16,
-        group_size=2,
-        backend={"stack": 4},
-    )
-    points = train(run, tmp_path).points
-    assert all(values["cost/rollouts"] > 1 for values in points.values())
-    assert all(values["collapse/acr_after"] == 0 for values in points.values())
-
-
-def test_levels_that_are_not_trained_stay_as_they_are(
-    bandit: MakeRun, train: Any, tmp_path: Path
-) -> None:
-    task = {"name": "bandit", "levels": [0, 2, 3], "train_levels": [0, 3]}
-    run = bandit(task=task, prompts_per_step=16, optimizer={"name": "sgd", "lr": 10.0})
-    points = train(run, tmp_path).points
-    before, after = (run.backend.sampler(run, tmp_path, step)._logits for step in (0, 5))
-    changed = (before != after).any(dim=1).view(3, 8)
-    assert changed[0].any()
-    assert not changed[1].any()
-    assert changed[2].any()
-    assert "collapse/acr/level_3" in points[1]
-    assert "collapse/acr/level_2" not in points[1]

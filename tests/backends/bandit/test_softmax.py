@@ -31,11 +31,6 @@ def test_entropy_and_certainty() -> None:
     assert policy.certainties().item() == pytest.approx(expected)
 
 
-def test_a_temperature_divides_the_logits(logits: Tensor) -> None:
-    cold = Policy.of(logits, 0.5).probabilities
-    assert torch.allclose(cold, torch.softmax(2 * logits, dim=-1))
-
-
 def test_samples_follow_the_distribution(logits: Tensor) -> None:
     """Every number of an even grid is one sample: shares are probabilities to the grid's width."""
     policy = Policy.of(logits)
@@ -63,12 +58,6 @@ def test_however_many_behaviours_there_are_all_have_their_share(behaviours: int)
     assert torch.allclose(shares / count, policy.probabilities, atol=2.5e-5)
 
 
-def test_impossible_behaviours_are_never_sampled() -> None:
-    policy = Policy(torch.tensor([[-torch.inf, 0.0, -torch.inf]]))
-    edges = torch.tensor([[0.0, 0.5, 1 - 2**-24]])
-    assert policy.sample(edges).tolist() == [[1, 1, 1]]
-
-
 def test_the_score_gradient_is_that_of_autograd(logits: Tensor) -> None:
     actions = torch.tensor([[0, 0, 3], [1, 2, 4]])
     weights = torch.tensor([[0.5, -1.0, 2.0], [1.0, 1.0, -0.3]], dtype=torch.float64)
@@ -84,30 +73,6 @@ def test_the_entropy_gradient_is_that_of_autograd(logits: Tensor) -> None:
     policy = Policy.of(z)
     (expected,) = torch.autograd.grad(policy.entropies.sum(), z)
     assert torch.allclose(entropy_gradient(Policy(policy.log.detach())), expected)
-
-
-def test_a_run_has_the_same_numbers_alone_as_among_others() -> None:
-    generator = torch.Generator().manual_seed(1)
-    logits = torch.randn(6, 9, 33, generator=generator)
-    uniform = torch.rand(6, 9, 8, generator=generator)
-    weights = torch.randn(6, 9, 8, generator=generator)
-
-    def numbers(runs: slice) -> list[Tensor]:
-        policy = Policy.of(logits[runs], 0.9)
-        actions = policy.sample(uniform[runs])
-        return [
-            policy.log,
-            actions,
-            policy.entropies,
-            policy.certainties(),
-            score_gradient(policy, actions, weights[runs]),
-            entropy_gradient(policy),
-        ]
-
-    together = numbers(slice(None))
-    for run in range(6):
-        alone = numbers(slice(run, run + 1))
-        assert all(torch.equal(a[run], b[0]) for a, b in zip(together, alone, strict=True))
 
 
 TEMPERATURES = torch.tensor([1.0, 0.7, 2.0])[:, None, None]
@@ -181,16 +146,3 @@ def test_the_predicted_entropy_change_is_the_first_order() -> None:
         assert errors[-1] < 0.2 * abs(found["exact/entropy_change"])
     # What is left is of second order.
     assert errors[1] < errors[0] / 50
-
-
-def test_many_behaviours_have_no_metric_each() -> None:
-    policy = torch.full((1, 9), 1 / 9).log()
-    found = quantities(policy, policy, torch.ones(1, 9, dtype=torch.bool), (4,))
-    assert set(found) == {
-        "exact/pass@4",
-        "exact/pass@1_change",
-        "exact/entropy",
-        "exact/correct_modes",
-        "exact/entropy_change",
-        "exact/entropy_predicted",
-    }

@@ -34,12 +34,6 @@ def test_the_weights_of_some_steps_ago_sample() -> None:
     assert found == [0, 0, 0, 1, 2]
 
 
-def test_without_a_lag_nothing_is_kept() -> None:
-    history, weights = WeightHistory(0), {"a": torch.zeros(1)}
-    assert history.sampling(weights) is weights
-    assert history.state() == {}
-
-
 def test_a_run_without_a_lag_is_that_of_earlier_versions(small_run: MakeRun) -> None:
     run = small_run("tiny")
     assert small_run("tiny", backend={"stale_steps": 0}).identity == run.identity

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
@@ -40,11 +39,6 @@ def test_marks_inside_a_text_are_left_out() -> None:
     assert decode(encoded.tokens, TASK) == ["13"]
 
 
-def test_a_foreign_character_is_a_mistake_of_ours() -> None:
-    with pytest.raises(AssertionError, match="alphabet"):
-        encode(["1/2"], TASK)
-
-
 @st.composite
 def rows(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Owners, tokens and lengths of rows that often begin alike."""
@@ -63,11 +57,6 @@ def test_the_example() -> None:
     assert packing.rows.tolist() == [0, 2]
     # Nodes 4 and 5 stand in slots 2 and 3 of the second distinct row, 4 slots wide.
     assert packing.slots.tolist() == [0, 1, 2, 3, 6, 7]
-
-
-def test_owners_share_nothing() -> None:
-    packing = pack(np.array([1, 0]), np.array([[7, 7], [7, 7]]), np.array([2, 2]))
-    assert packing.node.tolist() == [[2, 3], [0, 1]]
 
 
 def test_a_row_that_ends_within_another_is_not_distinct() -> None:

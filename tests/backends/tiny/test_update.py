@@ -141,26 +141,6 @@ def test_gradients_equal_those_of_the_naive_loss(
         torch.testing.assert_close(gradient, expected[name], atol=2e-5 * norm, rtol=0)
 
 
-def test_entropy_change_equals_that_of_the_plain_forward_pass(
-    experience: Experience, make_update: MakeUpdate, model: TinyModel, plain_logits: Any
-) -> None:
-    update, weights = make_update(Clipped())
-    changes = []
-    for row in experience.keep.nonzero()[:, 0].tolist():
-        start = int(experience.prompts.lengths[row // G])
-        prompt = torch.from_numpy(experience.prompts.tokens[row // G, :start])
-        length = int(experience.rollouts.lengths[row])
-        sequence = torch.cat((prompt, experience.rollouts.tokens[row, :length]))
-        log_p = (plain_logits(weights, model, sequence)[start - 1 : -1] / TEMPERATURE).log_softmax(
-            -1
-        )
-        entropies = -(log_p.exp() * log_p).sum(-1)
-        changes.append((entropies - experience.rollouts.entropies[row, :length]).mean().item())
-    expected = sum(changes) / len(changes)
-    assert abs(expected) > 0.01
-    assert update.entropy_change(experience) == pytest.approx(expected, abs=1e-5)
-
-
 def test_skipping_rollouts_of_advantage_0_changes_nothing(
     experience: Experience, make_update: MakeUpdate
 ) -> None:
@@ -194,16 +174,6 @@ def test_advantages_of_0_alone_still_move_the_moments(
         ends.append(weights)
     for name, weight in ends[0].items():
         torch.testing.assert_close(weight, ends[1][name], atol=1e-6, rtol=0)
-
-
-def test_nothing_kept_leaves_the_weights_alone(
-    experience: Experience, make_update: MakeUpdate
-) -> None:
-    update, weights = make_update(Clipped())
-    before = {name: w.detach().clone() for name, w in weights.items()}
-    metrics = update.step(1, replace(experience, keep=torch.zeros_like(experience.keep)))
-    assert metrics == {"optim/lr": FREE.lr}
-    assert all(torch.equal(before[name], w) for name, w in weights.items())
 
 
 @dataclass(kw_only=True)
@@ -241,12 +211,6 @@ def test_minibatches_hold_whole_groups_and_epochs_repeat_them(
     given = torch.cat([inputs.advantages for inputs in witness.seen])
     used = experience.advantages[experience.keep & (experience.advantages != 0)]
     assert given.tolist() == used.tolist() * epochs
-
-
-def test_the_learning_rate_warms_up(experience: Experience, make_update: MakeUpdate) -> None:
-    update, _ = make_update(Clipped(), AdamW(lr=0.4, warmup_steps=4))
-    rates = [update.step(step, experience)["optim/lr"] for step in (1, 2, 3, 4, 5, 9)]
-    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
 
 
 def test_gradients_are_clipped(experience: Experience, make_update: MakeUpdate) -> None:

@@ -79,18 +79,6 @@ def test_models_that_cannot_be_trained(
         train(run, tmp_path / "run")
 
 
-def test_batches_may_be_filled_with_the_unknown_mark(folder: Path) -> None:
-    """As tokenizers of GPT-2 and Qwen2 do by default, whose one mark stands for everything."""
-    from advsweep.backends.trl.loading import load_tokenizer
-
-    edit(folder / "tokenizer_config.json", unk_token="<pad>")
-    (folder / "special_tokens_map.json").unlink()
-    tokenizer = load_tokenizer(HfModel(path=str(folder)))
-    assert tokenizer.pad_token_id == tokenizer.unk_token_id
-    with pytest.raises(ConfigError, match=r"model\.pad_token: .* got 'zz'"):
-        load_tokenizer(HfModel(path=str(folder), pad_token="zz"))
-
-
 def test_a_name_on_a_hub_that_cannot_be_reached(
     small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,24 +151,6 @@ def test_a_folder_counts_by_its_content(folder: Path, tmp_path: Path) -> None:
 
 
 # What it trains
-
-
-@pytest.mark.slow
-def test_chat_prompts_and_another_pad_token(
-    small_run: MakeRun, train: Any, folder: Path, tmp_path: Path
-) -> None:
-    """The template is seen by rollouts and evaluations alike; completions are not padded."""
-    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    edit(folder / "tokenizer_config.json", chat_template=template)
-    model = {"path": str(folder), "pad_token": "<eos>"}
-    changes = {"steps": 2, "optimizer": {"lr": 0.003}}
-    chat = small_run("trl", model=model, **changes)
-    plain = small_run("trl", model={**model, "prompt": "plain"}, **changes)
-    assert chat.identity != plain.identity
-    # This template leaves a prompt as it is.
-    first, second = train(chat, tmp_path / "chat"), train(plain, tmp_path / "plain")
-    assert first.lasting == second.lasting
-    assert first.evaluations[2].texts == second.evaluations[2].texts
 
 
 @pytest.mark.slow

@@ -36,41 +36,6 @@ def test_an_evaluation_is_made_once(advsweep, monkeypatch):
     assert (listed["task"], listed["n"]) == ("countdown", 4)
 
 
-def test_reports_tell_apart_how_answers_of_a_model_were_made_to_count(
-    advsweep, monkeypatch, tmp_path
-):
-    data = tmp_path / "sums.jsonl"
-    data.write_text('{"question": "1+1", "answer": "2"}\n')
-
-    def answers(self, problems, n, **how):
-        return Completions([["2.1"] * n for _ in problems])
-
-    monkeypatch.setattr(ModelSampler, "sample", answers)
-    fields = [f"data={data}", "train_split=", "held_out_split=train"]
-    for options in (
-        ["verifier=numeric"],
-        ["verifier={name:numeric,tolerance:0.1}"],
-        ["verifier=numeric", "max_tokens=9"],
-        ["verifier=numeric", "prompt=two_stage"],
-    ):
-        given = [part for field in (*fields, *options) for part in ("--set", field)]
-        command = ["eval", "--model", "MODEL", "--task", "dataset", "-n", "8", *given]
-        [record] = advsweep(*command, "--format", "json")
-    system = record["settings"]["system"]
-    rows = advsweep("report", "--models", "--columns", "pass@1", "--format", "json")["rows"]
-    groups = [row["group"] for row in rows]
-    found = [(g["verifier"], g["max_tokens"], g["system"]) for g in groups]
-    assert found == [
-        ("numeric", 512, "none"),
-        ("numeric tolerance=0.1", 512, "none"),
-        ("numeric", 9, "none"),
-        ("numeric", 512, system),
-    ]
-    # Answers to tasks of ours need a known length, and are judged in one way.
-    own = set(_evaluated(advsweep, "-n", "1")["settings"])
-    assert not own & {"verifier", "system", "max_tokens"}
-
-
 def test_an_interrupted_evaluation_goes_on(advsweep, monkeypatch, tmp_path):
     # `advsweep.evaluation.evaluate` is the function, which hides the module.
     module = importlib.import_module("advsweep.evaluation.evaluate")

@@ -72,23 +72,6 @@ def test_shaped_rewards_are_trained_on_and_verdicts_counted(
     assert any(values["mass/success"] > 0 for values in points.values())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("on", list(On))
-def test_filters_read_verdicts_or_rewards(
-    small_run: Callable[..., Run], train: Any, tmp_path: Path, on: On
-) -> None:
-    task = Shaped(levels=(0, 1), held_out_per_level=3)
-    task.seen.clear()
-    run = small_run("trl", steps=2, rollout={"name": "filter_drop"})
-    run = replace(run, task=task, rollout=replace(run.rollout, on=on))
-    points = train(run, tmp_path).points
-    for (outcomes, lengths), values in zip(task.seen, points.values(), strict=True):
-        judged = outcomes if on is On.VERDICT else 0.5 * outcomes - 0.1 * lengths
-        mixed = np.ptp(judged.reshape(8, 6), axis=1) > 1e-5
-        assert values["cost/utilisation"] == mixed.mean()
-        assert values["collapse/acr"] == pytest.approx(1 - mixed.mean())
-
-
 class Tokenizer:
     chat_template = "{{ messages }}"
 
