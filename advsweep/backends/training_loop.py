@@ -112,24 +112,6 @@ def train_together(
         _train_stack(slots, start, make)
 
 
-def change_norm_of(
-    trainer: Trainer, steps: int, norm: Callable[[], float], after_step: Callable[[int], None]
-) -> float | Exception:
-    """Train for some steps without a loop; see `Backend.change_norms`.
-
-    Args:
-        trainer: a trainer in the state of the base model.
-        norm: returns the norm of the change of its weights.
-    """
-    for step in range(1, steps + 1):
-        try:
-            trainer.step(step)
-        except Exception as error:  # noqa: BLE001 - it ends this run alone
-            return error
-        after_step(step)
-    return norm()
-
-
 def _train_stack(
     slots: list[_StackSlot], start: int, make: Callable[[Sequence[Run]], TrainingStack]
 ) -> None:

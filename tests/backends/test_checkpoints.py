@@ -151,12 +151,6 @@ def test_a_full_disk_leaves_the_last_checkpoint(
     assert dict(checkpoints.load(5).files) == FILES
 
 
-def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("")
-    with pytest.raises(CheckpointError, match=r"step 1 cannot be written .* Not a directory"):
-        Checkpoints(tmp_path / "run", RUN).save(1, FILES)
-
-
 @pytest.mark.parametrize("moment", ["a file", "the manifest", "the rename"])
 def test_a_process_killed_while_it_writes_leaves_nothing_half(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, moment: str

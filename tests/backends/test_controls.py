@@ -94,22 +94,6 @@ def test_a_placebo_learns_nothing(
         assert abs(gained) < 0.05
 
 
-def test_a_placebo_has_the_rate_that_the_base_solves(
-    small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
-    placebo = {"name": "placebo", "samples": 2000}
-    points = train(small_run("tiny", control=placebo), tmp_path / "placebo").points
-    rates = {values["control/rate"] for values in points.values()}
-    # Of the first step's rollouts of the base: 48 a run, so a few runs.
-    solved = [
-        train(small_run("tiny", seed=seed, steps=1), tmp_path / f"{seed}").points[1]["reward/mean"]
-        for seed in range(8)
-    ]
-    assert len(rates) == 1
-    # Standard errors: .007 of 2,000 samples at .1, and .015 of 384 rollouts.
-    assert rates.pop() == pytest.approx(np.mean(solved), abs=0.05)
-
-
 def test_a_control_has_the_same_numbers_alone_and_in_a_stack(
     small_run: MakeRun, recorder: Any, train: Any, tmp_path: Path
 ) -> None:

@@ -123,9 +123,15 @@ class TinyBackend(Backend):
             model, task = _parts(run)
             base = pretraining.base_weights(model, task, reporter)
             trainer = TinyTrainer(run, self, model, task, base)
-            norms.append(
-                training_loop.change_norm_of(trainer, run.steps, trainer.change_norm, after_step)
-            )
+            for step in range(1, run.steps + 1):
+                try:
+                    trainer.step(step)
+                except Exception as error:  # noqa: BLE001 - it ends this run alone
+                    norms.append(error)
+                    break
+                after_step(step)
+            else:
+                norms.append(trainer.change_norm())
         return norms
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:

@@ -127,17 +127,11 @@ class TrlBackend(Backend):
                 f"task.seed: expected an integer with backend 'trl', as the model of all seeds "
                 f"knows one map of '{run.task.name}', got 'seed'"
             )
-        missing = [name for name in ("trl", "datasets") if importlib.util.find_spec(name) is None]
-        if missing:
-            raise ConfigError(
-                f"backend: 'trl' needs {' and '.join(missing)}, which is not installed: "
-                f"{extra_command('trl')}"
-            )
-        if model.lora_rank and importlib.util.find_spec("peft") is None:
-            raise ConfigError(
-                "model.lora_rank: a LoRA adapter needs peft, which is not installed: "
-                f"{extra_command('trl')}"
-            )
+        for name in ("trl", "datasets", *(["peft"] if model.lora_rank else [])):
+            if importlib.util.find_spec(name) is None:
+                raise ConfigError(
+                    f"backend: 'trl' needs {name}, which is not installed: {extra_command('trl')}"
+                )
         self.generation_of(run).check()
         if run.group_size < 2:
             raise ConfigError(f"group_size: expected >= 2 with backend 'trl', got {run.group_size}")
@@ -253,23 +247,15 @@ class TrlBackend(Backend):
         )
 
     def model_key(self, model: Component, generation: Generation) -> str:
-        material = {
-            "backend": self.name,
-            "revision": self.revision,
-            "model": _hf(model).identity(),
-            "max_tokens": _sampling(generation).max_tokens,
-        }
-        return hash_json(material)
+        own = {"model": _hf(model).identity(), "max_tokens": _sampling(generation).max_tokens}
+        return hash_json({"backend": self.name, "revision": self.revision, **own})
 
     def base_key(self, run: Run) -> str:
-        material = {
-            "backend": self.name,
-            "revision": self.revision,
-            "model": self.model_of(run).identity(),
-            "task": run.task.identity(),
-            "tokens": self.completion_tokens(run),
-        }
-        return hash_json(material)
+        own = {"model": _hf(run.model).identity(), "task": run.task.identity()}
+        tokens = self.completion_tokens(run)
+        return hash_json(
+            {"backend": self.name, "revision": self.revision, "tokens": tokens, **own}
+        )
 
     def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
         from advsweep.backends.trl.loading import load_model, load_tokenizer

@@ -62,20 +62,15 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(
             place, revision=revision, padding_side="left", **_NO_CODE
         )
+        # transformers makes an empty tokenizer if a folder has no tokenizer files.
+        if not tokenizer.encode(string.printable, add_special_tokens=False):
+            raise OSError("no words; are its files there (tokenizer.json, tokenizer_config.json)?")
+        if tokenizer.eos_token is None:
+            raise OSError("no end mark")
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model.path: expected a model with a tokenizer, got {model.path}: {_first(error)}"
         ) from error
-    if tokenizer.eos_token is None:
-        raise ConfigError(
-            f"model.path: expected a tokenizer with an end mark, but that of {model.path} has none"
-        )
-    if not tokenizer.encode(string.printable, add_special_tokens=False):
-        # transformers makes an empty tokenizer if a folder has no tokenizer files.
-        raise ConfigError(
-            f"model.path: expected a model with a tokenizer, and that of {model.path} has no "
-            f"words; are its files there (tokenizer.json, tokenizer_config.json)?"
-        )
     if model.pad_token is not None:
         tokenizer.pad_token = model.pad_token
     pad_id = tokenizer.convert_tokens_to_ids(tokenizer.pad_token) if tokenizer.pad_token else None

@@ -52,14 +52,13 @@ def prompt_of(problem: Problem, model: HfModel, tokenizer: Any) -> str | Convers
 def encode(problems: Sequence[Problem], model: HfModel, tokenizer: Any) -> list[list[int]]:
     """Return the tokens of the model's input for each problem."""
     prompts = [prompt_of(problem, model, tokenizer) for problem in problems]
-    ids: list[list[int]]
     if isinstance(prompts[0], str):
-        ids = tokenizer(text=prompts)["input_ids"]
+        encoded = tokenizer(text=prompts)
     else:
         encoded = tokenizer.apply_chat_template(
             prompts, add_generation_prompt=True, return_dict=True
         )
-        ids = encoded["input_ids"]
+    ids: list[list[int]] = encoded["input_ids"]
     return ids
 
 
@@ -181,6 +180,7 @@ _LOGITS = 1 << 27
 """The most logits of one forward pass: half a GiB in float32."""
 
 
+@torch.no_grad()
 def completion_statistics(
     model: Any,
     prompts: Sequence[Sequence[int]],
@@ -195,12 +195,17 @@ def completion_statistics(
     Args:
         rows: the most completions of one forward pass.
     """
-    return TokenStatistics.joined(
-        [
-            forward_statistics(model, ids, mask, tokens, temperature=temperature)
-            for ids, mask, tokens in _batches(model, prompts, completions, pad_id=pad_id, rows=rows)
-        ]
-    )
+    parts = []
+    for ids, mask, tokens in _batches(model, prompts, completions, pad_id=pad_id, rows=rows):
+        log_p, generated = _log_policy(model, ids, mask, tokens, temperature), mask[:, -tokens:] > 0
+        of_tokens = (
+            -log_p.gather(2, ids[:, -tokens:, None])[:, :, 0],
+            torch.special.entr(log_p.exp()).sum(dim=-1),
+            _certainty(log_p),
+        )
+        sums = (values.where(generated, 0.0).sum(dim=1) for values in of_tokens)
+        parts.append(TokenStatistics(generated.sum(dim=1).float(), *sums))
+    return TokenStatistics.joined(parts)
 
 
 @torch.no_grad()
@@ -258,36 +263,6 @@ def _batches(
 
 
 @torch.no_grad()
-def forward_statistics(
-    model: Any,
-    ids: Int[Tensor, "rows width"],
-    mask: Int[Tensor, "rows width"],
-    tokens: int,
-    *,
-    temperature: float,
-) -> TokenStatistics:
-    """Compute the statistics of rows by one forward pass.
-
-    Args:
-        ids: prompts padded on the left, completions padded on the right.
-        mask: 0 at padding, 1 elsewhere.
-        tokens: width of the completions.
-    """
-    log_p = _log_policy(model, ids, mask, tokens, temperature)
-    generated = mask[:, -tokens:].bool()
-
-    def summed(values: Float[Tensor, "rows tokens"]) -> Float[Tensor, " rows"]:
-        return values.where(generated, 0.0).sum(dim=1)
-
-    return TokenStatistics(
-        lengths=generated.sum(dim=1).float(),
-        surprisal=summed(-log_p.gather(2, ids[:, -tokens:, None])[:, :, 0]),
-        entropy=summed(torch.special.entr(log_p.exp()).sum(dim=-1)),
-        certainty=summed(_certainty(log_p)),
-    )
-
-
-@torch.no_grad()
 def forward_certainty(
     model: Any,
     ids: Int[Tensor, "rows width"],
@@ -302,7 +277,9 @@ def forward_certainty(
     Padding gets numbers without a meaning.
 
     Args:
-        ids, mask, tokens: as in `forward_statistics`.
+        ids: prompts padded on the left, completions padded on the right.
+        mask: 0 at padding, 1 elsewhere.
+        tokens: width of the completions.
         rows: the most completions of one forward pass.
     """
     parts = [

@@ -58,7 +58,14 @@ def engine_class(**settings: Any) -> Any:
     """
     cpu = not torch.cuda.is_available()
     if cpu:
-        _check_libraries()
+        # vLLM only warns that it has no kernels, and fails later.
+        try:
+            ctypes.CDLL("libnuma.so.1")
+        except OSError as error:
+            raise ConfigError(
+                f"generation: vLLM's kernels for CPUs need libnuma, which cannot be loaded "
+                f"({error}); on Debian and Ubuntu: apt-get install libnuma1"
+            ) from error
     for name, value in (_ENVIRONMENT | (_CPU_ENVIRONMENT if cpu else {})).items():
         os.environ.setdefault(name, value)
     from vllm import LLM
@@ -71,17 +78,6 @@ def engine_class(**settings: Any) -> Any:
         # Compilation takes longer than a small model's whole training.
         settings["enforce_eager"] = True
     return functools.partial(LLM, **settings)
-
-
-def _check_libraries() -> None:
-    """Fail early: vLLM only warns that it has no kernels, and fails later."""
-    try:
-        ctypes.CDLL("libnuma.so.1")
-    except OSError as error:
-        raise ConfigError(
-            f"generation: vLLM's kernels for CPUs need libnuma, which cannot be loaded ({error}); "
-            f"on Debian and Ubuntu: apt-get install libnuma1"
-        ) from error
 
 
 @contextlib.contextmanager
@@ -206,13 +202,20 @@ class VllmSampler:
             gpu_memory_utilization=gpu_memory,
             max_model_len=context,
         )
+        from vllm import SamplingParams
+
         what = f"model.path: {folder or model.path}"
-        loading = functools.partial(watched, what, _OTHERWISE, SamplerError)
-        with loading(), self._whole(folder) as place:
-            self._engines: list[Any] = [engine(model=place)]
+        self._engines: list[Any] = []
         self.close = weakref.finalize(self, _release, self._engines)
-        with loading():
-            self._try()
+        with watched(what, _OTHERWISE, SamplerError):
+            with self._whole(folder) as place:
+                self._engines.append(engine(model=place))
+            # Sample one token: vLLM reports what its kernels cannot compute no earlier.
+            self._engines[0].generate(
+                [{"prompt_token_ids": [self._tokenizer.eos_token_id]}],
+                SamplingParams(max_tokens=1, detokenize=False),
+                use_tqdm=False,
+            )
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
@@ -262,16 +265,6 @@ class VllmSampler:
             self._tokenizer.save_pretrained(merged)
             _release([])
             yield merged
-
-    def _try(self) -> None:
-        """Sample one token: vLLM reports what its kernels cannot compute no earlier."""
-        from vllm import SamplingParams
-
-        self._engines[0].generate(
-            [{"prompt_token_ids": [self._tokenizer.eos_token_id]}],
-            SamplingParams(max_tokens=1, detokenize=False),
-            use_tqdm=False,
-        )
 
 
 def _release(engines: list[Any]) -> None:

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from advsweep.backends.base import Run
 from advsweep.backends.command.arguments import (
-    as_text,
     command_line,
     fill,
     hydra_text,
-    names_in,
     variables,
 )
 from advsweep.backends.command.template import (
@@ -205,13 +203,6 @@ def test_variables(command_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> Non
     assert found["A"] == "1"
     assert "UNWANTED" not in found
     assert not any("secret" in value for value in found.values())
-
-
-def test_as_text() -> None:
-    assert [as_text(v) for v in (1e-6, 3, True, None, "a", [1], {"a": 1})] == [
-        *("1e-06", "3", "true", "null", "a", "[1]", '{"a": 1}')
-    ]
-    assert names_in("{{{seed}}}{steps}", "x") == ["seed", "steps"]
 
 
 @pytest.mark.parametrize("name", builtin_templates())

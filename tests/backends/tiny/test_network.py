@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.models import TinyModel
-from advsweep.backends.tiny.network import Continuations, extend, fuse
-from advsweep.backends.tiny.tokens import Encoded, lay_out, pack
+from advsweep.backends.tiny.network import Continuations, fuse
+from advsweep.backends.tiny.tokens import Encoded
 from advsweep.backends.tiny.weights import Weights
-from advsweep.tasks.countdown import Countdown
 
 TEMPERATURE = 0.8
 
@@ -76,25 +75,3 @@ def test_gradients_equal_those_of_the_plain_forward_pass(
     expected = torch.autograd.grad(plain, list(weights.values()))
     for name, one, other in zip(weights, found, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5, msg=lambda m, n=name: n + m)
-
-
-def test_prompts_alone(
-    any_model: TinyModel, make_weights: Callable[..., Weights], prompts: Encoded, plain_logits: Any
-) -> None:
-    """Logits after every character of prompts that share beginnings."""
-    weights = make_weights(any_model)
-    packing = pack(np.zeros_like(prompts.lengths), prompts.tokens, prompts.lengths)
-    logits, keys_values = extend(fuse(weights, any_model), lay_out(packing, prompts.tokens))
-    assert len(keys_values) == any_model.layers
-    for row, length in enumerate(prompts.lengths):
-        tokens = torch.from_numpy(prompts.tokens[row, :length])
-        expected = plain_logits(weights, any_model, tokens)
-        torch.testing.assert_close(logits[packing.node[row, :length]], expected, atol=2e-5, rtol=0)
-
-
-def test_prompts_without_rows_are_not_computed(prompts: Encoded, task: Countdown) -> None:
-    tokens = np.full((1, task.max_completion_length), 1)
-    continuations = Continuations.lay_out(prompts, np.array([3]), tokens, np.array([4]))
-    assert len(continuations.prefixes.tokens) == prompts.lengths[3] - 1
-    # The prompt's last character and all but the last token.
-    assert len(continuations.rows.tokens) == 4

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
 import torch
 
 from advsweep.backends.base import Run
@@ -38,22 +37,6 @@ def test_a_run_without_a_lag_is_that_of_earlier_versions(small_run: MakeRun) -> 
     run = small_run("tiny")
     assert small_run("tiny", backend={"stale_steps": 0}).identity == run.identity
     assert small_run("tiny", backend={"stale_steps": 1}).identity != run.identity
-
-
-def test_rollouts_are_those_of_the_earlier_weights(
-    small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
-    """With a lag of 2 the base samples in three steps, as where nothing is learnt."""
-    lagging = small_run("tiny", **ALWAYS_MOVES, backend={"stale_steps": 2})
-    points = train(lagging, tmp_path / "lagging").points
-    at_rest = small_run("tiny", **ALWAYS_MOVES, optimizer={"lr": 1e-12})
-    still = train(at_rest, tmp_path / "still").points
-    fresh = train(small_run("tiny", **ALWAYS_MOVES), tmp_path / "fresh").points
-    for step in (1, 2, 3):
-        for name in ("entropy/token", "reward/mean", "cost/tokens"):
-            assert points[step][name] == pytest.approx(still[step][name], rel=1e-5), (step, name)
-    assert points[4]["entropy/token"] != pytest.approx(still[4]["entropy/token"], rel=1e-5)
-    assert points[2]["entropy/token"] != pytest.approx(fresh[2]["entropy/token"], rel=1e-5)
 
 
 @dataclass(kw_only=True)

@@ -22,21 +22,9 @@ def test_characters_are_numbered_in_the_alphabets_order() -> None:
     assert encoded.mask.tolist() == [[True] * 6, [True] * 2 + [False] * 4]
 
 
-def test_the_end_mark_follows_the_text() -> None:
-    encoded = encode(["1", "23"], TASK, end=True)
-    assert encoded.tokens.tolist() == [[1, 15, 16], [2, 3, 15]]
-    assert encoded.lengths.tolist() == [2, 3]
-
-
 @given(TEXTS, st.booleans())
 def test_texts_come_back(texts: list[str], end: bool) -> None:
     assert decode(encode(texts, TASK, end=end).tokens, TASK) == texts
-
-
-def test_marks_inside_a_text_are_left_out() -> None:
-    encoded = encode(["123"], TASK, end=True)
-    encoded.tokens[0, 1] = TASK.pad_id
-    assert decode(encoded.tokens, TASK) == ["13"]
 
 
 @st.composite
@@ -57,12 +45,6 @@ def test_the_example() -> None:
     assert packing.rows.tolist() == [0, 2]
     # Nodes 4 and 5 stand in slots 2 and 3 of the second distinct row, 4 slots wide.
     assert packing.slots.tolist() == [0, 1, 2, 3, 6, 7]
-
-
-def test_a_row_that_ends_within_another_is_not_distinct() -> None:
-    packing = pack(np.zeros(2, dtype=int), np.array([[5, 6], [5, 9]]), np.array([2, 1]))
-    assert packing.node.tolist() == [[0, 1], [0, 0]]
-    assert len(packing.slots) == 2
 
 
 @given(rows())

@@ -20,7 +20,6 @@ from advsweep.backends.trl.config import HfModel, fingerprint
 from advsweep.errors import ConfigError, NoMemoryError
 from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.losses import Clipped
-from advsweep.tasks.base import Split
 
 MakeRun = Callable[..., Run]
 
@@ -265,20 +264,6 @@ def test_no_memory_left_while_training(small_run: MakeRun, train: Any, tmp_path:
     run = replace(small_run("trl"), objective=Exhausting())
     with pytest.raises(NoMemoryError, match=r"CUDA out of memory.*backend\.device_batch"):
         train(run, tmp_path)
-
-
-def test_no_memory_left_while_evaluating(
-    small_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = small_run("trl")
-    sampler = run.backend.sampler(run, tmp_path, 0)
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise RuntimeError("[alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: 9\nmore")
-
-    monkeypatch.setattr(type(sampler), "_generate", fail)
-    with pytest.raises(NoMemoryError, match=r"can't allocate memory: 9; a smaller backend\.eval"):
-        sampler.sample(run.task.problems(Split.HELD_OUT)[:1], 1, temperature=1.0, seed=0)
 
 
 def test_a_high_learning_rate_is_a_warning(small_run: MakeRun) -> None:

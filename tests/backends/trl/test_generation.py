@@ -33,13 +33,6 @@ def test_vllm_that_is_not_installed_is_named(
     assert build_run(config).generation == VllmGeneration()
 
 
-def test_where_vllm_runs_is_no_part_of_a_runs_identity() -> None:
-    here = VllmGeneration()
-    there = VllmGeneration(gpu_memory=0.5)
-    assert here.identity() == there.identity()
-    assert here.identity() != VllmGeneration(correction_cap=None).identity()
-
-
 @pytest.mark.slow
 def test_scores_of_completions_are_those_taken_down_while_sampling(
     small_run: Callable[..., Run], exported_base: Callable[[], Path]

@@ -50,7 +50,7 @@ def test_what_cannot_be_trained_is_refused(
     ("missing", "changes", "message"),
     [
         ("trl", {}, r"backend: 'trl' needs trl, .*pip install .*'trl=="),
-        ("peft", {"model": {"lora_rank": 4}}, r"model\.lora_rank: a LoRA adapter needs peft"),
+        ("peft", {"model": {"lora_rank": 4}}, "backend: 'trl' needs peft"),
     ],
 )
 def test_an_extra_that_is_not_installed(
