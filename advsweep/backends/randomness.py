@@ -20,19 +20,16 @@ class Stream(IntEnum):
     CONTROL = 6
 
 
-def numpy_generator(
-    seed: int, stream: Stream, step: int = 0, process: int = 0
-) -> np.random.Generator:
-    return np.random.default_rng((seed, stream, step, process)[: 4 if process else 3])
+def numpy_generator(seed: int, stream: Stream, step: int = 0) -> np.random.Generator:
+    return np.random.default_rng((seed, stream, step))
 
 
 def torch_generator(seed: int, stream: Stream, step: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(torch_seed(seed, stream, step))
 
 
-def torch_seed(seed: int, stream: Stream, step: int = 0, process: int = 0) -> int:
-    """Return a seed for `torch.manual_seed`, another for each of several processes."""
-    entropy = (seed, stream, step, process)[: 4 if process else 3]
-    (state,) = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
+def torch_seed(seed: int, stream: Stream, step: int = 0) -> int:
+    """Return a seed for `torch.manual_seed`."""
+    (state,) = np.random.SeedSequence((seed, stream, step)).generate_state(1, np.uint64)
     # torch takes signed 64-bit seeds.
     return int(state) >> 1

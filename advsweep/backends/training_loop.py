@@ -118,23 +118,19 @@ def _train_stack(
     stack = make([slot.member.run for slot in slots])
     for index, slot in enumerate(slots):
         slot.begin(stack, index)
-    slots = _drop_finished(slots, stack)
-    for step in range(start + 1, 1 + max((slot.member.run.steps for slot in slots), default=0)):
-        for slot, outcome in zip(slots, stack.step(step), strict=True):
-            slot.end_step(step, outcome)
-        slots = _drop_finished(slots, stack)
+    step = start
+    while True:
+        active = [slot for slot in slots if slot.is_active]
+        # A finished run leaves the stack at once: the others' steps take less time and memory.
+        if len(active) < len(slots):
+            stack.keep([slot.index for slot in active])
+            for index, slot in enumerate(active):
+                slot.index = index
+        slots, step = active, step + 1
         if not slots:
             return
-
-
-def _drop_finished(slots: list[_StackSlot], stack: TrainingStack) -> list[_StackSlot]:
-    """Remove finished runs from the stack; return the others."""
-    active = [slot for slot in slots if slot.is_active]
-    if len(active) < len(slots):
-        stack.keep([slot.index for slot in active])
-        for index, slot in enumerate(active):
-            slot.index = index
-    return active
+        for slot, outcome in zip(slots, stack.step(step), strict=True):
+            slot.end_step(step, outcome)
 
 
 class _StackSlot:

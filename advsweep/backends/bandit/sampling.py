@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.bandit.softmax import Policy
+from advsweep.backends.bandit.tables import at_actions
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.estimators import GroupBatch
 from advsweep.tasks.base import Completions
@@ -156,14 +157,9 @@ class Source:
         actions = self._sample(self._policy, Stream.ROLLOUTS, rows, prompts, self._draws)
         self._draws += 1
         rewards = self._judge(rows, actions)
-        if self._draws == 1:
-            self.rows, self.actions, self._rewards = rows, actions, rewards
-        else:
-            assert rows is not None
-            assert self.rows is not None
-            self.rows = torch.cat((self.rows, rows), dim=1)
-            self.actions = torch.cat((self.actions, actions), dim=1)
-            self._rewards = torch.cat((self._rewards, rewards), dim=1)
+        self.rows = rows if self.rows is None or rows is None else torch.cat((self.rows, rows), 1)
+        self.actions = torch.cat((self.actions, actions), dim=1)
+        self._rewards = torch.cat((self._rewards, rewards), dim=1)
         return self._flat(rewards)
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
@@ -183,7 +179,7 @@ class Source:
         self, rows: Int[Tensor, "runs groups"] | None, actions: Int[Tensor, "runs groups rollouts"]
     ) -> Float[Tensor, "runs groups rollouts"]:
         """Return the rewards of sampled behaviours, as the controls of the runs change them."""
-        rewards = self._tables.rewards_of(rows, actions)
+        rewards = at_actions(self._tables.rewards, rows, actions)
         for index, (run, rng) in enumerate(zip(self._runs, self._control_rngs, strict=True)):
             if rng is None:
                 continue
@@ -211,7 +207,7 @@ class Source:
         """1 for each correct behaviour drawn, 0 for the others."""
         if self._tables.is_binary:
             return self._flat(self._rewards)
-        return self._flat(self._tables.correct_of(self.rows, self.actions))
+        return self._flat(at_actions(self._tables.correct, self.rows, self.actions).float())
 
     def batch(self, read: frozenset[str], *, brief: bool = False) -> GroupBatch:
         """Return the groups drawn, as an estimator sees them; a rollout is one token.

@@ -70,7 +70,7 @@ class BanditStack:
         assert isinstance(first.model, Table)
         self._runs = list(runs)
         self._options = options
-        self._tables = Tables([run.task for run in runs if isinstance(run.task, BanditTask)])
+        self._tables = Tables.of([run.task for run in runs if isinstance(run.task, BanditTask)])
         self._estimators = [copy.deepcopy(run.estimator) for run in runs]
         for estimator in self._estimators:
             estimator.reset()
@@ -226,9 +226,8 @@ class BanditStack:
         errors |= updates.errors
         outcomes: Outcomes = []
         for index, (run, own, of_update) in enumerate(zip(runs, metrics, trained, strict=True)):
-            control = {}
-            if run.control.base_samples:
-                control = control_metrics(run, float(self._base_rates[index].mean()))
+            rate = float(self._base_rates[index].mean()) if run.control.base_samples else 0.0
+            control = control_metrics(run, rate)
             made = {**own, **control, **of_update, "time/reward": 0.0, **laps}
             outcomes.append(errors.get(index) or made)
         return outcomes, experience

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from advsweep.tasks.bandit import BanditTask
 
 
+@dataclass(frozen=True)
 class Tables:
     """The behaviours of the prompts of several runs; runs with equal tasks share memory.
 
@@ -31,74 +33,64 @@ class Tables:
         is_binary: whether each reward is 1 for correct and 0 for other behaviours.
     """
 
-    def __init__(self, tasks: Sequence[BanditTask]) -> None:
+    logits: Float[Tensor, "runs prompts behaviours"]
+    rewards: Float[Tensor, "runs prompts behaviours"]
+    correct: Bool[Tensor, "runs prompts behaviours"]
+    levels: Int[np.ndarray, "runs prompts"]
+    trained: Int[np.ndarray, "runs trained"]
+    is_binary: bool
+
+    @classmethod
+    def of(cls, tasks: Sequence[BanditTask]) -> Tables:
         known: dict[str, BanditTask] = {}
         same = [known.setdefault(str(task.identity()), task) for task in tasks]
         different = same if len(known) > 1 else same[:1]
         arms = [task.arms for task in different]
-        runs = len(tasks)
-        self.logits: Float[Tensor, "runs prompts behaviours"] = _stacked(
-            [a.logits.astype(np.float32) for a in arms], runs
+
+        def stacked(tables: Sequence[np.ndarray]) -> np.ndarray:
+            # One table for all runs costs its memory once, and its way into the cache.
+            return np.broadcast_to(np.stack(tables), (len(tasks), *tables[0].shape))
+
+        logits, rewards, correct = (
+            torch.from_numpy(np.stack(tables)).expand(len(tasks), -1, -1)
+            for tables in (
+                [a.logits.astype(np.float32) for a in arms],
+                [a.rewards.astype(np.float32) for a in arms],
+                [a.correct for a in arms],
+            )
         )
-        self.rewards: Float[Tensor, "runs prompts behaviours"] = _stacked(
-            [a.rewards.astype(np.float32) for a in arms], runs
-        )
-        self.correct: Bool[Tensor, "runs prompts behaviours"] = _stacked(
-            [a.correct for a in arms], runs
-        )
-        self.is_binary = all(task.is_binary for task in different)
-        self.levels: Int[np.ndarray, "runs prompts"] = _broadcast([a.levels for a in arms], runs)
-        self.trained: Int[np.ndarray, "runs trained"] = _broadcast(
-            [task.train_rows for task in different], runs
+        return cls(
+            logits=logits,
+            rewards=rewards,
+            correct=correct,
+            levels=stacked([a.levels for a in arms]),
+            trained=stacked([task.train_rows for task in different]),
+            is_binary=all(task.is_binary for task in different),
         )
 
     def __getitem__(self, runs: Sequence[int]) -> Tables:
         """Return the tables of some runs."""
-        part = object.__new__(Tables)
-        tables = {name: value for name, value in vars(self).items() if name != "is_binary"}
-        vars(part).update({name: value[runs] for name, value in tables.items()})
-        part.is_binary = self.is_binary
-        return part
-
-    def rewards_of(
-        self,
-        rows: Int[Tensor, "runs groups"] | None,
-        actions: Int[Tensor, "runs groups rollouts"],
-    ) -> Float[Tensor, "runs groups rollouts"]:
-        """Return the rewards of sampled behaviours.
-
-        Args:
-            rows: the prompt of each group; None for all prompts in order.
-        """
-        return _at(self.rewards, rows, actions)
-
-    def correct_of(
-        self,
-        rows: Int[Tensor, "runs groups"] | None,
-        actions: Int[Tensor, "runs groups rollouts"],
-    ) -> Float[Tensor, "runs groups rollouts"]:
-        """Return 1 for each correct behaviour, 0 for the others."""
-        return _at(self.correct, rows, actions).float()
+        return Tables(
+            **{
+                name: value if name == "is_binary" else value[runs]
+                for name, value in vars(self).items()
+            }
+        )
 
 
-def _broadcast(rows: Sequence[np.ndarray], runs: int) -> np.ndarray:
-    return np.broadcast_to(np.stack(rows), (runs, len(rows[0])))
-
-
-def _stacked(tables: Sequence[np.ndarray], runs: int) -> Tensor:
-    table = torch.from_numpy(np.stack(tables))
-    return table.expand(runs, -1, -1)
-
-
-def _at(
+def at_actions(
     table: Tensor,
     rows: Int[Tensor, "runs groups"] | None,
     actions: Int[Tensor, "runs groups rollouts"],
 ) -> Tensor:
+    """Return the entries of sampled behaviours.
+
+    Args:
+        rows: the prompt of each group; None for all prompts in order.
+    """
     if rows is None:
         return table.gather(-1, actions)
-    runs = torch.arange(len(rows))[:, None, None]
-    return table[runs, rows[:, :, None], actions]
+    return table[torch.arange(len(rows))[:, None, None], rows[:, :, None], actions]
 
 
 class Logits:

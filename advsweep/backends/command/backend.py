@@ -18,6 +18,13 @@ from advsweep.backends.base import (
     hash_json,
 )
 from advsweep.backends.command import consent
+from advsweep.backends.command.arguments import (
+    Values,
+    command_line,
+    file_below,
+    values_of,
+    variables,
+)
 from advsweep.backends.command.records import FOLDER, CommandCheckpoints
 from advsweep.backends.command.template import (
     Template,
@@ -25,7 +32,7 @@ from advsweep.backends.command.template import (
     read_template,
     template_path,
 )
-from advsweep.backends.command.training import CommandTraining, Setup
+from advsweep.backends.command.training import CommandTraining
 from advsweep.components import Plain, option
 from advsweep.errors import CheckpointError, ConfigError, UnknownNameError, nearest
 
@@ -75,16 +82,11 @@ class Command(ExternalBackend):
         super().__post_init__()
         if self.content:
             declared = self.spec.parameters
-            for key, value in self.parameters.items():
+            for key in self.parameters:
                 if key not in declared:
                     raise UnknownNameError(
                         f"parameters.{key}: the template has no such parameter; "
                         f"{nearest(key, declared)}"
-                    )
-                if isinstance(value, (dict, list)) != isinstance(declared[key], (dict, list)):
-                    raise ConfigError(
-                        f"parameters.{key}: expected a value such as {declared[key]!r}, got "
-                        f"{value!r}"
                     )
             self.parameters = {**declared, **self.parameters}
 
@@ -122,12 +124,14 @@ class Command(ExternalBackend):
                 f"again with backend=command backend.template=FILE, or pass --trust-store"
             )
 
-    @property
-    def _setup(self) -> Setup:
-        """The template and its places, those of the command line before those of the store."""
-        places = {"template": self.template, "folder": self.folder}
-        places |= consent.allowed_places(self.content) or {}
-        return Setup(self.spec, self.parameters, places["template"], places["folder"])
+    def places(self) -> dict[str, str]:
+        """The template's file and the working folder: the command line's before the store's."""
+        stored = {"template": self.template, "folder": self.folder}
+        return {**stored, **(consent.allowed_places(self.content) or {})}
+
+    def values(self, run: Run, directory: Path) -> Values:
+        """Return the values of all placeholders; `directory` belongs to the command."""
+        return values_of(run, self.parameters, directory, self.places()["template"])
 
     def reached(self, config: Mapping[str, Any]) -> Plain:
         """Return the part of a config that reaches the command, and what the template states."""
@@ -190,11 +194,20 @@ class Command(ExternalBackend):
                 "template: expected no placeholder of optimizer.match, as advsweep matches "
                 "learning rates only in its own backends"
             )
-        self._setup.check(run)
+        later = {"checkpoint": "/checkpoint", "step": 1}
+        values = {**self.values(run, Path("/run")), **later}
+        command_line(self.spec, values, resume=True)
+        variables(self.spec, values)
+        file_below(self.spec.log.file, values, "metrics.file")
+        if self.spec.counted:
+            file_below(self.spec.counted.file, values, "evaluations.file")
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         self.check_consent()
-        CommandTraining(run, self._setup, directory, reporter).run()
+        # A command may run in another working folder than this process.
+        directory = directory.absolute()
+        values = self.values(run, directory / FOLDER)
+        CommandTraining(run.steps, self.spec, values, self.places(), directory, reporter).run()
 
     def discard_checkpoints(self, directory: Path, after_step: int) -> int:
         checkpoints = CommandCheckpoints(None, directory, 0)

@@ -8,27 +8,25 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from advsweep.backends.command.arguments import (
     Values,
     command_line,
     file_below,
     fill,
-    values_of,
     variables,
 )
 from advsweep.backends.command.process import Ended, Output, RunningCommand
-from advsweep.backends.command.records import FOLDER, CommandCheckpoints, CountsFile, delete
+from advsweep.backends.command.records import CommandCheckpoints, CountsFile, delete
 from advsweep.backends.command.template import Template
 from advsweep.errors import NoMemoryError, ProcessKilledError, TrainingError, counted
 from advsweep.machine import memory_kills
 from advsweep.printable import printable_line
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Reporter, Run
+    from advsweep.backends.base import Reporter
 
 POLL_SECONDS = 0.25
 CHECKPOINT_SECONDS = 1.0
@@ -39,56 +37,30 @@ _NO_MEMORY = ("out of memory", "OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED")
 """Texts in the output of a failed command that mean that memory ran out."""
 
 
-@dataclass(frozen=True)
-class Setup:
-    """A template, and what a run sets of it.
-
-    Attributes:
-        parameters: values of the template's parameters.
-        file: the template's file.
-        folder: the working folder of the advsweep command.
-    """
-
-    template: Template
-    parameters: Mapping[str, Any]
-    file: str
-    folder: str
-
-    def values(self, run: Run, directory: Path) -> Values:
-        """Return the values of all placeholders; `directory` belongs to the command."""
-        return values_of(run, self.parameters, directory, self.file)
-
-    def check(self, run: Run) -> None:
-        """Refuse a run that lacks a value of a placeholder.
-
-        Raises:
-            ConfigError: names the place and the placeholder.
-        """
-        values = {**self.values(run, Path("/run")), "checkpoint": "/checkpoint", "step": 1}
-        command_line(self.template, values, resume=True)
-        variables(self.template, values)
-        file_below(self.template.log.file, values, "metrics.file")
-        if self.template.counted:
-            file_below(self.template.counted.file, values, "evaluations.file")
-
-
 class CommandTraining:
     """One training, from its checkpoint to the end of its command.
 
     Args:
-        setup: the template, and what the run sets of it.
+        values: the values of the template's placeholders.
+        places: the template's file, and the working folder of the advsweep command.
         directory: the run's directory; `output/` in it belongs to the command.
     """
 
-    def __init__(self, run: Run, setup: Setup, directory: Path, reporter: Reporter) -> None:
-        self._steps = run.steps
-        self._setup = setup
-        self._template = template = setup.template
+    def __init__(
+        self,
+        steps: int,
+        template: Template,
+        values: Values,
+        places: Mapping[str, str],
+        directory: Path,
+        reporter: Reporter,
+    ) -> None:
+        self._steps = steps
+        self._template = template
+        self._values = values
+        self._places = places
         self._reporter = reporter
-        # A command may run in another working folder than this process.
-        directory = directory.absolute()
-        self._values = setup.values(run, directory / FOLDER)
-        self._checkpoints = CommandCheckpoints(template.saved, directory, run.steps)
+        self._checkpoints = CommandCheckpoints(template.saved, directory, steps)
         self._metrics_file = file_below(template.log.file, self._values, "metrics.file")
         self._open_logs()
         self._registered: dict[int, Path] = {}
@@ -170,15 +142,15 @@ class CommandTraining:
         return step
 
     def _start_command(self, step: int | None) -> RunningCommand:
-        template, values, setup = self._template, self._values, self._setup
+        template, values = self._template, self._values
         if step is not None:
             values = {**values, "checkpoint": str(self._registered[step]), "step": step}
         argv = command_line(template, values, resume=step is not None)
-        folder = Path(setup.folder or os.getcwd())
+        folder = Path(self._places["folder"] or os.getcwd())
         if template.workdir:
             # A relative folder is one beside the template.
             own = Path(fill(template.workdir, values, "workdir")).expanduser()
-            folder = Path(setup.file).parent / own
+            folder = Path(self._places["template"]).parent / own
         self._reporter.log(f"command: {argv} in {folder}")
         return RunningCommand(
             argv,

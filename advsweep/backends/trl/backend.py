@@ -253,9 +253,7 @@ class TrlBackend(Backend):
     def base_key(self, run: Run) -> str:
         own = {"model": _hf(run.model).identity(), "task": run.task.identity()}
         tokens = self.completion_tokens(run)
-        return hash_json(
-            {"backend": self.name, "revision": self.revision, "tokens": tokens, **own}
-        )
+        return hash_json({"backend": self.name, "revision": self.revision, "tokens": tokens, **own})
 
     def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
         from advsweep.backends.trl.loading import load_model, load_tokenizer

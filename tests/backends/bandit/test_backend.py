@@ -51,13 +51,13 @@ def parameters_after(run: Run, directory: Path, step: int) -> Tensor:
     task: Any = run.task
     model: Any = run.model
     parameters = safetensors.torch.load(files["table.safetensors"])["parameters"]
-    return parameters - Logits(model, Tables([task]).logits).origin()[0]
+    return parameters - Logits(model, Tables.of([task]).logits).origin()[0]
 
 
 def first_source(run: Run) -> tuple[Source, Tensor]:
     """The groups that the first step draws, and the base policy's logits."""
     task: Any = run.task
-    tables = Tables([task])
+    tables = Tables.of([task])
     policy = Policy.of(tables.logits, run.generation.temperature)
     prompts = tables.trained.shape[1]
     source = Source(

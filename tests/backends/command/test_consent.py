@@ -49,8 +49,8 @@ def test_the_working_folder_is_that_of_the_command_line(
     config = command_run().plain()
     config["backend"] = {**config["backend"], "folder": "/elsewhere", "template": "/elsewhere/t"}
     backend: Any = build_run(config).backend
-    assert backend._setup.folder == str(tmp_path)
-    assert not backend._setup.file.startswith("/elsewhere")
+    assert backend.places()["folder"] == str(tmp_path)
+    assert not backend.places()["template"].startswith("/elsewhere")
 
 
 def test_a_trusted_store_names_commands(
@@ -61,7 +61,7 @@ def test_a_trusted_store_names_commands(
     consent.allow_stored_templates()
     backend: Any = build_run(config).backend
     backend.check_consent()
-    assert backend._setup.folder == config["backend"]["folder"]
+    assert backend.places()["folder"] == config["backend"]["folder"]
 
 
 def test_a_template_in_a_store_is_never_read_as_a_file(tmp_path: Path) -> None:

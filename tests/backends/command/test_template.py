@@ -38,7 +38,7 @@ def template(**changes: Any) -> Template:
 
 def line_of(run: Run, *, resume: bool = False) -> list[str]:
     backend: Any = run.backend
-    values = backend._setup.values(run, Path("/runs/1/output"))
+    values = backend.values(run, Path("/runs/1/output"))
     return command_line(backend.spec, {**values, "checkpoint": "/c", "step": 4}, resume=resume)
 
 
@@ -199,7 +199,7 @@ def test_variables(command_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("UNWANTED", "1")
     run = command_run({"environment": {"A": "{seed}", "UNWANTED": None}})
     backend: Any = run.backend
-    found = variables(backend.spec, backend._setup.values(run, Path("/r")))
+    found = variables(backend.spec, backend.values(run, Path("/r")))
     assert found["A"] == "1"
     assert "UNWANTED" not in found
     assert not any("secret" in value for value in found.values())
