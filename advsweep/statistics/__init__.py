@@ -27,7 +27,6 @@ from advsweep.statistics.curves import (
     Regression,
     predict,
     regress,
-    regress_within,
     value_at,
 )
 from advsweep.statistics.intervals import (
@@ -76,7 +75,6 @@ __all__ = [
     "ratio_of_means",
     "ratio_of_spreads",
     "regress",
-    "regress_within",
     "seeds_needed",
     "student_t_interval",
     "value_at",

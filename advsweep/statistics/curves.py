@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy as sp
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Regression:
-    """The line of least squares y = intercept + slope · x.
+    """The line of least squares y = intercept + slope · x, or parallel lines of groups of points.
 
     Attributes:
-        slope, intercept: with t intervals of n-2 degrees of freedom.
-        r_squared: the share of y's variance that the line explains. Its interval is Fisher's,
-            of the correlation r: tanh(artanh r ± z/√(n-3)), squared; it starts at 0 if that
-            contains 0. NaN for n = 3, and entirely NaN if all y are equal.
+        slope, intercept: with t intervals; of several groups there is no intercept, NaN.
+        r_squared: the share of y's variance within groups that the line explains. Its interval is
+            Fisher's, of the correlation r within them: tanh(artanh r ± z/√(n-3)), squared; it
+            starts at 0 if that contains 0. NaN for n = 3, and entirely NaN if all y are equal.
         p_value: two-sided p of the hypothesis that the slope is 0.
         n: number of points.
         left_out: number of points with a value that is not finite.
@@ -39,6 +39,7 @@ class Regression:
     r_squared: Estimate
     p_value: float
     n: int
+    groups: int
     left_out: int
     _x_mean: float
     _x_spread: float  # Σ (x - x̄)²
@@ -54,70 +55,12 @@ class Regression:
         return line, line - half, line + half
 
 
-@dataclass(frozen=True)
-class CommonSlope:
-    """The slope of parallel lines of least squares, one for each group of points.
-
-    Attributes:
-        slope: with a t interval of n - groups - 1 degrees of freedom.
-        r_squared: the share that the slope explains of y's variance within groups; its interval
-            is Fisher's, of the correlation within them.
-        p_value: two-sided p of the hypothesis that the slope is 0.
-        n: number of points.
-        left_out: number of points with a value that is not finite.
-    """
-
-    slope: Estimate
-    r_squared: Estimate
-    p_value: float
-    n: int
-    groups: int
-    left_out: int
-
-
-def regress(x: ArrayLike, y: ArrayLike) -> Regression:
+def regress(x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable] | None = None) -> Regression:
     """Fit a line by least squares, such as final accuracy against the early collapse rate.
 
-    Intervals and p assume independent points. Runs of one configuration with different seeds
-    are similar, so with few configurations and many seeds the intervals are too narrow.
-
-    Args:
-        x, y: [points]. Points with a value that is not finite are left out.
-
-    Raises:
-        FitError: fewer than 3 points, or all points have the same x.
-        AdvsweepError: not two lists of the same length.
-    """
-    all_x, all_y = as_pairs(x, y)
-    whole = np.isfinite(all_x) & np.isfinite(all_y)
-    xs, ys = all_x[whole], all_y[whole]
-    n = xs.size
-    if n < 3:
-        raise FitError(f"{counted(n, 'point')}: a line with an interval needs at least 3")
-    if np.ptp(xs) <= ROUNDING * np.abs(xs).max():
-        raise FitError(f"all {n} points have the same x ({xs[0]:.4g}), so that no line is theirs")
-    x_mean, y_mean = float(xs.mean()), float(ys.mean())
-    fit = _fit(xs - x_mean, ys - y_mean, float(np.abs(ys).max()), n - 2)
-    intercept = y_mean - fit.slope.value * x_mean
-    of_intercept = fit.half_width * math.sqrt(1 / n + x_mean**2 / fit.x_spread)
-    return Regression(
-        slope=fit.slope,
-        intercept=Estimate(intercept, intercept - of_intercept, intercept + of_intercept),
-        r_squared=_r_squared(fit.correlation, n),
-        p_value=fit.p_value,
-        n=n,
-        left_out=int((~whole).sum()),
-        _x_mean=x_mean,
-        _x_spread=fit.x_spread,
-        _half_width=fit.half_width,
-    )
-
-
-def regress_within(x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable]) -> CommonSlope:
-    """Fit parallel lines by least squares, one for each group: y = interceptₘ + slope · x.
-
-    Differences between groups explain nothing here. As for `regress`, intervals and p assume
-    independent points.
+    With groups it fits parallel lines, one for each: differences between groups then explain
+    nothing. Intervals and p assume independent points. Runs of one configuration with different
+    seeds are similar, so with few configurations and many seeds the intervals are too narrow.
 
     Args:
         x, y: [points]. Points with a value that is not finite are left out.
@@ -128,66 +71,35 @@ def regress_within(x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable]) -> Co
         AdvsweepError: not lists of the same length.
     """
     all_x, all_y = as_pairs(x, y)
-    if len(groups) != all_x.size:
+    if groups is not None and len(groups) != all_x.size:
         raise AdvsweepError(f"expected a group for each of {all_x.size} points, got {len(groups)}")
     whole = np.isfinite(all_x) & np.isfinite(all_y)
     xs, ys = all_x[whole], all_y[whole]
-    numbers: dict[Hashable, int] = {}
-    own = np.array(
-        [numbers.setdefault(g, len(numbers)) for g, w in zip(groups, whole, strict=True) if w],
-        dtype=np.int64,
-    )
-    n, count = xs.size, len(numbers)
+    n, count, of = xs.size, 1, ""
+    own = np.zeros(n, dtype=np.int64)
+    if groups is not None:
+        places: dict[Hashable, int] = {}
+        own[:] = [
+            places.setdefault(group, len(places))
+            for group, is_whole in zip(groups, whole, strict=True)
+            if is_whole
+        ]
+        count, of = len(places), f" of {counted(len(places), 'group')}"
+    # Each group's intercept takes one degree of freedom, and so does the slope.
     freedom = n - count - 1
     if freedom < 1:
         raise FitError(
-            f"{counted(n, 'point')} of {counted(count, 'group')}: a slope within groups needs at "
-            f"least {count + 2}"
+            f"{counted(n, 'point')}{of}: a line with an interval needs at least {count + 2}"
         )
-    sizes = np.bincount(own)
-    dx, dy = (v - (np.bincount(own, v) / sizes)[own] for v in (xs, ys))
+    x_mean, y_mean = float(xs.mean()), float(ys.mean())
+    dx, dy = xs - x_mean, ys - y_mean
+    if groups is not None:
+        dx, dy = (v - (np.bincount(own, v) / np.bincount(own))[own] for v in (xs, ys))
     if np.abs(dx).max() <= ROUNDING * np.abs(xs).max():
-        raise FitError(f"all points of each of {count} groups have the same x, so none has a line")
-    fit = _fit(dx, dy, float(np.abs(ys).max()), freedom)
-    return CommonSlope(
-        slope=fit.slope,
-        # Each group's intercept takes one degree of freedom.
-        r_squared=_r_squared(fit.correlation, freedom + 2),
-        p_value=fit.p_value,
-        n=n,
-        groups=count,
-        left_out=int((~whole).sum()),
-    )
-
-
-class _Fit(NamedTuple):
-    """A slope through centred points.
-
-    Attributes:
-        correlation: NaN where all y are equal.
-        half_width: t · s.
-        x_spread: Σ x².
-    """
-
-    slope: Estimate
-    correlation: float
-    p_value: float
-    half_width: float
-    x_spread: float
-
-
-def _fit(
-    dx: Float[np.ndarray, " points"],
-    dy: Float[np.ndarray, " points"],
-    largest: float,
-    freedom: int,
-) -> _Fit:
-    """Fit a slope through centred points.
-
-    Args:
-        largest: largest |y| before centring, relative to which rounding errors are recognised.
-    """
-    x_spread, y_spread = float(dx @ dx), float(dy @ dy)
+        raise FitError(
+            f"all {n} points{of} have the same x ({xs[0]:.4g}), so that no line is theirs"
+        )
+    x_spread, y_spread, largest = float(dx @ dx), float(dy @ dy), float(np.abs(ys).max())
     flat = float(np.ptp(dy)) <= ROUNDING * largest
     slope = 0.0 if flat else float(dx @ dy) / x_spread
     residuals = dy - slope * dx
@@ -195,20 +107,26 @@ def _fit(
     exact = float(np.abs(residuals).max()) <= ROUNDING * largest
     s = 0.0 if exact else math.sqrt(float(residuals @ residuals) / freedom)
     half_width = float(sp.special.stdtrit(freedom, (1 + LEVEL) / 2)) * s
-    of_slope = half_width / math.sqrt(x_spread)
+    p_value = float(slope == 0)
     if s:
         p_value = float(2 * sp.special.stdtr(freedom, -abs(slope) * math.sqrt(x_spread) / s))
-    else:
-        p_value = float(slope == 0)
     correlation = math.nan if flat else slope * math.sqrt(x_spread / y_spread)
     if abs(correlation) > 1 or (exact and not flat):
         correlation = math.copysign(1.0, slope)
-    return _Fit(
+    intercept = y_mean - slope * x_mean if groups is None else math.nan
+    of_slope = half_width / math.sqrt(x_spread)
+    of_intercept = half_width * math.sqrt(1 / n + x_mean**2 / x_spread)
+    return Regression(
         slope=Estimate(slope, slope - of_slope, slope + of_slope),
-        correlation=correlation,
+        intercept=Estimate(intercept, intercept - of_intercept, intercept + of_intercept),
+        r_squared=_r_squared(correlation, freedom + 2),
         p_value=p_value,
-        half_width=half_width,
-        x_spread=x_spread,
+        n=n,
+        groups=count,
+        left_out=int((~whole).sum()),
+        _x_mean=x_mean,
+        _x_spread=x_spread,
+        _half_width=half_width,
     )
 
 

@@ -33,9 +33,7 @@ from advsweep.statistics import (
     correlation_p_value,
     rank_correlation,
     regress,
-    regress_within,
 )
-from advsweep.statistics.curves import CommonSlope
 from advsweep.writing import show
 
 if TYPE_CHECKING:
@@ -134,8 +132,7 @@ class Trend(Kind):
     def _judge_line(
         self, xs: Sequence[float], ys: Sequence[float], groups: Sequence[str]
     ) -> Finding:
-        line: Regression | CommonSlope
-        line = regress_within(xs, ys, groups) if self.within else regress(xs, ys)
+        line = regress(xs, ys, groups if self.within else None)
         slope = line.slope
         verdict = by_interval(slope.low, slope.high, self.sign)
         p_value, bounds = line.p_value, ""
@@ -154,15 +151,13 @@ class Trend(Kind):
         numbers = slope.value, slope.low, slope.high, line.n, p_value
         return Finding(verdict, reason, *numbers, needed=needed)
 
-    def _judge_r2(
-        self, line: Regression | CommonSlope, least: float
-    ) -> tuple[ClaimVerdict, float, str]:
+    def _judge_r2(self, line: Regression, least: float) -> tuple[ClaimVerdict, float, str]:
         """Judge R² of at least a value by Fisher's interval of the correlation.
 
         The correlation has the sign of the slope in the claimed direction, so that a line in the
         other direction explains nothing of what is claimed. Each group's intercept takes a point.
         """
-        n = line.n - (line.groups - 1 if isinstance(line, CommonSlope) else 0)
+        n = line.n - (line.groups - 1)
         share = line.r_squared.value
         size = 0.0 if math.isnan(share) else math.sqrt(share)
         r = math.copysign(size, line.slope.value * self.sign)
