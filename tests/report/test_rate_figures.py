@@ -33,7 +33,7 @@ def rates(lab: Any) -> Any:
     return lab
 
 
-def test_each_arm_has_a_line_over_the_rate_its_best_and_the_width_near_it(rates: Any) -> None:
+def test_each_arm_has_a_line_over_the_rate_and_its_best(rates: Any) -> None:
     chart = chart_of(rates, "rate")
     found = {(r["row"], r["optimizer.lr"]): r for r in chart.records}
     assert {place: r["mean"] for place, r in found.items()} == pytest.approx(
@@ -46,18 +46,9 @@ def test_each_arm_has_a_line_over_the_rate_its_best_and_the_width_near_it(rates:
         }
     )
     assert [place for place, r in found.items() if r["chosen"]] == [("grpo", 0.2), ("psr", 0.1)]
-    # 90 % of 5/8 is 4.5/8: half of the way up from 4/8, a quarter of the way down to 3/8.
-    best = found["grpo", 0.2]
-    assert best["near_from"] == pytest.approx(0.1 * 2**0.5)
-    assert best["near_to"] == pytest.approx(0.2 * 2**0.25)
-    # 90 % of 6/8 is 5.4/8, six tenths of the way down to 5/8; no smaller rate was tried.
-    edge = found["psr", 0.1]
-    assert (edge["near_from"], edge["near_to"]) == (0.1, pytest.approx(0.1 * 2**0.6))
-    upper, lower = chart.panels
-    ends = [own.style.marker for own in lower.series if own.style.marker in "<|>"]
-    assert ends == ["|", "|", "<", "|"]
-    assert list(upper.x_ticks.values()) == ["0.1", "0.2", "0.4"]
-    assert sum(len(own.y) for own in upper.series if own.mark.name == "faint") == 10
+    [panel] = chart.panels
+    assert list(panel.x_ticks.values()) == ["0.1", "0.2", "0.4"]
+    assert sum(len(own.y) for own in panel.series if own.mark.name == "faint") == 10
     draw_page([chart])
 
 
@@ -65,8 +56,7 @@ def test_a_lower_metric_is_best_at_its_least_mean(lab: Any, constant: Any) -> No
     for rate, share in ((0.1, 0.2), (0.2, 0.4)):
         lab.run(points=constant(collapse__acr=share), optimizer__lr=rate)
     first, _ = chart_of(lab, "rate", metrics=("collapse/acr",)).records
-    # 0.2 / 90 % lies at a ninth of the way to 0.4.
-    assert (first["chosen"], first["near_to"]) == (True, pytest.approx(0.1 * 2 ** (1 / 9)))
+    assert first["chosen"]
 
 
 def test_sweeps_without_rates_are_refused(lab: Any) -> None:

@@ -89,7 +89,6 @@ class Mark(NamedTuple):
 LINE = Mark("mean", line=None, size=4.6, is_band=True)
 FIT = Mark("fit", line=None, width=1.1, size=0, is_band=True)
 DOTTED = Mark("dotted", line=":", width=1.1, size=3.5)
-WIDE = Mark("wide", line="-", width=3.0, size=0, alpha=0.5)
 JOINED = Mark("joined", line=None, size=5.0)
 POINTS = Mark("points")
 BANDED = Mark("banded", is_band=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -46,32 +45,27 @@ def forest(data: FigureData, options: chart.Options) -> chart.Chart:
         for column in found
         if column and (own := [d for d in report.differences if find_outcome(column, [d.column])])
     }
-    if not outcomes:
+    differences = [(name, label, d) for name, own in outcomes.items() for label, d in own.items()]
+    if not differences:
         raise ReportError(
             f"no row of {data.name} can be compared with {report.baseline}: expected two "
             "seeds of each"
         )
-    others = {d.baseline for own in outcomes.values() for d in own.values()}
-    baseline = report.baseline
-    if len(others) == 1 and (other := others.pop()) in named:
-        baseline = named[other]
+    others = {d.baseline for _, _, d in differences}
+    baseline = named.get(others.pop(), report.baseline) if len(others) == 1 else report.baseline
     margins = _margins(options.margin, list(outcomes))
     first = next(iter(outcomes.values()))
 
     def place(label: str) -> tuple[bool, float]:
+        """Sort A/A rows to the top, and the others by the first outcome."""
         own = first.get(label)
         return _AA not in label, math.inf if own is None else -own.comparison.difference
 
-    labels = sorted({label: None for own in outcomes.values() for label in own}, key=place)
-    height = 0.5 + 0.21 * len(labels)
-    panels = [
-        _forest_panel(name, own, labels, margins.get(name, 0.0), height)
-        for name, own in outcomes.items()
-    ]
-    panels = [panels[0], *(replace(panel, rows=[""] * len(labels)) for panel in panels[1:])]
+    labels = sorted(dict.fromkeys(label for _, label, _ in differences), key=place)
+    differences.sort(key=lambda one: (list(outcomes).index(one[0]), labels.index(one[1])))
     return chart.Chart(
         title=f"{data.name}: differences to {baseline}",
-        notes=[*_forest_notes(outcomes, labels, margins, report.family.text), *remarks],
+        notes=[*_forest_notes(differences, margins, report.family.text), *remarks],
         records=[
             {
                 "outcome": name,
@@ -85,12 +79,13 @@ def forest(data: FigureData, options: chart.Options) -> chart.Chart:
                 "p_adjusted": one.p_adjusted,
                 "margin": margins.get(name),
             }
-            for name, own in outcomes.items()
-            for label in labels
-            if (one := own.get(label)) is not None
+            for name, label, one in differences
         ],
-        panels=panels,
-        columns=len(panels),
+        panels=[
+            _forest_panel(name, own, labels, margins.get(name, 0.0), is_named=own is first)
+            for name, own in outcomes.items()
+        ],
+        columns=len(outcomes),
     )
 
 
@@ -99,7 +94,8 @@ def _forest_panel(
     differences: Mapping[str, Difference],
     labels: Sequence[str],
     margin: float,
-    height: float,
+    *,
+    is_named: bool,
 ) -> chart.Panel:
     """Draw the differences in an outcome."""
     series = []
@@ -108,30 +104,23 @@ def _forest_panel(
         colour, marker = (COLOURS[1], "D") if _AA in label else (COLOURS[0], "o")
         # Without a test p is NaN.
         style = RowStyle(colour, marker, int(not one.p_adjusted <= LEVEL))
-        series.append(
-            chart.Series(
-                "",
-                style,
-                [found.difference],
-                [y],
-                chart.POINTS,
-                x_low=[found.low],
-                x_high=[found.high],
-            )
-        )
-    ends = np.array([[d.comparison.low, d.comparison.high] for d in differences.values()])
-    wide = 1.2 * margin or float(np.abs(ends).max()) / 4 or 1.0
-    low, high = min(float(ends.min()), -wide), max(float(ends.max()), wide)
+        ends = {"x_low": [found.low], "x_high": [found.high]}
+        series.append(chart.Series("", style, [found.difference], [y], chart.POINTS, **ends))
+    ends_of_all = [
+        end for d in differences.values() for end in (d.comparison.low, d.comparison.high)
+    ]
+    wide = 1.2 * margin or max(map(abs, ends_of_all)) / 4 or 1.0
+    low, high = min(*ends_of_all, -wide), max(*ends_of_all, wide)
     pad = 0.05 * (high - low)
     return chart.Panel(
         title=name,
         series=series,
         x_label="difference",
-        rows=labels,
+        rows=labels if is_named else [""] * len(labels),
         x_limits=(low - pad, high + pad),
         guides=[("x", 0.0)],
         span=(-margin, margin) if margin else None,
-        height=height,
+        height=0.5 + 0.21 * len(labels),
     )
 
 
@@ -159,27 +148,22 @@ def _margins(texts: Sequence[str], outcomes: Sequence[str]) -> dict[str, float]:
 
 
 def _forest_notes(
-    outcomes: Mapping[str, Mapping[str, Difference]],
-    labels: Sequence[str],
-    margins: Mapping[str, float],
-    family: str,
+    differences: Sequence[tuple[str, str, Difference]], margins: Mapping[str, float], family: str
 ) -> list[str]:
-    found = [one for own in outcomes.values() for one in own.values()]
+    found = [one for _, _, one in differences]
     counts = sorted({one.comparison.n for one in found})
     paired = "paired by seed, " if all(one.comparison.paired for one in found) else ""
     seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     notes = [f"means with 95 % intervals, {paired}over {seeds} seeds, as in the report"]
     if any(one.is_primary for one in found):
         notes.append(f"filled: p of at most {LEVEL} after Benjamini-Hochberg over {family}")
-    described = [
-        name for name, own in outcomes.items() if not any(d.is_primary for d in own.values())
-    ]
-    if described:
+    tested = {name for name, _, one in differences if one.is_primary}
+    if described := dict.fromkeys(name for name, _, _ in differences if name not in tested):
         notes.append(f"described without a test: {', '.join(described)}")
     if margins:
         listed = ", ".join(f"{name} {margin:g}" for name, margin in margins.items())
         notes.append(f"shaded: the margin of equivalence ({listed})")
-    if any(_AA in label for label in labels):
+    if any(_AA in label for _, label, _ in differences):
         notes.append("diamonds: A/A rows, which repeat the baseline and show the noise")
     return notes
 

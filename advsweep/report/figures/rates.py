@@ -15,8 +15,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,58 +36,21 @@ from advsweep.report.figures.style import BLACK, RowStyle, choose_styles
 from advsweep.statistics import Interval, student_t_interval
 
 RATE = "optimizer.lr"
-NEAR = 0.9
-"""A value is near the best if its score is at least this part of the best."""
 _MOST_TICKS = 10
 _ACCURACY = "pass@1"
 
 
-@dataclass
-class _Line:
+class _Line(NamedTuple):
     """The scores of an arm: those of each seed, for each value, ascending.
 
     Attributes:
-        chosen: the value that tuning chose; None for the one with the best mean.
-        best: the place of the best mean.
+        chosen: the value that tuning chose; without tuning the one with the best mean.
     """
 
     label: str
     style: RowStyle
     scores: Mapping[float, Sequence[float]]
-    lower: bool
-    chosen: float | None = None
-
-    def __post_init__(self) -> None:
-        self.means: list[Interval] = [student_t_interval(own) for own in self.scores.values()]
-        choose = np.argmin if self.lower else np.argmax
-        self.best = int(choose([own.mean for own in self.means]))
-
-    @property
-    def near(self) -> tuple[float, float] | tuple[None, None]:
-        """Where the line between the means is near the best; None of a best mean of at most 0.
-
-        An end at the first or the last value is open: the line is near the best at all values on
-        that side.
-        """
-        values, means = list(self.scores), np.array([own.mean for own in self.means])
-        best = float(means[self.best])
-        if not best > 0:
-            return None, None
-        above = best / NEAR - means if self.lower else means - NEAR * best
-        is_log = min(values) > 0
-        places = np.log(values) if is_log else np.array(values)
-        ends = []
-        for step in (-1, 1):
-            last = self.best
-            while 0 <= last + step < len(above) and above[last + step] >= 0:
-                last += step
-            if not 0 <= last + step < len(above):
-                ends.append(values[last])
-                continue
-            part = above[last] / (above[last] - above[last + step])
-            place = float(places[last] + part * (places[last + step] - places[last]))
-            ends.append(math.exp(place) if is_log else place)
-        return ends[0], ends[1]
+    chosen: float | None
 
 
 def rate(data: FigureData, options: chart.Options) -> chart.Chart:
@@ -96,19 +58,21 @@ def rate(data: FigureData, options: chart.Options) -> chart.Chart:
     tuning = data.tuning
     if tuning is None or options.x or options.metric or options.task:
         key, metric = options.x or RATE, options.metric or data.on_task(_ACCURACY)
-        lines, rings = _swept(data, key, metric), "the best means"
+        column = parse_column(metric)
+        lower = column is not None and column.direction is MetricDirection.LOWER
+        lines, rings = _swept(data, key, metric, lower), "the best means"
     elif data.where:
         raise ReportError(
             f"the tuning of {data.name} is drawn whole, without --where; `advsweep plot "
             f"{tuning.sweep} --figure rate` draws some of its runs"
         )
     else:
-        key, metric = tuning.key, tuning.metric
+        key, metric, lower = tuning.key, tuning.metric, tuning.lower
         rings = f"the choices of the tuning ({tuning.sweep})"
         first = [arm.name.partition(" ")[0] for arm in tuning.arms]
         styles = choose_styles(first, list(dict.fromkeys(first)))
         lines = [
-            _Line(arm.name, style, grid, tuning.lower, arm.chosen)
+            _Line(arm.name, style, grid, arm.chosen)
             for arm, style in zip(tuning.arms, styles, strict=True)
             if (grid := {each.value: each.scores for each in arm.grid if each.scores})
         ]
@@ -118,83 +82,61 @@ def rate(data: FigureData, options: chart.Options) -> chart.Chart:
             "another key"
         )
     values = sorted({value for line in lines for value in line.scores})
-    low, high = values[0], values[-1]
-    axis: dict[str, Any] = {"x_scale": "log" if low > 0 else "linear"}
-    if low > 0:
-        factor = (high / low) ** 0.05
-        axis["x_limits"] = (low / factor, high * factor)
-    else:
-        pad = 0.05 * (high - low)
-        axis["x_limits"] = (low - pad, high + pad)
-    if len(values) <= _MOST_TICKS:
-        axis["x_ticks"] = {value: f"{value:g}" for value in values}
-    upper: list[chart.Series] = []
-    lower: list[chart.Series] = []
+    series: list[chart.Series] = []
     records: list[chart.Record] = []
-    for place, line in enumerate(lines):
-        style, own = line.style, list(line.scores)
-        means = [interval.mean for interval in line.means]
+    for line in lines:
+        means = {value: student_t_interval(scores) for value, scores in line.scores.items()}
+        best = _best(means, lower)
         seeds = [(value, score) for value, scores in line.scores.items() for score in scores]
-        ringed = [(v, mean) for v, mean in zip(own, means, strict=True) if v == line.chosen]
-        upper += [
-            chart.Series("", style, own, means, chart.JOINED),
-            chart.Series("", style, *_columns(seeds), chart.FAINT),
-            chart.Series("", RowStyle(BLACK, "o"), *_columns(ringed), chart.RING),
+        ringed = [value for value in means if value == line.chosen]
+        y = [own.mean for own in means.values()]
+        series += [
+            chart.Series(line.label, line.style, list(means), y, chart.JOINED),
+            chart.Series("", line.style, [x for x, _ in seeds], [y for _, y in seeds], chart.FAINT),
+            chart.Series(
+                "", RowStyle(BLACK, "o"), ringed, [means[x].mean for x in ringed], chart.RING
+            ),
         ]
-        lower.append(chart.Series("", style, [own[line.best]], [place], chart.POINTS))
-        near_from, near_to = line.near
-        if near_from is not None and near_to is not None:
-            # A range with an open end goes on to the limits of the axis.
-            left = (axis["x_limits"][0], "<") if near_from == own[0] else (near_from, "|")
-            right = (axis["x_limits"][1], ">") if near_to == own[-1] else (near_to, "|")
-            ends = [left[0], right[0]]
-            lower.append(chart.Series("", style, ends, [place, place], chart.WIDE))
-            for x, marker in (left, right):
-                end = RowStyle(style.colour, marker)
-                lower.append(chart.Series("", end, [x], [place], chart.POINTS))
         records += [
             {
                 "row": line.label,
                 key: value,
                 "metric": metric,
-                **mean._asdict(),
-                "best": i == line.best,
+                **own._asdict(),
+                "best": value == best,
                 "chosen": value == line.chosen,
-                "near_from": near_from,
-                "near_to": near_to,
             }
-            for i, (value, mean) in enumerate(zip(own, line.means, strict=True))
+            for value, own in means.items()
         ]
     return chart.Chart(
         title=f"{data.name}: {metric} over {key}",
-        notes=[
-            f"lines: means; small points: seeds; rings: {rings}",
-            f"bars: where the line between the means is within {NEAR:.0%} of the arm's best; "
-            "arrows: at least up to the edge of the values that were tried",
-        ],
+        notes=[f"lines: means; small points: seeds; rings: {rings}"],
         records=records,
         panels=[
-            chart.Panel(series=upper, y_label=metric, height=2.8, **axis),
             chart.Panel(
-                title=f"within {NEAR:.0%} of the best",
-                series=lower,
+                series=series,
                 x_label=key,
-                rows=[line.label for line in lines],
-                height=0.6 + 0.21 * len(lines),
-                **axis,
-            ),
+                y_label=metric,
+                x_scale="log" if values[0] > 0 else "linear",
+                x_ticks=(
+                    {value: f"{value:g}" for value in values}
+                    if len(values) <= _MOST_TICKS
+                    else None
+                ),
+                height=3.2,
+            )
         ],
     )
 
 
-def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
+def _best(means: Mapping[float, Interval], lower: bool) -> float:
+    """Return the value with the best mean, the first of several."""
+    return (min if lower else max)(means, key=lambda value: means[value].mean)
 
 
-def _swept(data: FigureData, key: str, metric: str) -> list[_Line]:
+def _swept(data: FigureData, key: str, metric: str, lower: bool) -> list[_Line]:
     """Return the lines of arms with several values of a key."""
-    found, column = data.values(metric), parse_column(metric)
-    lower = column is not None and column.direction is MetricDirection.LOWER
+    found = data.values(metric)
     lines = []
     for arm in data.arms(key):
         scores = {
@@ -203,9 +145,8 @@ def _swept(data: FigureData, key: str, metric: str) -> list[_Line]:
             if (own := [found[run.id] for run in row.runs if run.id in found])
         }
         if scores:
-            line = _Line(arm.label, arm.style, scores, lower)
-            line.chosen = list(scores)[line.best]
-            lines.append(line)
+            means = {value: student_t_interval(own) for value, own in scores.items()}
+            lines.append(_Line(arm.label, arm.style, scores, _best(means, lower)))
     return lines
 
 
