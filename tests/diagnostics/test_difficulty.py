@@ -24,11 +24,6 @@ def weight_variance_of(*arguments: np.ndarray) -> float:
 weights = st.lists(st.floats(0.01, 100), min_size=1, max_size=30).map(np.array)
 
 
-def test_kish_by_hand() -> None:
-    # (1 + 2 + 3)² / (1 + 4 + 9)
-    assert effective_prompts(np.array([1.0, 2.0, 3.0])) == pytest.approx(36 / 14)
-
-
 @given(weights=weights, scale=st.floats(0.1, 10))
 def test_effective_prompts_are_at_most_those_there_are_and_free_of_scale(
     weights: np.ndarray, scale: float
@@ -50,11 +45,6 @@ def test_variance_of_a_weight_by_hand() -> None:
     # G = 2: w(0) = w(2) = 0 and w(1) = 1. At p̂ = 1/2, k is 1 half of the time: variance 1/4.
     found = weight_variance_of(np.array([0.0, 1.0, 0.0]), np.array([0, 1, 2]), np.array([2, 2, 2]))
     assert found == pytest.approx(0.25)
-
-
-def test_a_weight_that_hangs_on_nothing_has_no_variance() -> None:
-    found = weight_variance_of(np.full(3, 0.7), np.array([1, 2, 3]), np.full(3, 4))
-    assert found == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [1.0, 2.0, 3.0])
@@ -89,11 +79,6 @@ def test_sign_ratio() -> None:
     assert sign_ratio(*np.array([0.2, 0.1, 0.25])) == pytest.approx(2 / 3)
     assert math.isnan(sign_ratio(*np.array([0.2, 0.0, 0.25])))
     assert math.isnan(sign_ratio(*np.array([0.2, 0.1, 1.0])))
-
-
-def test_histogram_counts_groups() -> None:
-    found = solve_rate_histogram(np.array([0, 2, 2, 1]), np.full(4, 2), 2)
-    assert found.tolist() == [0.25, 0.25, 0.5]
 
 
 def test_histogram_without_unscorable_groups() -> None:

@@ -25,13 +25,6 @@ def test_terms_by_hand() -> None:
     assert covariance == pytest.approx(-0.15 + 0.25)
 
 
-def test_weights_in_balance_have_no_drift() -> None:
-    advantages = torch.tensor([[1.0, -1.0], [0.5, -0.5]])
-    drift, covariance = entropy_terms(advantages, torch.rand(2, 2))
-    assert drift == 0
-    assert covariance != 0
-
-
 def test_masked_rollouts_do_not_count() -> None:
     nan = float("nan")
     advantages = torch.tensor([[1.0, -0.5, 0.0]])

@@ -99,32 +99,6 @@ def test_avspo_adds_the_masses_of_collapsed_groups() -> None:
         )
 
 
-def test_avspo_sees_the_collapse_rate_of_the_solve_rate() -> None:
-    # p⁸ + q⁸ is 0.43 at p = 0.1 and 0.66 at 0.05: only the second exceeds τ = 0.5.
-    assert expected("avspo", 0.1) == pytest.approx(expected("grpo", 0.1), abs=1e-6)
-    assert expected("avspo", 0.05)[1] > expected("grpo", 0.05)[1] + 0.1
-
-
-def test_fade_keeps_its_ratio() -> None:
-    # β = 0: p̂ = p = 0.4, α = 2.25; δ = 1 + 0.1 - 0.6 = 0.5.
-    spec = {"name": "fade", "beta": 0, "h_star": 0.6}
-    m_success, m_failure = expected(spec, 0.4, token_entropy=0.1)
-    power = expected({"name": "power_alpha", "alpha": 2.25}, 0.4)
-    assert m_success == pytest.approx(power[0])
-    assert m_failure == pytest.approx(m_success / 0.5)
-
-
-def test_a_grae_sees_the_solve_rate_as_omega() -> None:
-    m_success, m_failure = expected({"name": "a_grae", "alpha": 0.5}, 0.3)
-    assert m_success == pytest.approx(m_failure * 0.6)  # ω/α
-
-
-def test_counters_and_entropies_can_be_given() -> None:
-    spec = {"name": "fade", "mode": "log_schedule"}
-    m_success, m_failure = expected(spec, 0.3, step=10, total_steps=10)
-    assert m_failure == pytest.approx(m_success / 0.802)
-
-
 def test_references_are_a_solve_rate() -> None:
     # m_S = E[√(p̂q̂)] + δ_high p (1-p₀), m_F = E[√(p̂q̂)] + |δ_low| q p₀, of which the first
     # term is grpo's; with the test of `aapo` itself, over all groups and all references.
@@ -162,13 +136,6 @@ def test_expected_masses_are_the_binomial_mean_of_group_masses() -> None:
             assert expected(spec, p, size)[side] == pytest.approx(mean)
 
 
-def test_group_masses_see_a_batch_of_such_groups() -> None:
-    # ω = p = 1/4 and α = 1/2: m_F = (ω√q + (1-ω)√p)/2 and half as much for successes.
-    m_failure = (0.25 * 0.75**0.5 + 0.75 * 0.25**0.5) / 2
-    found = group_masses(build_estimator("a_grae", alpha=0.5), 2, 8)
-    assert found == pytest.approx((m_failure / 2, m_failure))
-
-
 def test_populations_between_two_groups_are_interpolated() -> None:
     # maxrl: q on both sides, which is linear in p; with a group of 10,000 rates below 1/10,000
     # lie between nothing and one success, of which q is 0 and 0.9999.
@@ -187,21 +154,6 @@ def test_pass_at_k_in_blocks(k: int, group_size: int, p: float) -> None:
     # A lone success of its block of k: p q^(k-1) per rollout, and nothing for failures.
     spec = {"name": "passk_loo", "k": k}
     assert expected(spec, p, group_size) == pytest.approx((p * (1 - p) ** (k - 1), 0), abs=1e-12)
-
-
-def test_a_wrapper_is_ordered_as_its_base_is() -> None:
-    # The largest group that is enumerated by arrangement, as its base is looked at too.
-    spec = {"name": "positive_dominant", "beta": 3, "base": {"name": "passk_loo", "k": 4}}
-    assert expected(spec, 0.3, 16) == pytest.approx((3 * 0.3 * 0.7**3, 0))
-    assert not build_estimator(spec).exchangeable
-    assert build_estimator("positive_dominant").exchangeable
-
-
-def test_group_masses_average_over_the_orders() -> None:
-    # Two successes of four in blocks of two: 4 of the 6 orders have one in each block, where
-    # both are alone; in the others neither is. (4/6) · 2/4.
-    estimator = build_estimator("passk_loo", k=2)
-    assert group_masses(estimator, 2, 4) == pytest.approx((1 / 3, 0))
 
 
 def test_large_ordered_groups_and_populations_are_refused() -> None:

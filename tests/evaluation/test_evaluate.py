@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from advsweep.config.settings import EvaluationSettings
-from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.errors import AdvsweepWarning
 from advsweep.evaluation import evaluate, evaluation_identity
 from advsweep.evaluation.evaluate import spread_over_levels
 from advsweep.statistics import pass_at_k
@@ -40,19 +40,6 @@ class Scripted:
 @pytest.fixture
 def task():
     return TASKS.build("countdown")
-
-
-def test_counts_are_per_problem(task):
-    settings = EvaluationSettings(n=4, k=(1, 4))
-    results = evaluate(Scripted(["1+1", "", "1+1", "junk"]), task, settings)
-    ids = [problem.id for problem in task.problems(Split.HELD_OUT)]
-    assert [r.counts.problem_id for r in results] == ids
-    for result in (r.counts for r in results):
-        assert result.n == 4
-        assert result.unscorable == 0
-        # Two readable answers at most and the rest in the class of the unreadable.
-        assert result.distinct in (0, 1)
-        assert result.token_entropy is None
 
 
 def test_the_first_answer_to_a_problem_is_kept(task):
@@ -160,18 +147,3 @@ def test_what_came_later_leaves_earlier_identities_alone(task):
     assert len(others | {same}) == 5
     between = EvaluationSettings(n=16, k=(1, 16), n_between=8, train_problems=3).between()
     assert evaluation_identity("run@10", task, between) == same
-
-
-def test_settings_between_leave_out_larger_k():
-    settings = EvaluationSettings(n=16, k=(1, 8, 16), n_between=8)
-    assert (settings.between().n, settings.between().k) == (8, (1, 8))
-    assert EvaluationSettings(n=4, k=(4,), n_between=2).between().k == (1,)
-    plain = EvaluationSettings(n=4, k=(4,))
-    assert plain.between() == plain
-    with pytest.raises(ConfigError, match="n_between: expected at most n=4, got 5"):
-        EvaluationSettings(n=4, k=(4,), n_between=5)
-
-
-def test_greedy_samples_are_all_the_same_so_there_is_one():
-    with pytest.raises(ConfigError, match=r"n: expected 1 with temperature=0.* got 8"):
-        EvaluationSettings(n=8, k=(1,), temperature=0)

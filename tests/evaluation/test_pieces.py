@@ -81,12 +81,3 @@ def test_weights_are_not_loaded_when_nothing_is_left(task, tmp_path):
     problems = task.problems(Split.HELD_OUT)
     again = evaluate_in_pieces(lambda: pytest.fail("loaded"), task, SETTINGS, problems, tmp_path)
     assert again == expected
-
-
-def test_progress_counts_problems(task, tmp_path):
-    seen = []
-    problems = task.problems(Split.HELD_OUT)
-    evaluate_in_pieces(
-        Solver, task, SETTINGS, problems, tmp_path, lambda done, total: seen.append((done, total))
-    )
-    assert seen == [(0, 8), (3, 8), (6, 8), (8, 8)]

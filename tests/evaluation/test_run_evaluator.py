@@ -63,15 +63,6 @@ def test_training_problems_are_evaluated_apart(store: Store) -> None:
     assert evaluator.missing() == []
 
 
-def test_the_evaluations_of_a_run_do_not_depend_on_the_new_settings(store: Store) -> None:
-    """What is stored of an evaluation is what was stored before there were such settings."""
-    plain, _ = trained(store)
-    other, _ = trained(store, "evaluation.train_problems=3", "seed=1")
-    first, second = (store.evaluations.select([run])[0] for run in (plain, other))
-    assert first.identity == second.identity
-    assert not {"n_between", "train_problems"} & set(first.settings)
-
-
 SELECTING = ["evaluation.select_on={share: 0.5, n: 16}", "evaluation.at=[1,3]"]
 
 
@@ -133,22 +124,3 @@ def test_select_on_leaves_the_training_and_evaluations_of_other_runs_alone(store
     chosen = store.evaluations.select([with_task], split="validation")
     assert {len(e.problem_ids) for e in chosen} == {7}
     assert third.missing() == []
-
-
-def test_training_problems_can_be_evaluated_after_the_training(store: Store) -> None:
-    run_id, evaluator = trained(store)
-    settings = {**evaluator.run.evaluation.plain(), "train_problems": 2}
-    run = build_run({**evaluator.run.plain(), "evaluation": settings})
-    later = Evaluator(store, run, run_id, 1)
-    assert later.missing() == [0, 4]
-    [record] = store.runs.select(ids=[run_id])
-    loaded: list[int] = []
-    for step in later.missing():
-
-        def sampler(step: int = step) -> object:
-            loaded.append(step)
-            return run.backend.sampler(run, record.directory, step)
-
-        later.ensure(step, sampler)  # type: ignore[arg-type]
-    assert later.missing() == []
-    assert loaded == [0, 4]

@@ -64,8 +64,3 @@ def test_does_not_repeat_an_evaluation_by_another_method(evaluated):
     # With one method alone, it is another evaluation.
     assert evaluated(SamplingMethod(silent, "fast")) == ("fast", [])
     assert evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(unfit)) == ("fast", [])
-
-
-def test_raises_the_error_of_the_last_method(evaluated):
-    with pytest.raises(SamplerError, match="too wide"):
-        evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(unfit))

@@ -12,13 +12,13 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError, UnknownNameError
+from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError
 from advsweep.report.data.columns import metric_range
 from advsweep.report.data.runs import parse_where
 from advsweep.report.figures.chart import Options
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.draw import draw_page, write
-from advsweep.report.figures.registry import FIGURES, collect, collect_all, find_figures
+from advsweep.report.figures.registry import FIGURES, collect, collect_all
 from advsweep.report.figures.style import MOST_STYLES, choose_styles, label_rows
 from advsweep.report.figures.training import running_mean
 from advsweep.statistics import mean_over_problems, pass_at_k, regress, student_t_interval
@@ -139,16 +139,6 @@ def test_one_seed_has_no_band_and_the_figure_says_so(lab):
     lab.run("fade", 0, points=[("reward/mean", 1, 0.5)])
     lab.run("fade", 1, points=[("reward/mean", 1, 0.5)])
     assert "over 1 to 2 seeds. Rows of one seed have no bands." in notes_of(lab, "curves")
-
-
-def test_smoothing_is_per_run_and_noted(lab):
-    values = [1.0, 3.0, math.nan, 8.0]
-    lab.run("grpo", 0, points=[("reward/mean", s, v) for s, v in enumerate(values, 1)])
-    found = records_of(lab, "curves", smooth=2)
-    # Means of (1), (1, 3), (3), (8).
-    assert [r["mean"] for r in found] == [1, 2, 3, 8]
-    assert "smoothed: the mean of its last 2 steps" in notes_of(lab, "curves", smooth=2)
-    assert "smoothed" not in notes_of(lab, "curves")
 
 
 def test_smoothing_is_over_steps_and_leaves_evaluations_as_they_are(lab):
@@ -275,15 +265,6 @@ def test_early_collapse_is_regressed_over_runs(lab):
     assert "fewer than 100 steps count with all of them (20)" in notes_of(lab, "acr")
     (axes,) = draw_page([collect(FIGURES["acr"], data_of(lab), Options())]).axes
     assert axes.get_title(loc="left").startswith(f"R² = {line.r_squared.value:.2f}")
-
-
-def test_two_runs_have_no_line_of_early_collapse(lab):
-    for seed in range(2):
-        lab.run("grpo", seed, points=[("collapse/acr", 1, 0.2 + seed)])
-    assert "No line: 2 points" in notes_of(lab, "acr")
-    found = records_of(lab, "acr")
-    assert {(r["r_squared"], r["slope_low"]) for r in found} == {(None, None)}
-    assert found[0]["refused"].startswith("2 points")
 
 
 def test_diversity_is_pass_at_a_quarter_of_the_samples_and_answer_entropy(full):
@@ -452,12 +433,6 @@ def test_pages_of_all_figures_have_stable_bytes(suffix, start, data, tmp_path):
     assert first.startswith(start)
 
 
-def test_a_page_has_all_figures_with_data(data):
-    charts, refused = collect_all(data, Options())
-    assert [chart.name for chart in charts] == [name for name in FIGURES if name not in OF_RATES]
-    assert refused.keys() == OF_RATES
-
-
 @pytest.mark.slow
 def test_a_pdf_has_a_page_for_each_figure(data, tmp_path):
     charts, _ = collect_all(data, Options())
@@ -508,18 +483,6 @@ def test_runs_that_are_not_done_are_not_drawn(lab, constant):
         data_of(lab)
     lab.run("grpo", 2, points=constant(reward__mean=3.0))
     assert {r["mean"] for r in records_of(lab, "curves")} == {3.0}
-
-
-def test_of_several_attempts_the_last_is_drawn(lab):
-    first = lab.run("grpo", points=[("reward/mean", 1, 1.0)])
-    again = lab.store.runs.new_attempt(first)
-    assert [r["mean"] for r in records_of(lab, "curves")] == [1.0]
-    from advsweep.store import Owner
-
-    lab.store.leases.claim(again, Owner.current())
-    lab.store.metrics.record(again, [("reward/mean", 1, 2.0)])
-    lab.store.leases.finish(again, Status.DONE)
-    assert [r["mean"] for r in records_of(lab, "curves")] == [2.0]
 
 
 def test_conditions_choose_runs_and_colours_stay(full):
@@ -599,12 +562,6 @@ def test_labels_have_what_tells_rows_apart():
     # Last parts that are alike stay whole.
     many = [{"estimator": "a", "x.eps": x, "y.eps": y} for x in (1, 2) for y in (1, 2)]
     assert label_rows(many)[0][0] == "a x.eps=1, y.eps=1"
-
-
-def test_unknown_figures_are_named_with_the_nearest():
-    with pytest.raises(UnknownNameError, match="did you mean 'passk'"):
-        find_figures(["pask"])
-    assert [f.name for f in find_figures(["acr", "passk", "acr"])] == ["acr", "passk"]
 
 
 def test_more_rows_than_styles_are_refused(lab, constant: Callable[..., Any]):

@@ -51,14 +51,6 @@ def test_differences_are_those_of_the_report(arms: Any) -> None:
     assert found["psr", "pass@1"]["difference"] == pytest.approx(7 / 96)
 
 
-def test_outcomes_that_the_sweep_declares_are_the_family(arms: Any) -> None:
-    arms.store.sweeps.add("demo", {"outcomes": ["pass@2"]})
-    drawn = forest(arms)
-    assert [panel.title for panel in drawn.panels] == ["pass@2"]
-    assert "over 4 differences: 1 primary outcome x 4 arms" in flat(drawn)
-    check_against_report(arms, {(r["row"], r["outcome"]): r for r in drawn.records})
-
-
 def check_against_report(arms: Any, found: dict[tuple[str, str], dict[str, Any]]) -> None:
     report = build_report(arms.store, "demo")
     for one in report.primary:

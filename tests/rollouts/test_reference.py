@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from advsweep.errors import ConfigError
 from advsweep.rollouts import ROLLOUTS
 
 ROWS = [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
@@ -36,8 +33,3 @@ def test_the_reference_is_renewed_every_n_steps() -> None:
     assert renewals(0) == []
     assert renewals(20) == [20, 40, 60]
     assert renewals(1) == list(range(1, 61))
-
-
-def test_a_negative_interval_is_refused() -> None:
-    with pytest.raises(ConfigError, match="update_every: expected >= 0, got -1"):
-        ROLLOUTS.build("reference", update_every=-1)

@@ -17,7 +17,6 @@ from advsweep.statistics import (
     compare_unpaired,
     improvement_share,
     permutation_p_value,
-    student_t_interval,
 )
 
 NAN = float("nan")
@@ -64,11 +63,6 @@ class TestPaired:
             (one.p_permutation, other.p_permutation),
         ):
             assert mine == pytest.approx(yours, nan_ok=True)
-
-    @given(st.lists(st.tuples(values(-1, 1), values(-1, 1)), min_size=2, max_size=9))
-    def test_the_interval_and_the_test_agree(self, pairs):
-        found = compare_paired(*np.array(pairs).T, level=0.9)
-        assert found.is_settled == (found.p_value < 0.1) or found.p_value == pytest.approx(0.1)
 
     def test_effect_size_is_unbiased(self):
         # Five pairs of a true d_z of .8; without the correction the mean would be 1.00.
@@ -143,12 +137,6 @@ class TestUnpaired:
         assert (found.n, found.left_out) == (2, 1)
         assert found.difference == pytest.approx(0.5)
 
-    def test_values_without_spread(self):
-        alike = compare_unpaired([1, 1], [1, 1, 1])
-        apart = compare_unpaired([2, 2], [1, 1, 1])
-        assert (alike.p_value, alike.is_settled) == (1, False)
-        assert (apart.p_value, apart.low, apart.high) == (0, 1, 1)
-
     def test_a_single_value_has_no_spread(self):
         found = compare_unpaired([1], [1, 2, 3])
         assert found.difference == pytest.approx(-1)
@@ -178,10 +166,6 @@ class TestSeeds:
 
 
 class TestPermutation:
-    def test_six_of_one_sign(self):
-        assert permutation_p_value([1, 2, 3, 4, 5, 6]) == 2 / 64
-        assert compare_paired([1, 2, 3, 4, 5, 6], [0] * 6).p_permutation == 2 / 64
-
     @given(st.lists(st.integers(-4, 4), min_size=6, max_size=9))
     def test_all_patterns_are_tried(self, differences):
         # In twentieths, as accuracies are, sums are equal but for rounding.
@@ -225,9 +209,3 @@ class TestImprovementShare:
     def test_against_mann_whitney(self, a, b):
         u = scipy.stats.mannwhitneyu(a, b).statistic
         assert improvement_share(a, b) == pytest.approx(u / len(a) / len(b))
-
-
-def test_a_paired_interval_is_that_of_the_differences():
-    a, b = np.random.default_rng(0).normal(size=(2, 6))
-    found, interval = compare_paired(a, b), student_t_interval(a - b)
-    assert (found.difference, found.low, found.high) == pytest.approx(interval[:3])

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.errors import AdvsweepError
 from advsweep.statistics import value_at
 
 ROLLOUTS = [0, 100, 300]
@@ -24,26 +23,6 @@ def test_nothing_is_extrapolated():
     assert np.isnan(value_at(ROLLOUTS, ACCURACY, [-1, 301, np.nan])).all()
     assert np.isnan(value_at([], [], [1.0])).all()
     assert value_at([5], [0.3], [4, 5, 6]) == pytest.approx([np.nan, 0.3, np.nan], nan_ok=True)
-
-
-def test_a_curve_that_falls_counts_where_it_first_gets_there():
-    # pass@1 goes .2, .4, .3, .6: .35 is first reached a quarter before the second point, and
-    # .5 on the way from .3 to .6, two thirds of it.
-    x, y = [0.2, 0.4, 0.3, 0.6], [1.0, 2.0, 10.0, 40.0]
-    assert value_at(x, y, 0.35) == pytest.approx(1.75)
-    assert value_at(x, y, 0.5) == pytest.approx(30)
-    assert value_at(x, y, 0.4) == pytest.approx(2.0)
-
-
-def test_of_points_at_the_same_place_the_first_counts():
-    assert value_at([1, 2, 2, 3], [1, 5, 7, 9], [2, 2.5]) == pytest.approx([5, 8])
-    assert value_at([1, 1, 2], [3, 5, 9], 1) == pytest.approx(3)
-
-
-def test_points_without_a_value_are_left_out():
-    nan = float("nan")
-    assert value_at([0, 1, nan, 2], [0, nan, 3, 4], 1) == pytest.approx(2)
-    assert np.isnan(value_at([0, 1], [nan, nan], 0))
 
 
 @given(
@@ -67,8 +46,3 @@ def test_no_earlier_point_has_got_there(x, at):
     else:
         assert x[int(np.ceil(place))] >= at
         assert all(value < at for value in x[: int(np.ceil(place))])
-
-
-def test_lists_of_different_lengths_are_refused():
-    with pytest.raises(AdvsweepError, match=r"\(2,\) and \(1,\)"):
-        value_at([1, 2], [1], 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -72,17 +70,6 @@ def test_two_are_told_from_one():
             assert estimate.low < value < estimate.high
 
 
-@pytest.mark.parametrize("seed", range(4, 8))
-def test_a_second_beta_that_is_not_there_is_refused_or_no_better(seed):
-    histogram = drawn(64, 500, (1, 0.6, 0.9), seed=seed)
-    one = fit_solve_rates(histogram, resamples=1)
-    assert one.p_value > 0.01
-    aic_of_two = np.inf
-    with contextlib.suppress(FitError):
-        aic_of_two = fit_solve_rates(histogram, 2, resamples=1).aic
-    assert one.aic < aic_of_two
-
-
 def test_chi_square_by_hand():
     histogram = drawn(8, 400, (1, 2.0, 2.0))
     found = fit_solve_rates(histogram)
@@ -110,13 +97,6 @@ def test_counts_that_few_prompts_have_are_pooled():
     few = fit_solve_rates([9, 2, 1, 1], resamples=1)
     assert few.degrees == 0
     assert np.isnan(few.p_value)
-
-
-def test_shares_are_those_of_the_beta_binomial():
-    found = fit_solve_rates(drawn(8, 400, *MIXTURE, seed=1), resamples=1)
-    (c,) = found.components
-    pmf = scipy.stats.betabinom.pmf(np.arange(9), 8, c.alpha.value, c.beta.value)
-    assert found.shares == pytest.approx(pmf)
 
 
 def test_an_interval_runs_away_where_the_shapes_do():

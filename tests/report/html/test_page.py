@@ -67,17 +67,6 @@ def test_tables_sort_by_numbers_and_names_both_ways(page):
     assert header.get_attribute("aria-sort") == "none"
 
 
-def test_what_is_missing_comes_last_either_way(demo, visit):
-    demo.run("drgrpo", 0, solved=None)
-    page = visit(_render(demo.store))
-    table = page.locator("#runs table")
-    texts = table.locator("thead th").all_text_contents()
-    header = table.get_by_role("columnheader", name="entropy/token")
-    for _ in range(2):
-        header.get_by_role("button").click()
-        assert _column(table, texts.index("entropy/token"))[-1] == "–"
-
-
 def test_zoom_by_drag_and_back(page):
     chart = _chart(page)
     whole = _domain(chart)
@@ -154,14 +143,6 @@ def test_what_is_pointed_at_is_read_out(page):
     assert "0.40 ±0.25" in text
 
 
-def test_passk_has_a_point_for_each_k_and_the_base_model(page):
-    chart = page.locator("figure", has_text="pass@k after training").locator("svg.chart")
-    assert _labels(chart) == ["grpo", "fade", "rloo", "base"]
-    # Four samples: k = 1 and 2.
-    assert chart.locator("g.series").first.locator("circle").count() == 2
-    assert chart.locator(".tick-x").all_text_contents() == ["1", "2"]
-
-
 def test_columns_are_drawn_over_each_other_with_a_point_for_each_run(page):
     chart = page.locator("#panels figure", has=page.get_by_label("upwards")).locator("svg.chart")
     assert page.get_by_label("upwards").input_value() == "pass@1"
@@ -177,11 +158,6 @@ def test_columns_are_drawn_over_each_other_with_a_point_for_each_run(page):
     before = point.get_attribute("cx")
     page.get_by_label("along").select_option("entropy/token@end")
     assert chart.locator("circle").first.get_attribute("cx") != before
-
-
-def test_a_curve_of_one_step_is_a_point(lab, visit):
-    lab.run("grpo", 0, points=[("reward/mean", 1, 0.5)])
-    assert _chart(visit(_render(lab.store))).locator("circle").count() == 1
 
 
 def test_a_run_opens_to_its_config_and_where_it_was_made(page):

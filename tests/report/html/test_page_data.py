@@ -46,20 +46,6 @@ def test_thinning_by_hand():
     np.testing.assert_array_equal(values[2], [np.nan, 10.0, np.nan, 30.0])
 
 
-def test_steps_that_are_not_even_are_averaged_too():
-    steps = np.array([0, 1, 2, 4, 8, 16])
-    grid, per, values = thin({1: (steps, steps.astype(float))}, 3)
-    assert (grid.tolist(), per) == ([0.5, 3.0, 12.0], 2)
-    assert values[1].tolist() == [0.5, 3.0, 12.0]
-
-
-def test_few_points_stay_as_they_are():
-    series = {7: (np.array([0, 50, 100]), np.array([0.1, 0.2, 0.3]))}
-    grid, per, values = thin(series, points=200)
-    assert (grid.tolist(), per) == ([0, 50, 100], 1)
-    assert values[7].tolist() == [0.1, 0.2, 0.3]
-
-
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.integers(1, 20))
 def test_a_thinned_curve_keeps_its_ends_its_bounds_and_its_mean(values, points):
     curve = np.array(values)
@@ -94,11 +80,6 @@ def test_metrics_that_are_shares_say_between_what_they_lie(lab, constant):
     within = {m["name"]: m["within"] for m in collect_curves(_figure_data(lab))["metrics"]}
     assert within["collapse/acr"] == (0, 1)
     assert within["loss/policy"] is None
-
-
-def test_quantiles_are_those_of_the_table(demo):
-    # Student's t at 97.5 % for 1 and 2 degrees of freedom.
-    assert collect_curves(_figure_data(demo))["t"] == [0, 0, 12.706, 4.3027]
 
 
 def test_the_same_data_give_the_same_bytes_and_no_reference_to_anything_outside(demo):
