@@ -146,19 +146,28 @@ class Component:
             ConfigError: a key, a type or a value does not fit.
         """
         values = {k: v for k, v in (values or {}).items() if k != "name" and k not in cls.retired}
-        known = [f.name for f in dataclasses.fields(cls) if f.init]
+        known = fields_of(cls)
         prefix = f"{where}." if where else ""
         for key in values:
             if key not in known:
                 what = f"{cls.name} has no parameter '{key}'"
                 hints = filter(None, (nearest(str(key), known), cls.elsewhere))
                 raise UnknownNameError(f"{prefix}{key}: {what}; {'; '.join(hints)}")
+        for key, field in known.items():
+            is_required = field.default is field.default_factory is dataclasses.MISSING
+            if is_required and key not in values:
+                raise ConfigError(f"{prefix}{key}: expected a value, got none")
         try:
             return cls(**values)
         except ConfigError as error:
             if not where:
                 raise
             raise type(error)(f"{prefix}{error}") from error
+
+
+def fields_of(cls: type[Component]) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields of a component by name."""
+    return {field.name: field for field in dataclasses.fields(cls)}
 
 
 def check(component: Component) -> None:
@@ -171,11 +180,15 @@ def check(component: Component) -> None:
     """
     hints = field_types(type(component))
     for f in dataclasses.fields(component):
-        value = _coerce(f.name, getattr(component, f.name), hints[f.name])
+        got, hint = getattr(component, f.name), hints[f.name]
+        value = _fit(got, hint)
+        if value is _NO_FIT:
+            is_choice = isinstance(got, str) and isinstance(hint, type) and issubclass(hint, Enum)
+            near = f"; {nearest(got, [str(m.value) for m in hint])}" if is_choice else ""
+            raise ConfigError(f"{f.name}: expected {describe_type(hint)}, got {got!r}{near}")
         object.__setattr__(component, f.name, value)
         opt = option_of(f)
-        numbers = value if isinstance(value, tuple) else (value,)
-        for number in numbers:
+        for number in value if isinstance(value, tuple) else (value,):
             is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
             if is_number and not opt.admits(number):
                 raise ConfigError(f"{f.name}: expected {opt.range}, got {number:g}")
@@ -206,17 +219,6 @@ def describe_type(hint: Any) -> str:
     return simple.get(hint, "null" if hint is type(None) else "a mapping")
 
 
-def _coerce(key: str, value: Any, hint: Any) -> Any:
-    fitted = _fit(value, hint)
-    if fitted is _NO_FIT:
-        hint_text = describe_type(hint)
-        near = ""
-        if isinstance(value, str) and isinstance(hint, type) and issubclass(hint, Enum):
-            near = f"; {nearest(value, [str(m.value) for m in hint])}"
-        raise ConfigError(f"{key}: expected {hint_text}, got {value!r}{near}")
-    return fitted
-
-
 def parameters(
     cls: type[Component], values: Mapping[str, Any] = types.MappingProxyType({})
 ) -> list[dict[str, Any]]:
@@ -230,7 +232,7 @@ def parameters(
         {
             "name": f.name,
             "type": describe_type(hints[f.name]),
-            "default": values.get(f.name, _default_of(f)),
+            "default": values.get(f.name, default_of(f)),
             "range": option_of(f).range,
             "help": option_of(f).help,
         }
@@ -238,7 +240,8 @@ def parameters(
     ]
 
 
-def _default_of(field: dataclasses.Field[Any]) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field in JSON types; None if it has none."""
     if field.default_factory is not dataclasses.MISSING:
         return to_plain(field.default_factory())
     return None if field.default is dataclasses.MISSING else to_plain(field.default)
@@ -265,19 +268,13 @@ def _fit(value: Any, hint: Any) -> Any:
     if issubclass(hint, Enum):
         members = {str(m.value): m for m in hint}
         return value if isinstance(value, hint) else members.get(str(value).lower(), _NO_FIT)
-    if hint is float:
-        return _fit_float(value)
-    if hint is int and isinstance(value, bool):
-        return _NO_FIT
-    return value if isinstance(value, hint) else _NO_FIT
-
-
-def _fit_float(value: Any) -> Any:
-    if isinstance(value, str):
+    if hint is float and isinstance(value, str):
         return INFINITIES.get(value.lower(), _NO_FIT)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+    if hint in (int, float) and isinstance(value, bool):
         return _NO_FIT
-    return float(value)
+    if hint is float and isinstance(value, (int, float)):
+        return _NO_FIT if math.isnan(value) else float(value)
+    return value if isinstance(value, hint) else _NO_FIT
 
 
 def to_plain(value: Any) -> Any:
@@ -303,22 +300,19 @@ def _identity_of(value: Any) -> Any:
     return to_plain(value)
 
 
-def leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of a nested mapping with their values."""
+def leaves(
+    node: Mapping[str, Any], prefix: str = "", *, named: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys of a nested mapping with their values.
+
+    Args:
+        named: yield the name of a component as the value of its own key.
+    """
     for key, value in node.items():
         if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def named_leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of a config with their values; a component's value is its name."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
             inner = dict(value)
-            if "name" in inner:
+            if named and "name" in inner:
                 yield f"{prefix}{key}", inner.pop("name")
-            yield from named_leaves(inner, f"{prefix}{key}.")
+            yield from leaves(inner, f"{prefix}{key}.", named=named)
         else:
             yield f"{prefix}{key}", value

@@ -38,7 +38,7 @@ def make_private_folder(folder: Path) -> None:
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=FOLDER_MODE)
     if not folder.is_dir():
-        folder.mkdir()
+        folder.mkdir()  # raises the error that says what is in its place
 
 
 def open_private(file: Path | str, mode: str, **options: Any) -> IO[Any]:
@@ -47,6 +47,7 @@ def open_private(file: Path | str, mode: str, **options: Any) -> IO[Any]:
     Raises:
         OSError: as `open`.
     """
+    # The file is made with its mode: until a later chmod others could open it.
     return open(file, mode, opener=lambda path, flags: os.open(path, flags, FILE_MODE), **options)
 
 
@@ -61,6 +62,7 @@ def replace_file(path: Path, text: str) -> None:
         with open_private(new, "x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
+            # Before the rename: after a crash of the machine the name could lead to an empty file.
             os.fsync(file.fileno())
         new.replace(path)
     finally:
@@ -80,6 +82,7 @@ def open_regular(path: Path) -> io.BufferedReader:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise OSError(errno.EINVAL, "no regular file") from error
         raise
+    # Asked of what is open: between a stat of the path and its opening it could be replaced.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "no regular file")

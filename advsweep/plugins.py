@@ -13,8 +13,7 @@ import re
 import sys
 import typing
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from advsweep.components import Component
 from advsweep.errors import PluginError
@@ -35,49 +34,12 @@ _PACKAGES = {
     "weights": "contrib/weights",
     "hidden": "contrib/weights",
     "hidden-states": "contrib/weights",
-    "weight_analysis": "contrib/weights",
 }
-"""Folders of packages in our repository, by the commands, columns and keys that need them."""
+"""Folders of packages in our repository, by the commands and columns that need them."""
 
 # Names become parts of folder names, and a store from elsewhere is refused with any other.
 _NAME = re.compile(r"[a-z0-9_]{1,64}")
 _TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
-
-
-class PluginState(Enum):
-    """Whether a component of another package can be used.
-
-    FOUND: it was not loaded. USABLE: it was loaded and fits. BROKEN: it fails to load or does
-    not fit. SHADOWED: advsweep has the name. DUPLICATE: several packages have the name.
-    UNKNOWN: advsweep has no such kind.
-    """
-
-    FOUND = "not loaded"
-    USABLE = "usable"
-    BROKEN = "broken"
-    SHADOWED = "shadowed"
-    DUPLICATE = "duplicate"
-    UNKNOWN = "unknown kind"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plugin:
-    """A component that another package offers.
-
-    Attributes:
-        kind: the kind in a user's words; empty if the group is unknown or cannot be read.
-        target: where it is defined, as `module:Class`.
-        reason: why it cannot be used; empty if it can.
-    """
-
-    kind: str
-    name: str
-    package: str
-    version: str
-    group: str
-    target: str
-    state: PluginState
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,38 +62,7 @@ class PluginPoint:
             return ""
         return "expected a name of at most 64 lower-case letters, digits and underscores"
 
-    def load(self, base: type[Component]) -> type[Component]:
-        """Import the class.
-
-        Raises:
-            PluginError: it cannot be imported, or does not fit; the message is the reason.
-        """
-        loaded = self.load_object()
-        if problem := class_problem(loaded, self.target, self.name, base):
-            raise PluginError(problem)
-        return typing.cast("type[Component]", loaded)
-
-    def described(self, kind: str, *, load: bool) -> Plugin:
-        """Return the entry point of an extension as a plug-in, imported if `load`."""
-        state, reason = PluginState.FOUND, ""
-        if load:
-            state = PluginState.USABLE
-            try:
-                load_extension(self.group, self.name)
-            except PluginError as error:
-                state, reason = PluginState.BROKEN, str(error)
-        return Plugin(
-            kind=kind,
-            name=self.name,
-            package=self.package,
-            version=self.version,
-            group=self.group,
-            target=self.target,
-            state=state,
-            reason=reason,
-        )
-
-    def load_object(self) -> Any:
+    def load(self) -> Any:
         """Import what the entry point names, whatever it is.
 
         Raises:
@@ -147,22 +78,16 @@ class PluginPoint:
             raise PluginError(what) from error
 
 
-class Unreadable(NamedTuple):
-    """A package whose entry points cannot be read.
+class Discovery(NamedTuple):
+    """The entry points of all installed packages, sorted by group, name and package.
 
     Attributes:
-        package: its name, or the folder that holds it.
+        unreadable: packages, or their folders, whose entry points cannot be read, each with the
+            reason.
     """
 
-    package: str
-    reason: str
-
-
-class Discovery(NamedTuple):
-    """The entry points of all installed packages, sorted by group, name and package."""
-
     points: tuple[PluginPoint, ...]
-    unreadable: tuple[Unreadable, ...]
+    unreadable: tuple[tuple[str, str], ...]
 
 
 def discover() -> Discovery:
@@ -176,7 +101,7 @@ def discover() -> Discovery:
 @functools.lru_cache(maxsize=4)
 def _discover(path: tuple[str, ...]) -> Discovery:
     points: dict[str, list[PluginPoint]] = {}
-    unreadable: dict[str, Unreadable] = {}
+    unreadable: dict[str, str] = {}
     for distribution in importlib.metadata.distributions(path=list(path)):
         package = str(distribution.locate_file(""))
         try:
@@ -186,23 +111,18 @@ def _discover(path: tuple[str, ...]) -> Discovery:
             package = distribution.metadata["Name"] or package
             if package not in points:
                 # The first on the path is the one that Python imports.
-                points[package] = _points_of(importlib.metadata.distribution(package))
+                first = importlib.metadata.distribution(package)
+                points[package] = [
+                    PluginPoint(p.group, p.name, p.value, first.name, first.version or "?")
+                    for p in first.entry_points
+                    if p.group.startswith(GROUP_PREFIX)
+                ]
         except Exception as error:  # noqa: BLE001 - a damaged package must not end a command
             what = f"its entry points cannot be read: {type(error).__name__}: {error}"
-            unreadable.setdefault(package, Unreadable(package, what))
+            unreadable.setdefault(package, what)
     found = (point for each in points.values() for point in each)
     order = sorted(found, key=lambda point: (point.group, point.name, point.package))
-    return Discovery(tuple(order), tuple(unreadable.values()))
-
-
-def _points_of(distribution: importlib.metadata.Distribution) -> list[PluginPoint]:
-    return [
-        PluginPoint(
-            point.group, point.name, point.value, distribution.name, distribution.version or "?"
-        )
-        for point in distribution.entry_points
-        if point.group.startswith(GROUP_PREFIX)
-    ]
+    return Discovery(tuple(order), tuple(unreadable.items()))
 
 
 def load_extension(group: str, name: str) -> Any:
@@ -218,7 +138,7 @@ def load_extension(group: str, name: str) -> Any:
         packages = " and ".join(point.origin for point in points)
         raise PluginError(f"'{name}' is offered by {packages}; uninstall all but one")
     try:
-        return points[0].load_object()
+        return points[0].load()
     except PluginError as error:
         raise PluginError(
             f"'{name}' of {points[0].origin} cannot be loaded: {error}; fix or uninstall it"
@@ -226,7 +146,7 @@ def load_extension(group: str, name: str) -> Any:
 
 
 def install_command(name: str) -> str:
-    """Return how to install the package of a command, columns or a key; empty if none is known."""
+    """Return how to install the package of a command or columns; empty if none is known."""
     folder = _PACKAGES.get(name)
     return f"install its package: pip install {folder} in a clone" if folder else ""
 
@@ -240,48 +160,34 @@ def class_problem(loaded: Any, target: str, name: str, base: type[Component]) ->
         return f"expected {target}.name to be '{name}', got {called!r}"
     if not issubclass(loaded, base):
         return f"expected {target} to be a subclass of {base.__module__}.{base.__qualname__}"
-    if methods := _abstract_methods(loaded):
-        return f"expected {target} to define {', '.join(methods)}"
-    if attributes := _missing_attributes(loaded):
-        return f"expected {target} to set the class attributes {', '.join(attributes)}"
-    if fields := _undeclared_fields(loaded):
+    # Not all base classes are ABCs, which would refuse only instances.
+    abstract = (
+        n for n in dir(loaded) if getattr(getattr(loaded, n, None), "__isabstractmethod__", False)
+    )
+    if methods := ", ".join(n for n in abstract if not n.startswith("__")):
+        return f"expected {target} to define {methods}"
+    of_class, of_instances = _annotated(loaded)
+    if attributes := ", ".join(sorted(n for n in of_class if not hasattr(loaded, n))):
+        return f"expected {target} to set the class attributes {attributes}"
+    undeclared = of_instances - {field.name for field in dataclasses.fields(loaded)}
+    if options := ", ".join(sorted(n for n in undeclared if not n.startswith("_"))):
         return (
             f"expected @dataclass(kw_only=True) on {target}, without which its options "
-            f"{', '.join(fields)} cannot be set"
+            f"{options} cannot be set"
         )
     return ""
 
 
-def _abstract_methods(cls: type) -> list[str]:
-    # Not all base classes are ABCs, which would refuse only instances.
-    names = (name for name in dir(cls) if not name.startswith("__"))
-    return [n for n in names if getattr(getattr(cls, n, None), "__isabstractmethod__", False)]
-
-
-def _missing_attributes(cls: type) -> list[str]:
-    """List the class attributes that a base declares and nobody sets."""
-    declared = {name for parent in cls.__mro__ for name in _annotations(parent, class_level=True)}
-    return sorted(name for name in declared if not hasattr(cls, name))
-
-
-def _undeclared_fields(cls: type) -> list[str]:
-    known = {field.name for field in dataclasses.fields(cls)}
-    own = (name for parent in cls.__mro__ for name in _annotations(parent, class_level=False))
-    return sorted(name for name in set(own) - known if not name.startswith("_"))
-
-
-def _annotations(cls: type, *, class_level: bool) -> list[str]:
-    """List the annotated attributes of one class, those of the class or those of instances."""
-    if not issubclass(cls, Component):
-        return []
-    return [
-        name
-        for name, hint in vars(cls).get("__annotations__", {}).items()
-        if _is_class_level(hint) is class_level
-    ]
-
-
-def _is_class_level(hint: Any) -> bool:
-    if isinstance(hint, str):
-        return hint.removeprefix("typing.").startswith("ClassVar")
-    return hint is ClassVar or typing.get_origin(hint) is ClassVar
+def _annotated(cls: type) -> tuple[set[str], set[str]]:
+    """Return the annotated attributes of a component and its bases: of classes, of instances."""
+    of_class: set[str] = set()
+    of_instances: set[str] = set()
+    for parent in cls.__mro__:
+        annotations = (
+            vars(parent).get("__annotations__", {}) if issubclass(parent, Component) else {}
+        )
+        for name, hint in annotations.items():
+            text = hint if isinstance(hint, str) else str(typing.get_origin(hint) or hint)
+            is_of_class = text.removeprefix("typing.").startswith("ClassVar")
+            (of_class if is_of_class else of_instances).add(name)
+    return of_class, of_instances

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-import types
 import typing
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from advsweep.components import Component
@@ -22,7 +21,7 @@ from advsweep.errors import (
     UnknownNameError,
     nearest,
 )
-from advsweep.plugins import Plugin, PluginPoint, PluginState, discover
+from advsweep.plugins import PluginPoint, class_problem, discover
 
 C = TypeVar("C", bound=Component)
 
@@ -65,59 +64,30 @@ class Registry(Generic[C]):
     @functools.cached_property
     def _plugins(self) -> dict[str, list[PluginPoint]]:
         plugins: dict[str, list[PluginPoint]] = {}
-        for point in self._points():
-            if reason := self._shadowed_by(point) or point.name_problem():
+        for point in discover().points:
+            if point.group != self.group:
+                continue
+            if reason := self._name_problem(point):
                 message = f"the {self.kind} '{point.name}' of {point.origin} is not used: {reason}"
                 warnings.warn(message, AdvsweepWarning, stacklevel=3)
             else:
                 plugins.setdefault(point.name, []).append(point)
         return plugins
 
-    def _points(self) -> list[PluginPoint]:
-        """List the entry points of the group; a name of a package once."""
-        return [point for point in discover().points if point.group == self.group]
-
-    def _shadowed_by(self, point: PluginPoint) -> str:
+    def _name_problem(self, point: PluginPoint) -> str:
         if point.name in self._modules or point.name in self._aliases:
             return "advsweep has one of that name"
+        return point.name_problem()
+
+    def problem(self, point: PluginPoint) -> str:
+        """Import an entry point of the group; return why it cannot be used, or an empty text."""
+        if reason := self._name_problem(point):
+            return reason
+        try:
+            self._load_plugin(point.name, self.kind)
+        except PluginError as error:
+            return str(error)
         return ""
-
-    def plugins(self, *, load: bool = True) -> list[Plugin]:
-        """List what other packages offer for this kind, whether it can be used or not.
-
-        Args:
-            load: import each component, to find out whether it can be used.
-        """
-        return [self._describe(point, load=load) for point in self._points()]
-
-    def _describe(self, point: PluginPoint, *, load: bool) -> Plugin:
-        state, reason = PluginState.FOUND, ""
-        rivals = [
-            other.origin for other in self._points() if other.name == point.name and other != point
-        ]
-        if reason := self._shadowed_by(point):
-            state = PluginState.SHADOWED
-        elif reason := point.name_problem():
-            state = PluginState.BROKEN
-        elif rivals:
-            state = PluginState.DUPLICATE
-            reason = f"offered by {' and '.join(rivals)} too; uninstall all but one"
-        elif load:
-            state = PluginState.USABLE
-            try:
-                self._load_point(point)
-            except PluginError as error:
-                state, reason = PluginState.BROKEN, str(error)
-        return Plugin(
-            kind=self.kind,
-            name=point.name,
-            package=point.package,
-            version=point.version,
-            group=point.group,
-            target=point.target,
-            state=state,
-            reason=reason,
-        )
 
     def base(self) -> type[C]:
         """Import the class of which other packages' components are subclasses."""
@@ -130,17 +100,6 @@ class Registry(Generic[C]):
 
     def aliases(self) -> dict[str, str]:
         return dict(self._aliases)
-
-    def canonical(self, name: str) -> str:
-        """Return the name that an alias stands for; any other name unchanged.
-
-        Warns if the alias is a guess.
-        """
-        target = self._aliases.get(name, name)
-        if name in self._caveats:
-            message = f"{self.kind} '{name}' is taken for '{target}': {self._caveats[name]}"
-            warnings.warn(message, AdvsweepWarning, stacklevel=3)
-        return target
 
     def unavailable(self) -> dict[str, str]:
         """Return the names that are known to lack a definition, with the reason."""
@@ -162,46 +121,60 @@ class Registry(Generic[C]):
                 warnings.warn(str(error), AdvsweepWarning, stacklevel=2)
         return classes
 
+    def find(self, name: str, *, where: str = "", others: Iterable[str] = ()) -> str:
+        """Return the name that an alias stands for, or the name; warns if the alias is a guess.
+
+        Args:
+            others: further names for the hint of the error.
+
+        Raises:
+            UnknownNameError: the name is not registered, or is known to lack a definition.
+        """
+        where = where or self.kind
+        target = self._aliases.get(name, name)
+        if target not in self._modules and target not in self._plugins:
+            if reason := self._unavailable.get(name):
+                raise UnknownNameError(f"{where}: '{name}' cannot be built: {reason}")
+            hint = nearest(name, {*self.names(), *self._aliases, *others})
+            raise UnknownNameError(f"{where}: no {self.kind} is called '{name}'; {hint}")
+        if name in self._caveats:
+            message = f"{self.kind} '{name}' is taken for '{target}': {self._caveats[name]}"
+            warnings.warn(message, AdvsweepWarning, stacklevel=3)
+        return target
+
     def get(self, name: str, *, where: str = "") -> type[C]:
         """Return the class that is registered under a name or an alias.
 
         Raises:
-            UnknownNameError: the name is not registered, or is known to lack a definition.
+            UnknownNameError: as `find`.
             PluginError: the name belongs to another package, which fails to load, or several
                 packages define it.
         """
-        name = self.canonical(name)
         if name not in self._loaded:
-            self._loaded[name] = self._load(name, where or self.kind)
+            name = self.find(name, where=where)
+        if name not in self._loaded:
+            load = self._load_own if name in self._modules else self._load_plugin
+            self._loaded[name] = load(name, where or self.kind)
         return self._loaded[name]
 
-    def _load(self, name: str, where: str) -> type[C]:
-        if name in self._modules:
-            module = self._import_own(name, where)
-            for candidate in vars(module).values():
-                if isinstance(candidate, type) and issubclass(candidate, Component):
-                    # A module may import components of other kinds that share the name.
-                    own = candidate.__module__.startswith(module.__name__)
-                    if own and candidate.__dict__.get("name") == name:
-                        return typing.cast("type[C]", candidate)
-            raise AssertionError(f"{self._modules[name]} registers no {self.kind} '{name}'")
-        if name in self._plugins:
-            return self._load_plugin(name, where)
-        if name in self._unavailable:
-            raise UnknownNameError(f"{where}: '{name}' cannot be built: {self._unavailable[name]}")
-        hint = nearest(name, [*self.names(), *self._aliases])
-        raise UnknownNameError(f"{where}: no {self.kind} is called '{name}'; {hint}")
-
-    def _import_own(self, name: str, where: str) -> types.ModuleType:
+    def _load_own(self, name: str, where: str) -> type[C]:
+        place = self._modules[name]
         try:
-            return importlib.import_module(self._modules[name])
+            module = importlib.import_module(place)
         except AdvsweepError:
             raise
         except Exception as error:  # A module under development may raise anything.
             raise PluginError(
-                f"{where}: '{name}' cannot be loaded: {self._modules[name]} raised "
-                f"{type(error).__name__}: {error}; fix it"
+                f"{where}: '{name}' cannot be loaded: {place} raised {type(error).__name__}: "
+                f"{error}; fix it"
             ) from error
+        for candidate in vars(module).values():
+            if isinstance(candidate, type) and issubclass(candidate, Component):
+                # A module may import components of other kinds that share the name.
+                own = candidate.__module__.startswith(module.__name__)
+                if own and candidate.__dict__.get("name") == name:
+                    return typing.cast("type[C]", candidate)
+        raise AssertionError(f"{place} registers no {self.kind} '{name}'")
 
     def _load_plugin(self, name: str, where: str) -> type[C]:
         point, *others = self._plugins[name]
@@ -209,15 +182,15 @@ class Registry(Generic[C]):
             packages = " and ".join(each.origin for each in (point, *others))
             raise PluginError(f"{where}: '{name}' is offered by {packages}; uninstall all but one")
         try:
-            return self._load_point(point)
+            loaded = point.load()
+            if problem := class_problem(loaded, point.target, name, self.base()):
+                raise PluginError(problem)
         except PluginError as error:
             raise PluginError(
                 f"{where}: '{name}' of {point.origin} cannot be loaded: {error}; "
                 f"fix or uninstall it"
             ) from error
-
-    def _load_point(self, point: PluginPoint) -> type[C]:
-        return typing.cast("type[C]", point.load(self.base()))
+        return typing.cast("type[C]", loaded)
 
     def build(self, spec: str | Mapping[str, Any], *, where: str = "", **values: Any) -> C:
         """Build a component from a name, or from a mapping with a `name`.

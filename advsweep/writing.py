@@ -21,7 +21,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from itertools import groupby
@@ -245,15 +245,13 @@ def _write_json(content: Any) -> str:
 
 
 def _write_csv(records: Records) -> str:
-    return write_rows(list(records[0]), map(dict.values, map(dict, records))) if records else ""
-
-
-def write_rows(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """Return CSV with a header line: numbers unrounded, missing ones and NaN empty."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(map(spreadsheet_cell, columns))
-    writer.writerows(map(spreadsheet_cell, map(_csv_value, row)) for row in rows)
+    if records:
+        writer.writerow(map(spreadsheet_cell, records[0]))
+    for record in records:
+        writer.writerow([spreadsheet_cell(_csv_value(value)) for value in record.values()])
     return buffer.getvalue()
 
 
@@ -284,16 +282,13 @@ def _write_markdown(document: Document) -> str:
         ]
         title = [f"**{markdown_text(table.title)}**", ""] if table.title else []
         blocks.append("\n".join([*title, *(f"| {' | '.join(line)} |" for line in lines)]))
-    legend = [f"{_MARKDOWN_LEGEND[m]}: {_markdown_note(text)}" for m, text in _legend(document)]
+    marks = document.legend.items()
+    legend = [f"{_MARKDOWN_LEGEND[mark]}: {_markdown_note(text)}" for mark, text in marks]
     notes, provenance = (
         map(_markdown_note, texts) for texts in (document.notes, document.provenance)
     )
     below = [f"- {line}" for line in (*notes, *legend, *provenance)]
     return "\n\n".join([*blocks, *(["\n".join(below)] if below else [])]) + "\n"
-
-
-def _legend(document: Document) -> list[tuple[Mark, str]]:
-    return list(document.legend.items())
 
 
 def _markdown_note(text: str) -> str:
@@ -328,7 +323,7 @@ _LATEX_SPECIAL = {
 def _write_latex(document: Document) -> str:
     # A line break would end a comment, and an empty line a paragraph.
     document = document.map_texts(lambda text: printable_line(" ".join(text.splitlines())))
-    legend = [f"{_LATEX_LEGEND[mark]}: {text}" for mark, text in _legend(document)]
+    legend = [f"{_LATEX_LEGEND[mark]}: {text}" for mark, text in document.legend.items()]
     lines = [r"% \usepackage{booktabs}"]
     for i, table in enumerate(document.tables):
         lines += [r"\par\bigskip"] if i else []
@@ -421,7 +416,7 @@ def write_table(
             lines += [*drawn, ""]
     below = document.provenance or document.notes or document.legend
     words = _WORDS if styled else _SIGNS
-    legend = [f"{words[mark]}: {text}" for mark, text in _legend(document)]
+    legend = [f"{words[mark]}: {text}" for mark, text in document.legend.items()]
     for line in (*document.notes, *legend, *document.provenance):
         options = {"break_long_words": False, "break_on_hyphens": False}
         wrap = textwrap.TextWrapper(width, subsequent_indent="  ", **options)  # type: ignore[arg-type]

@@ -40,10 +40,7 @@ def check_yaml(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}: expected a text in UTF-8, got byte {error.object[error.start]:#04x} at "
-            f"position {error.start:,}"
-        ) from error
+        raise ConfigError(f"{path}: expected a text in UTF-8: {error}") from error
     if "*" in text and "&" in text:
         _check_aliases(text, path)
     return text
@@ -66,9 +63,14 @@ def read_yaml(path: Path) -> Any:
         raise _too_deep(path) from error
 
 
-def yaml_error(error: YAMLError, path: Path | str) -> ConfigError:
-    """Convert an error of the YAML parser to one line with file, line and column."""
-    mark = getattr(error, "problem_mark", None)
+def yaml_error(error: YAMLError, path: Path | str | None = None) -> ConfigError:
+    """Convert an error of the YAML parser to one line with file, line and column.
+
+    Args:
+        path: the file; by default the one that the parser names.
+    """
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    path = path or (mark.name if mark else "a file of YAML")
     where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else f"{path}"
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     plain = (words for pattern, words in _PROBLEMS.items() if pattern in problem)
@@ -77,18 +79,10 @@ def yaml_error(error: YAMLError, path: Path | str) -> ConfigError:
 
 _PROBLEMS = {
     "'\\t' that cannot start": "expected spaces, got a tab",
-    "cannot start any token": "expected a value that begins otherwise, or in quotes",
     "mapping values are not allowed": "expected no second ':' here; check the indentation, and "
     "quote texts that have ': ' in them",
-    "sequence entries are not allowed": "expected no '- ' here; check the indentation",
     "expected <block end>": "expected the indentation of the lines above, or a new key",
-    "expected '<document start>'": "expected the indentation of the lines above, or a new key",
-    "expected the node content": "expected a value; quote one that begins with such a character",
     "could not find expected ':'": "expected KEY: VALUE, got no ':'",
-    "unhashable key": "expected a text as key, got a list or a mapping",
-    "could not determine a constructor": "expected a plain value; quote this one",
-    "special characters are not allowed": "expected text, got a control character",
-    "found unexpected end of stream": "expected a closing quote, got the end of the file",
 }
 """Parts of the parser's messages, and what to tell users who do not know its grammar."""
 
@@ -125,9 +119,8 @@ def _check_aliases(text: str, path: Path) -> None:
 
     def size(node: Any) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = (
-                _MOST_NODES + 1
-            )  # An alias to a node that contains it expands without end.
+            # An alias to a node that contains it expands without end.
+            sizes[id(node)] = _MOST_NODES + 1
             items = node.value if isinstance(node, CollectionNode) else ()
             if isinstance(node, MappingNode):
                 items = [part for pair in items for part in pair]

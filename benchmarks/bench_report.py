@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from figures import head, show
 
-from advsweep.cli.report import ReportFormat, report
+from advsweep.cli.report import report
 from advsweep.report import FORMATS, build_report, render
 from advsweep.store import NewEvaluation, NewRun, Owner, ProblemCounts, Status, Store, open_store
 
@@ -50,20 +50,18 @@ def main() -> None:
             head("ms (CPU)")
             built = build_report(store, SWEEP, columns=COLUMNS)
             assert (len(built.rows), len(built.columns)) == (RUNS // SEEDS, len(COLUMNS))
-            for output, target in ((ReportFormat.CSV, "2,000"), (ReportFormat.TABLE, "")):
+            for output, target in (("csv", "2,000"), ("table", "")):
                 one = _milliseconds(
                     lambda output=output: report(
                         SWEEP, columns=",".join(COLUMNS), store=store.url, output=output
                     )
                 )
-                name = f"`report --format {output.value}` over {RUNS:,} runs"
+                name = f"`report --format {output}` over {RUNS:,} runs"
                 show(f"{name}, {len(COLUMNS)} columns", one, target)
             for name in FORMATS:
                 written = _milliseconds(lambda name=name: render(built, name))
                 show(f"  of which writing it as {name}", written)
-            by_default = _milliseconds(
-                lambda: report(SWEEP, store=store.url, output=ReportFormat.CSV)
-            )
+            by_default = _milliseconds(lambda: report(SWEEP, store=store.url, output="csv"))
             show("with the columns that it has of itself", by_default)
 
 

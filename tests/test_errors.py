@@ -43,10 +43,6 @@ def test_nearest_names() -> None:
     assert nearest("zzz", many).startswith("there are 20: name00, ")
 
 
-def test_a_name_that_is_known_twice_is_offered_once() -> None:
-    assert nearest("pas@1", ["pass@1", "pass@1"]) == "did you mean 'pass@1'?"
-
-
 def test_nouns_follow_their_number() -> None:
     assert [counted(n, "run") for n in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
     assert [counted(n, "process", "processes") for n in (1, 2)] == ["1 process", "2 processes"]

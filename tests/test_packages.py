@@ -27,11 +27,6 @@ def test_packages_that_fit_have_their_versions():
     assert [r.name for r in unmet] == ["scipy"]
 
 
-def test_pip_command_is_quoted_for_the_shell():
-    command = install_command([Requirement("trl==1.16.*"), Requirement("x>=1,<2; extra == 'y'")])
-    assert command.endswith(" 'trl==1.16.*' 'x<2,>=1'")
-
-
 def test_environment_without_pip_is_given_uv(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert install_command([Requirement("ray")]).startswith("uv pip install --python ")
@@ -54,14 +49,6 @@ def test_command_for_an_extra_names_no_advsweep():
 
 def test_plugin_without_an_extra_gets_its_package():
     assert extra_command("not-an-extra", "its_package").endswith(" -m pip install its_package")
-
-
-def test_folder_on_the_path_is_named_where_nothing_is_installed(monkeypatch):
-    def absent(name: str) -> list[str]:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "requires", absent)
-    assert extra_command("math") == "pip install 'FOLDER_OF_ADVSWEEP[math]'"
 
 
 def test_every_extra_that_a_message_names_exists():

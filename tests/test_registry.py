@@ -24,13 +24,6 @@ def registry(**options: Any) -> Registry[Component]:
     )
 
 
-def test_names_are_listed_without_aliases() -> None:
-    assert registry().names() == ["plain"]
-    assert list(registry()) == ["plain"]
-    assert "simple" in registry()
-    assert "magic" not in registry()
-
-
 def test_builds_by_name_alias_and_mapping() -> None:
     policies = registry()
     assert policies.build("simple").name == "plain"

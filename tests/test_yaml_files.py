@@ -49,8 +49,8 @@ def test_bomb_is_refused(tmp_path: Path, text: str, words: str) -> None:
         ),
         ("a: 1\nb: !!int x\n", r"line 2, column 4: .* expected a value of type int"),
         ("a: " + "9" * 5000, r"line 1, column 4: .* expected a value of type int"),
-        ("a: 1\n? [b]\n: 2\n", r"line 2, column 3: .* expected a text as key"),
-        ("a: \x1b", r"expected text, got a control character"),
+        ("a: 1\n? [b]\n: 2\n", r"line 2, column 3: .* unhashable key"),
+        ("a: \x1b", r"special characters are not allowed"),
     ],
 )
 def test_faults_are_named_with_file_and_line(tmp_path: Path, text: str, words: str) -> None:
@@ -68,7 +68,7 @@ def test_faults_are_named_with_file_and_line(tmp_path: Path, text: str, words: s
 
 def test_text_in_another_encoding(tmp_path: Path) -> None:
     (tmp_path / "odd.yaml").write_bytes("a: é".encode("latin-1"))
-    with pytest.raises(ConfigError, match="expected a text in UTF-8, got byte 0xe9 at position 3"):
+    with pytest.raises(ConfigError, match=r"expected a text in UTF-8: .* 0xe9 in position 3"):
         read_yaml(tmp_path / "odd.yaml")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from site_text import code, escape, link_papers, prose, table, value
 
 from advsweep.cli.describe import draw_masses
-from advsweep.cli.estimators import build_from_options, markdown_table, mass_curves, sizes
+from advsweep.cli.estimators import build_from_options, facts, list_records, mass_curves
 from advsweep.cli.estimators import describe_estimator as describe
 from advsweep.errors import AdvsweepError
 from advsweep.estimators import ESTIMATORS
@@ -33,7 +33,7 @@ def estimator_pages(figures: Path | None = None) -> dict[str, str]:
 
 
 def _overview() -> str:
-    listed = link_papers(markdown_table())
+    listed = link_papers(_table_of_all())
     for cls in ESTIMATORS.classes():
         listed = listed.replace(f" `{cls.name}`", f" [`{cls.name}`]({cls.name}.md)", 1)
     return (
@@ -47,25 +47,28 @@ def _overview() -> str:
     )
 
 
+def _table_of_all() -> str:
+    rows = [
+        [
+            record["family"],
+            ", ".join(map(code, (record["name"], *record["aliases"]))),
+            record["formula"],
+            record["source"],
+            record["held"] + "".join(f"; {code(option)}" for option in record["released"]),
+        ]
+        for record in list_records()
+    ]
+    return table(("family", "name, aliases", "advantage", "source", "defaults"), rows)
+
+
 def _page(record: dict[str, Any], figure: bool) -> str:
     name = record["name"]
     also = f"Also called {', '.join(map(code, record['aliases']))}. " if record["aliases"] else ""
-    memory = ", ".join(f"{code(key)} {value(start)}" for key, start in record["memory"].items())
-    facts = [
-        ["family", escape(record["family"])],
-        ["source", escape(f"{record['paper']}, {record['equation']}")],
-        ["defaults follow", escape(record["held"])],
-        ["needs", ", ".join(map(code, ["rewards", *record["needs"]]))],
-        ["reads if given", ", ".join(map(code, record["uses"])) or "nothing else"],
-        ["rewards", escape(record["rewards"])],
-        ["group size", sizes(record)],
-        ["order of the rollouts", "does not matter" if record["exchangeable"] else "matters"],
-        ["initial state", memory or "none"],
-    ]
+    listed = [[key, escape(text)] for key, text in facts(record).items()]
     parts = [f"# {escape(name)}\n", f"```text\n{record['formula']}\n```\n"]
     shown = f"`advsweep describe {name}` prints this page. "
     parts += [also + shown + "[All estimators](index.md)\n"]
-    parts += [table(("property", "value"), facts), prose(record["description"].splitlines())]
+    parts += [table(("property", "value"), listed), prose(record["description"].splitlines())]
     if record["released"]:
         parts.append(f"**The authors' released code.** {_sentence(record['released'])}\n")
         parts += [f"- `{options}`\n" for options in record["released_options"]]

@@ -31,16 +31,6 @@ from advsweep.errors import AdvsweepError, AdvsweepWarning
 from advsweep.printable import printable, printable_line
 
 
-def _plain_reason(error: typer.BadParameter) -> str:
-    """Returns the reason without the wording of pydantic, which typer validates options with."""
-    message = error.message.removeprefix("Value error, ")
-    if not message.startswith("Input should be ") or not isinstance(error.__cause__, ValueError):
-        return message
-    expected = message.removeprefix("Input should be ").split(", unable")[0]
-    details: list[Any] = error.__cause__.errors()  # type: ignore[attr-defined]
-    return f"expected {expected}, got {printable_line(repr(details[0]['input']))}"
-
-
 class _Group(Group):
     """The root group; a bad option value is reported as expected and actual value."""
 
@@ -48,7 +38,14 @@ class _Group(Group):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = _plain_reason(error)
+            # Without the wording of pydantic, which typer validates options with.
+            message = error.message.removeprefix("Value error, ")
+            cause: Any = error.__cause__
+            if message.startswith("Input should be ") and isinstance(cause, ValueError):
+                expected = message.removeprefix("Input should be ").split(", unable")[0]
+                got = printable_line(repr(cause.errors()[0]["input"]))  # type: ignore[attr-defined]
+                message = f"expected {expected}, got {got}"
+            error.message = message
             raise
 
 
@@ -83,16 +80,6 @@ def root(
     """
 
 
-def _format_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    line: str | None = None,
-) -> str:
-    return f"advsweep: {printable_line(str(message))}\n"
-
-
 def _print_exception(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
@@ -100,21 +87,11 @@ def _print_exception(
     sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))
 
 
-def _print_usage_error(error: TyperException) -> None:
-    message = error.format_message()
-    if message.startswith("Usage: "):  # the help of a group that was called alone
-        echo(message, err=True)
-        return
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context else "advsweep"
-    echo_line(f"advsweep: {message.rstrip('.')}; `{command} -h` has the options", err=True)
-
-
 def main() -> None:
     """Runs the console script; an AdvsweepError or OSError becomes one line and exit code 2."""
     open_closed_streams()
     tolerate_broken_stderr()
-    warnings.formatwarning = _format_warning
+    warnings.formatwarning = lambda message, *_, **__: f"advsweep: {printable_line(str(message))}\n"
     # A shell shows messages in the middle of the line that is being typed.
     completing = "_ADVSWEEP_COMPLETE" in os.environ
     if completing:
@@ -128,7 +105,13 @@ def main() -> None:
         given = [a for a in arguments if a != "--debug"]
         sys.exit(command(given, prog_name="advsweep", standalone_mode=False) or 0)
     except TyperException as error:
-        _print_usage_error(error)
+        message = error.format_message()
+        if message.startswith("Usage: "):  # the help of a group that was called alone
+            echo(message, err=True)
+        else:
+            context = getattr(error, "ctx", None)
+            name = context.command_path if context else "advsweep"
+            echo_line(f"advsweep: {message.rstrip('.')}; `{name} -h` has the options", err=True)
         sys.exit(2)
     except typer.Abort:  # a question without an answer
         sys.exit(1)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from advsweep.cli import options
-from advsweep.cli.completion import complete_list, complete_words
-from advsweep.cli.options import ListFormat
+from advsweep.cli.completion import complete_group, complete_list
 from advsweep.cli.output import echo_line, print_json, print_listing, warn
-from advsweep.errors import PluginError, UnknownNameError, nearest
+from advsweep.components import Component, parameters
+from advsweep.errors import AdvsweepWarning, PluginError, UnknownNameError, nearest
+from advsweep.plugins import EXTENSIONS, GROUP_PREFIX, discover, load_extension
 
 if TYPE_CHECKING:
-    from advsweep.components import Component
     from advsweep.config.groups import ConfigGroups
-    from advsweep.plugins import Plugin
     from advsweep.registry import Registry
 
 Records = list[dict[str, Any]]
+
+PRESETS = ("method", "experiment")
 
 TUNE = "sweep.tune"
 """The key of a sweep file whose keys are listed as those of a group."""
@@ -31,24 +30,18 @@ TUNE = "sweep.tune"
 
 
 def list_(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHAT",
-            help="estimators, objectives, methods (method=NAME: estimator, objective and rollout "
-            "policy of a paper), tasks, experiments (sweep files, +experiment=NAME), plugins, "
-            "figures, or any other config group, such as optimizers.",
-            autocompletion=complete_list,
-        ),
-    ],
+    what: Annotated[str, complete_list],
     config_dirs: options.ConfigDir = None,
-    how: options.Listing = ListFormat.TABLE,
+    how: options.Listing = "table",
 ) -> None:
-    """On a terminal that is too narrow for all columns, some are left out. `advsweep describe NAME`
-    has the rest.
+    """`advsweep describe NAME` has everything about one of them; csv and json have more columns
+    than a table. A plug-in that is broken, or whose name advsweep or another package has, is
+    listed with the reason; it does not affect other commands.
 
-    A plug-in that is broken, or whose name advsweep or another package has, is listed with the
-    reason; it does not affect other commands.
+    Arguments:
+        WHAT (what): estimators, objectives, methods (method=NAME: estimator, objective and
+            rollout policy of a paper), tasks, experiments (sweep files, +experiment=NAME), plugins,
+            figures, or any other config group, such as optimizers.
 
     Examples:
         advsweep list estimators
@@ -57,54 +50,42 @@ def list_(
     """
     from advsweep.sweep.registry import config_groups
 
-    asked, group = what, what.removesuffix("s")
-    what = f"{group}s"
-    if what == "plugins":  # the config groups would warn of what it lists
-        _print_plugins(how)
-        return
-    with config_groups(config_dirs or ()) as groups:
-        if what in LISTS:
-            records = LISTS[what](groups)
-        elif group in groups.registries:
-            records = _list_members(groups, group)
-        else:
-            known = ["plugins", *LISTS, *(f"{group}s" for group in groups.registries)]
-            raise UnknownNameError(f"list: there is no list '{asked}'; {nearest(what, known)}")
-    less = "released held aliases family source objective rollout estimator model verifier data"
-    print_records(records, how, less.split())
-    if what == "estimators" and how is ListFormat.TABLE:
+    group = what.removesuffix("s")
+    if group == "plugin":  # the config groups would warn of what it lists
+        if not (records := find_plugins()):
+            warn("no installed package has a plug-in; docs/plugins.md says how to write one")
+        print_listing(records, how, hidden=("group", "target"))
+    elif group == "estimator":
+        from advsweep.cli.estimators import list_records
         from advsweep.estimators import ESTIMATORS
 
-        names = ", ".join(sorted(ESTIMATORS.unavailable()))
-        echo_line(f"Named in papers but not defined there: {names}", err=True)
+        print_listing(list_records(), how, hidden=("aliases", "held", "released"))
+        if how == "table":
+            names = ", ".join(sorted(ESTIMATORS.unavailable()))
+            echo_line(f"Named in papers but not defined there: {names}", err=True)
+    elif group == "figure":
+        from advsweep.report.figures.registry import FIGURES
+
+        figures = [{"name": f.name, "description": f.summary} for f in FIGURES.values()]
+        print_listing(figures, how)
+    else:
+        with config_groups(config_dirs or ()) as groups:
+            known = [*PRESETS, *groups.registries]
+            if group not in known:
+                lists = [f"{name}s" for name in ("plugin", "figure", *known)]
+                hint = nearest(f"{group}s", lists)
+                raise UnknownNameError(f"list: there is no list '{what}'; {hint}")
+            print_members(list_members(groups, group), how)
 
 
-def print_records(records: Records, how: ListFormat, optional: Sequence[str] = ()) -> None:
-    """Print records; tables and CSV have components as `clipped ratio=sequence`."""
-    if how is not ListFormat.JSON:
+def print_members(records: Records, how: options.ListFormat) -> None:
+    """Print members of a group; tables and CSV have components as `clipped ratio=sequence`."""
+    if how != "json":
         records = [
             {k: _as_override(v) if isinstance(v, dict) else v for k, v in record.items()}
             for record in records
         ]
-    print_listing(records, how, optional=optional)
-
-
-def _list_estimators(_: ConfigGroups) -> Records:
-    from advsweep.cli.estimators import list_records
-
-    return list_records()
-
-
-def _list_methods(groups: ConfigGroups) -> Records:
-    composed = {m: groups.compose({"method": m}).config for m in groups.members("method")}
-    return [
-        {
-            "name": name,
-            **{axis: config[axis] for axis in ("estimator", "objective", "rollout")},
-            "description": groups.first_comment("method", name),
-        }
-        for name, config in composed.items()
-    ]
+    print_listing(records, how)
 
 
 def _as_override(node: Mapping[str, Any]) -> str:
@@ -112,85 +93,32 @@ def _as_override(node: Mapping[str, Any]) -> str:
     return " ".join([node["name"], *fields])
 
 
-def _list_experiments(groups: ConfigGroups) -> Records:
-    names = groups.members("experiment")
-    composed = {name: groups.compose({"experiment": name}).config for name in names}
-    return [
-        {
-            "name": name,
-            "task": config["task"].get("title") or config["task"]["name"],
-            "model": config["model"].get("path") or config["model"]["name"],
-            "description": groups.first_comment("experiment", name),
-        }
-        for name, config in composed.items()
-    ]
-
-
-def _list_tasks(groups: ConfigGroups) -> Records:
-    from advsweep.tasks import TASKS
-
-    records = []
-    for name in groups.members("task"):
-        node = groups.compose({"task": name}).config["task"]
-        verifier, description = "", groups.first_comment("task", name)
-        try:
-            cls = TASKS.get(node["name"])
-        except PluginError as error:  # must not hide the other tasks
-            warn(str(error))
-        else:
-            spec = node.get("verifier", getattr(cls, "verifier", ""))
-            verifier = str(spec["name"] if isinstance(spec, dict) else spec)
-            description = description or _summary(cls)
-        records.append(
-            {
-                "name": name,
-                "data": node.get("data", ""),
-                "verifier": verifier,
-                "description": description,
-            }
-        )
-    return records
-
-
-def _list_figures(_: ConfigGroups) -> Records:
-    from advsweep.report.figures.registry import FIGURES
-
-    return [{"name": f.name, "description": f.summary} for f in FIGURES.values()]
-
-
-def _print_plugins(how: ListFormat) -> None:
-    records = [dataclasses.asdict(plugin) for plugin in find_plugins()]
-    if not records:
-        warn("no installed package has a plug-in; docs/plugins.md says how to write one")
-    if how is not ListFormat.JSON:
-        shown = ("kind", "name", "package", "version", "state", "reason")
-        records = [{column: record[column] for column in shown} for record in records]
-    print_listing(records, how)
-
-
-def _list_members(groups: ConfigGroups, group: str) -> Records:
-    registry = groups.registries[group]
+def list_members(groups: ConfigGroups, group: str) -> Records:
+    """Return the members of a group with what they set and a description."""
     records = []
     for name in groups.members(group):
-        text = groups.first_comment(group, name)
-        if not text:
-            values = groups.member_values(group, name)
-            text = _summary(registry.get(values.get("name", name)))
-        records.append({"name": name, "description": text})
+        record = {"name": name}
+        config = groups.compose({group: name}).config
+        cls: type[Component] | None = None
+        if group not in PRESETS:
+            try:
+                cls = groups.registries[group].get(config[group]["name"])
+            except PluginError as error:  # must not hide the others
+                warn(str(error))
+        if group == "method":
+            record |= {axis: config[axis] for axis in ("estimator", "objective", "rollout")}
+        elif group == "experiment":
+            task, model = config["task"], config["model"]
+            record["task"] = task.get("title") or task["name"]
+            record["model"] = model.get("path") or model["name"]
+        elif group == "task":
+            verifier = config[group].get("verifier", getattr(cls, "verifier", ""))
+            record["data"] = config[group].get("data", "")
+            record["verifier"] = str(verifier["name"] if isinstance(verifier, dict) else verifier)
+        summary = (inspect.getdoc(cls) or "").partition("\n\n")[0] if cls else ""
+        description = groups.first_comment(group, name) or " ".join(summary.split())
+        records.append({**record, "description": description})
     return records
-
-
-def _summary(cls: type) -> str:
-    return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
-
-
-LISTS: dict[str, Callable[[ConfigGroups], Records]] = {
-    "estimators": _list_estimators,
-    "methods": _list_methods,
-    "tasks": _list_tasks,
-    "experiments": _list_experiments,
-    "figures": _list_figures,
-}
 
 
 def plugin_registries() -> dict[str, Registry[Any]]:
@@ -204,49 +132,49 @@ def plugin_registries() -> dict[str, Registry[Any]]:
     return {registry.group: registry for registry in registries if registry.group is not None}
 
 
-def find_plugins() -> list[Plugin]:
-    """Load the plug-ins of all kinds; return each with its state, and those of no kind."""
-    from advsweep.plugins import EXTENSIONS, GROUP_PREFIX, Plugin, PluginState, discover
-
+def find_plugins() -> Records:
+    """Load the plug-ins of all kinds; return each with the reason if it cannot be used."""
     registries, discovery = plugin_registries(), discover()
-    found = [plugin for registry in registries.values() for plugin in registry.plugins()]
     # The prefix alone would make all groups alike.
     kinds = [group.removeprefix(GROUP_PREFIX) for group in (*registries, *EXTENSIONS)]
+    records = []
     for point in discovery.points:
-        if point.group in EXTENSIONS:
-            found.append(point.described(EXTENSIONS[point.group], load=True))
-        elif point.group not in registries:
+        kind, reason = EXTENSIONS.get(point.group, ""), ""
+        if registry := registries.get(point.group):
+            kind = registry.kind
+            with warnings.catch_warnings():  # the listing says the same
+                warnings.simplefilter("ignore", AdvsweepWarning)
+                reason = registry.problem(point)
+        elif kind:
+            try:
+                load_extension(point.group, point.name)
+            except PluginError as error:
+                reason = str(error)
+        else:
             hint = nearest(point.group.removeprefix(GROUP_PREFIX), kinds)
             reason = f"advsweep has no group '{point.group}'; {hint}"
-            unknown = point.described("", load=False)
-            found.append(dataclasses.replace(unknown, state=PluginState.UNKNOWN, reason=reason))
-    nameless = dict.fromkeys(("kind", "name", "version", "group", "target"), "")
-    found += [
-        Plugin(package=package, state=PluginState.BROKEN, reason=reason, **nameless)
-        for package, reason in discovery.unreadable
-    ]
-    return found
+        records.append({**vars(point), "kind": kind, "reason": reason})
+    records += [{"package": package, "reason": why} for package, why in discovery.unreadable]
+    columns = ("kind", "name", "package", "version", "state", "reason", "group", "target")
+    for record in records:
+        record["state"] = "unusable" if record["reason"] else "usable"
+    return [{column: record.get(column, "") for column in columns} for record in records]
 
 
 # keys
 
 
 def keys(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[WORD]...",
-            help="A group, such as optimizer, task.verifier or sweep.tune, for the keys of all its "
-            "components; GROUP=NAME for those of one; else words that a key, its range or its "
-            "meaning has (default: the keys of a run as it is without any setting).",
-            autocompletion=complete_words,
-            show_default=False,
-        ),
-    ] = None,
-    how: options.Listing = ListFormat.TABLE,
+    words: Annotated[list[str] | None, complete_group] = None,
+    how: options.Listing = "table",
 ) -> None:
     """These are the keys that `run`, `sweep` and sweep files take: KEY=VALUE. A group itself is a
     key, too: estimator=fade chooses the component whose keys are estimator.*.
+
+    Arguments:
+        [WORD]... (words): A group, such as optimizer, task.verifier or sweep.tune, for the keys
+            of all its components; GROUP=NAME for those of one; else words that a key, its range or
+            its meaning has (default: the keys of a run as it is without any setting).
 
     Examples:
         advsweep keys
@@ -256,15 +184,14 @@ def keys(
     from advsweep.sweep.registry import config_groups
 
     with config_groups() as groups:
+        group, equals, name = words[0].partition("=") if words else ("", "", "")
         if not words:
             rows = list(_default_rows(groups))
+        elif len(words) == 1 and (equals or group in _key_groups(groups)):
+            rows = list(group_rows(groups, group, name or None))
         else:
-            group, equals, name = words[0].partition("=")
-            if len(words) == 1 and (equals or group in _key_groups(groups)):
-                rows = list(group_rows(groups, group, name or None))
-            else:
-                rows = _search(groups, words)
-    print_listing(rows, how, optional=("of", "type", "range"))
+            rows = _search(groups, words)
+    print_listing(rows, how)
 
 
 def _key_groups(groups: ConfigGroups) -> list[str]:
@@ -311,7 +238,7 @@ def group_rows(
             yield from _rows(cls, values, prefix=f"{group}.")
 
 
-def _search(groups: ConfigGroups, words: Iterable[str]) -> Records:
+def _search(groups: ConfigGroups, words: Sequence[str]) -> Records:
     """Return the keys that have all words, those with them in the key itself first.
 
     Raises:
@@ -323,25 +250,18 @@ def _search(groups: ConfigGroups, words: Iterable[str]) -> Records:
     rows = list(_rows(RunParameters, {}, prefix=""))
     for group in _key_groups(groups):
         rows += group_rows(groups, group)
-    in_key = [row for row in rows if all(word in row["key"] for word in sought)]
-    in_text = [
-        row
-        for row in rows
-        if row not in in_key
-        and all(word in f"{row['key']} {row['range']} {row['meaning']}".lower() for word in sought)
-    ]
-    if not (found := [*in_key, *in_text]):
+    texts = [f"{row['key']} {row['range']} {row['meaning']}".lower() for row in rows]
+    found = [r for r, t in zip(rows, texts, strict=True) if all(word in t for word in sought)]
+    if not found:
         known = {row["key"].rpartition(".")[2] for row in rows}
         hint = nearest(" ".join(sought), {*known, *_key_groups(groups)})
         raise UnknownNameError(f"no key has {' '.join(sought)}; {hint}")
-    return found
+    return sorted(found, key=lambda row: not all(word in row["key"] for word in sought))
 
 
 def _rows(
     component: type[Component], node: Mapping[str, Any], *, prefix: str
 ) -> Iterator[dict[str, Any]]:
-    from advsweep.components import parameters
-
     for field in parameters(component, node):
         key, default = f"{prefix}{field['name']}", field["default"]
         yield _row(key, component.name, field["type"], default, field["range"], field["help"])

@@ -2,44 +2,32 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_claims
 from advsweep.cli.output import echo_rendered
-
-
-class ClaimsFormat(Enum):
-    """Output format of results."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    LATEX = "latex"
-    CSV = "csv"
-    JSON = "json"
+from advsweep.errors import ConfigError, nearest
+from advsweep.store import open_store
+from advsweep.yaml_files import YAML_SUFFIXES
 
 
 def claims(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="LIST",
-            help="A YAML file of claims, or the name of an experiment that has one: demo.",
-            autocompletion=complete_claims,
-        ),
-    ],
+    name: Annotated[str, complete_claims],
     strict: bool = False,
-    spread: options.Spread = options.SpreadOption.POOLED,
+    spread: options.Spread = "pooled",
     store: options.Store = None,
-    output: ClaimsFormat = ClaimsFormat.TABLE,
+    output: Literal["table", "markdown", "latex", "csv", "json"] = "table",
 ) -> None:
     """LIST is a YAML file of statements, or the name of an experiment that comes with one. Each
     claim holds, is contradicted, or cannot be told from the runs. Exit code 2 if a claim is not
     judged, as it names a sweep, row or metric that does not exist.
+
+    Arguments:
+        LIST (name): A YAML file of claims, or the name of an experiment that has one: demo.
 
     Options:
         --strict: Exit with code 1 unless every claim holds.
@@ -56,12 +44,11 @@ def claims(
         read_claim_list,
         render_claims,
     )
-    from advsweep.store import open_store
 
     listed = read_claim_list(find_claims(name))
     opened = open_store(store, create=False)
-    results = evaluate_claims(opened, listed, SpreadKind(spread.value))
-    echo_rendered(render_claims(results, output.value))
+    results = evaluate_claims(opened, listed, SpreadKind(spread))
+    echo_rendered(render_claims(results, output))
     if results.count(ClaimVerdict.NOT_JUDGED):
         raise typer.Exit(2)
     if strict and results.count(ClaimVerdict.HOLDS) < len(results.results):
@@ -74,9 +61,7 @@ def find_claims(name: str) -> Path:
     Raises:
         ConfigError: no experiment of this name has claims; the message suggests the nearest one.
     """
-    from advsweep.errors import ConfigError, nearest
     from advsweep.report import claim_lists
-    from advsweep.yaml_files import YAML_SUFFIXES
 
     if (path := Path(name)).suffix in YAML_SUFFIXES:
         return path

@@ -8,22 +8,28 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_export_format, complete_importer, complete_target
-from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import echo, echo_line, echo_rendered, print_json, progress_bar, warn
+from advsweep.cli.output import (
+    echo,
+    echo_line,
+    echo_rendered,
+    print_json,
+    print_pairs,
+    progress_bar,
+    warn,
+)
+from advsweep.cli.runs import find_targets
 from advsweep.errors import ConfigError, NotFoundError, StoreError, counted, first_of, nearest
+from advsweep.store import RunRecord, Status, Store, open_store
 
 if TYPE_CHECKING:
     from advsweep.importing import ImportSummary
-    from advsweep.store import RunRecord, Store
-    from advsweep.store.merge import MergeResult
     from advsweep.sweep.tracking.base import Tracking
 
 _LISTED = 20
@@ -33,19 +39,8 @@ _LISTED = 20
 
 
 def import_(
-    form: Annotated[
-        str,
-        typer.Argument(
-            metavar="FORMAT",
-            help="The format: csv, jsonl, lm-eval, tensorboard, trl, verl, wandb, or one of "
-            "another package.",
-            autocompletion=complete_importer,
-        ),
-    ],
-    source: Annotated[
-        str,
-        typer.Argument(metavar="SOURCE", help="A file or a folder; for wandb also ENTITY/PROJECT."),
-    ],
+    form: Annotated[str, complete_importer],
+    source: str,
     sweep: str | None = None,
     assignments: list[str] | None = None,
     name_pattern: str | None = None,
@@ -55,13 +50,18 @@ def import_(
     decimal: str | None = None,
     dry_run: bool = False,
     store: options.Store = None,
-    how: options.Record = RecordFormat.TEXT,
+    how: options.Record = "text",
 ) -> None:
     """Reports, plots and claims work on these runs as on others. Metrics get our names by the
     format's table; the others keep theirs. Values that are not numbers, incomplete lines and the
     like are left out and counted. Of a step that was logged twice the last value counts. Importing
     again adds what is new and nothing else. Imported runs are data: nothing in them is executed,
     and no worker trains them.
+
+    Arguments:
+        FORMAT (form): The format: csv, jsonl, lm-eval, tensorboard, trl, verl, wandb, or one of
+            another package.
+        SOURCE (source): A file or a folder; for wandb also ENTITY/PROJECT.
 
     Options:
         --sweep NAME: Add the runs to this sweep.
@@ -86,15 +86,14 @@ def import_(
     from advsweep.importing import import_runs
     from advsweep.logs import READERS
     from advsweep.logs.names import NamePattern, parse_settings
-    from advsweep.store import open_store
 
     names = {}
     for text in mapping or ():
         # Names of metrics may have an = of their own, ours do not.
-        theirs, _, ours = text.rpartition("=")
-        if not theirs.strip() or not ours.strip():
+        theirs, _, ours = (part.strip() for part in text.rpartition("="))
+        if not theirs or not ours:
             raise ConfigError(f"--map: expected THEIRS=OURS, got {text!r}")
-        names[theirs.strip()] = ours.strip()
+        names[theirs] = ours
     node = form if decimal is None else {"name": form, "decimal": decimal}
     reader = READERS.build(node, where="FORMAT")
     settings = parse_settings(assignments or [])
@@ -113,62 +112,58 @@ def import_(
             dry_run=dry_run,
             on_run=on_run,
         )
-    if how is RecordFormat.JSON:
-        print_json(
-            {
-                "runs": [
-                    {
-                        "source": source,
-                        "id": written.run_id,
-                        "action": written.action.value,
-                        "seed": written.seed,
-                        "steps": written.steps,
-                        "new_steps": written.new_steps,
-                        "points": written.points,
-                        "evaluations": written.evaluations,
-                    }
-                    for source, written in summary.runs
-                ],
-                "renamed": summary.names.renamed,
-                "kept": sorted(summary.names.kept),
-                "left_out": summary.left_out,
-                "unmatched": summary.unmatched,
-                "notes": list(summary.notes),
-            }
-        )
-    else:
+    if how == "text":
         _print_imported(summary, dry_run=dry_run)
+        return
+    keys = ("action", "seed", "steps", "new_steps", "points", "evaluations")
+    print_json(
+        {
+            "runs": [
+                {
+                    "source": source,
+                    "id": written.run_id,
+                    **{key: getattr(written, key) for key in keys},
+                }
+                for source, written in summary.runs
+            ],
+            "renamed": summary.names.renamed,
+            "kept": sorted(summary.names.kept),
+            "left_out": summary.left_out,
+            "unmatched": summary.unmatched,
+            "notes": list(summary.notes),
+        }
+    )
 
 
 def _listed(text: str | None) -> list[str]:
-    return [] if text is None else [part.strip() for part in text.split(",") if part.strip()]
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def _print_imported(summary: ImportSummary, *, dry_run: bool) -> None:
-    def some(names: list[str]) -> str:
-        return first_of(names, 8) or "nothing"
-
-    actions = Counter(written.action for _, written in summary.runs)
-    counts = ", ".join(f"{n} {action.value}" for action, n in actions.items())
-    steps = sum(written.steps for _, written in summary.runs)
-    new = sum(written.new_steps for _, written in summary.runs)
-    evaluations = sum(written.evaluations for _, written in summary.runs)
+    written = [each for _, each in summary.runs]
+    actions = Counter(each.action.value for each in written)
+    counts = ", ".join(f"{n} {action}" for action, n in actions.items())
+    steps, new = sum(each.steps for each in written), sum(each.new_steps for each in written)
+    evaluations = sum(each.evaluations for each in written)
     names = summary.names
     metrics = len({*names.kept, *names.renamed.values()})
-    took = f"{counted(len(summary.runs), 'run')} ({counts or 'none'}), "
+    took = f"{counted(len(written), 'run')} ({counts or 'none'}), "
     took += f"{counted(f'{steps:,}', 'step')} ({new:,} new), {counted(metrics, 'metric')}"
     took += f", {counted(evaluations, 'evaluation')}" if evaluations else ""
     left = [f"{reason} ({count:,})" for reason, count in sorted(summary.left_out.items())]
-    left += [f"name does not match: {some(summary.unmatched)}"] if summary.unmatched else []
-    lines = [
-        ("would take" if dry_run else "took", took),
-        ("renamed", some([f"{a} -> {b}" for a, b in sorted(names.renamed.items())])),
-        ("kept", some(sorted(names.kept))),
-        ("left out", "; ".join(left) or "nothing"),
-        *(("note", note) for note in summary.notes),
-    ]
-    for title, text in lines:
-        echo_line(f"{title:<10} {text}")
+    if summary.unmatched:
+        left.append(f"name does not match: {first_of(summary.unmatched, 8)}")
+    renamed = [f"{theirs} -> {ours}" for theirs, ours in sorted(names.renamed.items())]
+    print_pairs(
+        {
+            "would take" if dry_run else "took": took,
+            "renamed": first_of(renamed, 8) or "nothing",
+            "kept": first_of(sorted(names.kept), 8) or "nothing",
+            "left out": "; ".join(left) or "nothing",
+        }
+    )
+    for note in summary.notes:
+        echo_line(f"note: {note}")
 
 
 # export
@@ -180,45 +175,11 @@ _WRITTEN = {_MARK, "config.json"}
 """Files by which the folder of an earlier export is known."""
 
 
-class TableName(Enum):
-    """Tables that are exported; see `report.data.export`."""
-
-    RUNS = "runs"
-    METRICS = "metrics"
-    EVALUATIONS = "evaluations"
-    PROBLEMS = "problems"
-
-
 def export(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN|SWEEP",
-            help="A run's id, the start of its identity, or 'last'; or a sweep's name.",
-            autocompletion=complete_target,
-        ),
-    ],
-    directory: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[DIR]",
-            help="The folder to create or to add to. Without it trackers get runs in their own "
-            "place or on their server, and --table is printed.",
-            show_default=False,
-        ),
-    ] = None,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="FORMAT",
-            help="hf: a run's weights, in a folder that transformers loads. parquet, csv: tables "
-            "of runs, metrics, evaluations and problems. wandb, trackio, mlflow, tensorboard, or "
-            "a plug-in's tracker.",
-            autocompletion=complete_export_format,
-        ),
-    ] = "hf",
-    table: TableName | None = None,
+    target: Annotated[str, complete_target],
+    directory: Path | None = None,
+    to: Annotated[str, complete_export_format] = "hf",
+    table: Literal["runs", "metrics", "evaluations", "problems"] | None = None,
     step: int | None = None,
     fields: list[str] | None = None,
     store: options.Store = None,
@@ -228,7 +189,15 @@ def export(
     tell. In a folder no tracker needs an account or a network. Exits with code 1 if a run cannot
     be sent.
 
+    Arguments:
+        RUN|SWEEP (target): A run's id, the start of its identity, or 'last'; or a sweep's name.
+        [DIR] (directory): The folder to create or to add to. Without it trackers get runs in
+            their own place or on their server, and --table is printed.
+
     Options:
+        --to FORMAT: hf: a run's weights, in a folder that transformers loads. parquet, csv:
+            tables of runs, metrics, evaluations and problems. wandb, trackio, mlflow, tensorboard,
+            or a plug-in's tracker.
         --table: csv without DIR: print this table.
         --step N >= 0: hf: use the weights after this step (default: last; 0: base model).
         --set KEY=VALUE (fields): Trackers: set a field of tracking=FORMAT, such as
@@ -241,9 +210,7 @@ def export(
         advsweep export demo boards --to tensorboard
         advsweep export demo --to wandb --set project=mine
     """
-    from advsweep.cli.runs import find_targets
     from advsweep.report.data.export import FORMATS, export_tables
-    from advsweep.store import open_store
     from advsweep.sweep.registry import TRACKINGS
 
     names = ["hf", *FORMATS, *(name for name in TRACKINGS if name != "none")]
@@ -253,42 +220,38 @@ def export(
         raise ConfigError(f"--step: expected --to hf, got --to {to}")
     if fields and to not in TRACKINGS:
         raise ConfigError(f"--set: expected --to with a tracker, got --to {to}")
-    if (table is not None) is not (to in FORMATS and directory is None) or (
-        table is not None and to != "csv"
-    ):
+    prints = to in FORMATS and directory is None
+    if (table is not None) is not prints or (prints and to != "csv"):
         raise ConfigError("--table: expected it with --to csv and without DIR, and DIR otherwise")
-    if directory is None and to == "hf":
-        raise ConfigError("DIR: expected a folder for the weights, got none")
     opened = open_store(store, create=False)
     if directory is not None and to not in FORMATS:
-        _refuse_other_files(directory)
+        found = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+        if found and not _WRITTEN.intersection(found):
+            raise ConfigError(
+                f"DIR: expected a new folder, an empty one, or that of an earlier export, got "
+                f"{directory} with other files, such as {found[0]}; name another folder"
+            )
     if to == "hf":
-        assert directory is not None
+        if directory is None:
+            raise ConfigError("DIR: expected a folder for the weights, got none")
         _export_weights(opened, target, directory, step)
         return
     runs = find_targets(opened, [target]).runs
     if to in TRACKINGS:
         tracking = _tracking(to, fields or [], directory)
         raise typer.Exit(int(_send(opened, runs, tracking, directory)))
-    if directory is None:
-        assert table is not None
-        _print_table(opened, runs, table.value)
-        return
-    with progress_bar("runs", len(runs)) as on_run:
-        rows = export_tables(opened, runs, directory, to, on_run)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = directory or Path(temporary) / "tables"
+        with progress_bar("runs", len(runs)) as on_run:
+            rows = export_tables(opened, runs, folder, to, on_run)
+        if table is not None:
+            with (folder / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+                while text := file.read(1 << 20):
+                    echo_rendered(text)
+            return
     counts = ", ".join(f"{count} {name}" for name, count in rows.items())
     echo_line(f"Wrote {counts} to {directory}.", err=True)
     echo(str(directory))
-
-
-def _refuse_other_files(directory: Path) -> None:
-    """Refuse a folder with files, unless an export wrote some of them."""
-    found = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    if found and not _WRITTEN.intersection(found):
-        raise ConfigError(
-            f"DIR: expected a new folder, an empty one, or that of an earlier export, got "
-            f"{directory} with other files, such as {found[0]}; name another folder"
-        )
 
 
 def _export_weights(store: Store, key: str, directory: Path, step: int | None) -> None:
@@ -300,17 +263,6 @@ def _export_weights(store: Store, key: str, directory: Path, step: int | None) -
     spec.backend.export(spec, record.directory, last, directory)
     echo_line(f"Wrote run {record.id} after step {last} to {directory}.", err=True)
     echo(str(directory))
-
-
-def _print_table(store: Store, runs: Sequence[RunRecord], name: str) -> None:
-    """Print one table as the file of an export has it."""
-    from advsweep.report.data.export import export_tables
-
-    with tempfile.TemporaryDirectory() as folder:
-        export_tables(store, runs, Path(folder) / "tables", "csv")
-        with (Path(folder) / "tables" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-            while text := file.read(1 << 20):
-                echo_rendered(text)
 
 
 def _tracking(name: str, fields: Sequence[str], directory: Path | None) -> Tracking:
@@ -352,12 +304,8 @@ def _send(
     except KeyboardInterrupt:
         # A normal exit would wait for the tracker's service in its exit handlers.
         os._exit(130)
-    counts = (
-        (len(synced.sent), "sent"),
-        (len(synced.left_out), "left out"),
-        (len(synced.failed), "failed"),
-    )
-    shown = ", ".join(f"{n} {what}" for n, what in counts if n) or "no runs"
+    counts = {"sent": synced.sent, "left out": synced.left_out, "failed": synced.failed}
+    shown = ", ".join(f"{len(ids)} {what}" for what, ids in counts.items() if ids) or "no runs"
     echo_line(f"{tracking.name}: {shown}", err=True)
     for run_id, reason in list(synced.left_out.items())[:_LISTED]:
         echo_line(f"  skipped run {run_id}: {reason}", err=True)
@@ -372,9 +320,7 @@ def _send(
 
 
 def merge(
-    other: Annotated[
-        str, typer.Argument(metavar="OTHER", help="The store to read: a path or a URL.")
-    ],
+    other: str,
     other_runs: Path | None = None,
     folders: bool = True,
     dry_run: bool = False,
@@ -389,6 +335,9 @@ def merge(
     The folders of copied runs, with logs and checkpoints, are copied too. With --no-folders, copied
     runs can be reported but not exported, and unfinished ones restart from step 0.
 
+    Arguments:
+        OTHER (other): The store to read: a path or a URL.
+
     Options:
         --other-runs DIR: Its folder of runs (default: next to the store).
         --folders/--no-folders: Copy the runs' folders with checkpoints.
@@ -398,7 +347,6 @@ def merge(
         advsweep merge ../other/advsweep.db --dry-run
         advsweep merge ../other/advsweep.db
     """
-    from advsweep.store import open_store
     from advsweep.store.merge import merge as merge_stores
 
     with (
@@ -407,28 +355,19 @@ def merge(
         progress_bar("runs") as on_run,
     ):
         if folders:
-            source.runs_directory = _folder(other, source, other_runs)
+            # $ADVSWEEP_RUNS belongs to the target store.
+            next_to = Path(other).absolute().with_name(f"{Path(other).stem}-runs")
+            if other_runs is None and next_to.is_symlink():
+                raise StoreError(
+                    f"{next_to}: expected a folder, got a symbolic link; if you created it, pass "
+                    f"--other-runs {next_to.resolve()}, otherwise pass --no-folders"
+                )
+            if other_runs is not None or next_to.is_dir():
+                source.runs_directory = (other_runs or next_to).absolute()
         merged = merge_stores(target, source, folders=folders, dry_run=dry_run, on_run=on_run)
-    _print_merged(merged, f"{source.name} into {target.name}", dry_run=dry_run)
-
-
-def _folder(other: str, source: Store, chosen: Path | None) -> Path:
-    """Return the other store's folder of runs; $ADVSWEEP_RUNS belongs to the target store."""
-    if chosen is not None:
-        return chosen.absolute()
-    beside = Path(other).absolute()
-    beside = beside.with_name(f"{beside.stem}-runs")
-    if beside.is_symlink():
-        raise StoreError(
-            f"{beside}: expected a folder, got a symbolic link; if you created it, pass "
-            f"--other-runs {beside.resolve()}, otherwise pass --no-folders"
-        )
-    return beside if beside.is_dir() else source.runs_directory
-
-
-def _print_merged(merged: MergeResult, what: str, *, dry_run: bool) -> None:
     counts = ", ".join(f"{len(runs)} {fate.value}" for fate, runs in merged.runs.items() if runs)
-    echo_line(f"{what}{' (nothing was changed)' if dry_run else ''}")
+    unchanged = " (nothing was changed)" if dry_run else ""
+    echo_line(f"{source.name} into {target.name}{unchanged}")
     echo_line(f"  runs: {counts or 'none'}")
     echo_line(f"  sweeps added: {', '.join(merged.sweeps) or 'none'}")
     for run_id, reason in merged.left_out.items():
@@ -468,9 +407,6 @@ def rm(
         advsweep rm 12 --force
         advsweep rm demo --force --yes
     """
-    from advsweep.cli.runs import find_targets
-    from advsweep.store import Status, open_store
-
     with open_store(store, create=False) as opened:
         if models:
             _remove_models(opened, targets, yes=yes)
@@ -482,22 +418,24 @@ def rm(
             for run in found.runs
             if run.id in found.named or not set(run.sweeps) - set(found.sweeps)
         ]
-        for status, is_allowed, remedy in (
-            (Status.RUNNING, False, "stop it with `advsweep stop {0}`"),
-            (Status.DONE, force, "pass --force to delete them"),
-        ):
-            refused = [] if is_allowed else [run.id for run in runs if run.status is status]
-            if refused:
-                kind = "completed run" if status is Status.DONE else "running run"
-                raise ConfigError(
-                    f"refusing to delete {counted(len(refused), kind)}, such as run "
-                    f"{refused[0]}; {remedy.format(refused[0])}"
-                )
+        running = [run.id for run in runs if run.status is Status.RUNNING]
+        done = [run.id for run in runs if run.status is Status.DONE]
+        if running:
+            raise ConfigError(
+                f"refusing to delete {counted(len(running), 'running run')}, such as run "
+                f"{running[0]}; stop it with `advsweep stop {running[0]}`"
+            )
+        if done and not force:
+            raise ConfigError(
+                f"refusing to delete {counted(len(done), 'completed run')}, such as run {done[0]}; "
+                "pass --force to delete them"
+            )
         if not yes:
             states = Counter(run.status.value for run in runs)
             counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
             what = f"sweep {', '.join(found.sweeps)} and " if found.sweeps else ""
             _confirm(f"{what}{counted(len(runs), 'run')} ({counts or 'none'})")
+        # The store first: a folder without a run does no harm, a run without its folder does.
         opened.runs.remove([run.id for run in runs])
         for sweep in found.sweeps:
             opened.sweeps.remove(sweep)
@@ -564,31 +502,23 @@ def _confirm(what: str) -> None:
 # db
 
 
-class DbAction(Enum):
-    """What to do with the schema."""
-
-    VERSION = "version"
-    UPGRADE = "upgrade"
-
-
 def db(
-    action: Annotated[
-        DbAction, typer.Argument(metavar="version|upgrade", help="Print it, or upgrade the store.")
-    ],
+    action: Literal["version", "upgrade"],
     store: options.Store = None,
 ) -> None:
     """An upgrade lists the changes of the schema; data stay as they are.
+
+    Arguments:
+        version|upgrade (action): Print it, or upgrade the store.
 
     Examples:
         advsweep db version
         advsweep db upgrade --store advsweep.db
     """
-    from advsweep.store import open_store
-
-    if action is DbAction.VERSION:
-        echo(open_store(store, create=False).schema_version())
+    opened = open_store(store, create=False, upgrade=action == "upgrade")
+    if action == "version":
+        echo(opened.schema_version())
         return
-    opened = open_store(store, create=False, upgrade=True)
     for line in opened.upgraded:
         echo(line)
     if not opened.upgraded:

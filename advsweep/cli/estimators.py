@@ -7,30 +7,29 @@ import dataclasses
 import inspect
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from advsweep.cli.output import echo, print_columns, show_number, to_markdown
+from advsweep.cli.output import echo, print_columns, print_pairs, show_number
 from advsweep.components import parameters
 from advsweep.config.overrides import parse_assignments
-from advsweep.diagnostics import Masses, expected_masses, masses
+from advsweep.diagnostics import expected_masses, masses
 from advsweep.errors import BatchError, ConfigError, nearest
 from advsweep.estimators import ESTIMATORS, Estimator, build_estimator
 from advsweep.estimators.batch import (
     COUNTERS,
     PER_PROMPT,
     PER_TOKEN,
-    Advantages,
     GroupBatch,
     Groups,
     spread_input,
 )
 
-Rows = list[list[float | None]]
-"""Groups of numbers; None marks a missing rollout."""
+Rows = list[list[float]]
+"""Groups of numbers; NaN marks a missing rollout."""
 
 NEUTRAL = {
     "lengths": 1.0,
@@ -110,66 +109,53 @@ def parse_rows(text: str, where: str) -> Rows:
     Raises:
         BatchError: a cell is empty or not a number, or the groups differ in length.
     """
-    rows = [[_number(cell.strip(), where) for cell in row.split(",")] for row in text.split(";")]
-    sizes = [len(row) for row in rows]
-    if len(set(sizes)) > 1:
+    try:
+        rows = [
+            [math.nan if cell.strip() == "-" else float(cell) for cell in row.split(",")]
+            for row in text.split(";")
+        ]
+    except ValueError as error:
+        what = f"expected numbers such as 1,0,0,1, groups separated by ;, got '{text}'"
+        raise BatchError(f"{where}: {what}") from error
+    if len({len(row) for row in rows}) > 1:
         raise BatchError(
-            f"{where}: expected groups of the same length, got {', '.join(map(str, sizes))}; "
-            "write - for a missing rollout"
+            f"{where}: expected groups of the same length, got "
+            f"{', '.join(str(len(row)) for row in rows)}; write - for a missing rollout"
         )
     return rows
 
 
-def _number(cell: str, where: str) -> float | None:
-    if cell == "-":
-        return None
-    try:
-        return float(cell)
-    except ValueError:
-        got = f"'{cell}'" if cell else "nothing"
-        raise BatchError(
-            f"{where}: expected numbers such as 1,0,0,1, groups separated by ;, got {got}"
-        ) from None
-
-
-def parse_inputs(texts: Iterable[str]) -> dict[str, Rows | int]:
-    """Return the other inputs, `NAME=VALUES`, by name; steps are whole numbers, the rest rows.
+def parse_inputs(texts: Iterable[str]) -> dict[str, Rows]:
+    """Return the other inputs, `NAME=VALUES`, by name.
 
     Raises:
         BatchError: an unknown name, or values that are no such numbers.
     """
     own = {"rewards", "mask", "frequencies"}
     known = [f.name for f in dataclasses.fields(GroupBatch) if f.name not in own]
-    inputs: dict[str, Rows | int] = {}
+    inputs = {}
     for text in texts:
-        name, separator, values = text.partition("=")
-        name = name.strip()
-        if not separator:
-            raise BatchError(f"--input: expected NAME=VALUES, got '{text}'")
+        name, _, values = (part.strip() for part in text.partition("="))
         if name not in known:
-            raise BatchError(f"--input: unknown input '{name}'; {nearest(name, known)}")
-        if name not in COUNTERS:
-            inputs[name] = parse_rows(values, f"--input {name}")
-        elif values.strip().isdecimal() and int(values) > 0:
-            inputs[name] = int(values)
-        else:
+            raise BatchError(f"--input: expected NAME=VALUES, got '{text}'; {nearest(name, known)}")
+        inputs[name] = parse_rows(values, f"--input {name}")
+        if name in COUNTERS and not (values.isdecimal() and int(values) > 0):
             raise BatchError(f"--input {name}: expected a whole number >= 1, got '{values}'")
     return inputs
 
 
-def single_numbers(given: Mapping[str, Rows | int]) -> dict[str, float]:
+def single_numbers(given: Mapping[str, Rows]) -> dict[str, float]:
     """Return inputs that are one number for all rollouts.
 
     Raises:
         BatchError: an input has several.
     """
-    numbers = {}
     for name, rows in given.items():
-        cells = [rows] if isinstance(rows, int) else [cell for row in rows for cell in row]
-        if len(cells) != 1 or cells[0] is None:
-            raise BatchError(f"--input {name}: expected one number for all, got {len(cells)}")
-        numbers[name] = cells[0]
-    return numbers
+        if len(rows) != 1 or len(rows[0]) != 1 or math.isnan(rows[0][0]):
+            raise BatchError(f"--input {name}: expected one number for all, got {rows}")
+    return {
+        name: int(rows[0][0]) if name in COUNTERS else rows[0][0] for name, rows in given.items()
+    }
 
 
 def check_inputs(estimators: Iterable[Estimator], given: Iterable[str]) -> None:
@@ -178,28 +164,27 @@ def check_inputs(estimators: Iterable[Estimator], given: Iterable[str]) -> None:
     Raises:
         BatchError: an estimator lacks an input, or no estimator reads one.
     """
-    estimators, given = list(estimators), set(given)
+    unread = set(given)
     for estimator in estimators:
-        for name in sorted(estimator.needs - given):
+        for name in sorted(estimator.needs.difference(given)):
             raise BatchError(
                 f"estimator '{estimator.name}' needs {name}; give it with --input {name}=..."
             )
-    unread = given.difference(*(e.needs | e.uses for e in estimators))
+        unread -= estimator.needs | estimator.uses
     for name in sorted(unread):
-        names = ", ".join(sorted({e.name for e in estimators}))
-        raise BatchError(f"--input {name}: not read by {names}; omit it")
+        raise BatchError(f"--input {name}: no estimator given reads it; omit it")
 
 
 # The list of all estimators
 
 
+def _aliases(name: str) -> list[str]:
+    return sorted(alias for alias, target in ESTIMATORS.aliases().items() if target == name)
+
+
 def held(cls: type[Estimator]) -> str:
     """Return what the defaults of an estimator follow: a paper, released code, or our reading."""
     return ", ".join(where.value for where in cls.provenance) or "no source named"
-
-
-def _aliases(name: str) -> list[str]:
-    return sorted(alias for alias, target in ESTIMATORS.aliases().items() if target == name)
 
 
 def list_records() -> list[dict[str, Any]]:
@@ -218,27 +203,15 @@ def list_records() -> list[dict[str, Any]]:
     ]
 
 
-def markdown_table() -> str:
-    """Return the table of estimators of the documentation, in GitHub's Markdown."""
-    rows = [
-        [
-            record["family"],
-            ", ".join(f"`{name}`" for name in (record["name"], *record["aliases"])),
-            record["formula"].replace("|", r"\|"),
-            record["source"],
-            record["held"] + "".join(f"; `{option}`" for option in record["released"]),
-        ]
-        for record in list_records()
-    ]
-    return to_markdown(("family", "name, aliases", "advantage", "source", "defaults"), rows)
-
-
 # One estimator in full
 
 
 def describe_estimator(estimator: Estimator) -> dict[str, Any]:
     """Return everything about an estimator that its page and `describe` print, in JSON types."""
     description, released, departures = _documentation(type(estimator))
+    smallest = {"all wrong": 0.0, "all correct": 1.0, "all 0.9": 0.9}
+    groups = {name: [reward] * group_size_of(estimator, 4) for name, reward in smallest.items()}
+    groups |= {"one rollout, wrong": [0.0], "one rollout, correct": [1.0]}
     return {
         "name": estimator.name,
         "aliases": _aliases(estimator.name),
@@ -262,7 +235,10 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
         "parameters": parameters(type(estimator)),
         "options": estimator.plain(),
         "inputs": {n: v for n, v in NEUTRAL.items() if n in estimator.needs},
-        "degenerate": _degenerate_groups(estimator),
+        "degenerate": [
+            {"group": name, "rewards": row, **_applied(estimator, row)}
+            for name, row in groups.items()
+        ],
         "masses": _expected_masses(estimator),
     }
 
@@ -281,23 +257,8 @@ def _documentation(cls: type[Estimator]) -> tuple[str, str | None, str]:
     return "\n\n".join(description), released or None, departures or "none"
 
 
-def _degenerate_groups(estimator: Estimator) -> list[dict[str, Any]]:
-    """Compute the advantages of groups with equal rewards, each alone in its batch."""
-    size = group_size_of(estimator, 4)
-    groups = {
-        "all wrong": [0.0] * size,
-        "all correct": [1.0] * size,
-        "all 0.9": [0.9] * size,
-        "one rollout, wrong": [0.0],
-        "one rollout, correct": [1.0],
-    }
-    return [
-        {"group": name, "rewards": row, **_applied(estimator, row)} for name, row in groups.items()
-    ]
-
-
 def _accepted_rewards(estimator: Estimator) -> str:
-    """Describe the rewards that the formula is defined for."""
+    """Describe the rewards that the formula is defined for, by trying some."""
     if estimator.verifier_free:
         return "not read"
     others = group_size_of(estimator, 4) - 1
@@ -309,6 +270,7 @@ def _accepted_rewards(estimator: Estimator) -> str:
 
 
 def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
+    """Compute the advantages of a group that is alone in its batch, with neutral inputs."""
     rewards = torch.tensor([row], dtype=torch.float64)
     inputs: dict[str, Any] = {
         name: spread_input(name, NEUTRAL[name], rewards) for name in estimator.needs
@@ -318,24 +280,18 @@ def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
         found = copy.deepcopy(estimator).compute(batch)
     except BatchError as error:
         return {"advantages": None, "kept": None, "refused": str(error)}
-    return {
-        "advantages": found.rollout_means(batch.lengths)[0].tolist(),
-        "kept": bool(found.keep.all()),
-        "refused": None,
-    }
+    advantages = found.rollout_means(batch.lengths)[0].tolist()
+    return {"advantages": advantages, "kept": bool(found.keep.all()), "refused": None}
 
 
 def _expected_masses(estimator: Estimator) -> dict[str, Any]:
     size = group_size_of(estimator, 8)
     inputs = {name: NEUTRAL[name] for name in estimator.needs}
     try:
-        found = [expected_masses(estimator, p, size, **inputs) for p in _RATES]
+        found = {p: expected_masses(estimator, p, size, **inputs) for p in _RATES}
     except BatchError as error:
         return {"group_size": size, "refused": str(error), "rates": []}
-    rates = [
-        {"p": p, "success": mass.success, "failure": mass.failure}
-        for p, mass in zip(_RATES, found, strict=True)
-    ]
+    rates = [{"p": p, "success": m.success, "failure": m.failure} for p, m in found.items()]
     return {"group_size": size, "refused": None, "rates": rates}
 
 
@@ -345,54 +301,55 @@ def group_size_of(estimator: Estimator, least: int) -> int:
     return -(-max(least, estimator.minimum_group) // multiple) * multiple
 
 
-def sizes(record: dict[str, Any]) -> str:
-    """Return the group sizes that an estimator accepts, in words."""
-    at_least = f"at least {record['minimum_group']}"
+def facts(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the properties of an estimator as `describe` and its page show them."""
     multiple = record["group_multiple"]
-    return at_least if multiple == 1 else f"{at_least}, a multiple of {multiple}"
+    sizes = f"at least {record['minimum_group']}"
+    memory = (f"{key} {_yaml(value)}" for key, value in record["memory"].items())
+    return {
+        "family": record["family"],
+        "source": f"{record['paper']}, {record['equation']}",
+        "defaults follow": record["held"],
+        "needs": ", ".join(["rewards", *record["needs"]]),
+        "reads if given": ", ".join(record["uses"]) or "nothing else",
+        "rewards": record["rewards"],
+        "group size": sizes if multiple == 1 else f"{sizes}, a multiple of {multiple}",
+        "order of the rollouts": "does not matter" if record["exchangeable"] else "matters",
+        "initial state": ", ".join(memory) or "none",
+    }
 
 
 def print_estimator(record: dict[str, Any]) -> None:
     """Print what `describe_estimator` returns."""
     also = f" (also {', '.join(record['aliases'])})" if record["aliases"] else ""
-    echo(f"{record['name']}{also}: {record['formula']}")
-    echo(f"family: {record['family']}    source: {record['paper']}, {record['equation']}")
-    echo(f"defaults follow: {record['held']}")
-    echo(f"\n{record['description']}\n")
+    echo(f"{record['name']}{also}: {record['formula']}\n\n{record['description']}\n")
     if record["released"]:
         ways = [" ".join(f"--set {o}" for o in way.split()) for way in record["released_options"]]
         chosen = f" ({', '.join(ways)})" if ways else ""
         echo(textwrap.fill(f"the authors' released code{chosen}: {record['released']}", 96) + "\n")
     echo(textwrap.fill(f"departures from the source: {record['departures']}", 96) + "\n")
-    echo(f"needs: {', '.join(['rewards', *record['needs']])}")
-    if record["uses"]:
-        echo(f"reads if given: {', '.join(record['uses'])}")
-    echo(f"rewards: {record['rewards']}")
-    echo(f"group size: {sizes(record)}")
-    if not record["exchangeable"]:
-        echo("order: the order of the rollouts within a group matters")
-    if record["stateful"]:
-        start = ", ".join(f"{key} {_yaml(value)}" for key, value in record["memory"].items())
-        echo(f"initial state: {start}")
+    print_pairs(facts(record))
     echo("")
     if record["parameters"]:
         columns = ("parameter", "type", "default", "range", "meaning")
         print_columns(columns, [[_yaml(v) for v in row.values()] for row in record["parameters"]])
-    else:
-        echo("no parameters")
     inputs = "".join(f", {name} {value:g}" for name, value in record["inputs"].items())
     echo(f"\ndegenerate groups, each alone in a first step{inputs}")
-    print_columns(
-        ("group", "rewards", "advantages"),
-        [[row["group"], _numbers(row["rewards"]), _outcome(row)] for row in record["degenerate"]],
-    )
+    rows = []
+    for row in record["degenerate"]:
+        outcome = f"refused: {row['refused']}"
+        if row["advantages"] is not None:
+            left = "" if row["kept"] else ", left out of the update"
+            outcome = " ".join(map(show_number, row["advantages"])) + left
+        rows.append([row["group"], " ".join(map(show_number, row["rewards"])), outcome])
+    print_columns(("group", "rewards", "advantages"), rows)
     found = record["masses"]
     echo(f"\nexpected masses at group size {found['group_size']}{inputs}")
     if found["refused"]:
         echo(f"refused: {found['refused']}")
-        return
-    rates = [[show_number(value) for value in row.values()] for row in found["rates"]]
-    print_columns(("p", "m_S", "m_F"), rates)
+    else:
+        rates = [[show_number(value) for value in row.values()] for row in found["rates"]]
+        print_columns(("p", "m_S", "m_F"), rates)
 
 
 def _yaml(value: Any) -> str:
@@ -400,93 +357,64 @@ def _yaml(value: Any) -> str:
     return words[value] if value is None or isinstance(value, bool) else str(value)
 
 
-def _numbers(values: list[float]) -> str:
-    return " ".join(show_number(value) for value in values)
-
-
-def _outcome(row: dict[str, Any]) -> str:
-    if row["refused"]:
-        return f"refused: {row['refused']}"
-    return _numbers(row["advantages"]) + ("" if row["kept"] else ", left out of the update")
-
-
 # Applied to rewards
 
 
-@dataclasses.dataclass(frozen=True)
-class Applied:
-    """What an estimator makes of a batch, with the masses of each group."""
+def apply(estimator: Estimator, text: str, given: Mapping[str, Rows]) -> dict[str, Any]:
+    """Compute the advantages of groups of rewards, and the masses of each group.
 
-    batch: GroupBatch
-    advantages: Advantages
-    masses: list[Masses]
-
-    def record(self) -> dict[str, Any]:
-        """Return everything in JSON types, to 12 digits: processors round the last differently."""
-        found = {
-            "rewards": self.batch.rewards.tolist(),
-            "advantages": self.advantages.rollout_means(self.batch.lengths).tolist(),
-            "keep": self.advantages.keep.tolist(),
-            "masses": [{"success": m.success, "failure": m.failure} for m in self.masses],
-            "info": self.advantages.info,
-        }
-        rounded: dict[str, Any] = _rounded(found)
-        return rounded
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield group, rollout, reward (None if missing), advantage and keep of each rollout."""
-        record, mask = self.record(), self.batch.mask
-        for i, rewards in enumerate(record["rewards"]):
-            for j, reward in enumerate(rewards):
-                missing = mask is not None and not mask[i, j]
-                yield {
-                    "group": i + 1,
-                    "rollout": j + 1,
-                    "reward": None if missing else reward,
-                    "advantage": record["advantages"][i][j],
-                    "keep": record["keep"][i][j],
-                }
-
-
-def apply(estimator: Estimator, rewards: str, given: dict[str, Rows | int]) -> Applied:
-    """Compute the advantages and masses of groups of rewards.
+    Returns:
+        Everything in JSON types, to 12 digits, as processors round the last ones differently.
 
     Raises:
         BatchError: the rewards or an input do not fit.
     """
     check_inputs([estimator], given)
-    rows = parse_rows(rewards, "--rewards")
-    values = _tensor(rows)
-    mask = None
-    if any(reward is None for row in rows for reward in row):
-        mask = torch.tensor([[reward is not None for reward in row] for row in rows])
+    rewards = torch.tensor(parse_rows(text, "--rewards"), dtype=torch.float64)
+    mask = None if (known := ~rewards.isnan()).all() else known
     inputs: dict[str, Any] = {
-        name: own if isinstance(own, int) else _input(name, _tensor(own), values)
-        for name, own in given.items()
+        name: int(rows[0][0]) if name in COUNTERS else _input(name, rows, rewards)
+        for name, rows in given.items()
     }
     for name in PER_TOKEN & inputs.keys():
         tokens = math.ceil(inputs["lengths"].nan_to_num().max()) if "lengths" in inputs else 1
         inputs[name] = inputs[name][..., None].expand(-1, -1, tokens)
-    batch = GroupBatch(rewards=values, mask=mask, **inputs)
+    batch = GroupBatch(rewards=rewards, mask=mask, **inputs)
     advantages = estimator.compute(batch)
     groups = Groups(batch)
     binary = ((groups.rewards == 0) | (groups.rewards == 1)).all()
     successes = groups.rewards == 1 if binary else groups.rewards >= groups.mean
     means = advantages.rollout_means(batch.lengths)
-    found = [
-        masses(means[i : i + 1], successes[i : i + 1], None if mask is None else mask[i : i + 1])
-        for i in range(len(values))
+    found = []
+    for i in range(len(rewards)):
+        own = None if mask is None else mask[i : i + 1]
+        found.append(masses(means[i : i + 1], successes[i : i + 1], own))
+    record: dict[str, Any] = _rounded(
+        {
+            "rewards": rewards.tolist(),
+            "advantages": means.tolist(),
+            "keep": advantages.keep.tolist(),
+            "masses": [{"success": m.success, "failure": m.failure} for m in found],
+            "info": advantages.info,
+        }
+    )
+    return record
+
+
+def rollout_rows(applied: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return group, rollout, reward (None if missing), advantage and keep of each rollout."""
+    return [
+        {"group": i, "rollout": j, "reward": reward, "advantage": advantage, "keep": keep}
+        for i, group in enumerate(
+            zip(applied["rewards"], applied["advantages"], applied["keep"], strict=True), 1
+        )
+        for j, (reward, advantage, keep) in enumerate(zip(*group, strict=True), 1)
     ]
-    return Applied(batch, advantages, found)
 
 
-def _tensor(rows: Rows) -> Tensor:
-    filled = [[math.nan if cell is None else cell for cell in row] for row in rows]
-    return torch.tensor(filled, dtype=torch.float64)
-
-
-def _input(name: str, values: Tensor, rewards: Tensor) -> Tensor | tuple[str, ...]:
+def _input(name: str, rows: Rows, rewards: Tensor) -> Tensor | tuple[str, ...]:
     """Convert an input to the shape that the batch expects; a single number is repeated."""
+    values = torch.tensor(rows, dtype=torch.float64)
     if name in PER_PROMPT:
         if values.shape[1] != 1:
             raise BatchError(
@@ -498,14 +426,14 @@ def _input(name: str, values: Tensor, rewards: Tensor) -> Tensor | tuple[str, ..
     whole = values.expand_as(rewards) if values.numel() == 1 else values
     if name != "answered":
         return whole
-    if (invalid := whole[(whole != 0) & (whole != 1)]).numel():
-        raise BatchError(f"--input answered: expected 1 or 0, got {invalid[0].item():g}")
+    if not ((whole == 0) | (whole == 1)).all():
+        raise BatchError(f"--input answered: expected 1 or 0 for each rollout, got {rows}")
     return whole == 1
 
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.12g}")
+        return None if math.isnan(value) else float(f"{value:.12g}")
     if isinstance(value, Mapping):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -513,24 +441,21 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def print_applied(applied: Applied) -> None:
+def print_applied(applied: Mapping[str, Any]) -> None:
     """Print advantages, the masses of each group, and what the estimator logs."""
-    rows = list(applied.rows())
+    rows = rollout_rows(applied)
     dropped = not all(row["keep"] for row in rows if row["reward"] is not None)
     columns = ["group", "rollout", "reward", "advantage", *(["keep"] if dropped else [])]
-    print_columns(columns, [[_cell(row[name]) for name in columns] for row in rows])
+    shown = [{**row, "keep": "yes" if row["keep"] else "no"} for row in rows]
+    for row in shown:
+        row |= {name: show_number(row[name]) for name in ("reward", "advantage")}
+    print_columns(columns, [[str(row[name]) for name in columns] for row in shown])
     echo("")
-    pairs = [[str(i), *map(show_number, mass)] for i, mass in enumerate(applied.masses, start=1)]
+    pairs = [[str(i), *map(show_number, m.values())] for i, m in enumerate(applied["masses"], 1)]
     print_columns(("group", "m_S", "m_F"), pairs)
-    if info := applied.advantages.info:
+    if info := applied["info"]:
         echo("")
         print_columns(("logged", "value"), [[k, show_number(v)] for k, v in info.items()])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "-" if value is None else show_number(value)
 
 
 # Masses over the solve rate
@@ -558,15 +483,7 @@ def mass_curves(
         own = {n: v for n, v in given.items() if n in estimator.needs | estimator.uses}
         for p in _CURVE:
             mass = expected_masses(estimator, p, group_size, **own)
-            records.append(
-                {
-                    "estimator": label,
-                    "group_size": group_size,
-                    "p": p,
-                    "m_S": mass.success,
-                    "m_F": mass.failure,
-                    "sum": mass.total,
-                    "ratio": mass.ratio,
-                }
-            )
+            numbers = {"m_S": mass.success, "m_F": mass.failure}
+            numbers |= {"sum": mass.total, "ratio": mass.ratio}
+            records.append({"estimator": label, "group_size": group_size, "p": p, **numbers})
     return records, assumed

@@ -7,7 +7,7 @@ import functools
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.options import RecordFormat
 from advsweep.cli.output import echo_line, print_json, progress_bar
-from advsweep.errors import ConfigError, UnknownNameError, counted, nearest
+from advsweep.components import fields_of, option_of
+from advsweep.errors import ConfigError, counted
+from advsweep.local_files import replace_file
+from advsweep.store import open_store
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.evaluation.standalone import EvaluationSubject
-    from advsweep.store import EvaluationRecord
     from advsweep.tasks.base import Task
 
 TaskName = Annotated[
@@ -39,15 +40,13 @@ Fields = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a field of the evaluation, task, generation or model, searched in this order "
-        "(temperature=0.6, data=~/gsm8k, max_tokens=2048, dtype=bfloat16); or name its group: "
-        "task.seed=1, backend.evaluation_batch=8; or choose the sampler, generation=vllm or "
-        "transformers, or the protocol, evaluation=standard, greedy, avg32, sharpened_256 or "
-        "plain_256; may be repeated.",
+        help="Set a config key of evaluation, task, generation, model or backend: "
+        "evaluation.temperature=0.6, task.data=FILE, generation.max_tokens=2048; choose the "
+        "sampler, generation=vllm or transformers, or the protocol, evaluation=standard, greedy, "
+        "avg32, sharpened_256 or plain_256; may be repeated.",
     ),
 ]
 
-_CHOICES = ("generation", "backend", "evaluation")
 _OF_MODELS = ("generation", "model", "backend")
 
 
@@ -86,23 +85,16 @@ class EvaluationRequest:
         from advsweep.backends import BACKENDS, MODELS
         from advsweep.evaluation.standalone import model_subject
 
+        backend = BACKENDS.build(self.nodes["backend"], where="backend")
         model = MODELS.build(self.nodes["model"], where="model")
-        return model_subject(
-            BACKENDS.build(self.nodes["backend"], where="backend"),
-            model,
-            self.generations(),
-            self.nodes["model"]["path"],
-        )
+        return model_subject(backend, model, self.generations(), self.nodes["model"]["path"])
 
     def generations(self) -> list[Generation]:
         """Build the generations that may sample, in order of preference."""
         node = self.nodes["generation"]
         return [
-            generation.build(
-                {f.name: node[f.name] for f in dataclasses.fields(generation) if f.name in node},
-                where="generation",
-            )
-            for generation in self.samples_with
+            cls.build({k: v for k, v in node.items() if k in fields_of(cls)}, where="generation")
+            for cls in self.samples_with
         ]
 
 
@@ -132,11 +124,9 @@ def parse_request(
     from advsweep.sweep.planning.plan import with_fitting_k
     from advsweep.sweep.registry import config_groups
 
-    assigned = parse_assignments(fields)
-    chosen = {key: value for key, value in assigned.items() if key in _CHOICES}
-    backend = BACKENDS.get(
-        run_config["backend"]["name"] if run_config else chosen.get("backend", "trl")
-    )
+    given = parse_assignments(fields)
+    name = run_config["backend"]["name"] if run_config else given.get("backend", "trl")
+    backend = BACKENDS.get(name)
     if backend.external:
         raise ConfigError(
             f"backend: advsweep cannot sample from the weights of a run of '{backend.name}', which "
@@ -144,102 +134,71 @@ def parse_request(
             f"with --model"
         )
     samples_with = backend.samples_with()
-    if "generation" in chosen:
+    if chosen := given.get("generation"):
         if run_config is not None and not samples_with:
             raise ConfigError(
-                f"generation={chosen['generation']}: backend '{backend.name}' has a single "
-                "sampler; omit the option"
+                f"generation={chosen}: backend '{backend.name}' has a single sampler; omit it"
             )
-        samples_with = (GENERATIONS.get(chosen["generation"]),)
-    first = samples_with[0].name if samples_with else Generation.name
-    choices: Plain = {"model": "hf", "backend": "trl", **chosen, "generation": first}
-    if task is not None:
-        choices["task"] = task
-    with config_groups(config_dirs) as groups:
-        composition = groups.compose({g: groups.member(g, name) for g, name in choices.items()})
-        kept = {
-            g: (run_config or {})[g]
-            for g in ("task", "evaluation")
-            if run_config and g not in choices
-        }
-        for group, node in kept.items():
-            check_literal(node, f"{group} of the run")
-        nodes = {**composition.config, **kept}
-        values = {
-            _qualified_key(key, nodes): value
-            for key, value in assigned.items()
-            if key not in _CHOICES
-        }
-        given = [key for key in (*chosen, *values) if key not in ("generation", "evaluation")]
-        if run_config is not None and (
-            foreign := [k for k in given if _belongs_to_run(k, samples_with)]
-        ):
+        samples_with = (GENERATIONS.get(chosen),)
+    for key in given:
+        group = key.partition(".")[0]
+        if group not in ("evaluation", "task", *_OF_MODELS) or key == "task":
             raise ConfigError(
-                f"{foreign[0]}: expected a field of the evaluation or the task; the model and the "
+                f"{key}: expected a key of evaluation, task, generation, model or backend, such as "
+                "evaluation.temperature; --task selects the task"
+            )
+        if run_config is not None and _belongs_to_run(key, samples_with):
+            raise ConfigError(
+                f"{key}: expected a field of the evaluation or the task; the model and the "
                 "generation of a run are fixed"
             )
-        if model is not None:
-            values["model.path"] = model
-        if samples is not None:
-            values["evaluation.n"] = samples
-        nodes = patch(groups, dataclasses.replace(composition, config=nodes), values)
+    options_given = {"task": task, "model.path": model, "evaluation.n": samples}
+    given |= {key: value for key, value in options_given.items() if value is not None}
+    given["generation"] = samples_with[0].name if samples_with else Generation.name
+    with config_groups(config_dirs) as groups:
+        choices = {"model": "hf", "backend": "trl"}
+        choices |= {k: groups.member(k, value) for k, value in given.items() if "." not in k}
+        values = {key: value for key, value in given.items() if "." in key}
+        for key in values:
+            groups.check_key(key)
+        composition = groups.compose(choices)
+        config = dict(composition.config)
+        for group in ("task", "evaluation"):
+            if run_config is not None and group not in choices:
+                check_literal(run_config[group], f"{group} of the run")
+                config[group] = run_config[group]
+        nodes = patch(groups, dataclasses.replace(composition, config=config), values)
     if "evaluation.n" in values and "evaluation.k" not in values:
         nodes["evaluation"], _ = with_fitting_k(nodes["evaluation"])
     return EvaluationRequest(nodes, samples_with)
 
 
-def _qualified_key(key: str, nodes: Mapping[str, Any]) -> str:
-    """Return the key with its group, such as evaluation.temperature."""
-    from advsweep.sweep.registry import GROUPS
-
-    groups = ("evaluation", "task", *_OF_MODELS)
-    head, *rest = key.split(".")
-    if head in groups:
-        if not rest or rest == ["name"]:
-            raise ConfigError(
-                f"{key}: expected {head}.FIELD=VALUE; select the {head} with --{head}"
-            )
-        return key
-    known: set[str] = set()
-    for group in groups:
-        fields = dataclasses.fields(GROUPS[group].get(nodes[group]["name"]))
-        names = [field.name for field in fields if field.init]
-        if head in names:
-            return f"{group}.{key}"
-        known.update(names)
-    raise UnknownNameError(
-        f"{key}: the evaluation, task, generation, model and backend have no field "
-        f"'{head}'; {nearest(head, known)}"
-    )
-
-
 def _belongs_to_run(key: str, samples_with: Sequence[type[Generation]]) -> bool:
-    """Return whether the run's config fixes a field.
+    """Return whether the run's config fixes a key.
 
-    Fields of a generation that cannot change its results, such as memory limits, stay free.
+    The choice of a sampler, and fields of a generation that cannot change its results, such as
+    memory limits, stay free.
     """
-    from advsweep.components import option_of
-
-    group, *rest = key.split(".")
+    group, _, field = key.partition(".")
     if group == "generation" and samples_with:
-        fields = {field.name: field for field in dataclasses.fields(samples_with[0])}
-        return rest[0] not in fields or option_of(fields[rest[0]]).identity
+        known = fields_of(samples_with[0])
+        return bool(field) and (field not in known or option_of(known[field]).identity)
     return group in _OF_MODELS
 
 
-def print_change(reason: str) -> None:
-    """Report that the evaluation changes to another sampler."""
-    echo_line(f"{reason}; trying that", err=True)
-
-
 @contextmanager
-def evaluation_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show the progress of an evaluation on stderr: a bar on a terminal, else lines."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: echo_line(f"{what}: {done}/{total} problems", err=True)
-        return
-    with progress_bar(what) as update:
-        yield update
+def _progress(what: str) -> Iterator[dict[str, Any]]:
+    """Yield what shows the progress of an evaluation on stderr: a bar on a terminal, else lines."""
+    shown = {"on_change": lambda reason: echo_line(f"{reason}; trying that", err=True)}
+    if sys.stderr.isatty():
+        with progress_bar(what) as update:
+            yield {"on_progress": update, **shown}
+    else:
+
+        def show(done: int, total: int) -> None:
+            echo_line(f"{what}: {done}/{total} problems", err=True)
+
+        yield {"on_progress": show, **shown}
 
 
 # eval
@@ -255,7 +214,7 @@ def evaluate(
     config_dirs: options.ConfigDir = None,
     run_code: options.RunCode = False,
     store: options.Store = None,
-    how: options.Record = RecordFormat.TEXT,
+    how: options.Record = "text",
 ) -> None:
     """Samples answers to the held-out problems of the task and prints pass@k. The store keeps the
     counts. An evaluation that exists is printed and not repeated; an interrupted one resumes. The
@@ -273,9 +232,7 @@ def evaluate(
     """
     from advsweep.backends.build import build_run
     from advsweep.cli import runs
-    from advsweep.cli.runs import find_targets
     from advsweep.evaluation.standalone import evaluate_subject, run_subject
-    from advsweep.store import open_store
 
     options.give_consent(run_code)
     if (model is None) == (not targets):
@@ -296,34 +253,25 @@ def evaluate(
         request = parse(model=model)
         todo.append((model, request.subject(), request.task(), request.settings()))
     with closing(open_store(store, create=model is not None)) as opened:
-        for record in find_targets(opened, targets or []).runs:
+        for record in runs.find_targets(opened, targets or []).runs:
             request = parse(model=None, run_config=record.config)
             last = record.step if step is None else step
             run = build_run(record.config)
-            weights = run_subject(run, record, last, request.generations())
-            title = f"run {record.id} after step {last}"
-            problems = request.task(run.seed)
+            problems, settings = request.task(run.seed), request.settings()
             # The validation problems of the run, on which its step may be chosen, stay out.
             is_own = problems.identity() == run.task.identity()
             kept = run.evaluation.select_on if is_own else None
-            todo.append(
-                (title, weights, problems, dataclasses.replace(request.settings(), select_on=kept))
-            )
+            settings = dataclasses.replace(settings, select_on=kept)
+            weights = run_subject(run, record, last, request.generations())
+            todo.append((f"run {record.id} after step {last}", weights, problems, settings))
         done = []
-        for title, weights, task_, settings in todo:
-            with evaluation_progress(title) as on_progress:
-                evaluation = evaluate_subject(
-                    opened,
-                    weights,
-                    task_,
-                    settings,
-                    on_progress=on_progress,
-                    on_change=print_change,
-                )
+        for title, weights, problems, settings in todo:
+            with _progress(title) as shown:
+                evaluation = evaluate_subject(opened, weights, problems, settings, **shown)
             done.append(evaluation)
-            if how is RecordFormat.TEXT:
+            if how == "text":
                 runs.print_evaluation(evaluation, f"{title}: ", settings.k)
-    if how is RecordFormat.JSON:
+    if how == "json":
         print_json([runs.evaluation_record(evaluation) for evaluation in done])
 
 
@@ -352,8 +300,8 @@ def select(
     Examples:
         advsweep select --model Qwen/Qwen2.5-0.5B --task gsm8k --output levels.jsonl
     """
+    from advsweep.evaluation.evaluate import solve_rate_levels
     from advsweep.evaluation.standalone import evaluate_subject
-    from advsweep.store import open_store
     from advsweep.tasks.base import Split
 
     options.give_consent(run_code)
@@ -366,54 +314,19 @@ def select(
         fields=fields or [],
         config_dirs=config_dirs or [],
     )
-    weights, problems, settings = request.subject(), request.task(), request.settings()
-    with (
-        closing(open_store(store)) as opened,
-        evaluation_progress(model) as on_progress,
-    ):
-        evaluation = evaluate_subject(
-            opened,
-            weights,
-            problems,
-            settings,
-            split=Split.TRAIN,
-            on_progress=on_progress,
-            on_change=print_change,
-        )
-    rows = _rows(evaluation)
-    _write(output, rows)
-    levels = Counter(row["level"] for row in rows)
-    left_out = len(evaluation.problem_ids) - len(rows)
-    counts = {str(level): levels[level] for level in sorted(levels)}
-    echo_line(f"{output}: " + ", ".join(f"{n} of level {level}" for level, n in counts.items()))
-    if left_out:
-        echo_line(f"Skipped {counted(left_out, 'problem')} without a scorable answer.", err=True)
-
-
-def _rows(evaluation: EvaluationRecord) -> list[dict[str, Any]]:
-    """Return a row for each problem with at least one scorable answer."""
-    from advsweep.evaluation.evaluate import solve_rate_levels
-
+    parts = (request.subject(), request.task(), request.settings())
+    with closing(open_store(store)) as opened, _progress(model) as shown:
+        evaluation = evaluate_subject(opened, *parts, split=Split.TRAIN, **shown)
     scored = evaluation.n > 0
     n, c = evaluation.n[scored], evaluation.c[scored]
     ids = [name for name, use in zip(evaluation.problem_ids, scored, strict=True) if use]
-    levels = solve_rate_levels(c / n)
-    return [
-        {"id": name, "level": level, "n": of, "c": correct}
-        for name, level, of, correct in zip(
-            ids, levels.tolist(), n.tolist(), c.tolist(), strict=True
-        )
+    columns = (ids, solve_rate_levels(c / n).tolist(), n.tolist(), c.tolist())
+    rows = [
+        dict(zip(("id", "level", "n", "c"), row, strict=True)) for row in zip(*columns, strict=True)
     ]
-
-
-def _write(out: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write the file atomically."""
-
-    part = out.with_name(f"{out.name}.part")
-    try:
-        part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-        part.replace(out)
-    except OSError as error:
-        raise ConfigError(
-            f"--output: expected a writable file, got '{out}': {error.strerror}"
-        ) from error
+    replace_file(output, "".join(f"{json.dumps(row)}\n" for row in rows))
+    levels = Counter(row["level"] for row in rows)
+    counts = ", ".join(f"{levels[level]} of level {level}" for level in sorted(levels))
+    echo_line(f"{output}: {counts}")
+    if left_out := len(evaluation.problem_ids) - len(rows):
+        echo_line(f"Skipped {counted(left_out, 'problem')} without a scorable answer.", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import sys
@@ -33,44 +34,26 @@ LISTED = 20
 
 
 def check_overrides(overrides: Sequence[str] | None) -> list[str]:
-    """Return the overrides; warn of a key that is given twice, of which the last one counts.
+    """Return the overrides, of which the last one of a key counts.
 
     Raises:
         ConfigError: a key is given twice in a row, as a shell does that expands `seed={0,1}`.
     """
     given = list(overrides or ())
-    places: dict[str, int] = {}
-    for place, text in enumerate(given):
-        key, equals, value = text.lstrip("+").partition("=")
-        if (not equals and not text.endswith(YAML_SUFFIXES)) or text.startswith("~"):
-            continue
-        if not equals:
-            key, value = "experiment", text
-        before = places.get(key)
-        if before == place - 1 and given[before] != text:
-            first = given[before].partition("=")[2] or given[before]
+    pairs = [
+        ("experiment", "=", text)
+        if text.endswith(YAML_SUFFIXES)
+        else text.lstrip("+").partition("=")
+        for text in given
+    ]
+    for (key, equals, before), (other, _, value) in itertools.pairwise(pairs):
+        if equals and key == other and before != value:
             sign = "+" if key == "experiment" else ""
             raise ConfigError(
-                f"{text}: expected each key once, got {key} twice, of which only the last would "
-                f"count; sweep over both with {sign}{key}={first},{value} (a shell takes braces "
-                "apart)"
+                f"{key}: expected each key once, got {before} and {value}; sweep over both with "
+                f"{sign}{key}={before},{value} (a shell takes braces apart)"
             )
-        if before is not None and given[before] != text:
-            warn(f"{key} is given twice, {given[before]} and {text}; the last one counts")
-        places[key] = place
     return given
-
-
-def check_outcomes(plan: Plan) -> None:
-    """Refuse declared outcomes that are no columns of reports.
-
-    Raises:
-        ConfigError: a column does not exist.
-    """
-    if "outcomes" in plan.spec:
-        from advsweep.report.data.columns import parse_outcomes  # loads pandas
-
-        parse_outcomes(plan.spec["outcomes"], "sweep.outcomes")
 
 
 def make_policy(
@@ -116,25 +99,20 @@ def watch_events(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     Raises:
         ConfigError: the tracker cannot be used on this machine.
     """
-    with _track_events(plan, store) as track, live_view(plan, store) as show:
-
-        def on_event(event: Event) -> None:
-            show(event)
-            track(event)
-
-        yield on_event
-
-
-@contextmanager
-def _track_events(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     tracking = plan.tracking
-    if tracking.is_on and isinstance(plan.executor, QueueExecutor):
-        yield lambda event: None
-        command = sync_command(tracking, plan.name or "RUN")
-        warn(f"tracking: queued runs are not tracked live; {command} sends finished runs")
-    else:
+    with live_view(plan, store) as show:
+        if tracking.is_on and isinstance(plan.executor, QueueExecutor):
+            command = sync_command(tracking, plan.name or "RUN")
+            warn(f"tracking: queued runs are not tracked live; {command} sends finished runs")
+            yield show
+            return
         with without_prompts(), tracker_client(store, tracking, warn) as track:
-            yield track
+
+            def on_event(event: Event) -> None:
+                show(event)
+                track(event)
+
+            yield on_event
 
 
 @contextmanager
@@ -150,17 +128,13 @@ def without_prompts() -> Iterator[None]:
 
 def outcome_record(plan: Plan, outcome: SweepResult) -> dict[str, Any]:
     """Return the outcome of a sweep for `--format json`."""
+    counts = ("done", "skipped", "unfinished", "halted", "submitted", "queued")
     return {
         "sweep": plan.name,
         "runs": list(outcome.run_ids),
-        "done": outcome.done,
-        "skipped": outcome.skipped,
         "failed": [{"id": i, "error": error} for i, error in outcome.failed.items()],
         "pruned": [{"id": i, "reason": reason} for i, reason in outcome.pruned.items()],
-        "unfinished": outcome.unfinished,
-        "halted": outcome.halted,
-        "submitted": outcome.submitted,
-        "queued": outcome.queued,
+        **{name: getattr(outcome, name) for name in counts},
     }
 
 
@@ -170,17 +144,19 @@ def print_outcome(plan: Plan, outcome: SweepResult, store: str | None = None) ->
     Args:
         store: the store that was named on the command line; the next commands name it too.
     """
-    where, name = _store_option(store), shlex.quote(plan.name or "")
-    counts = (
-        (outcome.skipped, "done before"),
-        (len(outcome.failed), "failed"),
-        (len(outcome.pruned), "pruned"),
-        (outcome.unfinished, "unfinished"),
-        (outcome.submitted, "submitted"),
-        (outcome.queued, "queued or running"),
-    )
+    where, name = "", shlex.quote(plan.name or "")
+    if store is not None and store != os.environ.get("ADVSWEEP_STORE"):
+        where = f" --store {shlex.quote(redacted(store))}"  # a masked password has to be completed
+    counts = {
+        "done before": outcome.skipped,
+        "failed": len(outcome.failed),
+        "pruned": len(outcome.pruned),
+        "unfinished": outcome.unfinished,
+        "submitted": outcome.submitted,
+        "queued or running": outcome.queued,
+    }
     done = [f"{outcome.done} done"] if plan.name or outcome.done else []
-    parts = ", ".join([*done, *(f"{n} {what}" for n, what in counts if n)])
+    parts = ", ".join([*done, *(f"{n} {what}" for what, n in counts.items() if n)])
     total = len(outcome.run_ids)
     summary = f"sweep {plan.name}: {parts} of {total} runs"
     echo_line(summary if plan.name else f"{counted(total, 'run')}: {parts}", err=True)
@@ -192,21 +168,9 @@ def print_outcome(plan: Plan, outcome: SweepResult, store: str | None = None) ->
         echo_line(f"  run {run_id} pruned: {reason}", err=True)
     if outcome.pruned:
         echo("stopping=none resumes pruned runs from their last checkpoint.", err=True)
-    if not plan.name:
-        return
-    if outcome.failed or outcome.unfinished:
+    if plan.name and (outcome.failed or outcome.unfinished):
         echo("Start the same sweep again to execute the missing runs.", err=True)
-    if outcome.submitted or outcome.queued:
+    if plan.name and (outcome.submitted or outcome.queued):
         echo_line(f"`advsweep status {name}{where}` shows their progress.", err=True)
-    if outcome.done or outcome.skipped:
+    if plan.name and (outcome.done or outcome.skipped):
         echo_line(f"`advsweep report {name}{where}` prints the table.", err=True)
-
-
-def _store_option(url: str | None) -> str:
-    """Return ` --store URL` for a command to be copied; empty if it needs none.
-
-    A URL with a password is masked, so such a command has to be completed.
-    """
-    if url is None or url == os.environ.get("ADVSWEEP_STORE"):
-        return ""
-    return f" --store {shlex.quote(redacted(url))}"

@@ -1,8 +1,12 @@
 """The group of all commands: imported when they are used, with their help texts.
 
 A command's help is its summary in `table.COMMANDS` and the docstring of its function, so that
-`advsweep --help` and TAB import no command. Its section `Options:` describes parameters without
-a `typer.Option`, in this form; a last section `Examples:` is printed line by line.
+`advsweep --help` and TAB import no command. Its sections `Arguments:` and `Options:` describe the
+parameters that have no annotation of `options`, in this form; a last section `Examples:` is
+printed line by line. `Annotated[str, complete]` completes a parameter.
+
+    Arguments:
+        RUN... (runs): Runs that the function takes as `runs`.
 
     Options:
         --limit, -n N >= 0 (most): What --limit does, an integer of at least 0 that the function
@@ -13,51 +17,58 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from advsweep import plugins
-from advsweep.cli.table import COMMANDS, GONE, Entry
+from advsweep.cli.table import COMMANDS
 from advsweep.errors import UnknownNameError
 from advsweep.plugins import PluginPoint
 
 _EXAMPLES = re.compile(r"(^|\n)\s*Examples:\n(?P<lines>.*)", re.DOTALL)
 
 
-_OPTIONS = re.compile(r"(^|\n)Options:\n(?P<entries>(    .*\n?)+)\n?")
-_OPTION = re.compile(
-    r"(?P<names>--[\w/-]+(, -\w)?)( (?P<metavar>(?!\()\S+))?( >= (?P<least>\d+))?"
-    r"( \((?P<parameter>\w+)\))?: (?P<help>.*)",
-    re.DOTALL,
-)
+_SECTION = re.compile(r"(^|\n)(?P<kind>Arguments|Options):\n(?P<entries>(    .*\n?)+)\n?")
+_ENTRY = {
+    "Arguments": re.compile(r"(?P<metavar>.+?) \((?P<parameter>\w+)\): (?P<help>.*)", re.DOTALL),
+    "Options": re.compile(
+        r"(?P<names>--[\w/-]+(, -\w)?)( (?P<metavar>(?!\()\S+))?( >= (?P<least>\d+))?"
+        r"( \((?P<parameter>\w+)\))?: (?P<help>.*)",
+        re.DOTALL,
+    ),
+}
 
 
-def read_options(function: Any) -> str:
-    """Annotate a function by the section `Options:` of its docstring; return the other text."""
+def read_parameters(function: Any) -> str:
+    """Annotate a function by the sections of its docstring on parameters; return the other text."""
     text = inspect.getdoc(function) or ""
-    found = _OPTIONS.search(text)
-    if found is None:
-        return text
     hints = get_type_hints(function, include_extras=True)
-    for entry in re.split(r"\n    (?=-)", f"\n{found['entries'].rstrip()}")[1:]:
-        option = _OPTION.fullmatch(" ".join(entry.split()))
-        assert option, f"{function.__name__}: {entry}"
-        names = option["names"].split(", ")
-        name = option["parameter"] or names[0].partition("/")[0][2:].replace("-", "_")
-        if not hasattr(hints[name], "__metadata__"):
-            made = typer.Option(
-                *names,
-                metavar=option["metavar"],
-                min=int(option["least"]) if option["least"] else None,
-                help=option["help"],
-            )
+    while found := _SECTION.search(text):
+        for words in re.split(r"\n    (?=\S)", f"\n{found['entries'].rstrip()}")[1:]:
+            entry = _ENTRY[found["kind"]].fullmatch(" ".join(words.split()))
+            assert entry, f"{function.__name__}: {words}"
+            known: dict[str, Any] = {"metavar": entry["metavar"], "help": entry["help"]}
+            name = entry["parameter"]
+            if found["kind"] == "Options":
+                names = entry["names"].split(", ")
+                name = name or names[0].partition("/")[0][2:].replace("-", "_")
+                known["min"] = int(entry["least"]) if entry["least"] else None
+            if hasattr(hints[name], "__metadata__"):
+                known["autocompletion"] = hints[name].__metadata__[0]
+                if not callable(known["autocompletion"]):
+                    continue  # read before
+                hints[name] = hints[name].__origin__
+            if found["kind"] == "Options":
+                made = typer.Option(*names, **known)
+            else:
+                made = typer.Argument(show_default=False, **known)
             hints[name] = Annotated[hints[name], made]
+        text = f"{text[: found.start()].rstrip()}\n\n{text[found.end() :]}".strip("\n")
     function.__annotations__ = hints
-    return text[: found.start()] + text[found.end() :]
+    return text
 
 
 class Command(TyperCommand):
@@ -77,10 +88,7 @@ class Command(TyperCommand):
         except Exception as error:
             option = getattr(error, "option_name", None)
             message = getattr(error, "message", "").rstrip(".")
-            if option in GONE:
-                error.possibilities = None  # type: ignore[attr-defined]
-                error.message = f"no such option: {option}; did you mean '{GONE[option]}'?"  # type: ignore[attr-defined]
-            elif option is not None and any(p.name == "overrides" for p in self.params):
+            if option is not None and any(p.name == "overrides" for p in self.params):
                 # `--seed 3` where a config key is meant.
                 key = option.lstrip("-").replace("-", "_")
                 hint = f"config keys are written without dashes: {key}=VALUE"
@@ -130,31 +138,31 @@ def _write_examples(formatter: Any, examples: list[str]) -> None:
             formatter.write("".join(f"{' ' * formatter.current_indent}{e}\n" for e in examples))
 
 
-class Group(TyperGroup):
-    """A group that imports a command when it is used; subclasses may set other `panels`."""
+_ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
 
-    panels: ClassVar[Mapping[str, Mapping[str, Entry]]] = COMMANDS
+
+class Group(TyperGroup):
+    """A group that imports a command when it is used."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         # The root's own help has examples, too.
         own = Command(name=None, help=settings.get("help"))
         settings["help"], self.examples = own.help, own.examples
         super().__init__(*arguments, **settings)
-        self._entries = {name: e for entries in self.panels.values() for name, e in entries.items()}
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*self._entries, *_plugins(self._entries)]
+        return [*_ENTRIES, *_plugins()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
-            entry = self._entries.get(cmd_name)
+            entry = _ENTRIES.get(cmd_name)
             if entry is not None:
                 module, _, attribute = entry.place.partition(":")
                 function = getattr(import_module(f"advsweep.cli.{module}"), attribute)
-                text = f"{entry.summary}\n\n{read_options(function)}"
-            elif (point := _plugins(self._entries).get(cmd_name)) is not None:
+                text = f"{entry.summary}\n\n{read_parameters(function)}"
+            elif (point := _plugins().get(cmd_name)) is not None:
                 function = plugins.load_extension(plugins.COMMANDS, point.name)
-                text = read_options(function) or _plugin_summary(point)
+                text = read_parameters(function) or _plugin_summary(point)
             else:
                 return None
             made = App()
@@ -167,8 +175,6 @@ class Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if self.get_command(ctx, name) is None:
-            if name in GONE and not ctx.resilient_parsing:
-                ctx.fail(f"No such command '{name}'; did you mean '{GONE[name]}'?")
             if remedy := plugins.install_command(name):
                 raise UnknownNameError(f"{name}: no such command; {remedy}")
             return self._outline().resolve_command(ctx, args)  # suggests the nearest
@@ -184,9 +190,9 @@ class Group(TyperGroup):
         """Return the one-line summaries of all commands, by panel and name."""
         found = {
             panel: {name: entry.summary for name, entry in entries.items()}
-            for panel, entries in self.panels.items()
+            for panel, entries in COMMANDS.items()
         }
-        others = {name: _plugin_summary(p) for name, p in _plugins(self._entries).items()}
+        others = {name: _plugin_summary(p) for name, p in _plugins().items()}
         return {**found, **({"Plug-ins": others} if others else {})}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -207,10 +213,11 @@ class Group(TyperGroup):
         return outline.shell_complete(typer.Context(outline), incomplete)
 
 
-def _plugins(own: Mapping[str, Any]) -> dict[str, PluginPoint]:
+def _plugins() -> dict[str, PluginPoint]:
     """Return the commands of other packages; our names cannot be taken."""
     points = (point for point in plugins.discover().points if point.group == plugins.COMMANDS)
-    return {p.name.replace("_", "-"): p for p in points if p.name.replace("_", "-") not in own}
+    named = {point.name.replace("_", "-"): point for point in points}
+    return {name: point for name, point in named.items() if name not in _ENTRIES}
 
 
 def _plugin_summary(point: PluginPoint) -> str:

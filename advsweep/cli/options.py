@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -117,34 +116,6 @@ Retries = Annotated[
         "retry doubles.",
     ),
 ]
-RetryOn = Annotated[
-    str,
-    typer.Option(
-        "--retry-on",
-        metavar="CLASS,...",
-        help="Retry only these failures: oom (out of memory), timeout (--time-limit), killed (a "
-        "signal, or a lost heartbeat), disk (full, or a file-size limit), error (an exception, "
-        "and everything else).",
-    ),
-]
-TimeLimit = Annotated[
-    str | None,
-    typer.Option(
-        "--time-limit",
-        metavar="DURATION",
-        help="Limit each attempt of a run, such as 90s, 15m or 1h30m. At the limit the run writes "
-        "a checkpoint and ends; after 20 s more it is killed.",
-    ),
-]
-MemoryLimit = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-limit",
-        metavar="SIZE",
-        help="Kill a run whose processes together use more resident memory than this, such as "
-        "512M or 8G; shared memory counts once.",
-    ),
-]
 RunCode = Annotated[
     bool,
     typer.Option(
@@ -171,41 +142,19 @@ def give_consent(run_code: bool) -> None:
         base.give_consent()
 
 
-class ListFormat(Enum):
-    """Output format of a listing."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-
-
-class SpreadOption(Enum):
-    """The spread of differences; as `report.SpreadKind`, which help texts do not import."""
-
-    POOLED = "pooled"
-    OWN = "own"
-
-
-Spread = Annotated[
-    SpreadOption,
-    typer.Option(
-        "--spread",
-        help="Test differences with the spread pooled over the rows that share seeds and "
-        "settings, or with their own.",
-    ),
-]
-
-
-class RecordFormat(Enum):
-    """Output format of a single record."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
+ListFormat = Literal["table", "csv", "json"]
+RecordFormat = Literal["text", "json"]
 Listing = Annotated[
     ListFormat, typer.Option("--format", help="table for people; csv or json for programs.")
 ]
 Record = Annotated[
     RecordFormat, typer.Option("--format", help="text for people; json for programs.")
+]
+Spread = Annotated[
+    Literal["pooled", "own"],
+    typer.Option(
+        "--spread",
+        help="Test differences with the spread pooled over the rows that share seeds and "
+        "settings, or with their own.",
+    ),
 ]

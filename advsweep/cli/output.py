@@ -13,21 +13,18 @@ import io
 import math
 import os
 import select
-import shutil
 import sys
-import textwrap
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
+from datetime import timedelta
 from typing import Any
 
 import typer
 
 from advsweep.cli.options import ListFormat
-from advsweep.components import named_leaves
+from advsweep.components import leaves
 from advsweep.printable import printable, printable_line
-from advsweep.writing import show_value, write, write_rows
+from advsweep.writing import show_value, write
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
@@ -46,7 +43,7 @@ def echo_line(text: str, *, err: bool = False) -> None:
 
 
 def echo_rendered(text: str) -> None:
-    """Prints the output of a renderer of `advsweep.report`, which escapes its data itself."""
+    """Prints the output of `advsweep.writing` or a report, which escapes its data itself."""
     typer.echo(text, nl=False)  # noqa: TID251 - the styles' escape codes are ours
 
 
@@ -73,152 +70,62 @@ def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[...,
 
 def print_json(value: Any) -> None:
     """Prints one JSON document."""
-    echo(write(value, "json"), nl=False)
-
-
-def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Prints CSV with a header line; numbers are unrounded, and no cell can act as a formula."""
-    echo(write_rows(columns, rows), nl=False)
+    echo_rendered(write(value, "json"))
 
 
 def print_listing(
-    records: Sequence[Mapping[str, Any]], how: ListFormat, *, optional: Sequence[str] = ()
+    records: Sequence[Mapping[str, Any]], how: ListFormat, *, hidden: Sequence[str] = ()
 ) -> None:
     """Prints records with the same keys in the chosen format.
 
     Args:
-        optional: keys that a narrow terminal's table may lack, the least important first.
+        hidden: keys that only programs get.
     """
-    if how is ListFormat.JSON:
-        print_json(records)
+    if how != "table":
+        echo_rendered(write(records, how))
+    elif records:
+        columns = [column for column in records[0] if column not in hidden]
+        print_columns(columns, [[show_value(r[c]) for c in columns] for r in records])
+
+
+def print_columns(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints left-aligned columns; wraps them in a terminal, but not in a file or a pipe."""
+    if not sys.stdout.isatty():
+        echo_rendered(write([dict(zip(columns, row, strict=True)) for row in rows], "table"))
         return
-    columns = list(records[0]) if records else []
-    rows = [[show_value(r[c]) for c in columns] for r in records]
-    if how is ListFormat.CSV:
-        print_csv(columns, rows)
-    elif rows and (left_out := print_columns(columns, rows, optional=optional)):
-        names = ", ".join(left_out)
-        echo_line(f"Left out for lack of room: {names} (--format json shows them).", err=True)
+    # rich takes a tenth of a second to import.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="none")
+    for place, column in enumerate(columns):
+        table.add_column(Text(printable_line(column)), no_wrap=place == 0, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable_line(cell)) for cell in row))
+    Console(highlight=False).print(table)
 
 
-def print_columns(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = ()
-) -> Sequence[str]:
-    """Prints left-aligned columns; fits them to a terminal, but not to a file or a pipe.
-
-    Args:
-        optional: columns that may be left out, the least important first.
-
-    Returns:
-        The columns that were left out.
-    """
-    table = [[printable_line(cell) for cell in row] for row in (columns, *rows)]
-    left_out: Sequence[str] = ()
-    if sys.stdout.isatty():
-        table, left_out = fit(table, shutil.get_terminal_size().columns, optional)
-    echo("\n".join(lay_out(table)))
-    return left_out
+def print_pairs(pairs: Mapping[str, str], indent: str = "") -> None:
+    """Prints a line for each key with its value."""
+    width = max(map(len, pairs), default=0)
+    for key, value in pairs.items():
+        echo_line(f"{indent}{key.ljust(width)}  {value}".rstrip())
 
 
-def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table in GitHub's Markdown; the cells must already be Markdown."""
-    lines = [columns, [":--"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def show_number(value: float | None) -> str:
+    """Formats a number with six digits; none and NaN as `-`."""
+    return "-" if value is None or math.isnan(value) else f"{value:.6g}"
 
 
-def show_number(value: float) -> str:
-    """Formats a number with six digits; NaN as `-`."""
-    return "-" if math.isnan(value) else f"{value:.6g}"
-
-
-def flatten(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def flatten(config: Mapping[str, Any]) -> dict[str, str]:
     """Return dotted keys and values as text; the value of a node with a name is the name."""
-    return [(key, "null" if v is None else str(v)) for key, v in named_leaves(config)]
+    return {k: "null" if v is None else str(v) for k, v in leaves(config, named=True)}
 
 
 def duration(seconds: float | None) -> str:
     """Formats a time span as 0:01:30; `-` for None."""
-    from datetime import timedelta
-
     return "-" if seconds is None else str(timedelta(seconds=round(seconds)))
-
-
-# Tables of left-aligned columns. One that is too wide for a terminal first loses the columns that
-# its command calls optional, then wraps its wide columns; the first column stays whole.
-
-GAP = 2
-"""Spaces between columns."""
-
-READABLE = 28
-"""No column is wrapped to less than this width while an optional column can be left out."""
-
-_NARROWEST = 8
-
-
-def lay_out(table: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the lines of a table, whose first row is the header, without trailing spaces."""
-    widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for row in table:
-        cells = (c + " " * (width - _width(c)) for c, width in zip(row, widths, strict=True))
-        lines.append((" " * GAP).join(cells).rstrip())
-    return lines
-
-
-def fit(
-    table: Sequence[Sequence[str]], width: int, optional: Sequence[str] = ()
-) -> tuple[list[list[str]], list[str]]:
-    """Fits a table into a width, if that can be done readably.
-
-    Args:
-        table: the header and the rows.
-        width: characters of a line.
-        optional: columns that may be left out, the least important first.
-
-    Returns:
-        The table, in which a wrapped row is several rows, and the columns that were left out.
-    """
-    columns = [list(column) for column in zip(*table, strict=True)]
-    droppable = [name for name in optional if name in table[0]]
-    left_out: list[str] = []
-    while True:
-        widths = [max(map(_width, column)) for column in columns]
-        most = _widest(widths[1:], width - widths[0] - GAP * (len(widths) - 1))
-        if most >= min(READABLE, max(widths[1:], default=0)) or not droppable:
-            break
-        left_out.append(droppable.pop(0))
-        columns = [column for column in columns if column[0] != left_out[-1]]
-    if most < _NARROWEST:
-        return [list(row) for row in table], []
-    rows = zip(*columns, strict=True)
-    return [line for row in rows for line in _wrap(row, most)], left_out
-
-
-def _widest(widths: Sequence[int], room: int) -> int:
-    """Returns the width at which wider columns must be wrapped for all to fit into the room."""
-    for place, width in enumerate(sorted(widths)):
-        share = room // (len(widths) - place)
-        if width > share:
-            return share
-        room -= width
-    return max(widths, default=room)
-
-
-def _wrap(row: Sequence[str], most: int) -> list[list[str]]:
-    """Wraps all cells of a row but the first."""
-    cells = [[row[0]], *(_wrap_cell(cell, most) for cell in row[1:])]
-    return [list(line) for line in zip_longest(*cells, fillvalue="")]
-
-
-def _wrap_cell(text: str, most: int) -> list[str]:
-    return textwrap.wrap(text, most, break_on_hyphens=False) if _width(text) > most else [text]
-
-
-def _width(text: str) -> int:
-    """Returns the width on a terminal; combining characters (the hat of p̂) take no cell."""
-    if text.isascii():
-        return len(text)
-    return sum(not unicodedata.combining(character) for character in text)
 
 
 _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
@@ -254,6 +161,7 @@ def stdout_has_no_reader() -> bool:
     own = sys.__stdout__
     if own is None:
         return False
+    # A write would tell as well, and would end up in a pipe that is read.
     poll = select.poll()
     poll.register(own.fileno(), 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
@@ -286,8 +194,10 @@ class _Messages(io.FileIO):
 
 def _discard(descriptor: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
+    # The lowest free number is that of the closed stream; by default no child inherits it.
     if null == descriptor:
         os.set_inheritable(descriptor, True)
         return
+    # The number stays, which streams of Python and of libraries hold.
     os.dup2(null, descriptor)
     os.close(null)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_run
-from advsweep.cli.options import ListFormat
 from advsweep.cli.output import (
     echo,
     echo_line,
     print_columns,
-    print_csv,
     print_json,
+    print_listing,
     progress_bar,
     warn,
 )
@@ -25,7 +21,6 @@ from advsweep.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from advsweep.logs.replay import Replay, Replayed, Statistics
-    from advsweep.logs.rollouts import RolloutNotes
 
 NAMES = {
     "zero_groups": "no_gradient",
@@ -40,37 +35,30 @@ NAMES = {
 """Name of each statistic in tables, CSV, JSON and figures."""
 
 
-class Parts(Enum):
-    """Parts of the rollouts that numbers are of."""
-
-    STEP = "step"
-    SOLVE_RATE = "solve_rate"
+Part = Literal["step", "solve_rate"]
+"""Parts of the rollouts that numbers are of."""
 
 
 def replay(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH|RUN",
-            help="Rollouts: verl's rollout_data_dir, TRL's output folder with completions, or "
-            "JSON lines {step, prompt, rewards}. Without such a path a run of the store: its "
-            "groups, rebuilt from solved/K.",
-            autocompletion=complete_run,
-        ),
-    ],
+    source: Annotated[str, complete_run],
     names: list[str] | None = None,
     steps: str | None = None,
-    by: Parts | None = None,
+    by: Part | None = None,
     rewards: list[str] | None = None,
     success_at: float | None = None,
     inputs: list[str] | None = None,
     target: Path | None = None,
-    output: ListFormat | None = None,
+    output: options.ListFormat | None = None,
     store: options.Store = None,
 ) -> None:
     """Nothing is trained: each estimator computes the advantages of the same rollouts, step by
     step. The rollouts are files that verl or TRL dumped, JSON lines of your own, or a run of the
     store.
+
+    Arguments:
+        PATH|RUN (source): Rollouts: verl's rollout_data_dir, TRL's output folder with
+            completions, or JSON lines {step, prompt, rewards}. Without such a path a run of the
+            store: its groups, rebuilt from solved/K.
 
     Options:
         --estimators, -e NAME,... (names): Replay these; options follow colons:
@@ -131,17 +119,37 @@ def replay(
         )
     for line in filter(None, (notes.message(), *notes.remarks, *result.remarks)):
         warn(line)
-    if by is Parts.SOLVE_RATE and result.rates is None:
+    if by == "solve_rate" and result.rates is None:
         raise ConfigError(
             "--by solve_rate: expected rewards of two values, or --success-at REWARD to say what "
             "a success is"
         )
     records = _records(result, by)
     if target is not None:
-        _draw(result, by, target, f"run {source}" if is_run else path.name or source)
+        _draw(result, by or "step", target, f"run {source}" if is_run else path.name or source)
         echo_line(f"Wrote {target}.", err=True)
-    if target is None or output is not None:
-        _print(result, records, by, output or ListFormat.TABLE, notes)
+    if output == "json":
+        groups, rollouts, reward, solve_rate, collapse = result.total()
+        print_json(
+            {
+                "steps": result.steps,
+                "groups": groups,
+                "rollouts": rollouts,
+                "mean_reward": reward,
+                "solve_rate": None if result.rates is None else solve_rate,
+                "equal_rewards": collapse,
+                "by": by,
+                "estimators": records,
+                "lacking": result.lacking,
+                "refused": result.refused,
+                "left_out": notes.left_out,
+                "remarks": [*notes.remarks, *result.remarks],
+            }
+        )
+    elif output == "csv":
+        print_listing(records, "csv")
+    elif output == "table" or target is None:
+        _print_table(result, records)
     else:
         echo_line(str(target))
 
@@ -178,10 +186,9 @@ def _by_cosine(result: Replay) -> dict[str, Replayed]:
     from advsweep.logs.replay import LOGGED
 
     def place(label: str) -> float:
-        if label == LOGGED:
-            return -2.0
         cosine = float(result.estimators[label].overall.cosine[0])
-        return 2.0 if cosine != cosine else -cosine
+        similar = 2.0 if cosine != cosine else -cosine
+        return -2.0 if label == LOGGED else similar
 
     return {label: result.estimators[label] for label in sorted(result.estimators, key=place)}
 
@@ -190,24 +197,22 @@ def _numbers(statistics: Statistics, place: int) -> dict[str, float]:
     return dict(zip(NAMES.values(), (float(part[place]) for part in statistics), strict=True))
 
 
-def _records(result: Replay, by: Parts | None) -> list[dict[str, Any]]:
+def _records(result: Replay, by: Part | None) -> list[dict[str, Any]]:
     """Return a record per estimator, or per estimator and step or solve rate."""
-    records: list[dict[str, Any]] = []
-    for label, own in _by_cosine(result).items():
-        if by is None:
-            records.append({"estimator": label, **_numbers(own.overall, 0)})
-            continue
-        statistics, places, groups = _parts(result, own, by)
-        records += [
-            {"estimator": label, by.value: place, "groups": count, **_numbers(statistics, number)}
-            for number, (place, count) in enumerate(zip(places, groups, strict=True))
-        ]
-    return records
+    if by is None:
+        ordered = _by_cosine(result).items()
+        return [{"estimator": label, **_numbers(own.overall, 0)} for label, own in ordered]
+    return [
+        {"estimator": label, by: place, "groups": count, **_numbers(statistics, number)}
+        for label, own in _by_cosine(result).items()
+        for statistics, places, groups in [_parts(result, own, by)]
+        for number, (place, count) in enumerate(zip(places, groups, strict=True))
+    ]
 
 
-def _parts(result: Replay, own: Replayed, by: Parts) -> tuple[Statistics, list[float], list[int]]:
+def _parts(result: Replay, own: Replayed, by: Part) -> tuple[Statistics, list[float], list[int]]:
     """Return the statistics of the parts, the parts, and their numbers of groups."""
-    if by is Parts.STEP:
+    if by == "step":
         return own.by_step, result.steps.tolist(), result.groups.tolist()
     assert own.by_rate is not None
     assert result.rates is not None
@@ -226,44 +231,13 @@ def _heading(result: Replay) -> str:
     )
 
 
-def _print(
-    result: Replay,
-    records: list[dict[str, Any]],
-    by: Parts | None,
-    output: ListFormat,
-    notes: RolloutNotes,
-) -> None:
-    columns = ["estimator", *([by.value, "groups"] if by else []), *NAMES.values()]
-    if output is ListFormat.JSON:
-        groups, rollouts, reward, solve_rate, collapse = result.total()
-        print_json(
-            {
-                "steps": result.steps,
-                "groups": groups,
-                "rollouts": rollouts,
-                "mean_reward": reward,
-                "solve_rate": None if result.rates is None else solve_rate,
-                "equal_rewards": collapse,
-                "by": by,
-                "estimators": records,
-                "lacking": result.lacking,
-                "refused": result.refused,
-                "left_out": notes.left_out,
-                "remarks": [*notes.remarks, *result.remarks],
-            }
-        )
-        return
-    if output is ListFormat.CSV:
-        print_csv(columns, [[record[name] for name in columns] for record in records])
-        return
-    rows = [[_cell(record[name]) for name in columns] for record in records]
+def _print_table(result: Replay, records: list[dict[str, Any]]) -> None:
     lacking = {label: f"needs {', '.join(names)}" for label, names in result.lacking.items()}
-    unable = list((lacking | result.refused).items())
     echo_line(_heading(result))
-    if rows:
+    if records:
         echo()
-        print_columns(columns, rows)
-    if unable:
+        print_columns(list(records[0]), [list(map(_cell, record.values())) for record in records])
+    if unable := list((lacking | result.refused).items()):
         echo()
         print_columns(("not replayed", "why"), unable)
 
@@ -277,11 +251,10 @@ def _cell(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _draw(result: Replay, by: Parts | None, target: Path, source: str) -> None:
+def _draw(result: Replay, by: Part, target: Path, source: str) -> None:
     from advsweep.report.figures.advantages import draw_replay, step_ranges
     from advsweep.report.figures.draw import write
 
-    by = by or Parts.STEP
     numbers: dict[str, dict[str, list[float]]] = {}
     x: list[float] = []
     for label, own in _by_cosine(result).items():
@@ -291,8 +264,8 @@ def _draw(result: Replay, by: Parts | None, target: Path, source: str) -> None:
     if not numbers:
         raise ConfigError(f"{target}: no estimator can be replayed, so there is nothing to draw")
     note = _heading(result)
-    if by is Parts.STEP and (width := step_ranges(len(result.steps))) > 1:
+    if by == "step" and (width := step_ranges(len(result.steps))) > 1:
         note += f"; a point is the mean of {width} steps"
     title = f"Advantages on the rollouts of {source}"
-    x_label = by.value.replace("_", " ")
+    x_label = by.replace("_", " ")
     write([draw_replay(title, note, numbers, x, x_label)], target)

@@ -6,18 +6,19 @@ import functools
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo, echo_line, echo_rendered
+from advsweep.errors import ConfigError
+from advsweep.store import Store, open_store
+from advsweep.writing import write
 
 if TYPE_CHECKING:
     from advsweep.report import Filter, Report
-    from advsweep.store import Store
 
 
 @contextmanager
@@ -33,33 +34,15 @@ def _without_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-class ReportFormat(Enum):
-    """Output format of a report."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    LATEX = "latex"
-    CSV = "csv"
-    JSON = "json"
-    HTML = "html"
-
-
 def report(
-    sweep: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SWEEP]",
-            help="A sweep's name (default: every run).",
-            autocompletion=complete_sweep,
-        ),
-    ] = None,
+    sweep: Annotated[str | None, complete_sweep] = None,
     where: options.Where = None,
     rows: str | None = None,
     columns: str | None = None,
     sort: str | None = None,
     baseline: str | None = None,
     difference: float | None = None,
-    spread: options.Spread = options.SpreadOption.POOLED,
+    spread: options.Spread = "pooled",
     at: str | None = None,
     assertions: list[str] | None = None,
     models: bool = False,
@@ -67,13 +50,16 @@ def report(
     mixed_protocols: bool = False,
     short: bool = False,
     store: options.Store = None,
-    output: ReportFormat = ReportFormat.TABLE,
+    output: Literal["table", "markdown", "latex", "csv", "json", "html"] = "table",
 ) -> None:
     """Each row is an estimator, averaged over its seeds; each column is a metric: the share of
     zero-variance groups (ACR), pass@k of the last evaluation, entropy. Differences of the primary
     outcomes to the first row are tested seed by seed, and corrected together; those of other
     columns are descriptive. A base model before training and the chance baseline have rows of
     their own. With --assert the exit code is 1 unless the data support a statement, for CI.
+
+    Arguments:
+        [SWEEP] (sweep): A sweep's name (default: every run).
 
     Options:
         --rows KEY,...: Group runs into rows by these config keys (default: the estimator
@@ -105,7 +91,6 @@ def report(
         advsweep report demo --format html > demo.html
         advsweep report demo --assert 'pass@1[fade] >= pass@1[grpo] - 0.02'
     """
-    from advsweep.errors import ConfigError
     from advsweep.report import (
         ClaimVerdict,
         SpreadKind,
@@ -118,12 +103,11 @@ def report(
         shorten_report,
         split_list,
     )
-    from advsweep.store import open_store
 
     filters = [filter for text in where or () for filter in parse_where(text)]
     cutoff = None if at is None else parse_cutoff(at)
     names = None if columns is None else split_list(columns)
-    if short and (models or output is not ReportFormat.TABLE):
+    if short and (models or output != "table"):
         raise ConfigError("--short: expected a table of runs, without --models and --format")
     if models:
         if sweep or where or rows or sort or baseline or at or assertions:
@@ -143,7 +127,7 @@ def report(
         mixed_protocols=mixed_protocols,
         at=cutoff,
         baseline=baseline,
-        spread=SpreadKind(spread.value),
+        spread=SpreadKind(spread),
     )
     ranked = sort is not None and sort.startswith("rank:")
     with _without_garbage_collection():
@@ -170,7 +154,6 @@ def report(
 
 def _print_short(report: Report) -> None:
     from advsweep.report import describe_findings, lay_out_short
-    from advsweep.writing import write
 
     for sentence in describe_findings(report):
         echo_line(sentence)
@@ -181,13 +164,13 @@ def _print_short(report: Report) -> None:
 def _print(
     report: Report,
     store: Store,
-    output: ReportFormat,
+    output: str,
     where: Sequence[Filter],
 ) -> None:
-    if output is not ReportFormat.HTML:
+    if output != "html":
         from advsweep.report import render
 
-        echo_rendered(render(report, output.value))
+        echo_rendered(render(report, output))
         return
     from advsweep.report.html import render_page
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import io
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-from advsweep.cli.output import echo, echo_line, flatten, print_columns
+from advsweep.cli.output import echo, echo_line, flatten, print_columns, print_pairs
 from advsweep.errors import NotFoundError, StoreError, counted
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from advsweep.store import EvaluationRecord, RunRecord, Store
-    from advsweep.store.records import TuningRecord
+from advsweep.store import EvaluationRecord, RunRecord, Status, Store
+from advsweep.store.imported import is_imported
+from advsweep.store.records import SELECTED, TuningRecord
+from advsweep.store.sanity import find_no_signal, run_list
 
 
 @dataclass(frozen=True)
@@ -53,26 +54,24 @@ def find_targets(store: Store, keys: Sequence[str]) -> Targets:
     named = set()
     sweeps = []
     for key in keys:
-        if key in names:
-            _refuse_ambiguous(store, key)
+        run = None
+        try:
+            run = store.runs.find(key)
+        except NotFoundError:
+            if key not in names:
+                raise
+        if run is None:
             sweeps.append(key)
-            found = store.runs.select(sweep=key, newest_first=False)
+            runs |= {each.id: each for each in store.runs.select(sweep=key, newest_first=False)}
+        elif key in names:
+            raise NotFoundError(
+                f"'{key}' matches both a sweep and run {run.id}; name the run as "
+                f"{run.identity[:10]}, or name the sweep's runs by their ids"
+            )
         else:
-            found = [store.runs.find(key)]
-            named.add(found[0].id)
-        runs.update((run.id, run) for run in found)
+            named.add(run.id)
+            runs[run.id] = run
     return Targets(list(runs.values()), named, sweeps)
-
-
-def _refuse_ambiguous(store: Store, name: str) -> None:
-    try:
-        run = store.runs.find(name)
-    except NotFoundError:
-        return
-    raise NotFoundError(
-        f"'{name}' matches both a sweep and run {run.id}; name the run as {run.identity[:10]}, "
-        "or name the sweep's runs by their ids"
-    )
 
 
 SUMMARISED = (
@@ -84,22 +83,19 @@ SUMMARISED = (
 
 def full_record(store: Store, run: RunRecord) -> dict[str, Any]:
     """Return everything that the store holds about a run, for `--format json`."""
-    from dataclasses import fields
-
-    record = {f.name: getattr(run, f.name) for f in fields(run)}
     names = store.metrics.names(run.id)
+    evaluations = store.evaluations.select([run.id], split=None)
+    analyses = store.analyses.select([run.id])
     return {
-        **record,
+        **{field.name: getattr(run, field.name) for field in dataclasses.fields(run)},
         "sweep": run.sweeps[0] if run.sweeps else None,
         "environment": store.runs.environment(run.id),
         "metrics": store.metrics.last_values([run.id], names).get(run.id, {}),
         "summaries": store.metrics.summaries([run.id]).get(run.id, {}),
-        "evaluations": [
-            evaluation_record(e) for e in store.evaluations.select([run.id], split=None)
-        ],
+        "evaluations": [evaluation_record(e) for e in evaluations],
         "analyses": [
             {"kind": a.kind, "step": a.step, "settings": a.settings, "result": a.result}
-            for a in store.analyses.select([run.id])
+            for a in analyses
         ],
         "checkpoints": [{"step": c.step, "path": c.path} for c in store.checkpoints.select(run.id)],
     }
@@ -139,16 +135,16 @@ def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
 
 def print_run(store: Store, run: RunRecord) -> None:
     """Print a run: config, environment, metrics and evaluations."""
-    from advsweep.store.records import SELECTED
-
     chosen = store.metrics.summaries([run.id]).get(run.id, {}).get(SELECTED)
     selected = {} if chosen is None else {"selected": f"step {chosen:g}, by validation problems"}
-    _print_pairs(
+    failure = f" ({run.failure.value})" if run.failure else ""
+    reason = f": {run.error}" if run.error else ""
+    print_pairs(
         {
             "run": f"{run.id} (attempt {run.attempt})",
             "identity": run.identity,
             "sweeps": ", ".join(run.sweeps) or "none",
-            "status": _status(run),
+            "status": f"{run.status.value}{failure}{reason}",
             "step": f"{run.step} of {run.steps}",
             **selected,
             "started": _time(run.started),
@@ -156,32 +152,28 @@ def print_run(store: Store, run: RunRecord) -> None:
             "folder": str(run.directory),
         }
     )
-    for sentence in describe_no_signal(store, [run.id]):
+    sentences = describe_no_signal(store, [run.id])
+    sentences += [tuning.text for tuning in map(store.sweeps.tuning, run.sweeps) if tuning]
+    for sentence in sentences:
         echo()
         echo_line(sentence)
-    for tuning in filter(None, map(store.sweeps.tuning, run.sweeps)):
-        echo()
-        echo_line(tuning.text)
-    echo("\nconfig")
-    _print_pairs(dict(flatten(run.config)), indent="  ")
-    if environment := store.runs.environment(run.id):
-        echo("\nenvironment")
-        _print_pairs(dict(flatten(environment)), indent="  ")
     for evaluation in store.evaluations.select([run.id]):
         echo()
         print_evaluation(evaluation, f"evaluation after step {evaluation.step}: ")
     names = store.metrics.names(run.id)
-    if last := store.metrics.last_values([run.id], names).get(run.id):
-        echo("\nmetrics, last values")
-        _print_pairs({name: f"{value:.6g}" for name, value in sorted(last.items())}, indent="  ")
-    if checkpoints := store.checkpoints.select(run.id):
-        echo("\ncheckpoints")
-        for checkpoint in checkpoints:
-            echo_line(f"  step {checkpoint.step}: {checkpoint.path}")
-    if analyses := store.analyses.select([run.id]):
-        echo("\nanalyses")
-        for analysis in analyses:
-            echo_line(f"  {analysis.kind.replace('_', ' ')} after step {analysis.step}")
+    last = store.metrics.last_values([run.id], names).get(run.id, {})
+    checkpoints, analyses = store.checkpoints.select(run.id), store.analyses.select([run.id])
+    sections: dict[str, dict[str, str]] = {
+        "config": flatten(run.config),
+        "environment": flatten(store.runs.environment(run.id) or {}),
+        "metrics, last values": {name: f"{value:.6g}" for name, value in sorted(last.items())},
+        "checkpoints": {f"step {c.step}": c.path for c in checkpoints},
+        "analyses": {f"{a.kind.replace('_', ' ')} after step {a.step}": "" for a in analyses},
+    }
+    for title, pairs in sections.items():
+        if pairs:
+            echo(f"\n{title}")
+            print_pairs(pairs, indent="  ")
     if run.traceback:
         echo(f"\n{run.traceback.rstrip()}")
 
@@ -204,8 +196,6 @@ def print_summary(store: Store, run: RunRecord) -> None:
             rows.append((label, values[1][0], values[1][-1]))
     evaluations = store.evaluations.select([run.id])
     if len(evaluations) > 1:
-        from advsweep.store.imported import is_imported
-
         # Of an imported run nobody asked for other k.
         settings = run.config.get("evaluation", {}) if not is_imported(run.config) else {}
         ks = settings.get("k", evaluations[-1].settings["k"])
@@ -223,8 +213,6 @@ def print_summary(store: Store, run: RunRecord) -> None:
 
 def describe_no_signal(store: Store, run_ids: Sequence[int]) -> list[str]:
     """Return a sentence for the runs that learned nothing, or hardly anything, for each cause."""
-    from advsweep.store.sanity import find_no_signal, run_list
-
     by_text: dict[str, list[int]] = {}
     for run_id, text in find_no_signal(store, run_ids).items():
         by_text.setdefault(text, []).append(run_id)
@@ -260,29 +248,17 @@ def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = 
     by = f", sampled by {s['sampler']}" if "sampler" in s else ""
     how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {counted(len(e.n), 'problem')}{by}"
     echo_line(f"{head}{e.task}, {how}")
-    _print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
+    print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
     if unjudged := len(e.unjudged):
         echo(f"  no pass@k of {counted(unjudged, 'problem')}: no sample could be scored")
-    counts: dict[int, list[int]] = {}
-    for level, c, n in zip(e.levels.tolist(), e.c.tolist(), e.n.tolist(), strict=True):
-        counts[level] = [a + b for a, b in zip(counts.get(level, (0, 0)), (c, n), strict=True)]
-    by_level = [(level, *counts[level]) for level in sorted(counts)]
-    rates = "  ".join(f"{level}: {c / n:.3f}" if n else f"{level}: –" for level, c, n in by_level)
-    echo_line(f"  pass@1 by level  {rates}")
+    by_level = []
+    for level in sorted(set(e.levels.tolist())):
+        c, n = (int(each[e.levels == level].sum()) for each in (e.c, e.n))
+        by_level.append(f"{level}: {c / n:.3f}" if n else f"{level}: –")
+    echo_line(f"  pass@1 by level  {'  '.join(by_level)}")
 
 
-def _print_pairs(pairs: Mapping[str, str], indent: str = "") -> None:
-    width = max((len(key) for key in pairs), default=0)
-    for key, value in pairs.items():
-        echo_line(f"{indent}{key.ljust(width)}  {value}")
-
-
-def _status(run: RunRecord) -> str:
-    failure = f" ({run.failure.value})" if run.failure else ""
-    return f"{run.status.value}{failure}" + (f": {run.error}" if run.error else "")
-
-
-def _time(value: Any) -> str:
+def _time(value: datetime | None) -> str:
     return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else "not yet"
 
 
@@ -314,19 +290,12 @@ def follow_log(store: Store, run: RunRecord) -> Iterator[str]:
     tail = Tail(log_path(run))
     while True:
         # Check before reading: everything written before the end is then read below.
-        ended = _has_ended(store, run.id)
+        [now] = store.runs.select(ids=[run.id])
         while text := tail.read():
             yield text
-        if ended:
+        if now.status not in (Status.PENDING, Status.RUNNING):
             return
         time.sleep(POLL_SECONDS)
-
-
-def _has_ended(store: Store, run_id: int) -> bool:
-    from advsweep.store import Status
-
-    [run] = store.runs.select(ids=[run_id])
-    return run.status not in (Status.PENDING, Status.RUNNING)
 
 
 class Tail:
@@ -361,6 +330,7 @@ class Tail:
             state = os.fstat(descriptor)
             if not stat.S_ISREG(state.st_mode):
                 return b""
+            # Another inode is another file, and a smaller one was cut: read from the start.
             if state.st_ino != self._file_number or state.st_size < self._read:
                 self._file_number, self._read = state.st_ino, 0
                 self._decoder.reset()

@@ -8,29 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from advsweep.cli import execution
-from advsweep.cli.output import (
-    echo,
-    echo_line,
-    print_columns,
-    print_json,
-    show_number,
-    warn,
-)
+from advsweep.cli.output import echo, echo_line, print_json, print_pairs, show_number, warn
 from advsweep.cli.plans import (
-    LISTED,
     describe_plan,
     open_existing,
     print_plan,
     print_start,
-    print_truncated,
+    print_table,
     print_warnings,
 )
 from advsweep.cli.runs import print_tuning
-from advsweep.errors import ConfigError, counted
+from advsweep.errors import counted
 from advsweep.store import Store
 from advsweep.store.records import TuningRecord
 from advsweep.sweep.events import SweepResult
-from advsweep.sweep.planning.plan import Plan, make_plan, outdated_runs
+from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.search.optuna import Dimension, RangeDimension, TrialResult, format_params
 from advsweep.sweep.search.study import (
@@ -55,9 +47,6 @@ class Sweep:
     plan: Plan
     more: dict[str, Any] = field(default_factory=dict)
 
-    def refuse_force(self) -> None:
-        """Refuse new attempts where they could change what earlier results have decided."""
-
     def print(self, url: str | None, jobs: int | None, *, force: bool, as_json: bool) -> None:
         """Print the runs, what is done, and how long the rest takes."""
         print_plan(self.plan, url, jobs, force=force, as_json=as_json)
@@ -65,7 +54,6 @@ class Sweep:
     def execute(self, store: Store, jobs: int | None, policy: Policy, force: bool) -> SweepResult:
         """Train what is missing."""
         print_start(self.plan, store, jobs, force=force)
-        print_warnings(outdated_runs(self.plan, store))
         return execution.execute(self.plan, store, jobs=jobs, force=force, policy=policy)
 
     def print_result(self) -> None:
@@ -79,7 +67,11 @@ class Sweep:
 def plan_sweep(
     overrides: Sequence[str], config_dirs: Sequence[Path], name: str | None, *, fetch: bool
 ) -> Sweep:
-    """Plan a search, a tuned sweep or plain combinations, whichever the settings ask for."""
+    """Plan a search, a tuned sweep or plain combinations, whichever the settings ask for.
+
+    Raises:
+        ConfigError: something does not fit, such as a declared outcome that is no column.
+    """
     found: Sweep
     if (study := plan_search(overrides, config_dirs=config_dirs, name=name)) is not None:
         found = Search(study.example, study=study)
@@ -88,7 +80,10 @@ def plan_sweep(
     else:
         found = Sweep(make_plan(overrides, config_dirs=config_dirs, name=name, fetch=fetch))
         refuse_search(found.plan)
-    execution.check_outcomes(found.plan)
+    if "outcomes" in found.plan.spec:
+        from advsweep.report.data.columns import parse_outcomes  # loads pandas
+
+        parse_outcomes(found.plan.spec["outcomes"], "sweep.outcomes")
     return found
 
 
@@ -101,9 +96,6 @@ class TunedSweep(Sweep):
 
     tuning: Tuning = field(kw_only=True)
     record: TuningRecord | None = None
-
-    def refuse_force(self) -> None:
-        _refuse_force("a tuned sweep")
 
     def print(self, url: str | None, jobs: int | None, *, force: bool, as_json: bool) -> None:
         tuning = self.tuning
@@ -133,7 +125,6 @@ class TunedSweep(Sweep):
                 values = {planned.assignment[tuning.tune.key] for planned in stage.runs}
                 listed = ", ".join(f"{value:g}" for value in sorted(values))
                 echo_line(f"values of {tuning.tune.key}: {listed}", err=True)
-            print_warnings(outdated_runs(stage, store))
             return execution.execute(stage, store, jobs=jobs, force=False, policy=policy)
 
         echo_line(self._describe_size(), err=True)
@@ -175,10 +166,6 @@ class TunedSweep(Sweep):
         )
 
 
-def _refuse_force(what: str) -> None:
-    raise ConfigError(f"--force: {what} always resumes; start a new one with another --name")
-
-
 # Searches
 
 
@@ -189,9 +176,6 @@ class Search(Sweep):
     study: Study = field(kw_only=True)
     best: Sequence[TrialResult] = ()
     results: Sequence[TrialResult] = ()
-
-    def refuse_force(self) -> None:
-        _refuse_force("a search")
 
     def print(self, url: str | None, jobs: int | None, *, force: bool, as_json: bool) -> None:
         study = self.study
@@ -214,23 +198,16 @@ class Search(Sweep):
                 }
             )
             return
-        print_columns(
-            ["searched over", "kind", "from", "scale"],
-            [
-                [key, kind["kind"], str(study.dimensions[key]), "log" if kind.get("log") else ""]
-                for key, kind in kinds.items()
-            ],
-        )
+        print_pairs({key: str(dimension) for key, dimension in study.dimensions.items()})
         metrics = study.search.metrics
-        if shown := progress.results[-LISTED:]:
+        if progress.results:
             echo()
             rows = []
-            for each in shown:
+            for each in reversed(progress.results):
                 values = [show_number(v) for v in each.values] or [""] * len(metrics)
                 point = format_params(each.params)
                 rows.append([str(each.number), each.state.value, *values, point])
-            print_columns(["trial", "state", *metrics, "point"], rows)
-            print_truncated(len(progress.results) - len(shown))
+            print_table(("trial", "state", *metrics, "point"), rows)
         aims = " and ".join(f"{metric} ({better})" for metric, better in metrics.items())
         counts = [f"{count} {state}" for state, count in progress.states.items()]
         counts += [f"{progress.to_come} to come"] if progress.to_come else []

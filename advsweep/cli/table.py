@@ -1,4 +1,4 @@
-"""The commands by panel, where each is defined, and the successors of those that are gone."""
+"""The commands by panel, and where each is defined."""
 
 from __future__ import annotations
 
@@ -68,32 +68,3 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
 }
 """Every command, in the order of `advsweep --help`; places are relative to `advsweep.cli`."""
-
-GONE: dict[str, str] = {
-    "estimators": "list estimators' or 'describe NAME",
-    "experiments": "list experiments",
-    "methods": "list methods",
-    "metrics": "export SWEEP --to csv --table metrics",
-    "plan": "sweep --dry-run",
-    "plugins": "list plugins",
-    "sync": "export SWEEP --to TRACKER",
-    "tasks": "list tasks' or 'describe NAME",
-    "watch": "status --watch",
-    "--all": "--limit 0",
-    "--fail-fast": "--max-failures 1",
-    "--idle-timeout": "--wait SECONDS",
-    "--k": "--metric pass@K",
-    "--list": "list figures",
-    "--memory-limit": "sweep --memory-limit",
-    "--option": "--set KEY=VALUE",
-    "--out": "--output FILE",
-    "--paper": "make papers",
-    "--protocol": "--set evaluation=NAME",
-    "--rank": "--sort rank:NAME",
-    "--retry-on": "sweep --retry-on",
-    "--run-code-as-root": "ADVSWEEP_RUN_CODE_AS_ROOT=1 advsweep ...",
-    "--store-patience": "ADVSWEEP_STORE_PATIENCE=10m advsweep ...",
-    "--style": "make papers",
-    "--time-limit": "sweep --time-limit",
-}
-"""Commands and options (`--option`) of the last release, with their successors."""

@@ -10,9 +10,10 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_target
-from advsweep.cli.options import RecordFormat
 from advsweep.cli.output import echo, echo_line, flatten, print_json
+from advsweep.cli.runs import find_targets, split_overrides
 from advsweep.errors import ConfigError
+from advsweep.store import Status
 
 if TYPE_CHECKING:
     from advsweep.cli.runs import Targets
@@ -39,7 +40,7 @@ def run(
     run_code: options.RunCode = False,
     config_dir: options.ConfigDir = None,
     store: options.Store = None,
-    how: options.Record = RecordFormat.TEXT,
+    how: options.Record = "text",
 ) -> None:
     """Evaluates the run before, during and after training and records it in the store. An
     interrupted run resumes from its last checkpoint; a finished run is not repeated.
@@ -50,7 +51,7 @@ def run(
         advsweep run method=dapo task=routes steps=50 --dry-run
     """
     from advsweep.cli import execution, plans, runs
-    from advsweep.sweep.planning.plan import make_plan, outdated_runs
+    from advsweep.sweep.planning.plan import make_plan
     from advsweep.sweep.search.study import refuse_search
 
     given = execution.check_overrides(overrides)
@@ -58,37 +59,36 @@ def run(
     policy = execution.make_policy(retries, options.RETRIED)
     plan = make_plan(given, config_dirs=config_dir or (), single=True, fetch=not dry_run)
     refuse_search(plan)
-    plans.print_warnings(plan.warnings)
+    plans.print_warnings(plan.warnings, plan.absent if dry_run else ())
     if dry_run:
-        plans.print_absent(plan)
         _print_config(plan.runs[0].config, how)
         return
     plan.check()  # before creating a store
     with execution.writable_store(store) as opened:
         plans.print_start(plan, opened, 1, force=force)
-        plans.print_warnings(outdated_runs(plan, opened))
         outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy)
         [record] = opened.runs.select(ids=outcome.run_ids)
-        if how is RecordFormat.JSON:
+        if how == "json":
             print_json(runs.full_record(opened, record))
         else:
             runs.print_summary(opened, record)
     raise typer.Exit(outcome.exit_code)
 
 
-def _print_config(config: Plain, how: RecordFormat) -> None:
+def _print_config(config: Plain, how: options.RecordFormat) -> None:
     """Print a run's resolved config, and on stderr what differs from the default run."""
     from advsweep.sweep.planning.plan import make_plan
 
-    if how is RecordFormat.JSON:
+    values = flatten(config)
+    if how == "json":
         print_json(config)
     else:
-        for key, value in flatten(config):
+        for key, value in values.items():
             echo_line(f"{key}={value}")
     # Keys of a component that is not the default one are left out: its name is what differs.
-    default = dict(flatten(make_plan([], single=True, fetch=False).runs[0].config))
+    default = flatten(make_plan([], single=True, fetch=False).runs[0].config)
     changed = [
-        f"{key}={value}" for key, value in flatten(config) if default.get(key, value) != value
+        f"{key}={value}" for key, value in values.items() if default.get(key, value) != value
     ]
     if changed:
         echo_line(f"other than the defaults: {' '.join(changed)}", err=True)
@@ -101,14 +101,14 @@ def sweep(
     dry_run: DryRun = False,
     force: Force = False,
     retries: options.Retries = 2,
-    retry_on: options.RetryOn = options.RETRIED,
+    retry_on: str = options.RETRIED,
     max_failures: int | None = None,
-    time_limit: options.TimeLimit = None,
-    memory_limit: options.MemoryLimit = None,
+    time_limit: str | None = None,
+    memory_limit: str | None = None,
     run_code: options.RunCode = False,
     config_dir: options.ConfigDir = None,
     store: options.Store = None,
-    how: options.Record = RecordFormat.TEXT,
+    how: options.Record = "text",
 ) -> None:
     """Values are given as KEY=VALUE,VALUE: estimator=grpo,fade group_size=4,8 'seed=range(5)'.
     FILE.yaml or +experiment=NAME takes them from a sweep file, which `advsweep init` writes.
@@ -126,8 +126,15 @@ def sweep(
 
     Options:
         --name: Name the sweep (default: the experiment's name, or a hash).
+        --retry-on CLASS,...: Retry only these failures: oom (out of memory), timeout
+            (--time-limit), killed (a signal, or a lost heartbeat), disk (full, or a file-size
+            limit), error (an exception, and everything else).
         --max-failures N >= 1: Start no more runs once N runs have failed after their
             retries (default: no limit).
+        --time-limit DURATION: Limit each attempt of a run, such as 90s, 15m or 1h30m. At the
+            limit the run writes a checkpoint and ends; after 20 s more it is killed.
+        --memory-limit SIZE: Kill a run whose processes together use more resident memory than
+            this, such as 512M or 8G; shared memory counts once.
 
     Examples:
         advsweep sweep estimator=grpo,fade seed=0,1,2 --name first
@@ -145,9 +152,11 @@ def sweep(
     options.give_consent(run_code)
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit, max_failures)
     planned = sweeps.plan_sweep(given, config_dir or (), name, fetch=not dry_run)
-    if force:
-        planned.refuse_force()
-    as_json = how is RecordFormat.JSON
+    if force and type(planned) is not sweeps.Sweep:
+        raise ConfigError(
+            "--force: a search or a tuned sweep always resumes; start a new one with another --name"
+        )
+    as_json = how == "json"
     if dry_run:
         planned.print(store, jobs, force=force, as_json=as_json)
         return
@@ -166,23 +175,13 @@ def sweep(
 
 
 def retry(
-    arguments: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...|SWEEP [KEY=VALUE]...",
-            help="Runs (ids, starts of identities, 'last'), or a sweep for all its runs; and "
-            "settings of executor, resources, stopping or tracking.",
-            autocompletion=complete_target,
-        ),
-    ],
+    arguments: Annotated[list[str], complete_target],
     jobs: options.Jobs = None,
     retries: options.Retries = 2,
-    time_limit: options.TimeLimit = None,
-    memory_limit: options.MemoryLimit = None,
     run_code: options.RunCode = False,
     trust_store: options.TrustStore = False,
     store: options.Store = None,
-    how: options.Record = RecordFormat.TEXT,
+    how: options.Record = "text",
 ) -> None:
     """Takes failed, interrupted, stopped, lost and pending runs. They resume from their last
     checkpoint with the resources of their sweep (without a sweep: one core each) and their own rule
@@ -190,18 +189,20 @@ def retry(
     executor= and tracking=. Done and running runs are skipped; pruned runs resume only with
     stopping=none or another rule.
 
+    Arguments:
+        RUN...|SWEEP [KEY=VALUE]... (arguments): Runs (ids, starts of identities, 'last'), or a
+            sweep for all its runs; and settings of executor, resources, stopping or tracking.
+
     Examples:
         advsweep retry demo
         advsweep retry 12 14 --retries 0
     """
     from advsweep.cli import execution
-    from advsweep.cli.runs import find_targets, split_overrides
-    from advsweep.store import Status
     from advsweep.sweep.planning.resume import plan_again
 
     options.give_consent(run_code)
     options.trust_commands(trust_store)
-    policy = execution.make_policy(retries, options.RETRIED, time_limit, memory_limit)
+    policy = execution.make_policy(retries, options.RETRIED)
     names, overrides = split_overrides(arguments)
     if not names:
         raise ConfigError(f"expected runs or a sweep to restart, got {' '.join(overrides)}")
@@ -219,7 +220,7 @@ def retry(
         plan = plan_again(restarted, settings)
         plan.check()
         outcome = execution.execute(plan, opened, jobs=jobs, force=False, policy=policy)
-    if how is RecordFormat.JSON:
+    if how == "json":
         print_json(execution.outcome_record(plan, outcome))
     else:
         execution.print_outcome(plan, outcome)

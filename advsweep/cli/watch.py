@@ -11,13 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from advsweep.cli import options
+from advsweep.cli import options, runs
 from advsweep.cli.completion import complete_run
-from advsweep.cli.options import ListFormat, RecordFormat
 from advsweep.cli.output import (
     duration,
     echo,
@@ -29,10 +28,12 @@ from advsweep.cli.output import (
     warn,
 )
 from advsweep.errors import ConfigError, NotFoundError, counted
-
-if TYPE_CHECKING:
-    from advsweep.store import AnswerSample, EvaluationRecord, RunRecord, Store
-    from advsweep.sweep.status import QueuedJob, SweepStatus
+from advsweep.store import AnswerSample, EvaluationRecord, RunRecord, Status, Store, open_store
+from advsweep.store.records import parse_status
+from advsweep.store.sanity import find_mixed_revisions
+from advsweep.sweep.planning.labels import varying_keys
+from advsweep.sweep.status import QueuedJob, SweepStatus, queued_jobs, read_status
+from advsweep.writing import plain_value
 
 NEWEST = 50
 """Runs that a table lists by default."""
@@ -47,22 +48,15 @@ _LISTED = 20
 def ls(
     sweep: options.SweepName = None,
     status: str | None = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            min=0,
-            metavar="N",
-            help=f"List the newest N; 0: all (default of a table: {NEWEST}).",
-        ),
-    ] = None,
+    limit: int | None = None,
     models: bool = False,
     store: options.Store = None,
-    how: options.Listing = ListFormat.TABLE,
+    how: options.Listing = "table",
 ) -> None:
     """The last column of the table, `what`, has the config keys in which the listed runs differ.
 
     Options:
+        --limit N >= 0: List the newest N; 0: all (default of a table: 50).
         --status: List only runs with this status.
         --models: List models evaluated by `advsweep eval --model` instead.
 
@@ -71,11 +65,7 @@ def ls(
         advsweep ls demo --status failed
         advsweep ls --format csv
     """
-    from advsweep.store import open_store
-    from advsweep.store.records import parse_status
-    from advsweep.store.sanity import find_mixed_revisions
-
-    if limit is None and how is ListFormat.TABLE:
+    if limit is None and how == "table":
         limit = NEWEST
     most = limit or None
     opened = open_store(store, create=False)
@@ -84,23 +74,21 @@ def ls(
             raise ConfigError("--models: models belong to no sweep and have no status; omit both")
         print_listing([_model(e) for e in reversed(opened.evaluations.of_models())][:most], how)
         return
-    runs = opened.runs.select(sweep=sweep, status=parse_status(status), limit=most)
-    for text in find_mixed_revisions(opened, runs):
-        echo_line(f"advsweep: {text}", err=True)
-    if how is ListFormat.JSON:
-        print_listing([_record(r, sweep) for r in runs], how)
+    state = parse_status(status)
+    found = opened.runs.select(sweep=sweep, status=state, limit=most)
+    for text in find_mixed_revisions(opened, found):
+        warn(text)
+    if how == "json":
+        print_listing([_record(run, sweep) for run in found], how)
         return
-    rows = [_row(r) for r in runs]
-    if how is ListFormat.TABLE:
-        from advsweep.sweep.planning.labels import varying_keys
-
-        for row, keys in zip(rows, varying_keys(r.config for r in runs), strict=True):
+    rows = [_row(run) for run in found]
+    if how == "table":
+        for row, keys in zip(rows, varying_keys(run.config for run in found), strict=True):
             row["what"] = " ".join(keys)
-    print_listing(rows, how, optional=("identity",))
-    left = opened.runs.count(sweep=sweep, status=parse_status(status)) - len(runs)
-    if left:
+    print_listing(rows, how)
+    if left := opened.runs.count(sweep=sweep, status=state) - len(found):
         echo_line(f"{counted(left, 'older run')} not shown; --limit 0 shows them.", err=True)
-    if not runs:
+    if not found:
         echo("No runs found.", err=True)
 
 
@@ -121,32 +109,19 @@ def _model(evaluation: EvaluationRecord) -> dict[str, Any]:
 
 
 def _row(run: RunRecord) -> dict[str, Any]:
-    return {
-        "id": run.id,
-        "identity": run.identity[:10],
-        "sweep": list(run.sweeps),
-        "estimator": run.estimator,
-        "seed": run.seed,
-        "status": run.status,
-        "failure": run.failure,
-        "step": run.step,
-        "steps": run.steps,
-    }
+    keys = ("estimator", "seed", "status", "failure", "step", "steps")
+    own = {key: getattr(run, key) for key in keys}
+    return {"id": run.id, "identity": run.identity[:10], "sweep": list(run.sweeps), **own}
 
 
 def _record(run: RunRecord, sweep: str | None) -> dict[str, Any]:
+    keys = ("backend", "attempt", "created", "started", "finished", "error", "config")
     return {
         **_row(run),
         "identity": run.identity,
         "sweep": sweep or (run.sweeps[0] if run.sweeps else None),
         "sweeps": list(run.sweeps),
-        "backend": run.backend,
-        "attempt": run.attempt,
-        "created": run.created,
-        "started": run.started,
-        "finished": run.finished,
-        "error": run.error,
-        "config": run.config,
+        **{key: getattr(run, key) for key in keys},
     }
 
 
@@ -168,7 +143,7 @@ def status(
     sweep: options.SweepName = None,
     watch: bool = False,
     store: options.Store = None,
-    how: options.Record = RecordFormat.TEXT,
+    how: options.Record = "text",
 ) -> None:
     """Prints the number of runs per status, the running runs with their step, and the errors of the
     ten newest failures. Speed and time left count training steps only, without
@@ -181,9 +156,6 @@ def status(
         advsweep status
         advsweep status demo --watch
     """
-    from advsweep.store import open_store
-    from advsweep.sweep.status import read_status
-
     if watch and not sys.stdout.isatty():
         raise ConfigError("--watch: expected a terminal, got none; omit --watch")
     with open_store(store, create=False) as opened:
@@ -191,110 +163,85 @@ def status(
             shown = _Screen()
             with contextlib.redirect_stdout(shown):
                 _print_status(sweep, read_status(opened, sweep, failures=10))
+            # In one write, so that a terminal never shows half a table.
             echo_rendered(f"{_CLEAR}{shown.getvalue()}")
             try:
                 time.sleep(WATCH_SECONDS)
             except KeyboardInterrupt:
                 return
         found = read_status(opened, sweep, failures=10)
-        if how is RecordFormat.TEXT:
-            # Print first: squeue may take seconds to answer.
-            _print_status(sweep, found)
-            _print_queued(_queued(opened, sweep) or ())
-            return
-        queued = _queued(opened, sweep)
-    from advsweep.writing import plain_value
-
-    states = {state.value: count for state, count in found.states.items()}
-    print_json({"sweep": sweep, **plain_value(found), "states": states, "queued": queued})
-
-
-def _queued(store: Store, sweep: str | None) -> Sequence[QueuedJob] | None:
-    """Return the queued jobs; None, with a message on stderr, if the queue does not answer."""
-    from advsweep.sweep.status import queued_jobs
-
-    try:
-        return queued_jobs(store, sweep)
-    except ConfigError as error:
-        warn(str(error))
-        return None
-
-
-def _print_queued(queued: Sequence[QueuedJob]) -> None:
-    if not queued:
-        return
-    counts = Counter((job.executor, job.state.lower()) for job in queued)
-    summary = ", ".join(f"{count} {state} in {where}" for (where, state), count in counts.items())
-    echo()
-    echo_line(f"jobs: {summary}")
-    print_columns(
-        ["job", "state", "why"],
-        [[job.job, job.state.lower(), job.reason or "-"] for job in queued[:_LISTED]],
-    )
-    if len(queued) > _LISTED:
-        echo_line(f"{len(queued) - _LISTED} more not shown; --format json lists all.", err=True)
+        if how == "text":
+            _print_status(sweep, found)  # first, as squeue may take seconds to answer
+        queued: Sequence[QueuedJob] | None = None
+        try:
+            queued = queued_jobs(opened, sweep)
+        except ConfigError as error:
+            warn(str(error))
+    if how == "json":
+        states = {state.value: count for state, count in found.states.items()}
+        print_json({"sweep": sweep, **plain_value(found), "states": states, "queued": queued})
+    elif queued:
+        counts = Counter((job.executor, job.state.lower()) for job in queued)
+        parts = (f"{count} {state} in {where}" for (where, state), count in counts.items())
+        echo()
+        echo_line(f"jobs: {', '.join(parts)}")
+        listed = [[job.job, job.state.lower(), job.reason or "-"] for job in queued[:_LISTED]]
+        print_columns(("job", "state", "why"), listed)
+        if (more := len(queued) - _LISTED) > 0:
+            echo_line(f"{more} more not shown; --format json lists all.", err=True)
 
 
 def _print_status(sweep: str | None, found: SweepStatus) -> None:
-    from advsweep.cli.runs import print_tuning
-
     states = [f"{count} {state.value}" for state, count in found.states.items() if count]
     what = f"sweep {sweep}" if sweep else "all sweeps"
     echo_line(f"{what}: {', '.join([counted(found.runs, 'run'), *states])}")
-    if (tuning := found.tuning) is not None:
+    if found.tuning is not None:
         echo()
-        print_tuning(tuning)
+        runs.print_tuning(found.tuning)
     if collapsed := found.collapsed:
         listed = ", ".join(map(str, collapsed[:_LISTED])) + (" ..." if collapsed[_LISTED:] else "")
         echo_line(f"collapsed in training: {counted(len(collapsed), 'run')} ({listed})")
-    if found.running:
-        echo()
-        print_columns(
-            ["run", "estimator", "seed", "step", "stage", "steps/s", "left", "heartbeat", "where"],
-            [
-                [
-                    *(str(r.id), r.estimator, str(r.seed), f"{r.step}/{r.steps}"),
-                    f"{r.stage or 'starting'}{', stopping' if r.stop_requested else ''}",
-                    "-" if r.steps_per_second is None else f"{r.steps_per_second:.3g}",
-                    duration(r.seconds_left),
-                    f"{duration(r.heartbeat_age)} ago",
-                    f"{r.host}:{r.pid}",
-                ]
-                for r in found.running
-            ],
-        )
-    if found.failures:
-        echo()
-        print_columns(
-            ["run", "estimator", "seed", "step", "status", "why"],
-            [
-                [
-                    *(str(f.id), f.estimator, str(f.seed), f"{f.step}/{f.steps}"),
-                    *(f.status.value, f.error.partition("\n")[0]),
-                ]
-                for f in found.failures
-            ],
-        )
+    running = [
+        [
+            *(str(r.id), r.estimator, str(r.seed), f"{r.step}/{r.steps}"),
+            f"{r.stage or 'starting'}{', stopping' if r.stop_requested else ''}",
+            "-" if r.steps_per_second is None else f"{r.steps_per_second:.3g}",
+            duration(r.seconds_left),
+            f"{duration(r.heartbeat_age)} ago",
+            f"{r.host}:{r.pid}",
+        ]
+        for r in found.running
+    ]
+    failures = [
+        [
+            *(str(f.id), f.estimator, str(f.seed), f"{f.step}/{f.steps}"),
+            *(f.status.value, f.error.partition("\n")[0]),
+        ]
+        for f in found.failures
+    ]
+    own = ("run", "estimator", "seed", "step")
+    for columns, rows in (
+        ((*own, "stage", "steps/s", "left", "heartbeat", "where"), running),
+        ((*own, "status", "why"), failures),
+    ):
+        if rows:
+            echo()
+            print_columns(columns, rows)
 
 
 # show and logs
 
 
-def show(
-    run: options.RunKey, store: options.Store = None, how: options.Record = RecordFormat.TEXT
-) -> None:
+def show(run: options.RunKey, store: options.Store = None, how: options.Record = "text") -> None:
     """Also says where its folder and its checkpoints are, and why it failed.
 
     Examples:
         advsweep show last
         advsweep show 12 --format json
     """
-    from advsweep.cli import runs
-    from advsweep.store import open_store
-
     opened = open_store(store, create=False)
     record = opened.runs.find(run)
-    if how is RecordFormat.JSON:
+    if how == "json":
         print_json(runs.full_record(opened, record))
     else:
         runs.print_run(opened, record)
@@ -314,15 +261,12 @@ def logs(
         advsweep logs last
         advsweep logs 12 --follow
     """
-    from advsweep.cli.runs import Tail, follow_log, log_path
-    from advsweep.store import open_store
-
     with open_store(store, create=False) as opened:
         record = opened.runs.find(run)
-        path = log_path(record)
+        path = runs.log_path(record)
         if follow:
             try:
-                for text in follow_log(opened, record):
+                for text in runs.follow_log(opened, record):
                     echo(text, nl=False)
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
@@ -332,7 +276,7 @@ def logs(
             f"run {record.id} has no log at {path}: the run has not started on this machine, or "
             "its folder was removed"
         )
-    tail = Tail(path)
+    tail = runs.Tail(path)
     while text := tail.read():
         echo(text, nl=False)
 
@@ -356,20 +300,18 @@ def stop(
         advsweep stop 12
         advsweep stop demo
     """
-    from advsweep.cli.runs import find_targets
-    from advsweep.store import Status, open_store
-
     with open_store(store, create=False) as opened:
-        runs = find_targets(opened, targets).runs
-        running = [run for run in runs if run.status is Status.RUNNING]
+        found = runs.find_targets(opened, targets).runs
+        running = [run for run in found if run.status is Status.RUNNING]
         open_ = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
-        waiting = [run for run in runs if run.status in open_]
+        waiting = [run for run in found if run.status in open_]
+        # A waiting run is marked, too: a worker could claim it a moment later.
         for run in [*running, *waiting]:
             opened.leases.request_stop(run.id)
         killed = [run for run in running if kill and _kill(opened, run.id)]
     echo(
         f"Requested a stop of {len(running)} running and {counted(len(waiting), 'waiting run')}; "
-        f"{len(runs) - len(running) - len(waiting)} had already ended.",
+        f"{len(found) - len(running) - len(waiting)} had already ended.",
         err=True,
     )
     if kill:
@@ -407,23 +349,18 @@ def _is_advsweep(pid: int) -> bool:
 
 
 def samples(
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[RUN]",
-            help="A run's id, the start of its identity, or 'last'.",
-            autocompletion=complete_run,
-            show_default=False,
-        ),
-    ] = None,
+    run: Annotated[str | None, complete_run] = None,
     step: int | None = None,
     models: bool = False,
     store: options.Store = None,
-    how: options.Record = RecordFormat.TEXT,
+    how: options.Record = "text",
 ) -> None:
     """Each evaluation keeps the first answers to at most 8 problems, spread over the levels; a long
     answer loses its middle. Evaluations of the same problems keep answers to the same ones, so
     that the answers before and after training can be compared.
+
+    Arguments:
+        [RUN] (run): A run's id, the start of its identity, or 'last'.
 
     Options:
         --step N >= 0: Show the evaluation after this step; 0 is the base model (default:
@@ -435,8 +372,6 @@ def samples(
         advsweep samples last --step 0
         advsweep samples last --format json
     """
-    from advsweep.store import open_store
-
     if models == (run is not None):
         raise ConfigError("expected either a run or --models")
     if models and step is not None:
@@ -463,7 +398,8 @@ def samples(
         evaluations = [e for e in found if e.step == chosen]
         others = [step for step in steps if step != chosen]
     kept = opened.evaluations.samples([e.identity for e in evaluations])
-    if how is RecordFormat.JSON:
+    if how == "json":
+        keys = ("problem_id", "level", "prompt", "answer", "length", "read", "verdict", "reward")
         print_json(
             [
                 {
@@ -471,7 +407,10 @@ def samples(
                     "step": e.step,
                     "task": e.task,
                     "settings": e.settings,
-                    "samples": [_sample_record(s) for s in kept.get(e.identity, [])],
+                    "samples": [
+                        {key: getattr(sample, key) for key in keys}
+                        for sample in kept.get(e.identity, [])
+                    ],
                 }
                 for e in evaluations
             ]
@@ -481,11 +420,6 @@ def samples(
         _print_samples(evaluation, kept.get(evaluation.identity, []))
     if others:
         echo(f"--step shows other evaluations: {', '.join(map(str, others))}", err=True)
-
-
-def _sample_record(sample: AnswerSample) -> dict[str, Any]:
-    keys = ("problem_id", "level", "prompt", "answer", "length", "read", "verdict", "reward")
-    return {key: getattr(sample, key) for key in keys}
 
 
 def _print_samples(evaluation: EvaluationRecord, kept: Sequence[AnswerSample]) -> None:

@@ -18,16 +18,7 @@ if TYPE_CHECKING:
 
 
 def worker(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SWEEP] [KEY=VALUE]...",
-            help="Train only runs of this sweep. Replace its settings: resources.cpus=2, "
-            "executor.jobs=2 or tracking=NAME.",
-            autocompletion=complete_sweep,
-            show_default=False,
-        ),
-    ] = None,
+    arguments: Annotated[list[str] | None, complete_sweep] = None,
     jobs: options.Jobs = None,
     wait: float = 0,
     runs: Annotated[
@@ -53,6 +44,10 @@ def worker(
 
     Checkpoints are files. If workers on several machines share the folder given by --runs, a run
     resumes from the checkpoint of another machine; otherwise it restarts from step 0.
+
+    Arguments:
+        [SWEEP] [KEY=VALUE]... (arguments): Train only runs of this sweep. Replace its settings:
+            resources.cpus=2, executor.jobs=2 or tracking=NAME.
 
     Options:
         --wait SECONDS >= 0: Wait this long for new runs when no run is open; inf: until

@@ -6,15 +6,15 @@ of group members once; `advsweep.config.compose` copies the result and sets valu
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from advsweep.components import Plain
+from advsweep.components import Plain, fields_of
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.registry import Registry
 from advsweep.yaml_files import YAML_SUFFIXES, check_yaml, read_yaml, yaml_error
@@ -162,13 +162,7 @@ class ConfigGroups:
         if group not in self.registries:
             hint = nearest(name, self.members(group))
             raise UnknownNameError(f"{group}: no {group} is called '{name}'; {hint}")
-        registry = self.registries[group]
-        if reason := registry.unavailable().get(name):
-            raise UnknownNameError(f"{group}: '{name}' cannot be built: {reason}")
-        if name not in registry:
-            hint = nearest(name, [*self.members(group), *registry.aliases()])
-            raise UnknownNameError(f"{group}: no {registry.kind} is called '{name}'; {hint}")
-        return registry.canonical(name)
+        return self.registries[group].find(name, where=group, others=self.members(group))
 
     def sweep_name(self, experiment: str) -> str:
         """Return the name of an experiment's sweep: its own, or that of the user's file."""
@@ -209,7 +203,13 @@ class ConfigGroups:
         """
         head, *rest = key.split(".")
         if head not in self.names and head not in self._keys:
-            hint = self._fields_called(head) or nearest(head, {*self.names, *self._keys})
+            meant = [_OTHER_NAMES[head]] if head in _OTHER_NAMES else []
+            for group, node in self.compose({}).config.items():
+                if group in self.registries and isinstance(node, dict):
+                    cls = self.registries[group].get(node["name"])
+                    meant += [f"{group}.{head}"] if head in fields_of(cls) else []
+            known = {*self.names, *self._keys}
+            hint = f"did you mean {' or '.join(meant)}?" if meant else nearest(head, known)
             raise UnknownNameError(f"{key}: no config group or key is called '{head}'; {hint}")
         if rest and head in PRESET_GROUPS:
             raise ConfigError(
@@ -218,16 +218,6 @@ class ConfigGroups:
             )
         if rest == ["name"]:
             raise ConfigError(f"{key}: expected another key; choose by {head}=NAME")
-
-    def _fields_called(self, name: str) -> str:
-        """Return a hint if fields of the default components have this name; else an empty text."""
-        other = _OTHER_NAMES.get(name)
-        found = [other] if other else []
-        for group, node in self.compose({}).config.items():
-            if group in self.registries and isinstance(node, dict):
-                fields = dataclasses.fields(self.registries[group].get(node["name"]))
-                found += [f"{group}.{name}"] * any(field.name == name for field in fields)
-        return f"did you mean {' or '.join(found)}?" if found else ""
 
     def compose(self, choices: Mapping[str, str]) -> Composition:
         """Compose the configuration of a choice of members. Other groups keep their defaults.
@@ -279,7 +269,7 @@ class ConfigGroups:
         from hydra.errors import HydraException
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
-        from yaml import MarkedYAMLError, YAMLError
+        from yaml import YAMLError
 
         overrides = [
             f"{group}={QuotedString(name, Quote.single).with_quotes()}"
@@ -287,17 +277,14 @@ class ConfigGroups:
         ]
         try:
             config = OmegaConf.to_container(compose("config", overrides), resolve=False)
-        except MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            raise yaml_error(error, mark.name) from error
         except (
             *(HydraException, OmegaConfBaseException, YAMLError),
             *(RecursionError, ValueError, OverflowError),  # from values that Python cannot make
         ) as error:
-            for directory in self._config_dirs:
-                for group, name in choices.items():
-                    if (path := directory / group / f"{name}.yaml").is_file():
-                        read_yaml(path)  # Its message names the line.
+            for path in filter(None, starmap(self._member_file, choices.items())):
+                read_yaml(path)  # Its message names the line.
+            if isinstance(error, YAMLError):
+                raise yaml_error(error) from error
             chosen = " ".join(f"{g}={self._given.get(n, n)}" for g, n in choices.items())
             chosen = chosen or "the defaults"
             raise ConfigError(f"cannot compose {chosen}: {first_line(error)}") from error
@@ -318,8 +305,7 @@ class ConfigGroups:
         for group, name in choices.items():
             if group in self.registries and isinstance(config.get(group), dict):
                 own = self.compose({group: name}).config[group]
-                fields = dataclasses.fields(self.registries[group].get(own["name"]))
-                known = {*own, *(field.name for field in fields)}
+                known = {*own, *fields_of(self.registries[group].get(own["name"]))}
                 config[group] = {
                     k: v for k, v in config[group].items() if k in known or str(k).startswith("_")
                 }
@@ -347,6 +333,7 @@ def _hydra(config_dirs: Sequence[Path], groups: Collection[str]) -> Iterator[Con
                 search_path.prepend(provider="--config-dir", path=pending.pop(0))
 
     Plugins.instance().register(UserFolders)
+    # Both are globals of the process: plans within plans and callers that use Hydra keep theirs.
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     store = ConfigStore.instance()

@@ -40,8 +40,6 @@ _RETIRED = {
 
 _SHOWN = 100  # characters of an override in a message
 _MOST_VALUES = 100_000  # of one key, since `range(0,inf)` never ends
-# Messages of Python's own exceptions, which mean nothing to the user of an override.
-_PYTHON = re.compile("not supported between|invalid literal|could not convert|cannot convert")
 
 CALL = re.compile(rf"^({'|'.join([*_ALLOWED, *_REFUSED])})\(")
 """How a text of a sweep file begins that is a call of the grammar, such as `choice(4,8)`."""
@@ -56,7 +54,7 @@ class Override:
         key: a config group or a dotted path.
         values: its values; several for a sweep, none for `~key`.
         swept: whether the grammar makes it a sweep, even one over a single value.
-        deleted: whether it is `~key` or `~key=value`.
+        deleted: whether it is `~key`.
     """
 
     text: str
@@ -76,8 +74,6 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
         ConfigError: an override does not follow Hydra's grammar, or uses a function whose values
             could change when the sweep is resumed (`glob`, `interval`, `shuffle`).
     """
-    texts = list(texts)
-    _refuse_spaces(texts)
     return [_parse(text) for text in texts]
 
 
@@ -95,17 +91,6 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
         if override.swept or override.deleted:
             raise ConfigError(f"{override.text}: expected KEY=VALUE with one value")
     return {override.key: override.values[0] for override in overrides}
-
-
-def _refuse_spaces(texts: Sequence[str]) -> None:
-    """Refuse `seed = 1`, which a shell splits into three words."""
-    if "=" in texts:
-        place = texts.index("=")
-        key, value = ("".join(texts[i : i + 1]) for i in (max(place - 1, 0), place + 1))
-        key = "KEY" if place == 0 else key
-        raise ConfigError(
-            f"{key} = {value}: expected no spaces around '='; write {key}={value or 'VALUE'}"
-        )
 
 
 def expand_call(key: str, value: Any) -> list[Any]:
@@ -150,8 +135,8 @@ def _parse(text: str) -> Override:
             f"{text}: expected KEY=VALUE without a package; every group has one place, "
             f"write {parsed.key_or_group}=VALUE"
         )
-    if not parsed.key_or_group:
-        raise ConfigError(f"'{text}': expected KEY=VALUE, got no key")
+    if not parsed.key_or_group or (parsed.is_delete() and "=" in text):
+        raise ConfigError(f"'{text}': expected KEY=VALUE, or ~KEY for its default")
     if parsed.key_or_group.split("/")[0].split(".")[0] == "hydra":
         raise ConfigError(
             f"{text}: Hydra's own settings are not used; advsweep uses its grammar and its config "
@@ -167,33 +152,17 @@ def _parse(text: str) -> Override:
 
 def _reason(text: str, error: Exception) -> str:
     """Say why an override cannot be parsed, without the terms of Hydra's grammar."""
-    example = "as in estimator=fade or seed=0,1,2"
     if "=" not in text:
-        if re.fullmatch(r"[\w/-]+", text) and _is_experiment(text):
+        folder = conf_directory() / "experiment"
+        if re.fullmatch(r"[\w/-]{1,99}", text) and (folder / f"{text}.yaml").is_file():
             return f"did you mean +experiment={text}?"
-        return f"got no '=', {example}"
+        return "got no '=', as in estimator=fade or seed=0,1,2, without spaces"
     if re.match(r"\s|[^=]*\s=", text):
         return "got spaces before '='"
     message = next(iter(str(error).splitlines()), "")
-    if isinstance(error, RecursionError):
-        return "got too many brackets within each other"
-    if isinstance(error, ArithmeticError):
-        return "got a range of numbers that are not finite"
-    if failed := re.match(r"\w+ while evaluating '(.*)': (.*)", message):
-        call, detail = failed.groups()
-        return f"'{call}' cannot be evaluated{'' if _PYTHON.search(detail) else f': {detail}'}"
-    if not (found := re.search(r"(?:at:|input) '(.*?)'(?: expecting|$)", message)):
-        return message if len(message) <= _SHOWN else "got a value that is too long"
-    if found[1] == "<EOF>":
-        return "it ends too early; expected a value or a closing bracket"
-    return (
-        f"cannot read {found[1][:_SHOWN]!r}; quote a text that has such characters: KEY='\"...\"'"
-    )
-
-
-def _is_experiment(name: str) -> bool:
-    """Whether a sweep file of ours has this name."""
-    return (conf_directory() / "experiment" / f"{name}.yaml").is_file()
+    if isinstance(error, ValueError) and len(message) <= _SHOWN:
+        return message
+    return "cannot read its value; quote a text with brackets, braces or colons: KEY='\"...\"'"
 
 
 def _values(parsed: Any) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from advsweep.components import Component, option
@@ -36,13 +36,7 @@ Dimension = Sequence[Assignment]
 
 @dataclass(frozen=True)
 class Delete:
-    """Takes the place of a value and sets the key back to its default.
-
-    Attributes:
-        expected: for `~key=value`, the value that the key must have; empty for `~key`.
-    """
-
-    expected: tuple[Any, ...] = ()
+    """Takes the place of a value and sets the key back to its default."""
 
 
 @dataclass(kw_only=True)
@@ -57,19 +51,13 @@ class PublishedTime(Component):
 
 
 class Point(NamedTuple):
-    """One run of a space.
+    """One run of a space, and the time that its block says such a run takes."""
 
-    Attributes:
-        where: its block, such as `sweep.blocks[1]`; empty where there is only one block.
-        published: the time that its block says such a run takes.
-    """
-
-    where: str
     assignment: Assignment
     published: PublishedTime | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Condition:
     """Keys with the values that they may have: it holds for runs that match every key.
 
@@ -80,89 +68,35 @@ class Condition:
     where: str
     values: Mapping[str, Sequence[Any]]
 
-    def matched(self, assignment: Assignment) -> set[tuple[str, int]] | None:
-        """Return which of its values the run has, as key and index; None if it does not hold."""
-        found = set()
-        for key, values in self.values.items():
-            if key not in assignment:
-                return None
-            value = assignment[key]
-            index = next((i for i, v in enumerate(values) if _is_same(v, value)), None)
-            if index is None:
-                return None
-            found.add((key, index))
-        return found
+    def holds(self, assignment: Assignment) -> bool:
+        return all(
+            key in assignment and has_value(values, assignment[key])
+            for key, values in self.values.items()
+        )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class When:
     """Dimensions that only the runs get for which a condition holds; an entry of `when`."""
 
     condition: Condition
     dimensions: Sequence[Dimension]
 
-    def expand(
-        self, assignments: Iterable[Assignment], matches: ConditionMatches
-    ) -> Iterator[Assignment]:
+    def expand(self, assignments: Iterable[Assignment]) -> Iterator[Assignment]:
         """Replace each run for which the condition holds by one for each of its values."""
-        keys = _keys(self.dimensions)
+        keys = keys_of(self.dimensions)
         seen: set[str] = set()
         for assignment in assignments:
-            if not matches.holds(self.condition, assignment):
+            if not self.condition.holds(assignment):
                 yield assignment
                 continue
             rest = {key: value for key, value in assignment.items() if key not in keys}
-            if len(rest) < len(assignment):
-                # Runs that differed only in the replaced values are the same run now.
-                text = repr(rest)
-                if text in seen:
-                    continue
-                seen.add(text)
+            # Runs that differed only in the replaced values are the same run now.
+            if (text := repr(rest)) in seen:
+                continue
+            seen.add(text)
             for parts in itertools.product(*self.dimensions):
-                yield rest | {key: value for part in parts for key, value in part.items()}
-
-
-class ConditionMatches:
-    """Records which values of which conditions held for some run, to find those that never do."""
-
-    def __init__(self) -> None:
-        self._found: dict[Condition, set[tuple[str, int]]] = {}
-        self._keys: dict[Condition, set[str]] = {}
-
-    def holds(self, condition: Condition, assignment: Assignment) -> bool:
-        """Whether a condition holds for a run; records the answer."""
-        self._keys.setdefault(condition, set()).update(assignment)
-        matched = condition.matched(assignment)
-        if matched is None:
-            return False
-        self._found.setdefault(condition, set()).update(matched)
-        return True
-
-    def check(self, conditions: Iterable[Condition]) -> None:
-        """Refuse conditions, and values in them, that held for no run.
-
-        Raises:
-            ConfigError: the message names the condition and the key.
-        """
-        for condition in conditions:
-            known = self._keys.get(condition, set())
-            for key in condition.values:
-                if key not in known:
-                    raise UnknownNameError(
-                        f"{condition.where}: nothing in the sweep sets '{key}'; "
-                        f"{nearest(key, known)}"
-                    )
-            found = self._found.get(condition, set())
-            for key, values in condition.values.items():
-                for index, value in enumerate(values):
-                    if (key, index) not in found:
-                        others = ", ".join(other for other in condition.values if other != key)
-                        combined = f" in combination with {others}" if others else ""
-                        raise ConfigError(
-                            f"{condition.where}.{key}: expected a value that some run has, got "
-                            f"{value!r}, which no run has{combined}; remove it or set it in the "
-                            f"sweep"
-                        )
+                yield rest | _joined(parts)
 
 
 @dataclass(frozen=True)
@@ -170,58 +104,25 @@ class Block:
     """The runs of one block: the product of its dimensions, changed by its conditions.
 
     Attributes:
-        where: the block's place, such as `sweep.blocks[1]`.
         dimensions: of keys that every run has.
         when: values for the runs that fulfil a condition, applied in order.
         exclude: combinations that are left out.
         published: the time that such a run takes, if the sweep file has one.
     """
 
-    where: str
     dimensions: Sequence[Dimension] = ()
     when: Sequence[When] = ()
     exclude: Sequence[Condition] = ()
     published: PublishedTime | None = None
 
-    def assignments(self, matches: ConditionMatches | None = None) -> Iterator[Assignment]:
-        """Generate every run's assignment; the last dimension varies fastest.
-
-        Args:
-            matches: records which conditions hold.
-        """
-        matches = matches or ConditionMatches()
-        assignments: Iterator[Assignment] = (
-            {key: value for part in parts for key, value in part.items()}
-            for parts in itertools.product(*self.dimensions)
-        )
+    def assignments(self) -> Iterator[Assignment]:
+        """Generate every run's assignment; the last dimension varies fastest."""
+        assignments: Iterable[Assignment] = map(_joined, itertools.product(*self.dimensions))
         for entry in self.when:
-            assignments = entry.expand(assignments, matches)
+            assignments = entry.expand(assignments)
         for assignment in assignments:
-            # Every exclusion is tried, since `matches` must know of each whether it ever holds.
-            holding = [matches.holds(condition, assignment) for condition in self.exclude]
-            if not any(holding):
+            if not any(condition.holds(assignment) for condition in self.exclude):
                 yield assignment
-
-    @property
-    def keys(self) -> set[str]:
-        """The keys that every run of the block has."""
-        return _keys(self.dimensions)
-
-    @property
-    def conditions(self) -> list[Condition]:
-        return [*(entry.condition for entry in self.when), *self.exclude]
-
-    @property
-    def values(self) -> Iterator[Any]:
-        """Every value that a run of the block may have."""
-        for dimension in [*self.dimensions, *(d for entry in self.when for d in entry.dimensions)]:
-            for assignment in dimension:
-                yield from assignment.values()
-
-    def without(self, keys: set[str]) -> Block:
-        """Return the block without the values of some keys."""
-        when = [When(entry.condition, _without(entry.dimensions, keys)) for entry in self.when]
-        return replace(self, dimensions=_without(self.dimensions, keys), when=when)
 
 
 @dataclass(frozen=True)
@@ -253,29 +154,33 @@ class Space:
             ConfigError: none of them has the baseline.
         """
         plain = [point for point in listed if point.assignment.get(CONTROL) in (None, Control.name)]
+        methods = [_method(point.assignment) for point in plain]
         if self.baseline is not None:
-            repeated = [p for p in plain if self.baseline in map(str, _method(p).values())]
-            known = {str(v) for p in plain for k, v in _method(p).items() if k in _METHODS}
-            if not repeated:
+            known = {str(v) for method in methods for k, v in method.items() if k in _METHODS}
+            if self.baseline not in known:
                 raise UnknownNameError(
                     f"sweep.baseline: expected an estimator or a method of the sweep, got "
                     f"'{self.baseline}'; {nearest(self.baseline, known)}"
                 )
+            repeated = [
+                point
+                for point, method in zip(plain, methods, strict=True)
+                if self.baseline in map(str, method.values())
+            ]
         else:
-            repeated = [point for point in plain if _method(point) == _method(plain[0])]
-            if len(repeated) == len(plain):
-                # All have one estimator, so the first arm is the baseline.
-                repeated = [p for p in plain if arm_of(p) == arm_of(plain[0])]
+            # If all have one estimator, the first arm is the baseline.
+            arm = _method if any(method != methods[0] for method in methods) else arm_of
+            repeated = [p for p in plain if arm(p.assignment) == arm(plain[0].assignment)]
         if self.controls and not repeated:
             raise ConfigError("sweep.controls: expected runs without a control to repeat, got none")
         return [
-            Point("sweep.controls", {**point.assignment, **control}, point.published)
+            Point({**point.assignment, **control}, point.published)
             for control in self.controls
             for point in repeated
         ]
 
 
-def points(spaces: Sequence[Space]) -> Iterator[Point]:
+def points(spaces: Iterable[Space]) -> Iterator[Point]:
     """Generate the runs of spaces, block by block and controls last.
 
     The last dimension of a block varies fastest.
@@ -283,41 +188,34 @@ def points(spaces: Sequence[Space]) -> Iterator[Point]:
     Raises:
         ConfigError: as `Space.control_points`.
     """
-    several = sum(len(space.blocks) for space in spaces) > 1
     for space in spaces:
-        prefix = f"{space.name}: " if len(spaces) > 1 else ""
-        own = []
-        for block in space.blocks:
-            where = f"{prefix}{block.where}" if several else ""
-            own += [Point(where, each, block.published) for each in block.assignments()]
+        own = [Point(each, b.published) for b in space.blocks for each in b.assignments()]
         yield from own
         yield from space.control_points(own)
 
 
-def arm_of(point: Point, tuned: str = "") -> Assignment:
-    """Return what a run is compared as: its keys without seed, control and a tuned key."""
-    own = point.assignment.items()
-    left_out = (SEED, CONTROL, tuned)
-    return {k: v for k, v in own if k not in left_out and not k.startswith(f"{CONTROL}.")}
+def arm_of(assignment: Assignment) -> Assignment:
+    """Return what a run is compared as: its keys without seed and control."""
+    return {k: v for k, v in assignment.items() if k.partition(".")[0] not in (SEED, CONTROL)}
 
 
-def _method(point: Point) -> Assignment:
+def _method(assignment: Assignment) -> Assignment:
     """Return the keys of a run that say how it weighs its rollouts."""
-    return {k: v for k, v in point.assignment.items() if k.partition(".")[0] in _METHODS}
+    return {k: v for k, v in assignment.items() if k.partition(".")[0] in _METHODS}
 
 
-def _keys(dimensions: Iterable[Dimension]) -> set[str]:
+def keys_of(dimensions: Iterable[Dimension]) -> set[str]:
+    """Return the keys of dimensions."""
     return {key for dimension in dimensions for key in dimension[0]}
 
 
-def _without(dimensions: Sequence[Dimension], keys: set[str]) -> list[Dimension]:
-    rest = [[{k: v for k, v in part.items() if k not in keys} for part in d] for d in dimensions]
-    return [dimension for dimension in rest if dimension[0]]
+def has_value(values: Iterable[Any], value: Any) -> bool:
+    """Return whether a value is one of several, of which True is not 1 as in Python."""
+    return any(one == value and isinstance(one, bool) == isinstance(value, bool) for one in values)
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    # In Python True equals 1; in a config it does not.
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+def _joined(parts: Iterable[Assignment]) -> Assignment:
+    return {key: value for part in parts for key, value in part.items()}
 
 
 FIRST_SEED = 1000

@@ -26,29 +26,43 @@ to a paper, in a block or, for all of them, in `common` (`PublishedTime` has its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import Override, expand_call
 from advsweep.config.space import (
+    SEED,
     Assignment,
     Block,
     Condition,
-    ConditionMatches,
     Delete,
     Dimension,
     PublishedTime,
     Space,
     Tune,
     When,
+    has_value,
+    keys_of,
 )
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.tasks.controls import CONTROL, Control
 
-_KEYS = ("name", "seeds", "tune", "baseline", "controls", "outcomes", "common", "blocks")
-_NO_VALUES = ("when", "exclude", "printed")
+_BLOCK = "a mapping of keys and their values"
+_KEYS: Mapping[str, tuple[type, str]] = {
+    "name": (str, "a text"),
+    "seeds": (object, "how many, or a list of seeds"),
+    "tune": (dict, "a mapping such as {key: optimizer.lr, values: [1e-4, 2e-4]}"),
+    "baseline": (str, "an estimator or a method"),
+    "controls": (list, "a list such as [aa, placebo]"),
+    "outcomes": (list, "a list of columns of reports, such as [pass@1]"),
+    "common": (dict, _BLOCK),
+    "blocks": (list, "a list of blocks"),
+}
+"""The keys of a `sweep` node, each with its type and how a message describes it."""
+
+_NO_VALUES = ("when", "exclude", "printed", "zip")
 _PACE = {
     *("backend", "model", "model.path", "task", "method", "rollout"),
     *("group_size", "prompts_per_step", "generation", "generation.max_tokens"),
@@ -56,20 +70,8 @@ _PACE = {
 """Keys that change how long a run takes: an override of one makes a published time useless."""
 
 
-class _Refusal:
-    """Takes the place of a value that cannot be used, in case an override replaces it."""
-
-    def __init__(self, error: ConfigError) -> None:
-        self.error = error
-
-
-def read_spaces(
-    groups: ConfigGroups, overrides: Sequence[Override], *, check_conditions: bool = True
-) -> list[Space]:
+def read_spaces(groups: ConfigGroups, overrides: Sequence[Override]) -> list[Space]:
     """Read a space for each chosen experiment, or a single one from the overrides alone.
-
-    Args:
-        check_conditions: as in `read_space`.
 
     Raises:
         ConfigError: a key or an experiment does not exist, or a `sweep` node does not fit.
@@ -80,7 +82,7 @@ def read_spaces(
     spaces = []
     for name, node in sweep_nodes(groups, overrides):
         chosen = [] if name is None else [Override(f"experiment={name}", "experiment", (name,))]
-        space = read_space(node, [*chosen, *rest], check_conditions=check_conditions)
+        space = read_space(node, [*chosen, *rest])
         title = None if name is None else groups.sweep_name(name)
         spaces.append(replace(space, name=space.name or title))
     return spaces
@@ -94,224 +96,192 @@ def sweep_nodes(
     Raises:
         ConfigError: an experiment does not exist, or a change does not fit.
     """
-    changes = [o for o in overrides if _changes_node(o)]
+    changes: dict[str, Any] = {}
+    for change in filter(_changes_node, overrides):
+        _, *path = change.key.split(".")
+        if len(path) != 1 or change.swept or change.deleted:
+            raise ConfigError(f"{change.text}: expected one of {_names()}, with one value")
+        changes[path[0]] = change.values[0]
     choices = [o for o in overrides if o.key == "experiment"]
-    values = () if not choices or choices[-1].deleted else choices[-1].values
-    experiments = [groups.member("experiment", v) for v in values if v is not None]
-    if not experiments:
-        return [(None, _changed(None, changes))]
-    return [
-        (name, _changed(groups.compose({"experiment": name}).config.get("sweep"), changes))
-        for name in experiments
-    ]
+    names = [v for v in choices[-1].values if v is not None] if choices else []
+    if not names:
+        return [(None, changes or None)]
+    nodes: list[tuple[str | None, Any]] = []
+    for name in (groups.member("experiment", value) for value in names):
+        node = groups.compose({"experiment": name}).config.get("sweep")
+        nodes.append((name, {**(node or {}), **changes} if changes else node))
+    return nodes
 
 
 def _changes_node(override: Override) -> bool:
     return override.key.split(".")[0] == "sweep"
 
 
-def _changed(node: Any, changes: Sequence[Override]) -> Any:
-    """Apply overrides such as `sweep.seeds=5` to a `sweep` node."""
-    for change in changes:
-        _, *path = change.key.split(".")
-        if len(path) != 1 or change.swept or change.deleted:
-            raise ConfigError(
-                f"{change.text}: expected one of {', '.join(f'sweep.{k}' for k in _KEYS)}, with "
-                f"one value"
-            )
-        node = {**(node or {}), path[0]: change.values[0]}
-    return node
-
-
-def read_space(
-    node: Mapping[str, Any] | None,
-    overrides: Sequence[Override],
-    *,
-    check_conditions: bool = True,
-) -> Space:
+def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) -> Space:
     """Read the space of a `sweep` node and of overrides, which replace the node's values.
 
     Args:
         node: the `sweep` key of a config; None for the overrides alone.
         overrides: the last override of a key counts.
-        check_conditions: refuse conditions that hold for no run. False where the overrides are
-            one point of a larger space.
 
     Raises:
-        ConfigError: the node has an unknown key, a value that does not fit, or a condition
-            that holds for no run.
+        ConfigError: the node has an unknown key, a value that does not fit, or a condition on
+            a value that nothing in it sets.
     """
-    given = {o.key: _override_dimension(o) for o in overrides}
     node = {} if node is None else node
-    if not isinstance(node, Mapping):
-        raise ConfigError(f"sweep: expected a mapping with {', '.join(_KEYS)}, got {node!r}")
-    for key in node:
+    _expect(node, Mapping, "sweep", f"a mapping with {_names()}", or_empty=True)
+    for key, value in node.items():
         if key not in _KEYS:
             raise UnknownNameError(f"sweep.{key}: no such key; {nearest(str(key), _KEYS)}")
-    common = _block(node.get("common", {}), "sweep.common")
-    nodes = node.get("blocks", [{}])
-    if not isinstance(nodes, list) or not nodes:
-        raise ConfigError(f"sweep.blocks: expected a list of blocks, got {nodes!r}")
-    seeds = _seeds(node.get("seeds"), "sweep.seeds")
-    blocks = [_block(block, f"sweep.blocks[{i}]") for i, block in enumerate(nodes)]
-    name = node.get("name")
-    if name is not None and (not isinstance(name, str) or not name):
-        raise ConfigError(f"sweep.name: expected a text, got {name!r}")
-    baseline = node.get("baseline")
-    if baseline is not None and not isinstance(baseline, str):
-        raise ConfigError(f"sweep.baseline: expected an estimator or a method, got {baseline!r}")
-    outcomes = node.get("outcomes", [])
-    if not isinstance(outcomes, list) or not all(isinstance(one, str) for one in outcomes):
-        raise ConfigError(
-            f"sweep.outcomes: expected a list of columns of reports, such as [pass@1], got "
-            f"{outcomes!r}"
-        )
-    space = Space(
-        name,
-        [_merged(seeds, common, block, given) for block in blocks],
-        _controls(node.get("controls") or []),
-        baseline,
-        _tune(node.get("tune")),
+        if value is not None:
+            _expect(value, _KEYS[key][0], f"sweep.{key}", _KEYS[key][1], or_empty=value != "")
+    given: dict[str, Dimension] = {}
+    for o in overrides:
+        values = (Delete(),) if o.deleted else o.values
+        given[o.key] = [{o.key: value} for value in values]
+    tune, outcomes = node.get("tune"), node.get("outcomes") or []
+    for place, outcome in enumerate(outcomes):
+        _expect(outcome, str, f"sweep.outcomes[{place}]", "a column of reports, such as pass@1")
+    return Space(
+        node.get("name"),
+        _blocks(node, given),
+        [_control(entry, i) for i, entry in enumerate(node.get("controls") or [])],
+        node.get("baseline"),
+        None if tune is None else Tune.build(tune, where="sweep.tune"),
         outcomes,
     )
-    for value in (value for block in space.blocks for value in block.values):
-        if isinstance(value, _Refusal):
-            raise value.error
-    conditions = [c for block in [common, *blocks] for c in block.conditions]
-    if check_conditions and conditions:
-        # A condition may hold for runs of the file that the overrides leave out, so those count.
-        unchanged = [_merged(seeds, common, block, {}) for block in blocks]
-        matches = ConditionMatches()
-        for block in [*unchanged, *space.blocks]:
-            for _ in block.assignments(matches):
-                pass
-        matches.check(conditions)
-    return space
 
 
-def _controls(node: Any) -> list[Assignment]:
-    if not isinstance(node, list):
-        raise ConfigError(f"sweep.controls: expected a list such as [aa, placebo], got {node!r}")
-    controls = []
-    for place, entry in enumerate(node):
-        fields = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
-        name = fields.pop("name", None)
-        if not isinstance(name, str) or name == Control.name:
-            raise ConfigError(
-                f"sweep.controls[{place}]: expected the name of a control, such as aa, or a "
-                f"mapping with a name, got {entry!r}"
-            )
-        controls.append({CONTROL: name, **{f"{CONTROL}.{k}": v for k, v in fields.items()}})
-    return controls
+def _names() -> str:
+    return ", ".join(f"sweep.{key}" for key in _KEYS)
 
 
-def _tune(node: Any) -> Tune | None:
-    if node is None:
-        return None
-    if not isinstance(node, Mapping) or "values" not in node:
-        raise ConfigError(
-            f"sweep.tune: expected a mapping with values, such as {{key: optimizer.lr, values: "
-            f"[1e-4, 2e-4]}}, got {node!r}"
-        )
-    return Tune.build(node, where="sweep.tune")
+def _expect(value: Any, kind: type, where: str, words: str, *, or_empty: bool = False) -> Any:
+    """Return a value of a sweep file; refuse one of another type, or an empty one."""
+    if not isinstance(value, kind) or not (value or or_empty):
+        raise ConfigError(f"{where}: expected {words}, got {value!r}")
+    return value
 
 
-def _merged(seeds: Block, common: Block, block: Block, given: Mapping[str, Dimension]) -> Block:
-    """Join a block with `common`, the overrides and the seeds; the more specific value wins.
+def _control(entry: Any, place: int) -> Assignment:
+    options = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
+    name = options.pop("name", None)
+    if not isinstance(name, str) or name == Control.name:
+        words = "the name of a control, such as aa, or a mapping with a name"
+        raise ConfigError(f"sweep.controls[{place}]: expected {words}, got {entry!r}")
+    return {CONTROL: name, **{f"{CONTROL}.{key}": value for key, value in options.items()}}
+
+
+def _blocks(node: Mapping[str, Any], given: Mapping[str, Dimension]) -> list[Block]:
+    """Join each block with `common`, the overrides and the seeds; the more specific value wins.
 
     The order of dimensions is the block's, `common`'s, the overrides', and the seeds as the
     fastest.
     """
-    taken = set(given)
-    own = block.without(taken)
-    shared = common.without(taken | block.keys)
-    seeding = seeds.without(taken | block.keys | common.keys)
-    return Block(
-        block.where,
-        [*own.dimensions, *shared.dimensions, *given.values(), *seeding.dimensions],
-        [*shared.when, *own.when],
-        [*shared.exclude, *own.exclude],
-        None if taken & _PACE else own.published or shared.published,
-    )
-
-
-def _override_dimension(override: Override) -> Dimension:
-    if override.deleted:
-        return [{override.key: Delete(override.values)}]
-    return [{override.key: value} for value in override.values]
-
-
-def _block(node: Any, where: str) -> Block:
-    if not isinstance(node, Mapping):
-        raise ConfigError(f"{where}: expected a mapping of keys and their values, got {node!r}")
-    return Block(
-        where,
-        _dimensions({k: v for k, v in node.items() if k not in _NO_VALUES}, where),
-        [_when(entry, place) for place, entry in _entries(node, "when", where)],
-        [_condition(entry, place) for place, entry in _entries(node, "exclude", where)],
-        read_published(node["printed"], f"{where}.printed") if "printed" in node else None,
-    )
-
-
-def _entries(block: Mapping[Any, Any], key: str, where: str) -> list[tuple[str, Any]]:
-    entries = block.get(key, [])
-    if not isinstance(entries, list):
-        raise ConfigError(f"{where}.{key}: expected a list of mappings, got {entries!r}")
-    return [(f"{where}.{key}[{i}]", entry) for i, entry in enumerate(entries)]
-
-
-def _when(entry: Any, where: str) -> When:
-    if not isinstance(entry, Mapping) or "if" not in entry:
-        raise ConfigError(
-            f"{where}: expected a mapping of `if`, with the values that other keys must have, "
-            f"and of the keys to set there, got {entry!r}"
+    blocks: list[Block] = []
+    shared: list[Condition] = []
+    nodes = _expect(node.get("blocks", [{}]), list, "sweep.blocks", _KEYS["blocks"][1])
+    for place, block in enumerate(nodes):
+        own = _part(block, f"sweep.blocks[{place}]", given)
+        # What is replaced is not even read: `interval(...)` in a file is for a search alone.
+        beaten = given.keys() | keys_of(own.dimensions)
+        rest = _part(node.get("common") or {}, "sweep.common", beaten)
+        taken = beaten | keys_of(rest.dimensions)
+        joined = Block(
+            [
+                *(*own.dimensions, *rest.dimensions, *given.values()),
+                *([] if SEED in taken else _seeds(node.get("seeds"))),
+            ],
+            [*rest.when, *own.when],
+            [*rest.exclude, *own.exclude],
+            None if given.keys() & _PACE else own.published or rest.published,
         )
-    dimensions = _dimensions({k: v for k, v in entry.items() if k != "if"}, where)
-    if not dimensions:
-        raise ConfigError(f"{where}: expected keys to set where `if` holds, got none")
-    return When(_condition(entry["if"], f"{where}.if"), dimensions)
+        blocks.append(joined)
+        shared = [*(entry.condition for entry in rest.when), *rest.exclude]
+        _check_conditions([*(e.condition for e in own.when), *own.exclude], [joined], given)
+    _check_conditions(shared, blocks, given)
+    return blocks
+
+
+def _part(node: Any, where: str, taken: Collection[str]) -> Block:
+    """Read a block, or what all have in common, without the values of keys that are taken."""
+    _expect(node, Mapping, where, _BLOCK, or_empty=True)
+    places: dict[str, list[tuple[str, Any]]] = {}
+    for key in ("when", "exclude"):
+        inner = f"{where}.{key}"
+        listed = _expect(node.get(key, []), list, inner, "a list of mappings", or_empty=True)
+        places[key] = [(f"{inner}[{i}]", entry) for i, entry in enumerate(listed)]
+    published = node.get("printed")
+    if published is not None:
+        _expect(published, Mapping, f"{where}.printed", "a mapping of gpu_hours, steps and source")
+        published = PublishedTime.build(published, where=f"{where}.printed")
+    return Block(
+        _dimensions(node, where, taken),
+        [_when(entry, place, taken) for place, entry in places["when"]],
+        [_condition(entry, place) for place, entry in places["exclude"]],
+        published,
+    )
+
+
+def _when(entry: Any, where: str, taken: Collection[str]) -> When:
+    words = "a mapping of `if`, with the values that other keys must have, and of keys to set there"
+    _expect(entry, Mapping, where, words)
+    rest = {key: value for key, value in entry.items() if key != "if"}
+    if not rest or len(rest) == len(entry) or rest.keys() & {"when", "exclude", "printed"}:
+        raise ConfigError(f"{where}: expected {words}, got {entry!r}")
+    return When(_condition(entry["if"], f"{where}.if"), _dimensions(rest, where, taken))
 
 
 def _condition(node: Any, where: str) -> Condition:
-    if not isinstance(node, Mapping) or not node:
-        raise ConfigError(f"{where}: expected a mapping of keys and their values, got {node!r}")
+    _expect(node, Mapping, where, _BLOCK)
     values = {str(k): v if isinstance(v, list) else [v] for k, v in node.items()}
     for key, listed in values.items():
-        if not listed:
-            raise ConfigError(f"{where}.{key}: expected a value or a list of values, got []")
+        _expect(listed, list, f"{where}.{key}", "a value or a list of values")
     return Condition(where, values)
 
 
-def read_published(node: Any, where: str) -> PublishedTime:
-    """Read the node `printed` of a sweep file.
+def _check_conditions(
+    conditions: Iterable[Condition], blocks: Iterable[Block], given: Collection[str]
+) -> None:
+    """Refuse conditions on a key or a value that no block has, unless an override replaces it."""
+    known: dict[str, list[Any]] = {}
+    for block in blocks:
+        for dimension in (*block.dimensions, *(d for when in block.when for d in when.dimensions)):
+            for part in dimension:
+                for key, value in part.items():
+                    known.setdefault(key, []).append(value)
+    for condition in conditions:
+        for key, values in condition.values.items():
+            if key not in known:
+                raise UnknownNameError(
+                    f"{condition.where}: nothing in the sweep sets '{key}'; {nearest(key, known)}"
+                )
+            for value in values:
+                if key not in given and not has_value(known[key], value):
+                    raise ConfigError(
+                        f"{condition.where}.{key}: expected a value that some run has, got "
+                        f"{value!r}; remove it or set it in the sweep"
+                    )
 
-    Raises:
-        ConfigError: a key is missing or unknown, or a value does not fit.
-    """
-    known = [field.name for field in fields(PublishedTime)]
-    if not isinstance(node, Mapping) or (missing := [key for key in known if key not in node]):
-        lacking = f", which lacks {', '.join(missing)}" if isinstance(node, Mapping) else ""
-        raise ConfigError(
-            f"{where}: expected a mapping of {', '.join(known)}, got {node!r}{lacking}"
-        )
-    return PublishedTime.build(node, where=where)
 
-
-def _dimensions(block: Mapping[Any, Any], where: str) -> list[Dimension]:
+def _dimensions(block: Mapping[Any, Any], where: str, taken: Collection[str]) -> list[Dimension]:
+    """Read the values of keys; those of keys that are taken may be what only a search can use."""
     dimensions: list[Dimension] = [
         [{str(key): value} for value in _values(values, key, where)]
         for key, values in block.items()
-        if key != "zip"
+        if key not in _NO_VALUES and key not in taken
     ]
     zipped = block.get("zip", {})
-    if not isinstance(zipped, Mapping):
-        raise ConfigError(f"{where}.zip: expected keys with lists of equal length, got {zipped!r}")
+    _expect(zipped, Mapping, f"{where}.zip", "keys with lists of equal length", or_empty=True)
     if twice := set(zipped) & set(block):
         raise ConfigError(f"{where}: expected each key once, got '{min(twice)}' in zip as well")
-    columns = {str(key): _values(values, key, f"{where}.zip") for key, values in zipped.items()}
-    lengths = {key: len(values) for key, values in columns.items()}
-    if len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{key}: {length}" for key, length in lengths.items())
+    columns = {
+        str(key): _values(values, key, f"{where}.zip")
+        for key, values in zipped.items()
+        if key not in taken
+    }
+    if len({len(values) for values in columns.values()}) > 1:
+        shown = ", ".join(f"{key}: {len(values)}" for key, values in columns.items())
         raise ConfigError(f"{where}.zip: expected lists of equal length, got {shown}")
     if columns:
         rows = zip(*columns.values(), strict=True)
@@ -321,20 +291,17 @@ def _dimensions(block: Mapping[Any, Any], where: str) -> list[Dimension]:
 
 def _values(values: Any, key: Any, where: str) -> list[Any]:
     if isinstance(values, list):
-        if not values:
-            raise ConfigError(f"{where}.{key}: expected a value or a list of values, got []")
-        return values
+        return list(_expect(values, list, f"{where}.{key}", "a value or a list of values"))
     try:
         return expand_call(str(key), values)
     except ConfigError as error:
-        return [_Refusal(type(error)(f"{where}.{error}"))]
+        raise type(error)(f"{where}.{error}") from error
 
 
-def _seeds(seeds: Any, where: str) -> Block:
+def _seeds(seeds: Any) -> list[Dimension]:
     if seeds is None:
-        return Block(where)
-    if isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1:
+        return []
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
         seeds = list(range(seeds))
-    if not isinstance(seeds, list) or not seeds:
-        raise ConfigError(f"{where}: expected how many, or a list of seeds, got {seeds!r}")
-    return Block(where, [[{"seed": seed} for seed in seeds]])
+    listed = _expect(seeds, list, "sweep.seeds", _KEYS["seeds"][1])
+    return [[{SEED: seed} for seed in listed]]

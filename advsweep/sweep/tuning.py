@@ -79,7 +79,7 @@ class Tuning:
             for name, value in wanted
             for seed in tune.tuning_seeds
         ]
-        plan = self.make(lambda _: [Point("sweep.tune", each) for *_, each in made])
+        plan = self.make(lambda _: [Point(each) for *_, each in made])
         found = [(planned.assignment, planned.run.identity) for planned in plan.runs]
         found += [(duplicate.assignment, duplicate.identity) for duplicate in plan.duplicates]
         identities = {_text(assignment): identity for assignment, identity in found}
@@ -103,7 +103,7 @@ class Tuning:
             )
 
         def at_choices(listed: Sequence[Point]) -> list[Point]:
-            arms = [self.names[_text(arm_of(point))] for point in listed]
+            arms = [self.names[_text(arm_of(point.assignment))] for point in listed]
             return [
                 point._replace(assignment={**point.assignment, key: chosen[arm]})
                 for point, arm in zip(listed, arms, strict=True)
@@ -226,10 +226,10 @@ def plan_tuning(
         raise ConfigError(f"sweep.tune: expected one sweep file, got {len(spaces)}")
     tune = spaces[0].tune
     assert tune is not None
-    if given := next((point for point in listed if tune.key in point.assignment), None):
+    if any(tune.key in point.assignment for point in listed):
         raise ConfigError(
             f"sweep.tune.key: expected a key that nothing else sets, got '{tune.key}', which "
-            f"{given.where or 'the sweep'} sets"
+            "the sweep sets"
         )
 
     def make(change: Callable[[Sequence[Point]], Sequence[Point]]) -> Plan:
@@ -243,13 +243,13 @@ def plan_tuning(
             f"sweep.tune.seeds: expected other seeds than those of the test runs, got "
             f"{min(twice)} in both"
         )
-    arms = {_text(arm_of(point)): arm_of(point) for point in listed}
+    arms = {_text(arm_of(point.assignment)): arm_of(point.assignment) for point in listed}
     names = dict(zip(arms, _names(list(arms.values())), strict=True))
     own = dict(arms)
     for planned in test.runs:
         if isinstance(planned.config["task"].get(SEED), int):
             # A seed of the task draws the problems. If that is the run's, they differ already.
-            text = _text(arm_of(Point("", planned.assignment)))
+            text = _text(arm_of(planned.assignment))
             own[text] = {**arms[text], "task.seed": tune.tuning_seeds[0]}
     tuning = Tuning(
         tune=tune,

@@ -142,7 +142,7 @@ def test_the_earlier_option_names_the_new_one(task: tuple[str, ...], value: str)
     text = f"task.verifier.enabled={value}"
     for command in (
         ["run", *FAKE, *task, text],
-        ["eval", "--model", "m", "--task", "mbpp", "--set", f"verifier.enabled={value}"],
+        ["eval", "--model", "m", "--task", "mbpp", "--set", f"task.verifier.enabled={value}"],
         ["describe", "mbpp", "--set", f"verifier.enabled={value}"],
     ):
         error = call(*command).exception

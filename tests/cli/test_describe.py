@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from advsweep.cli import main
-from advsweep.cli.estimators import split
 from advsweep.estimators import GroupBatch, estimator_names
 from advsweep.registry import Registry
 
@@ -83,17 +82,17 @@ def test_degenerate_groups_are_computed(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "texts"),
     [
-        (["relu"], ["departures from the source: none.\n", "rewards: "]),
+        (["relu"], ["departures from the source: none\n"]),
         (
             ["passk_loo", "--set", "k=3"],
-            ["group size: at least 3, a multiple of 3", "the order of"],
+            ["at least 3, a multiple of 3\n"],
         ),
-        (["grpo"], ["rewards: any finite numbers\n"]),
-        (["a_grae"], ["rewards: means of a group in [0, 1]\n"]),
-        (["psr"], ["rewards: 0 and 1 only\n"]),
-        (["rent"], ["rewards: not read\n"]),
+        (["grpo"], ["any finite numbers\n"]),
+        (["a_grae"], ["means of a group in [0, 1]\n"]),
+        (["psr"], ["0 and 1 only\n"]),
+        (["rent"], ["not read\n"]),
         (["filter_drop"], ["left out of the update"]),
-        (["avspo"], ["initial state: ", "previous_mean null", "defaults follow: paper, ours\n"]),
+        (["avspo"], ["previous_mean null"]),
         (["avspo"], ["the authors' released code (--set preset=released): another algorithm."]),
         (["fade"], ["token_entropy 0.3", "estimator"]),
         (["mean_grpo"], ["dr_grpo (also mean_grpo): "]),
@@ -102,7 +101,7 @@ def test_degenerate_groups_are_computed(run: Run) -> None:
 )
 def test_the_page_of_an_estimator(run: Run, arguments: list[str], texts: list[str]) -> None:
     out, _ = run(*arguments)
-    for text in texts[:1]:
+    for text in texts:
         assert text in out
     assert "Released code" not in out
 
@@ -138,12 +137,6 @@ def test_missing_rollouts_are_left_out(run: Run) -> None:
     assert [row["reward"] for row in table] == ["1.0", "", "0.0"]
     assert "keep" not in run("grpo", "--rewards", "1,-,0")[0]
     assert "keep" in run("filter_drop", "--rewards", "1,0;0,0")[0]
-
-
-def test_numbers_are_rounded_to_what_all_processors_agree_on(run: Run) -> None:
-    # Vector units round the last digit of a division differently: 0.9999999999999998 is 1.
-    text = run("reinforce", "--rewards", "0.9999999999999998,0.33333333333333333", *JSON)[0]
-    assert json.loads(text)["advantages"] == [[1, pytest.approx(1 / 3, rel=1e-11)]]
 
 
 APPLIED = {
@@ -210,10 +203,11 @@ def test_masses_are_those_of_closed_forms(run: Run) -> None:
         assert float(row["m_S"]) == pytest.approx(form)
         assert float(row["m_F"]) == pytest.approx(form / delta)
         assert float(row["ratio"]) == pytest.approx(delta)
-    whole = json.loads(run("reinforce", "grpo", "--group-size", "4", *JSON)[0])
+    # 9 rollouts are the smallest group of at least 8 that k = 3 divides.
+    whole = json.loads(run("reinforce", "passk_loo:k=3", *JSON)[0])
     assert whole[29] == {
         "estimator": "reinforce",
-        "group_size": 4,
+        "group_size": 9,
         "p": 0.3,
         "m_S": pytest.approx(0.3),
         "m_F": 0,
@@ -222,28 +216,12 @@ def test_masses_are_those_of_closed_forms(run: Run) -> None:
     }
 
 
-def test_inputs_of_masses_are_given_or_assumed(run: Run) -> None:
-    out, err = run("fade,t2t", *CSV)
-    assert err.splitlines() == [
-        "Assuming lengths = 1; set it with --input lengths=...",
-        "Assuming token_entropy = 0.3; set it with --input token_entropy=...",
-    ]
-    same, err = run("fade,t2t", *CSV, "--input", "lengths=1", "--input", "token_entropy=0.3")
-    assert (same, err) == (out, "")
-
-
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_masses_are_drawn(suffix: str, run: Run, tmp_path: Path) -> None:
     out, err = run("grpo,dr_grpo", "-o", f"masses.{suffix}")
     assert (out, err) == ("", f"Wrote masses.{suffix}.\n")
     start = {"png": b"\x89PNG", "svg": b"<?xml"}[suffix]
     assert (tmp_path / f"masses.{suffix}").read_bytes().startswith(start)
-
-
-def test_names_are_split_outside_of_brackets() -> None:
-    assert split(" a,b:k=[1,2],  c:base={name:x,y:z}", ", ") == [
-        *("a", "b:k=[1,2]", "c:base={name:x,y:z}")
-    ]
 
 
 # Tasks and others
@@ -259,9 +237,9 @@ def sums(tmp_path: Path) -> str:
 
 def test_a_task_has_its_problems(run: Run, sums: str, tmp_path: Path) -> None:
     data = ("--set", f"data={sums}", "--set", "held_out=2")
-    text, _ = run("gsm8k", *data, "--examples", "1")
+    text, _ = run("gsm8k", *data)
     assert text.startswith("train: 4 problems\nheld-out: 2 problems\n")
-    assert text.count("--- gold: ") == 2
+    assert text.count("--- gold: ") == 4
     record = json.loads(run("file", *data, *JSON)[0])
     assert record["settings"]["name"] == "dataset"
     assert record["splits"]["train"]["levels"] == {"0": 4}
@@ -274,7 +252,7 @@ def test_a_task_has_its_problems(run: Run, sums: str, tmp_path: Path) -> None:
 
 
 def test_a_task_has_its_floors(run: Run) -> None:
-    text, _ = run("countdown", "--set", "levels=[0]", "--examples", "0")
+    text, _ = run("countdown", "--set", "levels=[0]")
     assert "\nfloor guess, uniform expressions over the given digits: pass@1 0." in text
     # 16 of 64 behaviours are correct: 1 - .75^8 = .8999.
     record = json.loads(run("task=bandit", "--set", "correct=16", *JSON)[0])
@@ -291,18 +269,16 @@ def test_presets_and_components(run: Run) -> None:
     out, _ = run("clipped")
     assert out.startswith("objective=clipped\n")
     assert "objective.clip_high" in out
-    assert run("dapo")[1] == "See also: advsweep describe method=dapo\n"
 
 
 APPLY = ["grpo", "--rewards"]
 RENT = ["rent:preset=released", "--rewards", "1,0", "--input", "token_entropy_exact=0.3"]
 MISTAKES = {
     "unknown name": (["grop"], ["grop", "grpo"]),
-    "unknown group": (["estimatr=grpo"], ["did you mean 'estimator'"]),
     "unknown member": (["task=contdown"], ["did you mean 'countdown'"]),
     "several tasks": (["countdown", "gsm8k"], ["one name"]),
-    "rewards of a task": (["countdown", "--rewards", "1"], ["--rewards", "an estimator"]),
-    "options of a method": (["method=dapo", "--set", "a=1"], ["--set", "an estimator or a task"]),
+    "rewards of a task": (["countdown", "--rewards", "1"], ["with estimators", "task 'countdown'"]),
+    "options of a method": (["method=dapo", "--set", "a=1"], ["--set with tasks", "'dapo'"]),
     "name without a definition": (["ngrpo"], ["ngrpo", "formula and constants"]),
     "unreadable data": (["gsm8k", "--set", "data=/none"], ["there is no '/none'"]),
     "unknown option": ([*APPLY, "1,0", "--set", "epz=1"], ["epz", "eps"]),
@@ -310,30 +286,29 @@ MISTAKES = {
     "option without a value": ([*APPLY, "1,0", "--set", "eps"], ["eps", "KEY=VALUE"]),
     "option with two values": ([*APPLY, "1,0", "--set", "eps=0,1"], ["eps=0,1", "one value"]),
     "ragged rewards": ([*APPLY, "1,0;1"], ["same length", "2, 1"]),
-    "no rewards": ([*APPLY, ""], ["--rewards", "got nothing"]),
-    "text in rewards": ([*APPLY, "1,x"], ["--rewards", "'x'"]),
+    "no rewards": ([*APPLY, ""], ["--rewards", "got ''"]),
+    "text in rewards": ([*APPLY, "1,x"], ["--rewards", "got '1,x'"]),
     "rewards of several": (["grpo,rloo", "--rewards", "1,0"], ["one estimator"]),
     "group too small": (["rloo", "--rewards", "1"], ["rloo", "at least 2"]),
     "missing input": (["fade", "--rewards", "1,0"], ["fade", "--input token_entropy="]),
     "unknown input": ([*APPLY, "1,0", "--input", "lenght=1"], ["lenght", "lengths"]),
     "input without a value": ([*APPLY, "1,0", "--input", "lengths"], ["NAME=VALUES"]),
-    "input that is not read": ([*APPLY, "1,0", "--input", "lengths=1"], ["lengths", "grpo"]),
+    "input that is not read": ([*APPLY, "1,0", "--input", "lengths=1"], ["lengths", "omit it"]),
     "input without use": (["fade", "--input", "token_entropy=1"], ["--rewards or --output"]),
     "several prompts of a group": (
         ["dcpo", "--rewards", "1,0", "--input", "prompt_ids=1,2"],
         ["prompt_ids", "one number per group"],
     ),
-    "answers that are neither": ([*RENT, "--input", "answered=0.5"], ["answered", "1 or 0", "0.5"]),
+    "answers that are neither": ([*RENT, "--input", "answered=0.5"], ["answered", "1 or 0"]),
     "a step before the first": (
         ["fade", "--rewards", "1,0", "--input", "step=0"],
         ["step", ">= 1", "'0'"],
     ),
     "several numbers for one": (
         ["fade", *CSV, "--input", "token_entropy=0.2,0.3"],
-        ["token_entropy", "one number", "2"],
+        ["token_entropy", "one number", "0.3"],
     ),
     "suffix": (["grpo", "-o", "masses.gif"], [".gif", ".png, .svg, .pdf"]),
-    "group that does not divide": (["passk_loo:k=3", *CSV], ["passk_loo", "multiple of 3"]),
     "no use of rewards": (["rent", *CSV], ["rent", "does not read rewards"]),
 }
 

@@ -10,9 +10,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from advsweep.cli.completion import complete_export_format
-from advsweep.sweep.registry import TRACKINGS
-
 PAGE = Path(__file__).parents[2] / "docs" / "tracking.md"
 
 
@@ -57,13 +54,6 @@ def test_tables_go_to_a_folder_and_counts_to_stderr(call):
     ]
 
 
-def test_one_table_can_be_printed(call):
-    code, out, err = call("export", "1", "--to", "csv", "--table", "metrics")
-    assert (code, err) == (0, "")
-    assert call("export", "1", "one", "--to", "csv")[0] == 0
-    assert out == Path("one/metrics.csv").read_text()
-
-
 def test_a_tracker_gets_each_run(call):
     for _ in range(2):
         code, out, err = call("export", "two", "out", "--to", "tensorboard")
@@ -98,11 +88,6 @@ def test_mistakes_are_refused(call, arguments, words):
     assert (code, out) == (2, "")
     assert all(word in err for word in words), err
     assert not Path("out").exists()
-
-
-def test_every_format_is_offered():
-    trackers = [name for name in TRACKINGS if name != "none"]
-    assert complete_export_format() == ["hf", "parquet", "csv", *trackers]
 
 
 def test_a_folder_with_other_files_is_refused(call, tmp_path):

@@ -15,10 +15,9 @@ import termios
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator
-from enum import EnumType
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple, get_args, get_type_hints
+from typing import Literal, NamedTuple, get_args, get_origin, get_type_hints
 from xml.etree import ElementTree
 
 import pytest
@@ -398,8 +397,8 @@ def formats(command: Callable[..., None]) -> list[str | None]:
             # In an annotation, typer keeps the first name where a default would be.
             if "--format" in (getattr(option, "default", None), *(option.param_decls or ())):
                 kinds = (hint.__origin__, *get_args(hint.__origin__))
-                [choices] = [kind for kind in kinds if isinstance(kind, EnumType)]
-                return [member.value for member in choices]
+                [choices] = [kind for kind in kinds if get_origin(kind) is Literal]
+                return list(get_args(choices))
     return [None]
 
 

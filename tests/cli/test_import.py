@@ -38,24 +38,6 @@ def test_the_block_says_what_was_taken_renamed_and_left(advsweep, tmp_path):
 
 
 @pytest.mark.slow
-def test_commands_that_need_a_trainer_say_why_they_cannot(advsweep, tmp_path):
-    _jsonl(tmp_path)
-    done = advsweep("import", "jsonl", "grpo-s0.jsonl", "--set", "estimator=grpo", "--sweep", "x")
-    assert done.returncode == 0, done.stderr
-    for words in (("eval", "1"), ("export", "1", "out"), ("weights", "1")):
-        refused = advsweep(*words)
-        assert refused.returncode == 2, words
-        assert "Traceback" not in refused.stderr
-    retried = advsweep("retry", "x")
-    assert "No runs to restart." in retried.stderr
-    for words in (("ls",), ("show", "1"), ("status",), ("logs", "1")):
-        shown = advsweep(*words)
-        assert "Traceback" not in shown.stderr, words
-    assert advsweep("rm", "1", "--yes", "--force").returncode == 0
-    assert advsweep("ls", "--format", "csv").stdout.count("\n") <= 1
-
-
-@pytest.mark.slow
 def test_mistakes_are_one_line(advsweep, tmp_path):
     (tmp_path / "x.csv").write_text("time,reward\n1,2\n")
     for words, expected in (

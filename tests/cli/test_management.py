@@ -84,15 +84,6 @@ def test_status_as_json_and_in_words(store):
         advsweep("status", "othr")
 
 
-def test_status_of_a_running_run_without_steps_has_nulls(store):
-    store.leases.claim(3, Owner.current())
-    store.metrics.truncate(3, after_step=0)
-    [running] = json.loads(advsweep("status", "--format", "json").stdout)["running"]
-    assert running["pid"] == os.getpid()
-    assert running["steps_per_second"] is None
-    assert f"{running['host']}:{os.getpid()}" in advsweep("status").stdout
-
-
 def test_a_tail_survives_a_cut_a_new_file_and_half_a_character(tmp_path):
     path = tmp_path / "log.txt"
     tail = Tail(path)
@@ -353,22 +344,6 @@ def test_a_folder_without_the_runs_own_manifest_is_left(store, text):
     assert "no manifest in it names run 3 alone" in done.stderr
     assert (run.directory / "run.json").exists() == (text is not None)
     assert run.directory.is_dir()
-
-
-def test_a_folder_of_an_earlier_version_goes_by_its_checkpoints(store):
-    [run] = store.runs.select(ids=[1])
-    (run.directory / "run.json").unlink()
-    advsweep("rm", "1", "--yes", "--force")
-    assert not run.directory.exists()
-
-
-def test_a_folder_that_cannot_be_deleted_is_named(store, monkeypatch):
-    def refuse(path):
-        raise OSError("busy")
-
-    monkeypatch.setattr("shutil.rmtree", refuse)
-    with pytest.raises(StoreError, match="delete it yourself"):
-        advsweep("rm", "3", "--yes")
 
 
 def test_a_name_that_is_a_sweep_and_a_run_is_refused(store):

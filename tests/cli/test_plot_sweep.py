@@ -28,15 +28,6 @@ def plot(monkeypatch, capsys, tmp_path, fake_folder):
     return called
 
 
-@pytest.mark.slow
-def test_a_sweep_becomes_one_page(plot, tmp_path):
-    out, err = plot("two")
-    assert out == "two-figures.png\n"
-    assert (tmp_path / "two-figures.png").read_bytes().startswith(b"\x89PNG")
-    # Only the estimator varies.
-    assert "Skipped figures heatmap: a heat map is of two keys that vary" in err
-
-
 def test_figures_become_files_of_a_folder(plot, tmp_path):
     out, _ = plot(
         "two", "--figure", "curves,acr", "--figure", "masses", "-o", "new/folder", "--format", "svg"
@@ -69,13 +60,6 @@ def test_numbers_instead_of_a_picture(plot, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_numbers_beside_a_picture(plot, tmp_path):
-    out, err = plot("two", "--figure", "acr", "-o", "a.png", "--format", "csv")
-    assert out.startswith("row,seed,acr,pass@1")
-    assert "Wrote a.png" in err
-    assert (tmp_path / "a.png").exists()
-
-
 MISTAKES = {
     "figure": (["--figure", "pask"], ["'pask'", "'passk'"]),
     "suffix": (["-o", "a.gif"], [".png, .svg, .pdf", ".gif"]),
@@ -94,15 +78,3 @@ MISTAKES = {
 def test_a_mistake_is_one_line_and_exit_code_2(mistake, refused):
     arguments, words = MISTAKES[mistake]
     refused(words, "plot", *arguments)
-
-
-def test_a_misspelt_sweep_is_named_with_the_nearest(finished):
-    done = finished("plot", "tow")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("; sweeps: did you mean 'two'?\n")
-
-
-def test_several_figures_are_no_csv(finished):
-    done = finished("plot", "two", "--figure", "acr,masses", "--format", "csv")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("expected one figure, got acr, masses; select with --figure\n")

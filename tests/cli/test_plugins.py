@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -71,15 +70,6 @@ def test_it_is_listed_and_what_is_broken_is_warned_of(plugged: Advsweep) -> None
 
 
 @pytest.mark.slow
-def test_it_is_shown(plugged: Advsweep) -> None:
-    done = plugged("describe", "halved")
-    assert done.returncode == 0, done.stderr
-    assert "Aᵢ = s (rᵢ - p)" in done.stdout
-    assert "a paper of ours, Eq. 1" in done.stdout
-    assert "> 0" in done.stdout
-
-
-@pytest.mark.slow
 def test_it_is_planned_without_a_yaml_of_its_own(plugged: Advsweep) -> None:
     done = plugged("run", "--dry-run", "--format", "json", "estimator=halved", "estimator.scale=2")
     assert done.returncode == 0, done.stderr
@@ -88,32 +78,6 @@ def test_it_is_planned_without_a_yaml_of_its_own(plugged: Advsweep) -> None:
     done = plugged("sweep", "--dry-run", "estimator=grpo,halved", "seed=0,1", *FAKE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("halved") == 2
-
-
-@pytest.mark.slow
-def test_it_may_bring_a_yaml(plugged: Advsweep, tmp_path: Path) -> None:
-    folder = tmp_path / "conf" / "estimator"
-    folder.mkdir(parents=True)
-    (folder / "halved.yaml").write_text("name: halved\nscale: 0.25\n")
-    done = plugged("run", "--dry-run", "--format=json", "estimator=halved", "--config-dir=conf")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["estimator"] == {"name": "halved", "scale": 0.25}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["estimator=halved", "estimator.scale=0"], "estimator.scale: expected > 0, got 0"),
-        (["estimator=halve"], "no estimator is called 'halve'; did you mean 'halved'?"),
-        (["estimator=lost"], "'lost' of package 'advsweep-halved' cannot be loaded"),
-    ],
-)
-def test_it_is_checked_like_ours(plugged: Advsweep, overrides: list[str], message: str) -> None:
-    done = plugged("run", "--dry-run", *overrides)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ import pytest
 
 from advsweep.cli import main
 from advsweep.cli.replay import NAMES
-from advsweep.logs.replay import Statistics
 from advsweep.store import open_store
 
 Run = Callable[..., tuple[str, str]]
@@ -60,10 +59,6 @@ def run(called: Callable[..., tuple[int, str, str]]) -> Run:
         return out, err
 
     return succeeded
-
-
-def test_names_follow_the_statistics() -> None:
-    assert tuple(NAMES) == Statistics._fields
 
 
 def test_every_estimator_is_replayed_or_listed_with_what_it_lacks(run: Run) -> None:
@@ -145,12 +140,6 @@ def test_numbers_by_step_and_by_solve_rate(run: Run) -> None:
     assert [float(row["m_S"]) for row in rows] == pytest.approx([0.1875**0.5, 0.5, 0.1875**0.5, 0])
 
 
-def test_inputs_may_be_assumed(run: Run) -> None:
-    out, _ = run("-e", "fade", "--input", "token_entropy=0.3")
-    assert "fade" in out
-    assert "not replayed" not in out
-
-
 @pytest.mark.parametrize(
     "by",
     [
@@ -195,12 +184,6 @@ def test_mistakes_are_refused(called, dump: Path, arguments, words) -> None:
     line = err.splitlines()[-1]
     for word in words:
         assert word in line
-
-
-def test_too_many_lines_for_a_figure_are_refused(called) -> None:
-    code, _, err = called("replay", "rollouts.jsonl", "--by", "step", "-o", "figure.png")
-    assert code == 2
-    assert "choose some with --estimators" in err
 
 
 def test_a_run_of_our_own_has_the_numbers_that_it_recorded(

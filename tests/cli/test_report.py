@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable
 
 import pytest
@@ -15,17 +13,6 @@ Called = Callable[..., tuple[int, str, str]]
 def report(in_process: Called) -> Called:
     """`report(ARGUMENTS)` of the finished sweep: exit code, stdout, stderr."""
     return lambda *arguments: in_process("report", *arguments)
-
-
-def test_pivots_columns_by_a_key(report):
-    code, out, _ = report("two", "--rows", "estimator", "--columns", "seed", "--format", "csv")
-    assert code == 0
-    rows = list(csv.DictReader(io.StringIO(out)))
-    assert [(row["estimator"], row["seed"]) for row in rows] == [
-        ("base", ""),
-        ("guess", ""),
-        *((name, str(seed)) for name in ("grpo", "fade") for seed in range(3)),
-    ]
 
 
 def test_rows_columns_conditions_and_order(report):
@@ -80,12 +67,6 @@ def test_a_page(report):
     assert out.startswith("<!DOCTYPE html>")
     for words in ("Differences to fade", 'data-run="6"'):
         assert words in out
-
-
-def test_ranks_sort_the_rows(report):
-    code, out, _ = report("two", "--sort", "rank:pass@1", "--format", "json")
-    assert code == 0
-    assert "rank" in out
 
 
 def test_short_is_a_sentence_and_a_small_table(report):

@@ -78,12 +78,6 @@ def after(command, folders, monkeypatch, tmp_path) -> Command:
     return command
 
 
-def test_no_warning_for_a_single_revision(before):
-    for arguments in (("sweep", *SWEEP), (*PLAN, *SWEEP), ("ls",), ("report", "two")):
-        assert "revision" not in "".join(before(*arguments)), arguments
-    assert json.loads(before("show", "1", "--format", "json")[0])["environment"]["revisions"] == {}
-
-
 def test_a_plan_says_which_runs_of_an_older_revision_are_not_reused(raised):
     expected = "2 runs of an older revision of estimator 'rloo' are not reused (runs 3-4)"
     assert expected in raised(*PLAN, *SWEEP)[1]
@@ -137,15 +131,3 @@ def test_a_report_says_so_and_how_to_leave_the_older_out(after):
         hashes = {run.id: run.config_hash[:8] for run in store.runs.select()}
     assert condition == f"config_hash!={hashes[3]}"
     assert hashes[3] == hashes[4] != hashes[5]
-
-
-def test_runs_of_before_revisions_were_recorded_count_as_older(after):
-    with open_store(None, create=False) as store:
-        for run_id in range(1, 5):
-            store.runs.set_environment(run_id, {"python": "3.11"})
-    [expected] = after("ls")[1].splitlines()
-    assert "an older revision in runs 3-4, revision 2 in runs 5-6" in expected
-    assert "grpo" not in expected
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ESTIMATORS.get("rloo"), "revision", 3)
-        assert "4 runs of an older revision of estimator 'rloo'" in after(*PLAN, *SWEEP)[1]

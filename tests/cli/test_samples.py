@@ -6,11 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from advsweep.store import AnswerSample, NewEvaluation, ProblemCounts, open_store
-from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.scheduler.runs import new_run
 
 
 def _add(folder: Path, answer: str | None, **changes: Any) -> None:
@@ -98,24 +94,3 @@ def test_models_have_samples_too(advsweep, tmp_path):
         "  verdict unscorable, reward none",
         "",
     ]
-
-
-@pytest.mark.parametrize(
-    ("read", "shown"),
-    [("4", ", read as 4"), ("It is 4", ""), ("4\nFORGED", ", read as 4\\nFORGED")],
-)
-def test_the_answer_that_was_read_is_shown_where_it_is_another(advsweep, tmp_path, read, shown):
-    _add(tmp_path, "It is 4", read=read, split="train")
-    lines = advsweep("samples", "--models").stdout.splitlines()
-    assert lines[0] == "model small, sums: 1 of 1 training problems"
-    assert lines[-2].startswith(f"  verdict unscorable, reward none{shown}")
-    assert shown or lines[-2].endswith("none")
-
-
-def test_a_run_without_an_evaluation(advsweep, tmp_path):
-    [planned] = make_plan(["backend=fake"], single=True).runs
-    with open_store(str(tmp_path / "advsweep.db")) as store:
-        store.runs.add([new_run(planned)])
-    done = advsweep("samples", "1")
-    assert done.returncode == 2
-    assert "run 1 has no evaluation yet; `advsweep eval 1` makes one" in done.stderr

@@ -78,27 +78,6 @@ def test_closed_streams_are_no_place_for_other_files():
     assert done.returncode == 0
 
 
-def test_streams_that_are_open_stay_as_they_are():
-    program = """if True:
-        import sys
-        from advsweep.cli.output import open_closed_streams, tolerate_broken_stderr
-        open_closed_streams()
-        tolerate_broken_stderr()
-        print(sys.stdin.read().upper())
-        print("é", file=sys.stderr)
-        sys.stderr.write("unfinished")
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        input="words",
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "WORDS\n", "é\nunfinished")
-
-
 @pytest.mark.parametrize("arguments", [["ls"], ["ls", "--format", "json"], ["--help"]])
 def test_a_reader_that_leaves_ends_a_command_quietly(fake_folder, arguments):
     reader, writer = os.pipe()

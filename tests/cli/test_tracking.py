@@ -90,17 +90,6 @@ def test_ctrl_c_ends_it_whatever_the_tracker_waits_for(install, tmp_path):
         process.kill()
 
 
-@pytest.mark.slow
-def test_a_run_that_fails_is_followed_by_sweep_and_by_retry(advsweep, tmp_path):
-    failing = ["backend=fake", "steps=12", "backend.fail_at=5", *EVALUATION]
-    options = ["tracking=tensorboard", "tracking.patience=200"]
-    done = advsweep("sweep", "--name=bad", *failing, *options)
-    assert done.returncode == 1
-    assert advsweep("retry", "bad", *options).returncode == 1
-    [folder] = (tmp_path / "advsweep-runs" / "tensorboard").iterdir()
-    assert len(list(folder.iterdir())) == 2
-
-
 def test_runs_in_a_queue_are_left_to_export(tmp_path, capsys):
     plan = make_plan(["backend=fake", "tracking=tensorboard"], name="queued")
     plan = dataclasses.replace(plan, executor=SlurmExecutor())

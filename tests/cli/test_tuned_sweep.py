@@ -104,7 +104,7 @@ def test_mistakes_are_one_line_before_anything_is_made(advsweep, file, tmp_path)
         ("optimizer.lr=3", "sweep.tune.key: expected a key that nothing else sets"),
         ("sweep.baseline=psr", "sweep.baseline: expected an estimator or a method"),
         ("task=toy", "control: 'placebo' changes a verifier's verdicts"),
-        ("--force", "--force: a tuned sweep always resumes"),
+        ("--force", "--force: a search or a tuned sweep always resumes"),
     ):
         refused = advsweep("sweep", "fair.yaml", change)
         assert refused.returncode == 2, change

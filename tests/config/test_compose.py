@@ -41,18 +41,9 @@ def test_a_key_below_a_name_makes_it_a_mapping(groups: ConfigGroups) -> None:
 
 def test_a_deleted_key_is_at_its_default(groups: ConfigGroups) -> None:
     composed = groups.compose({"method": "dapo"})
-    config = patch(
-        groups,
-        composed,
-        {
-            "objective.aggregation": Delete(),
-            "objective.clip_low": Delete(),
-            "objective.clip_high": Delete((0.28,)),
-        },
-    )
+    keys = ("objective.aggregation", "objective.clip_low", "objective.clip_high")
+    config = patch(groups, composed, dict.fromkeys(keys, Delete()))
     assert config["objective"] == {"name": "clipped"}
-    with pytest.raises(ConfigError, match=r"~objective.clip_high: expected it to be 3, got 0.28"):
-        patch(groups, composed, {"objective.clip_high": Delete((3,))})
 
 
 def test_interpolations_see_the_patched_values(groups: ConfigGroups) -> None:

@@ -97,11 +97,6 @@ def test_keys_of_a_preset_that_no_component_can_have_are_kept_to_be_refused(
         GROUPS["estimator"].build(composed)
 
 
-def test_a_choice_is_composed_once(groups: ConfigGroups) -> None:
-    choice = {"estimator": "fade", "task": "countdown"}
-    assert groups.compose(choice) is groups.compose(dict(reversed(choice.items())))
-
-
 @pytest.mark.parametrize(
     ("group", "value", "message"),
     [
@@ -119,10 +114,6 @@ def test_a_member_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         groups.member(group, value)
-
-
-def test_an_alias_is_the_member_it_stands_for(groups: ConfigGroups) -> None:
-    assert groups.member("estimator", "mean_grpo") == "dr_grpo"
 
 
 @pytest.mark.parametrize(
@@ -154,11 +145,6 @@ def test_folders_of_the_user_are_searched_first(tmp_path: Path) -> None:
             groups.member("estimator", "mien")
     with config_groups() as groups:
         assert "mine" not in groups.members("estimator")
-
-
-def test_a_config_folder_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--config-dir: expected a folder"):
-        config_groups([tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize("text", ["name: [\n", "defaults:\n  - nothing: here\n", "name: ${\n"])

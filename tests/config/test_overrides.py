@@ -58,9 +58,8 @@ def test_a_sweep(text: str, values: tuple[Any, ...]) -> None:
     assert parse(text) == Override(text, "a", values, swept=True)
 
 
-@pytest.mark.parametrize(("text", "values"), [("~a.b", ()), ("~a.b=3", (3,))])
-def test_a_deletion(text: str, values: tuple[Any, ...]) -> None:
-    assert parse(text) == Override(text, "a.b", values, deleted=True)
+def test_a_deletion() -> None:
+    assert parse("~a.b") == Override("~a.b", "a.b", (), deleted=True)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,18 @@ def test_what_cannot_be_resumed_is_refused_with_the_reason(text: str, reason: st
 
 @pytest.mark.parametrize(
     "text",
-    ["a", "=3", "a b=3", "a=[1", "a=foo(3)", "a=range(1,5,0)", "a=range(0)", "a=sort(1,b)", "--a"],
+    [
+        "a",
+        "=3",
+        "a b=3",
+        "a=[1",
+        "a=foo(3)",
+        "a=range(1,5,0)",
+        "a=range(0)",
+        "a=sort(1,b)",
+        "--a",
+        "~a=3",
+    ],
 )
 def test_what_is_no_override_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="expected") as caught:
@@ -100,14 +110,12 @@ def test_places_that_are_not_used_are_refused(text: str) -> None:
     [
         ("demo", r"expected KEY=VALUE; did you mean \+experiment=demo\?"),
         ("a = 1", "got spaces before '='"),
-        ("a=[1", r"cannot read '\[1'"),
-        ("a=1,", "it ends too early"),
-        ("a=sort(1,b)", r"'sort\(1,b\)' cannot be evaluated$"),
-        ("a=int(x)", r"'int\(x\)' cannot be evaluated$"),
+        ("a=[1", "quote a text with brackets"),
+        ("a=sort(1,b)", "cannot read its value"),
         ("a=range(0,1e9)", "it has more than 100,000 values"),
         ("a=range(0,inf)", "it has more than 100,000 values"),
-        ("a=range(nan,3)", "numbers that are not finite"),
-        ("a=" + "9" * 5000, "a value that is too long"),
+        ("a=range(nan,3)", "cannot read its value"),
+        ("a=" + "9" * 5000, "cannot read its value"),
     ],
 )
 def test_what_cannot_be_read_is_said_without_the_terms_of_the_parser(text: str, words: str) -> None:

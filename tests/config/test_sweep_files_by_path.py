@@ -48,11 +48,6 @@ def test_file_without_a_header_is_a_sweep(file):
     assert plan.spec["overrides"] == ["mine.yaml"]
 
 
-def test_overrides_beside_a_file_win(file):
-    plan = make_plan([file(SMALL), "steps=5", "seed=7"])
-    assert {(p.run.steps, p.run.seed) for p in plan.runs} == {(5, 7)}
-
-
 def test_three_spellings_are_the_same_runs(file, tmp_path):
     name = file(SMALL)
     folder = tmp_path / "conf" / "experiment"
@@ -66,15 +61,6 @@ def test_three_spellings_are_the_same_runs(file, tmp_path):
     identities = [[p.run.identity for p in plan.runs] for plan in plans]
     assert identities[0] == identities[1] == identities[2]
     assert {plan.name for plan in plans} == {"mine"}
-
-
-def test_file_may_have_the_name_of_a_shipped_one_and_is_read_anew(file):
-    name = file(SMALL, "demo.yaml")
-    assert len(make_plan([name]).runs) == 8
-    file(SMALL.replace("seeds: 2", "seeds: 1"), "demo.yaml")
-    plan = make_plan([name])
-    assert len(plan.runs) == 4
-    assert plan.name == "demo"
 
 
 def test_defaults_of_hydra_may_stand_in_a_file(file):
@@ -102,11 +88,6 @@ def test_wrong_file_is_one_line_that_says_where(file, text, words):
     assert "\n" not in str(error.value)
 
 
-def test_missing_file_is_named(file):
-    with pytest.raises(ConfigError, match=r"none\.yaml: expected a sweep file"):
-        make_plan(["none.yaml"])
-
-
 def test_aliases_that_would_fill_memory_are_refused(file):
     lines = ["a0: &a0 [1, 1]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
@@ -121,9 +102,7 @@ def test_aliases_that_would_fill_memory_are_refused(file):
         (["two_stage/toy"], "did you mean +experiment=two_stage/toy?"),
         (["nothing"], "as in estimator=fade"),
         (["../config"], "as in estimator=fade"),
-        (["seed", "=", "1"], "write seed=1"),
-        (["seed", "="], "write seed=VALUE"),
-        (["=", "1"], "write KEY=1"),
+        (["seed", "=", "1"], "without spaces"),
         (["lr=1e-4"], "did you mean optimizer.lr?"),
         (["learning_rate=1e-4"], "did you mean optimizer.lr?"),
         (["temperature=1"], "did you mean generation.temperature or evaluation.temperature?"),

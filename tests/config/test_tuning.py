@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,12 +72,3 @@ def test_the_order_of_the_grid_does_not_matter(values: list[float], data: st.Dat
     else:
         top = max(known.values())
         assert best == min(value for value, score in known.items() if score == top)
-
-
-def test_growing_goes_on_in_equal_factors() -> None:
-    tune, grid = Tune(values=(1e-3, 2e-3)), [1e-3, 2e-3]
-    for _ in range(3):
-        value = tune.beyond(grid, grid[-1])
-        assert value is not None
-        grid.append(value)
-    assert [b / a for a, b in itertools.pairwise(grid)] == pytest.approx([2.0] * 4)

@@ -12,7 +12,6 @@ import site_estimators
 import site_reference
 import site_text
 
-from advsweep.cli.estimators import markdown_table
 from advsweep.cli.table import COMMANDS
 from advsweep.components import option_of
 from advsweep.estimators import ESTIMATORS, StatefulEstimator
@@ -94,14 +93,12 @@ def test_every_estimator_has_a_page_and_a_line() -> None:
             assert part in page, cls.name
         assert all(f"`estimator.{f.name}`" in page for f in dataclasses.fields(cls))
         assert f"[`{cls.name}`]({cls.name}.md)" in pages["estimators/index.md"]
-    assert "| needs | `rewards`, `ref_rewards` |" in pages["estimators/aapo.md"]
+    assert "| needs | rewards, ref_rewards |" in pages["estimators/aapo.md"]
     assert "| order of the rollouts | does not matter |" in pages["estimators/grpo.md"]
     assert "code.** `rule=window` with" in pages["estimators/ha_dw.md"]
     source = "[arXiv:2402.14740](https://arxiv.org/abs/2402.14740)"
     assert source in pages["estimators/rloo.md"]
     assert source in pages["estimators/index.md"]
-    plain = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", pages["estimators/index.md"])
-    assert markdown_table() in plain
 
 
 def memory_of(page: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtrit
 
-from advsweep.components import named_leaves
+from advsweep.components import leaves
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.claims.sentences import judge_difference
 from advsweep.report.data.columns import Column, Curve, metric_range
@@ -340,7 +340,9 @@ def collect_runs(store: Store, runs: Sequence[RunRecord], last: LastValues) -> d
     places: dict[tuple[str, str], int] = {}
 
     def pooled(node: Mapping[str, Any]) -> list[int]:
-        pairs = [(k, v if isinstance(v, str) else json.dumps(v)) for k, v in named_leaves(node)]
+        pairs = [
+            (k, v if isinstance(v, str) else json.dumps(v)) for k, v in leaves(node, named=True)
+        ]
         return [places.setdefault(pair, len(places)) for pair in pairs]
 
     described = {

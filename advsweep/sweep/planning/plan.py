@@ -59,13 +59,11 @@ class Duplicate:
         identity: the identity of both.
         assignment: the point that is left out.
         first: the point of the earlier run; it may differ in aliases.
-        where: the block of the point; empty where there is only one block.
     """
 
     identity: str
     assignment: Assignment
     first: Assignment
-    where: str
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,6 @@ def make_plan(
     groups: ConfigGroups | None = None,
     name: str | None = None,
     single: bool = False,
-    check_conditions: bool = True,
     fetch: bool = True,
     strict: bool = False,
     change: Callable[[Sequence[Point]], Sequence[Point]] = lambda listed: listed,
@@ -140,8 +137,6 @@ def make_plan(
         name: the sweep's name. The default is the name in the `sweep` node, the experiment's, or
             a hash of the runs, so that the same command resumes the same sweep.
         single: refuse anything that makes more than one run.
-        check_conditions: refuse conditions of a sweep file that hold for no run. False for one
-            trial of a search.
         fetch: as in `build_run`; False for a plan that is only shown.
         strict: refuse an override of a parameter that some of the chosen components lack. By
             default it is set for the others, with a warning.
@@ -155,7 +150,7 @@ def make_plan(
     if single:
         _refuse_sweeps(parsed)
     with groups or config_groups(config_dirs) as groups:
-        spaces = read_spaces(groups, parsed, check_conditions=check_conditions)
+        spaces = read_spaces(groups, parsed)
         listed = change(list(points(spaces)))
         if not listed:
             raise ConfigError("sweep: expected at least one run, got none; `exclude` leaves none")
@@ -295,14 +290,14 @@ def _unique(
     # Plans may have 100,000 runs, so equal nodes are one object and are written out once.
     nodes: dict[int, Plain] = {}
     evaluations: dict[int, str] = {}
-    for run, (where, assignment, published) in zip(built, listed, strict=True):
+    for run, (assignment, published) in zip(built, listed, strict=True):
         config = run.plain(nodes)
         node = config.get("evaluation")
         if id(node) not in evaluations:
             evaluations[id(node)] = repr(node)
         key = (run.identity, evaluations[id(node)])
         if key in unique:
-            duplicates.append(Duplicate(run.identity, assignment, unique[key].assignment, where))
+            duplicates.append(Duplicate(run.identity, assignment, unique[key].assignment))
         else:
             unique[key] = PlannedRun(run, config, assignment, published)
     return list(unique.values()), duplicates

@@ -314,8 +314,8 @@ def _corners(
 
 
 def _plan_part(overrides: Sequence[str], groups: ConfigGroups, name: str | None) -> Plan:
-    """Plan a part of a space, in which its conditions need not hold."""
-    return make_plan(overrides, groups=groups, name=name, check_conditions=False, strict=True)
+    """Plan a part of a space."""
+    return make_plan(overrides, groups=groups, name=name, strict=True)
 
 
 def refuse_search(plan: Plan) -> None:

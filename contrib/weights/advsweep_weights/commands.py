@@ -74,7 +74,7 @@ def weights(
         ),
     ] = WeightTable.TOTAL,
     store: options.Store = None,
-    output: options.Listing = ListFormat.TABLE,
+    output: options.Listing = "table",
 ) -> None:
     """Compare trained weights with those of the base model.
 
@@ -124,7 +124,7 @@ def weights(
     elif len(analysed) > 1 and table is WeightTable.TOTAL:
         rows = [_run_row(each) for each in changes]
     else:
-        shown = changes[-1:] if alone and output is ListFormat.TABLE else changes
+        shown = changes[-1:] if alone and output == "table" else changes
         rows = [
             {"run": each.run.id, "step": each.step, **dataclasses.asdict(row)}
             for each in shown
@@ -160,7 +160,7 @@ def hidden_states(
     ] = Direction.HIDDEN,
     run_code: options.RunCode = False,
     store: options.Store = None,
-    output: options.Listing = ListFormat.TABLE,
+    output: options.Listing = "table",
 ) -> None:
     """Compare hidden states of correct and failed rollouts.
 
@@ -268,7 +268,7 @@ def _between(changes: Sequence[StepChange]) -> Iterator[Row]:
 
 def _print(rows: Sequence[Row], output: ListFormat, changes: Sequence[WeightChange]) -> None:
     """Print a table, and below it on stderr what was left out of the changes."""
-    if output is ListFormat.TABLE:
+    if output == "table":
         rows = [
             {
                 name: ("-" if math.isnan(value) else f"{value:.4g}")
