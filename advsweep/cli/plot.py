@@ -109,8 +109,8 @@ def plot(
             names = [name for name, own in refused.items() if own == reason]
             echo_line(f"Skipped figures {', '.join(names)}: {reason}", err=True)
     if numbers == "csv" and len(charts) > 1:
-        names = ", ".join(chart.name for chart in charts)
-        raise ConfigError(f"--format csv: expected one figure, got {names}; select with --figure")
+        several = ", ".join(chart.name for chart in charts)
+        raise ConfigError(f"--format csv: expected one figure, got {several}; select with --figure")
     if target is not None or numbers is None:
         if target is None:
             what = charts[0].name if chosen and len(charts) == 1 else "figures"

@@ -167,7 +167,7 @@ def print_run(store: Store, run: RunRecord) -> None:
         "config": flatten(run.config),
         "environment": flatten(store.runs.environment(run.id) or {}),
         "metrics, last values": {name: f"{value:.6g}" for name, value in sorted(last.items())},
-        "checkpoints": {f"step {c.step}": c.path for c in checkpoints},
+        "checkpoints": {f"step {c.step}": str(c.path) for c in checkpoints},
         "analyses": {f"{a.kind.replace('_', ' ')} after step {a.step}": "" for a in analyses},
     }
     for title, pairs in sections.items():

@@ -137,8 +137,6 @@ def test_all_are_described() -> None:
     [
         ("sweep estimator = grpo,capped_g", "grpo,capped_grpo"),
         ("sweep executor = ni", "nice"),
-        ("run task.verifier = unor", "unordered"),
-        ("run task.reward = rep", "repetition"),
         ("describe capped_g", "capped_grpo"),
         ("export 1 --to json_l", "json_lines"),
     ],
