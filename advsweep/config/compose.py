@@ -223,7 +223,8 @@ class PointComposer:
             return self._groups.member(key, value)
         if key in PRESET_GROUPS:
             return ""
-        raise ConfigError(f"{key}: expected a name, as every run has one, got none")
+        members = ", ".join(self._groups.members(key))
+        raise ConfigError(f"{key}: expected one of {members}, as every run has one")
 
 
 class MessageCounts:

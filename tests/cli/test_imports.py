@@ -25,28 +25,21 @@ LIGHT = {
     "report two": HEAVY,
     "report two --format json": HEAVY,
     "report two --format html": HEAVY,
-    "plot --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "list figures": tuple(module for module in HEAVY if module != "hydra"),
     "plot two --figure acr --format csv": HEAVY,
     "logs last --follow": TABLES,
     "stop two": ("pandas", *HEAVY),
-    "status --help": ("pandas", "sqlalchemy", "rich", "numpy", "wandb", "tensorboard", *HEAVY),
-    "export --help": ("pandas", "pyarrow", "sqlalchemy", "rich", "numpy", "wandb", *HEAVY),
     "list methods": tuple(module for module in HEAVY if module != "hydra"),
     "list tasks": tuple(module for module in HEAVY if module != "hydra"),
-    "keys --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
-    "schema --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
-    "init --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
-    "doctor --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "doctor": ("pandas", "rich", "ray", "wandb", *HEAVY),
-    "import --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
-    "sweep --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
-    "list --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
-    "describe --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
-    "replay --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     # These need torch; nothing of it is drawn, composed or stored.
     "list estimators": ("matplotlib", "pandas", "rich"),
     "describe grpo --format csv": ("matplotlib", "pandas", "rich"),
+    # A command of each module shows its help without what it works with.
+    **{
+        f"{name} --help": ("pandas", "rich", "wandb", *HEAVY)
+        for name in ("plot", "status", "export", "keys", "init", "doctor", "sweep", "describe")
+    },
 }
 
 

@@ -389,7 +389,7 @@ def test_an_unknown_metric_is_refused_once_runs_show_which_there_are(
     [
         (
             {"tune": {"key": "estimator.delta", "values": [0.3, 0.5]}},
-            "estimator.delta: grpo, rloo have no parameter 'delta'",
+            "estimator.delta: grpo has no parameter 'delta'",
         ),
         ({"tune": {"key": "optimizer.lrr", "values": [1, 2]}}, "did you mean 'lr'"),
         ({"tune": {"key": "optimiser.lr", "values": [1, 2]}}, "did you mean 'optimizer'"),

@@ -120,7 +120,7 @@ def test_duplicates_are_dropped_by_identity() -> None:
     assert {duplicate.identity for duplicate in plan.duplicates} == {planned.run.identity}
 
 
-def test_duplicates_say_what_asked_for_them_and_where(tmp_path: Path) -> None:
+def test_duplicates_say_what_asked_for_them(tmp_path: Path) -> None:
     plan = study(
         tmp_path,
         "sweep: {blocks: [{estimator: dr_grpo, seed: [1, 2]}, {estimator: mean_grpo, seed: 2}]}",
@@ -128,7 +128,6 @@ def test_duplicates_say_what_asked_for_them_and_where(tmp_path: Path) -> None:
     assert [planned.run.seed for planned in plan.runs] == [1, 2]
     [duplicate] = plan.duplicates
     assert duplicate.identity == plan.runs[1].run.identity
-    assert duplicate.where == "sweep.blocks[1]"
     assert {"estimator": "mean_grpo", "seed": 2}.items() <= duplicate.assignment.items()
 
 
@@ -250,12 +249,12 @@ def test_a_key_that_some_estimators_lack_is_given_to_the_others(tmp_path: Path) 
 
 def test_a_key_that_some_estimators_of_a_search_lack_is_refused() -> None:
     said = refused("estimator=grpo,asym_grpo,fade", "estimator.delta=0.5", strict=True)
-    assert said.startswith("estimator.delta: fade, grpo have no parameter 'delta', asym_grpo has;")
+    assert "estimator.delta: grpo has no parameter 'delta'; known: eps, " in said
 
 
 def test_a_key_that_no_estimator_has_gets_the_nearest_name() -> None:
     said = refused("estimator=grpo,asym_grpo", "estimator.dleta=0.5")
-    assert "asym_grpo, grpo have no parameter 'dleta'; did you mean 'delta'?" in said
+    assert "asym_grpo has no parameter 'dleta'; did you mean 'delta'? (1 run)" in said
 
 
 def test_all_keys_and_names_that_do_not_exist_are_listed(tmp_path: Path) -> None:
@@ -273,22 +272,10 @@ sweep:
         )
     shown = [line.split(";")[0] for line in str(caught.value).splitlines()]
     assert shown == [
-        "6 keys or names of the sweep do not fit:",
+        "5 of 5 runs cannot be built:",
         "  groupsize: no config group or key is called 'groupsize'",
+        "  steps: expected >= 1, got 0 (2 runs)",
         "  estimator: no estimator is called 'grop'",
-        "  +steps: no config group or key is called '+steps'",
-        "  groupsize: no config group or key is called 'groupsize'",
-        "  estimator.delta: fade, grpo have no parameter 'delta', asym_grpo has",
-        "  estimator.epz: grpo has no parameter 'epz'",
-    ]
-    blocks = [line.rpartition(" (in ")[2] for line in str(caught.value).splitlines()[1:]]
-    assert blocks == [
-        "sweep.blocks[0])",
-        "sweep.blocks[2])",
-        "sweep.blocks[2])",
-        "sweep.blocks[3])",
-        "sweep.blocks[0], sweep.blocks[1])",
-        "sweep.blocks[0])",
     ]
 
 
