@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PORT = 5432
 
 CONNECT_SECONDS = 10
-"""Default of `connect_timeout`."""
+"""Time that connecting may take."""
 
 STATEMENT_SECONDS = 120.0
 """Time after which the server cancels a statement."""
@@ -52,7 +52,7 @@ _SOCKET_OPTIONS = {
 }
 
 _TLS_MODES = ("disable", "prefer", "require", "verify-full")
-_PARAMETERS = ("application_name", "connect_timeout", "host", "options", "sslmode", "sslrootcert")
+_PARAMETERS = ("host", "sslmode", "sslrootcert")
 """The parameters of a URL, a part of those of libpq:
 https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS"""
 
@@ -144,12 +144,6 @@ class _Connector:
             given[key] = value
         self._host = given.get("host") or url.host or "localhost"
         self._port = url.port or PORT
-        timeout = given.get("connect_timeout", str(CONNECT_SECONDS))
-        if not timeout.isdecimal() or int(timeout) == 0:
-            raise StoreError(
-                f"{name}: connect_timeout: expected a whole number above 0, got {timeout!r}"
-            )
-        self._timeout = int(timeout)
         # A Unix socket has no TLS.
         self._tls = None if self._host.startswith("/") else _tls_context(given, name)
         self._tls_optional = given.get("sslmode", "prefer") == "prefer"
@@ -157,9 +151,7 @@ class _Connector:
             "user": url.username or getpass.getuser(),
             "password": url.password or os.environ.get("PGPASSWORD"),
             "database": url.database,
-            "startup_params": {"options": given["options"]} if "options" in given else None,
         }
-        self._program = given.get("application_name")
         self._settings = {
             # As on SQLite, a power cut may take the last commits but damages nothing.
             "synchronous_commit": "off",
@@ -173,7 +165,7 @@ class _Connector:
         """Open a connection; the handler of SQLAlchemy's event `do_connect`."""
         # Named here, because the process may be a fork of the one that created the engines. The
         # server truncates the name to 63 bytes.
-        program = self._program or f"advsweep {socket.gethostname()[:40]}:{os.getpid()}"
+        program = f"advsweep {socket.gethostname()[:40]}:{os.getpid()}"
         try:
             sock = self._open_socket()
             # The function `connect` of the driver takes no socket.
@@ -200,10 +192,10 @@ class _Connector:
     def _open_socket(self) -> socket.socket:
         if self._host.startswith("/"):
             local = socket.socket(socket.AF_UNIX)
-            local.settimeout(self._timeout)
+            local.settimeout(CONNECT_SECONDS)
             local.connect(f"{self._host}/.s.PGSQL.{self._port}")
             return local
-        sock = socket.create_connection((self._host, self._port), self._timeout)
+        sock = socket.create_connection((self._host, self._port), CONNECT_SECONDS)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _SOCKET_OPTIONS.items():
             if hasattr(socket, name):

@@ -130,19 +130,6 @@ def test_checkpoints_are_steps_of_a_run(tmp_path: Path) -> None:
     assert run.notes == ["aime: exact_match of filter none, one response"]
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
-    """As with `--output_path results/grpo-s0`, where every run's model is called the same."""
-    for place, right in (("grpo-s0", 0.0), ("grpo-s1", 1.0)):
-        for step in (1, 2):
-            folder = tmp_path / "results" / place / f"out__checkpoint-{step}"
-            samples(folder, "aime", [{"exact_match": right}])
-    found = {r.source: [(e.step, e.correct) for e in r.evaluations] for r in read(tmp_path)}
-    assert found == {
-        "results/grpo-s0/out": [(1, 0), (2, 0)],
-        "results/grpo-s1/out": [(1, 1), (2, 1)],
-    }
-
-
 @pytest.mark.parametrize("name", ["org__model", ""])
 def test_a_pattern_matches_the_path(store: Store, tmp_path: Path, name: str) -> None:
     """The folder that `--output_path` named has the settings, and the model's a name of its own."""
@@ -159,16 +146,6 @@ def test_a_pattern_matches_the_path(store: Store, tmp_path: Path, name: str) -> 
         )
         runs = store.runs.select(newest_first=False)
         assert {(run.estimator, run.seed) for run in runs} == {("grpo", 0), ("grpo", 1)}
-
-
-def test_samples_that_were_cut_at_a_line_are_missed(tmp_path: Path) -> None:
-    """What `n-samples` of the results says is there; a line that is gone leaves no trace."""
-    path = samples(tmp_path, "aime", [{"exact_match": 1.0}] * 3)
-    results(tmp_path, "m", **{"n-samples": {"aime": {"original": 9, "effective": 3}}})
-    assert len(read(tmp_path)[0].notes) == 1
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
-    (run,) = read(tmp_path)
-    assert run.notes[1] == "aime: 2 of 3 problems are in the samples"
 
 
 def test_damaged_lines_do_not_hide_the_rest(tmp_path: Path) -> None:

@@ -142,22 +142,6 @@ def test_a_name_must_not_claim_other_advantages(store: Store, tmp_path: Path, na
     assert sorted(run.config.get("named", "") for run in runs) == ["", name, name]
 
 
-def test_runs_of_unknown_settings_are_rows_of_their_own(store: Store, tmp_path: Path) -> None:
-    for name in ("dapo-s0", "dapo-s1", "dr_grpo-s0"):
-        state(tmp_path / name, [1])
-        completions(tmp_path / name, 1)
-    trl = READERS.build("trl")
-    summary = import_runs(store, trl, str(tmp_path))
-    assert any("each folder is a row" in note for note in summary.notes)
-    assert len({run.config_hash for run in store.runs.select()}) == 3
-    # What the user says about replicates counts.
-    for options in ({"rows": ["estimator"]}, {"pattern": NamePattern("{loss}-s{seed}")}):
-        import_runs(store, trl, str(tmp_path), **options)
-        assert len({run.config_hash for run in store.runs.select()}) == (
-            1 if "rows" in options else 2
-        )
-
-
 def functions(
     folder: Path, weights: dict[str, float], steps: int = 4, **more: Any
 ) -> dict[int, float]:

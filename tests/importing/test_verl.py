@@ -119,24 +119,6 @@ def test_a_whole_run(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_copy_lacks_is_said(tmp_path: Path) -> None:
-    """Files that end at a line, and files that are gone, leave no trace of their own."""
-    log(tmp_path / "log.jsonl", [2, 3])
-    for step in (1, 2, 3):
-        dump(tmp_path / "rollouts", step)
-        dump(tmp_path / "val", step, [[1, 0], [1, 1]], reward=1.0)
-    for folder, number in (("rollouts", 3), ("val", 2)):
-        path = tmp_path / folder / "2.jsonl"
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[:number]))
-    (run,) = read(tmp_path)
-    assert not run.left_out
-    assert [note for note in run.notes if note.startswith("1 step")] == [
-        "1 step with fewer rollouts than usual, the first is 2: 3 of 8",
-        "1 step with fewer validation samples than usual, the first is 2: 2 of 4",
-        "1 step without a line of the log, the first is 1",
-    ]
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -186,19 +168,6 @@ def test_files_belong_to_the_run_whose_folder_they_share(tmp_path: Path) -> None
     assert "mass/success" not in other
     assert first.notes[-1].startswith("left out 1 folder of files named by steps")
     assert first.notes[-1].endswith("such as other")
-
-
-def test_dumps_without_a_log(tmp_path: Path) -> None:
-    dump(tmp_path / "a" / "rollouts", 1)
-    dump(tmp_path / "a" / "validation", 1)
-    dump(tmp_path / "b" / "rollouts", 2)
-    assert [(r.source, len(r.evaluations)) for r in read(tmp_path)] == [("a", 2), ("b", 0)]
-    assert [r.source for r in read(tmp_path / "a" / "rollouts")] == ["."]
-    dump(tmp_path / "c" / "one", 1)
-    with pytest.raises(ConfigError, match="dumps in folders rollouts and validation, got none"):
-        read(tmp_path / "c")
-    (single,) = read(tmp_path / "a" / "rollouts" / "1.jsonl")
-    assert (single.config["prompts_per_step"], single.config["group_size"]) == (2, 4)
 
 
 def test_damaged_files_do_not_hide_the_rest(tmp_path: Path) -> None:

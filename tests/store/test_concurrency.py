@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from functools import partial
-
 import pytest
 
 from advsweep.errors import StoreError
 from advsweep.store import Owner, Status, open_store
-
-
-def test_four_processes_write_points_at_once(store, new_run, side_by_side):
-    def write(run_id: int) -> None:
-        with open_store(store.url, create=False) as own:
-            for step in range(50):
-                own.metrics.record(run_id, [(f"metric {i}", step, float(i)) for i in range(50)])
-
-    ids = store.runs.add([new_run(seed=i) for i in range(4)])
-    side_by_side([partial(write, run_id) for run_id in ids])
-    assert [len(store.metrics.points(run_id)) for run_id in ids] == [2500] * 4
 
 
 def test_eight_processes_never_claim_the_same_run(store, new_run, side_by_side):
@@ -37,17 +23,6 @@ def test_eight_processes_never_claim_the_same_run(store, new_run, side_by_side):
 
     won = side_by_side([claim] * 8)
     assert sorted(run_id for runs in won for run_id in runs) == ids
-
-
-def test_a_reader_does_not_wait_for_a_writer(store, new_run):
-    store.runs.add([new_run()])
-    with open_store(store.url) as other, store.database.write() as connection:
-        connection.exec_driver_sql("UPDATE runs SET step = 50")
-        began = time.monotonic()
-        assert [run.step for run in other.runs.select()] == [0]
-        assert other.runs.count() == 1
-        assert time.monotonic() - began < 10  # a writer would wait for 30 s
-    assert [run.step for run in store.runs.select()] == [50]
 
 
 def test_a_locked_store_is_an_error_until_it_is_free(tmp_path, new_run, monkeypatch):

@@ -145,18 +145,6 @@ def test_a_heartbeat_records_step_and_stage(store, clock, run_id):
     assert (run.step, run.stage, run.heartbeat) == (7, "training", clock.now)
 
 
-def test_a_process_without_heartbeats_loses_its_lease(store, clock, run_id):
-    store.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
-    clock.forward(61)
-    with open_store(store.url, clock=clock) as other:
-        assert other.leases.claim(run_id, Owner.current())
-        for act in (store.leases.heartbeat, lambda i: store.leases.finish(i, Status.DONE)):
-            with pytest.raises(LeaseLostError, match=f"run {run_id} was taken over"):
-                act(run_id)
-        other.leases.finish(run_id, Status.DONE)
-    assert _status(store, run_id) is Status.DONE
-
-
 def test_a_stop_request_lasts_until_it_is_withdrawn(store, run_id):
     assert not store.leases.stop_requested(run_id)
     store.leases.request_stop(run_id)

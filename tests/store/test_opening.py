@@ -41,13 +41,6 @@ def test_the_argument_precedes_the_environment_and_the_default(tmp_path, monkeyp
     )
 
 
-def test_each_store_has_its_own_folder_of_runs(tmp_path, monkeypatch):
-    assert open_store(str(tmp_path / "advsweep.db")).runs_directory == tmp_path / "advsweep-runs"
-    assert open_store(str(tmp_path / "other.db")).runs_directory == tmp_path / "other-runs"
-    monkeypatch.setenv("ADVSWEEP_RUNS", str(tmp_path / "big-disk"))
-    assert open_store(str(tmp_path / "other.db")).runs_directory == tmp_path / "big-disk"
-
-
 def test_reading_creates_no_store(tmp_path):
     path = tmp_path / "a.db"
     with pytest.raises(StoreError, match=r"no store at .*a\.db; run `advsweep run` first") as error:

@@ -10,7 +10,6 @@ from datetime import timedelta
 import pytest
 
 from advsweep.store import Owner, Status, Store, open_store, owners
-from advsweep.store.owners import host_name, process_started, this_host
 
 ELSEWHERE = Owner("elsewhere", 1, 0.0)
 
@@ -159,23 +158,3 @@ def test_leases_of_earlier_versions_have_the_bare_host_name(store, new_run):
     store.leases.claim(ids[1], Owner(socket.gethostname(), me.pid, me.started))
     assert [status_of(store, i) for i in ids] == [Status.LOST, Status.RUNNING]
     assert store.leases.claim_next(Owner("elsewhere", 1, 0.0)) == ids[0]
-
-
-def test_boot_and_pid_namespace_identify_a_host(monkeypatch):
-    assert this_host() == this_host()
-    assert host_name(this_host()) == socket.gethostname()
-    assert host_name("plain") == "plain"
-    assert host_name(None) is None
-    here = this_host()
-    owners._boot_and_namespace.cache_clear()
-    monkeypatch.setattr("advsweep.store.owners.os.readlink", lambda path: "pid:[1]")
-    assert this_host() != here
-    assert process_started(Owner.current().pid) is not None
-    owners._boot_and_namespace.cache_clear()
-    monkeypatch.setattr("advsweep.store.owners.os.readlink", _unknown)
-    assert this_host() == socket.gethostname()
-    owners._boot_and_namespace.cache_clear()
-
-
-def _unknown(path: str) -> str:
-    raise FileNotFoundError(path)

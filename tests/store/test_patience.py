@@ -130,14 +130,6 @@ def test_a_nested_call_is_repeated_with_the_outer_one():
     assert tries == [False, True, True, True]
 
 
-def test_connections_that_the_server_ends_are_replaced(server_store, postgres_server, new_run):
-    [run_id] = server_store.runs.add([new_run()])
-    server_store.leases.claim(run_id, Owner.current())
-    terminate_all(postgres_server)
-    server_store.metrics.record(run_id, [("reward/mean", 3, 0.5)], step=3)
-    assert server_store.metrics.points(run_id) == [("reward/mean", 3, 0.5)]
-
-
 def test_a_statement_that_the_server_ends_is_repeated(
     server_store, postgres_server, postgres_url, new_run
 ):
@@ -338,15 +330,6 @@ def test_connections_have_limits_and_a_name(postgres_url, postgres_proxy):
         assert raw.gettimeout() == 130
     name = f"advsweep {socket.gethostname()[:40]}:{os.getpid()}"
     assert shown == ["30s", "2min", "1min", "UTC", name]
-
-
-def test_a_connection_after_a_fork_has_the_name_of_the_fork(postgres_url, monkeypatch):
-    with open_store(postgres_url) as store:
-        store.close()
-        monkeypatch.setattr(os, "getpid", lambda: 4711)
-        with store.database.read() as connection:
-            name = connection.exec_driver_sql("SHOW application_name").scalar()
-    assert name.endswith(":4711")
 
 
 def test_a_transaction_of_a_stopped_process_does_not_keep_the_store_locked(
