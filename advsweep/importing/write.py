@@ -29,6 +29,7 @@ from advsweep.store.evaluations import add_evaluation, problems_digest, remove_u
 from advsweep.store.imported import IMPORTED, ROWS, setting_leaves
 from advsweep.store.metrics import metric_ids, write_points
 from advsweep.store.records import Status
+from advsweep.store.run_folders import is_whole
 from advsweep.store.store import utc_now
 from advsweep.store.sweeps import append_runs
 from advsweep.store.tables import EVALUATIONS, POINTS, RUN_EVALUATIONS, RUNS, SWEEPS
@@ -195,7 +196,7 @@ def stored_config(
             config[key] = {"name": config[key]}
     for key in _COUNTS:
         value = config.get(key)
-        if key in config and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if key in config and not is_whole(value, 1):
             config[f"their_{key}"] = config.pop(key)
     result: dict[str, Any] = {"backend": {"name": IMPORTED, "format": form}}
     if backend is not None:
@@ -240,9 +241,7 @@ def seed_of(config: Mapping[str, Any]) -> int | None:
         value = int(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        return None
-    return value
+    return value if is_whole(value) else None
 
 
 def config_hash(config: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,32 +87,23 @@ class SwiftAdvantages(RowEstimator):
     ) -> tuple[PerRow, PerRow]:
         """Return advantages and rewards of rows that stand group by group."""
         groups = [row // num_generations for row in range(len(rewards_per_func))]
-        return self._of_rows(rewards_per_func, reward_weights, groups, None, settings)
+        return self.dynamic(rewards_per_func, reward_weights, groups, None, **settings)
 
     def dynamic(
         self,
         rewards_per_func: Float[Tensor, "rows functions"],
         reward_weights: Float[Tensor, " functions"],
-        prompt_ids: Sequence[str],
-        request_ids: Sequence[str],
+        prompt_ids: Sequence[Hashable],
+        request_ids: Sequence[Hashable] | None,
         **settings: Any,
     ) -> tuple[PerRow, PerRow]:
         """Return advantages and rewards of rows of which a request may have several."""
-        return self._of_rows(rewards_per_func, reward_weights, prompt_ids, request_ids, settings)
-
-    def _of_rows(
-        self,
-        each: Float[Tensor, "rows functions"],
-        weights: Float[Tensor, " functions"],
-        groups: Sequence[Hashable],
-        sessions: Sequence[Hashable] | None,
-        settings: Mapping[str, Any],
-    ) -> tuple[PerRow, PerRow]:
-        rewards = (each * weights).nansum(dim=1)
+        rewards = (rewards_per_func * reward_weights).nansum(dim=1)
         if settings.get("kl_in_reward") and settings.get("kl_values") is not None:
             rewards = rewards - settings.get("beta", 0.0) * settings["kl_values"]
-        scorable = ~each.isnan().all(dim=1)
-        return self.advantages(rewards, groups, sessions=sessions, scorable=scorable), rewards
+        scorable = ~rewards_per_func.isnan().all(dim=1)
+        values = self.advantages(rewards, prompt_ids, sessions=request_ids, scorable=scorable)
+        return values, rewards
 
 
 def use_in_swift(estimator: Spec, **fields: Any) -> SwiftAdvantages:

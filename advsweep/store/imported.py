@@ -24,6 +24,7 @@ ROWS = "rows"
 
 _NODES = frozenset({"backend", ROWS, "seed"})
 
+# Keys that name a folder, a machine or the like, which differ for each run.
 _PER_RUN = re.compile(
     r"(?:.*[_./-])?(?:dir|directory|folder|path|file|port|host|hostname|uuid|timestamp|datetime|"
     r"(?:run|exp|experiment|trial)_?(?:name|id|group)|wandb\w*|hub_model_id|seeds?|rank)",
@@ -44,32 +45,22 @@ def is_calibration(config: Mapping[str, Any]) -> bool:
     return calibrates and not is_imported(config)
 
 
-def row_keys(config: Mapping[str, Any]) -> list[str] | None:
-    """Return the keys that alone tell settings apart; None if the config names none."""
-    rows = config.get(ROWS)
-    return [str(key) for key in rows] if isinstance(rows, list) else None
-
-
 def setting_leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the dotted keys with values that tell the settings of imported runs apart."""
-    chosen = row_keys(config)
+    rows = config.get(ROWS)
+    # `estimator` stands for its name alone, as in the options of reports.
+    chosen = None
+    if isinstance(rows, list):
+        chosen = {"estimator.name", *map(str, rows), *(f"{row}.name" for row in rows)}
     for key, value in leaves(config):
         if key.partition(".")[0] in _NODES:
             continue
-        if chosen is None:
-            if not is_per_run(key, value):
-                yield key, value
-        elif key == "estimator.name" or any(_is_of(key, each) for each in chosen):
+        if chosen is not None:
+            tells = key in chosen
+        else:
+            is_place = isinstance(value, str) and (
+                value.startswith(("/", "~/", "./")) or "://" in value
+            )
+            tells = not is_place and _PER_RUN.fullmatch(key) is None
+        if tells:
             yield key, value
-
-
-def is_per_run(key: str, value: Any) -> bool:
-    """Return whether a key names a folder, a machine or the like, which differ for each run."""
-    if isinstance(value, str) and (value.startswith(("/", "~/", "./")) or "://" in value):
-        return True
-    return _PER_RUN.fullmatch(key) is not None
-
-
-def _is_of(key: str, chosen: str) -> bool:
-    # `estimator` stands for its name alone, as in the options of reports.
-    return key in (chosen, f"{chosen}.name")
