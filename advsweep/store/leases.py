@@ -82,20 +82,27 @@ class Leases(StorePart):
                 query = query.join(SWEEP_RUNS, SWEEP_RUNS.c.run_id == RUNS.c.id)
                 query = query.where(SWEEP_RUNS.c.sweep_id == self._require_sweep(connection, sweep))
                 order = SWEEP_RUNS.c.position
+            query = query.order_by(order)
             # On a server, workers that claim at the same time would all wait for the first row;
             # each skips what another has locked, and so takes a run of its own.
-            query = query.order_by(order).with_for_update(of=RUNS, skip_locked=True)
-            waiting = RUNS.c.status.in_([Status.PENDING, Status.INTERRUPTED])
-            row = (
-                self._claimed_before(connection, owner)
-                or connection.execute(
-                    query.where(waiting, ~RUNS.c.stop_requested).limit(1)
-                ).one_or_none()
+            locking = query.with_for_update(of=RUNS, skip_locked=True)
+            waiting = (
+                RUNS.c.status.in_([Status.PENDING, Status.INTERRUPTED]),
+                ~RUNS.c.stop_requested,
             )
+            row = self._claimed_before(connection, owner)
+            row = row or connection.execute(locking.where(*waiting).limit(1)).one_or_none()
             if row is None:
-                # Last, since no query can tell which of their processes are alive.
-                running = connection.execute(query.where(RUNS.c.status == Status.RUNNING))
-                row = next((each for each in running if not self._guard.is_held(each)), None)
+                # Last, since no query can tell which of their processes are alive. Rows of the
+                # living stay unlocked: their heartbeats must not wait.
+                is_running = RUNS.c.status == Status.RUNNING
+                running = connection.execute(query.where(is_running)).all()
+                for lost in (each for each in running if not self._guard.is_held(each)):
+                    same = locking.where(is_running, RUNS.c.id == lost.id)
+                    again = connection.execute(same).one_or_none()
+                    if again is not None and not self._guard.is_held(again):
+                        row = again
+                        break
             if row is None:
                 return None
             _take(connection, row.id, owner, self._now())

@@ -15,37 +15,29 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if skips_slow and collection_path.name.startswith("test_trl") else None
 
 
-WORDS = ["[PAD]", "[EOS]", "[UNK]", *"abcdefghijkl"]
-
-
-@pytest.fixture(scope="session")
-def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that transformers loads: a Qwen2 of one layer and a tokenizer of single letters."""
+def save_policy(folder: Path, words: list[str]) -> Path:
+    """Write a folder that transformers loads: a Qwen2 of one random layer over these words."""
     pytest.importorskip("trl")
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-    folder = tmp_path_factory.mktemp("policy")
-    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="[PAD]", eos_token="[EOS]", unk_token="[UNK]"
-    )
-    tokenizer.save_pretrained(folder)
+    words = ["[PAD]", "[EOS]", "[UNK]", *words]
+    tokens = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
+    tokens.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"pad_token": "[PAD]", "eos_token": "[EOS]", "unk_token": "[UNK]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokens, **special).save_pretrained(folder)
     torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=len(WORDS),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        pad_token_id=0,
-        eos_token_id=1,
-    )
+    size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    config = Qwen2Config(vocab_size=len(words), pad_token_id=0, eos_token_id=1, **size, **heads)
     Qwen2ForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_policy(tmp_path_factory.mktemp("policy"), [*"abcdefghijkl"])
 
 
 MakeTrainer = Callable[..., Any]

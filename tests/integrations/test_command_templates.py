@@ -16,6 +16,7 @@ from advsweep.store import Status, Store, open_store
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
+from tests.integrations.conftest import save_policy
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -43,24 +44,7 @@ def curve(store: Store, run_id: int, name: str) -> dict[int, float]:
 
 @pytest.fixture(scope="session")
 def adder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that transformers loads: one random layer over digits, `+` and `=`."""
-    pytest.importorskip("trl")
-    import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-
-    folder = tmp_path_factory.mktemp("adder")
-    words = ["[PAD]", "[EOS]", "[UNK]", *"0123456789+="]
-    tokens = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
-    tokens.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"pad_token": "[PAD]", "eos_token": "[EOS]", "unk_token": "[UNK]"}
-    PreTrainedTokenizerFast(tokenizer_object=tokens, **special).save_pretrained(folder)
-    torch.manual_seed(0)
-    size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    config = Qwen2Config(vocab_size=len(words), pad_token_id=0, eos_token_id=1, **size, **heads)
-    Qwen2ForCausalLM(config).save_pretrained(folder)
-    return folder
+    return save_policy(tmp_path_factory.mktemp("adder"), [*"0123456789+="])
 
 
 def trl_sweep(model: Path) -> list[str]:
