@@ -147,18 +147,19 @@ class _Connector:
         # A Unix socket has no TLS.
         self._tls = None if self._host.startswith("/") else _tls_context(given, name)
         self._tls_optional = given.get("sslmode", "prefer") == "prefer"
-        self._arguments: dict[str, Any] = {
-            "user": url.username or getpass.getuser(),
-            "password": url.password or os.environ.get("PGPASSWORD"),
-            "database": url.database,
-        }
-        self._settings = {
+        settings = {
             # As on SQLite, a power cut may take the last commits but damages nothing.
             "synchronous_commit": "off",
             "TimeZone": "UTC",
             "lock_timeout": math.ceil(1000 * lock_seconds),
             "statement_timeout": math.ceil(1000 * STATEMENT_SECONDS),
             "idle_in_transaction_session_timeout": math.ceil(1000 * IDLE_SECONDS),
+        }
+        self._arguments: dict[str, Any] = {
+            "user": url.username or getpass.getuser(),
+            "password": url.password or os.environ.get("PGPASSWORD"),
+            "database": url.database,
+            "startup_params": {key: str(value) for key, value in settings.items()},
         }
 
     def connect(self, dialect: Dialect, _record: Any, _arguments: Any, _options: Any) -> Any:
@@ -175,10 +176,6 @@ class _Connector:
             # pg8000 has a timeout for connecting only. Longer than the server's own, so that a
             # slow statement ends with an error of the server, which says what happened.
             sock.settimeout(STATEMENT_SECONDS + ANSWER_SECONDS)
-            cursor = connection.cursor()
-            for name, value in self._settings.items():
-                cursor.execute(f"SET {name} = '{value}'")
-            connection.commit()
         except ssl.SSLCertVerificationError as error:
             raise StoreError(
                 f"{self._name}: the server's certificate is refused ({error.verify_message}); "
