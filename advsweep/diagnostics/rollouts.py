@@ -9,7 +9,6 @@ import torch
 
 from advsweep.diagnostics import difficulty
 from advsweep.diagnostics.group_statistics import (
-    TOLERANCE,
     StackedRollouts,
     collapse_by_level,
     collapse_shares,
@@ -57,7 +56,6 @@ def stacked_rollout_metrics(
     turns: Int[Tensor, " prompts"] | None = None,
     last_turn: int = 1,
     verifier_free: bool | Sequence[bool] = False,
-    tolerance: float = TOLERANCE,
     brief: bool = False,
 ) -> list[dict[str, float]]:
     """Return the metrics of a step's rollouts, rewards and advantages by name, for each run.
@@ -91,7 +89,6 @@ def stacked_rollout_metrics(
         last_turn: the turn after which no prompt comes again.
         verifier_free: whether the advantages are made of another signal than the rewards, so that
             the collapse rate is undefined and left out; for all runs, or one per run.
-        tolerance: groups whose judged numbers deviate less than this count as collapsed.
         brief: return only `reward/*`, `cost/*` and the `collapse/*` of the judged numbers.
 
     Returns:
@@ -116,7 +113,7 @@ def stacked_rollout_metrics(
     rewards = runs.numbers(batch.rewards)
     spread = runs.spread(rewards)
     of_judged = spread if judged is batch.rewards else runs.spread(runs.numbers(judged))
-    collapsed = collapsed_groups(of_judged, tolerance)
+    collapsed = collapsed_groups(of_judged)
     always: _Table = {
         "reward/unscorable": 1 - runs.total / (drawn * rollouts),
         "cost/rollouts": generated / ((drawn if prompts is None else prompts) * rollouts),
@@ -169,7 +166,6 @@ def stacked_rollout_metrics(
             outcomes=verdicts[first],
             judged=judged[first],
             levels=None if levels is None else np.ravel(levels)[first.numpy(force=True)],
-            tolerance=tolerance,
             brief=brief,
         )[0]
         only |= {name: v for name, v in of_first.items() if not name.startswith("cost/")}

@@ -195,21 +195,6 @@ class Retry(RolloutPolicy):
         order = torch.cat(owners).argsort(stable=True)
         return Collected(order, turns=torch.cat(turns), last_turn=self.turns)
 
-    def reach(self, solve_rate: float, group_size: int) -> list[float]:
-        """Return the chance ρₜ of each turn t that a prompt reaches it (FADE, Eq. 16).
-
-        Args:
-            solve_rate: p, in [0, 1].
-            group_size: G.
-        """
-        q = 1 - solve_rate
-        again = {
-            RetryIf.FIRST: q,
-            RetryIf.ALL: q**group_size,
-            RetryIf.ANY: 1 - solve_rate**group_size,
-        }[self.retry_if]
-        return [again**turn for turn in range(self.turns)]
-
     def _failed(self, rewards: Float[Tensor, "groups rollouts"]) -> Bool[Tensor, " groups"]:
         scored = ~rewards.isnan()
         wrong = scored & (rewards < self.success)

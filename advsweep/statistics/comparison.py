@@ -158,7 +158,6 @@ class Comparison:
             methods, or √(s_a² + s_b²).
         df: the degrees of freedom of the t-test; NaN without one.
         n: number of pairs; without pairs the size of the smaller sample.
-        left_out: number of seeds without a partner or a finite value; without pairs, of values.
         paired: whether seeds are paired.
         pooled: whether the spread is pooled over several methods.
     """
@@ -172,7 +171,6 @@ class Comparison:
     sd: float
     df: float
     n: int
-    left_out: int
     paired: bool
     pooled: bool = False
 
@@ -222,7 +220,6 @@ def compare_paired(
         sd=sd,
         df=df,
         n=n,
-        left_out=int((~whole).sum()),
         paired=True,
         pooled=pooled is not None,
     )
@@ -240,8 +237,7 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Compar
     Raises:
         AdvsweepError: the values are not lists of numbers.
     """
-    all_a, all_b = as_sample(a), as_sample(b)
-    of_a, of_b = all_a[np.isfinite(all_a)], all_b[np.isfinite(all_b)]
+    of_a, of_b = (own[np.isfinite(own)] for own in map(as_sample, (a, b)))
     n_a, n_b = of_a.size, of_b.size
     scale = _scale(of_a, of_b)
     difference = _mean_difference(of_a, of_b, scale)
@@ -264,7 +260,6 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Compar
         sd=sd,
         df=df,
         n=min(n_a, n_b),
-        left_out=all_a.size - n_a + all_b.size - n_b,
         paired=False,
     )
 

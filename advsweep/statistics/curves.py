@@ -31,7 +31,6 @@ class Regression:
             starts at 0 if that contains 0. NaN for n = 3, and entirely NaN if all y are equal.
         p_value: two-sided p of the hypothesis that the slope is 0.
         n: number of points.
-        left_out: number of points with a value that is not finite.
     """
 
     slope: Estimate
@@ -40,7 +39,6 @@ class Regression:
     p_value: float
     n: int
     groups: int
-    left_out: int
     _x_mean: float
     _x_spread: float  # Σ (x - x̄)²
     _half_width: float  # t · s
@@ -123,7 +121,6 @@ def regress(x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable] | None = None
         p_value=p_value,
         n=n,
         groups=count,
-        left_out=int((~whole).sum()),
         _x_mean=x_mean,
         _x_spread=x_spread,
         _half_width=half_width,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,13 +61,12 @@ def mean_over_problems(values: Float[np.ndarray, "*means problems"]) -> Float[np
     return means
 
 
-def answer_entropy(counts: ArrayLike, *, base: float = math.e) -> float:
-    """Return the entropy of an empirical distribution of answers: -Σ f log f over f = count / n.
+def answer_entropy(counts: ArrayLike) -> float:
+    """Return the entropy in nats of a distribution of answers: -Σ f log f over f = count / n.
 
     Args:
         counts: number of occurrences of each distinct answer, with unreadable answers as one
             class (`list(Counter(answers).values())`); zeros do not matter.
-        base: base of the logarithm; e gives nats, 2 gives bits.
 
     Raises:
         AdvsweepError: there is no answer, or a count is negative.
@@ -79,7 +77,7 @@ def answer_entropy(counts: ArrayLike, *, base: float = math.e) -> float:
         raise AdvsweepError("answer entropy: expected counts of answers, at least one above 0")
     shares = numbers / numbers.sum()
     # `+ 0.0` turns the -0.0 of a single answer into 0.0.
-    return float(-(shares * np.log(shares)).sum() / math.log(base)) + 0.0
+    return float(-(shares * np.log(shares)).sum()) + 0.0
 
 
 RAREFIED = 8

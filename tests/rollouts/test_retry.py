@@ -75,26 +75,19 @@ def test_graded_rewards_fail_below_a_threshold(script: Any) -> None:
         assert source.repeated == again
 
 
-def test_reach() -> None:
-    assert build(turns=3).reach(0.3, 8) == pytest.approx([1, 0.7, 0.49])
-    assert build(turns=3, retry_if="all").reach(0.3, 2) == pytest.approx([1, 0.49, 0.49**2])
-    assert build(turns=3, retry_if="any").reach(0.3, 2) == pytest.approx([1, 0.91, 0.91**2])
-    assert build(turns=2).reach(1.0, 4) == [1, 0]
-
-
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.8])
 @pytest.mark.parametrize("group", [2, 8])
 def test_turns_of_grpo_are_power_weights(p: float, group: int) -> None:
     """FADE, sec. 9.2: turn t of mean-centred weights has the mass p qᵗ, less by 1/G."""
     q = 1 - p
     found = _of_turns(
-        expected_masses(build_estimator("dr_grpo"), p, group), build(turns=4).reach(p, group)
+        expected_masses(build_estimator("dr_grpo"), p, group), reach(build(turns=4), p, group)
     )
     for turn, mass in enumerate(found, start=1):
         assert tuple(mass) == pytest.approx([p * q**turn * (1 - 1 / group)] * 2)
     # rloo has no finite group in the way.
     (_, second) = _of_turns(
-        expected_masses(build_estimator("rloo"), p, group), build().reach(p, group)
+        expected_masses(build_estimator("rloo"), p, group), reach(build(), p, group)
     )
     assert tuple(second) == pytest.approx((p * q**2, p * q**2))
 
@@ -102,6 +95,13 @@ def test_turns_of_grpo_are_power_weights(p: float, group: int) -> None:
 def _of_turns(once: Masses, reach: Sequence[float]) -> list[Masses]:
     """FADE, Eq. 16: a turn that is reached has the masses of one group."""
     return [Masses(rho * once.success, rho * once.failure) for rho in reach]
+
+
+def reach(policy: Retry, p: float, group: int) -> list[float]:
+    """Return the chance of each turn that a prompt reaches it (FADE, Eq. 16)."""
+    q = 1 - p
+    again = {"first": q, "all": q**group, "any": 1 - p**group}[policy.retry_if.value]
+    return [again**turn for turn in range(policy.turns)]
 
 
 class Coins:
@@ -142,10 +142,10 @@ def test_masses_of_turns_by_drawing(name: str, retry_if: str) -> None:
     collected, rewards = drawn(options, p, group)
     assert collected.turns is not None
     estimator = build_estimator(name)
-    reach = build(**options).reach(p, group)
-    expected = _of_turns(expected_masses(estimator, p, group), reach)
+    chances = reach(build(**options), p, group)
+    expected = _of_turns(expected_masses(estimator, p, group), chances)
     advantages = estimator(GroupBatch(rewards=rewards))
-    for turn, (rho, mass) in enumerate(zip(reach, expected, strict=True), start=1):
+    for turn, (rho, mass) in enumerate(zip(chances, expected, strict=True), start=1):
         own = collected.turns == turn
         # 40,000 prompts: at most four standard errors of a share.
         assert int(own.sum()) / 40_000 == pytest.approx(rho, abs=0.01)
