@@ -8,6 +8,7 @@ import logging
 import re
 from collections import deque
 from dataclasses import dataclass
+from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -23,8 +24,9 @@ from advsweep.tasks.verifiers.base import (
     verdict,
 )
 
-_BOX = "\\boxed"
-_BARE = re.compile(r"\s+([^\s$.,;{}]+)")
+_OPENING = re.compile(r"\\boxed\s*\{")
+_MARKS = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace opens and closes nothing
+_BARE = re.compile(r"\\boxed\s+([^\s$.,;{}]+)")
 _LONGEST_NUMBER = 60
 _PLAIN = re.compile(r"-?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?")
 _NUMBER = re.compile(
@@ -41,28 +43,18 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed(r"so \\boxed{1}, or rather \\boxed{\\frac{1}{2}}.")
     '\\\\frac{1}{2}'
     """
-    start = text.rfind(_BOX)
+    start = text.rfind("\\boxed")
     if start < 0:
         return None
-    start += len(_BOX)
-    opening = start
-    while opening < len(text) and text[opening].isspace():
-        opening += 1
-    if text[opening : opening + 1] != "{":
+    opening = _OPENING.match(text, start)
+    if opening is None:
         bare = _BARE.match(text, start)
         return bare[1] if bare else None
-    depth, place = 0, opening
-    while place < len(text):
-        character = text[place]
-        if character == "\\":
-            place += 1  # skip an escaped brace
-        elif character == "{":
-            depth += 1
-        elif character == "}":
-            depth -= 1
-            if depth == 0:
-                return text[opening + 1 : place].strip() or None
-        place += 1
+    depth = 1
+    for mark in _MARKS.finditer(text, opening.end()):
+        depth += {"{": 1, "}": -1}.get(mark[0], 0)
+        if depth == 0:
+            return text[opening.end() : mark.start()].strip() or None
     return None
 
 
@@ -103,21 +95,15 @@ def spell(value: Fraction) -> str:
     >>> spell(Fraction(7, 2)), spell(Fraction(1, 3))
     ('3.5', '1/3')
     """
-    places = 0
-    denominator = value.denominator
-    while denominator % 10 == 0:
-        denominator //= 10
-        places += 1
-    for prime in (2, 5):
-        while denominator % prime == 0:
-            denominator //= prime
-            places += 1
-    if denominator != 1:
-        return f"{value.numerator}/{value.denominator}"
-    digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(places + 1, "0")
-    text = digits[: len(digits) - places] + ("." + digits[-places:] if places else "")
-    text = text.rstrip("0").rstrip(".") if places else text
-    return "-" * (value < 0) + text
+    if value.denominator == 1:
+        return str(value.numerator)
+    # More digits than any number has that is read here.
+    with localcontext(Context(prec=4096, traps=[Inexact, InvalidOperation])):
+        try:
+            exact = Decimal(value.numerator) / Decimal(value.denominator)
+        except Inexact:
+            return f"{value.numerator}/{value.denominator}"
+        return f"{exact.normalize():f}"
 
 
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}]*)\}")

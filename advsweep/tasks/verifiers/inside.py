@@ -325,21 +325,16 @@ class Tester:
                 error, (value, changed) = None, map(decode, parts)
                 if value is None and changed:
                     for old, new in zip(given or [], changed, strict=True):
-                        _change(old, new)
+                        if isinstance(old, list) and type(new) is list:
+                            old[:] = new
+                        elif isinstance(old, dict | set) and type(new) in (dict, set):
+                            old.clear()
+                            old.update(new)
         except Exception:  # noqa: BLE001 (any error of a malformed answer)
             os._exit(1)
         if error is not None:
             raise error
         return value
-
-
-def _change(old: Any, new: Any) -> None:
-    """Give an argument the contents that the program has left in it."""
-    if isinstance(old, list) and type(new) is list:
-        old[:] = new
-    elif (isinstance(old, dict) and type(new) is dict) or (type(old) is type(new) is set):
-        old.clear()
-        old.update(new)
 
 
 def _exception(kinds: list[str], text: str) -> Exception:

@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import NoReturn
 
 from advsweep.errors import AdvsweepError, TrainingError, counted
 from advsweep.tasks.verifiers import VERIFIERS, isolation
@@ -223,8 +222,12 @@ class VerifierServer:
         self._suspects: deque[_Task] = deque()
         while True:
             for worker in self._workers:
-                if worker.task is None:
-                    self._hand_out(worker)
+                is_alone = not any(other.task for other in self._workers)
+                tasks = self._waiting or (self._suspects if is_alone else None)
+                if worker.task is None and tasks:
+                    worker.task, worker.since = tasks.popleft(), time.monotonic()
+                    with suppress(OSError):  # the idle worker died, which is noticed below
+                        worker.connection.send(worker.task.job)
             busy = [worker for worker in self._workers if worker.task]
             if not busy:
                 return self._answers
@@ -241,17 +244,6 @@ class VerifierServer:
                     # One that slept, or waited for memory or a core, may be quicker alone.
                     certain = computed - worker.computed >= _CERTAIN_SHARE * self._deadline
                     self._failed(worker, f"it took more than {self._deadline:g} s", certain=certain)
-
-    def _hand_out(self, worker: _Worker) -> None:
-        if self._waiting:
-            worker.task = self._waiting.popleft()
-        elif self._suspects and not any(other.task for other in self._workers):
-            worker.task = self._suspects.popleft()
-        else:
-            return
-        worker.since = time.monotonic()
-        with suppress(OSError):  # the idle worker died; `serve` notices that later
-            worker.connection.send(worker.task.job)
 
     def _receive(self, worker: _Worker) -> None:
         """Receive an answer of a worker, or replace the worker if it is dead."""
@@ -312,16 +304,13 @@ class VerifierServer:
                 isolation.limit([("CORE", 0, 0)])
                 if most := self._verifier.memory_limit:
                     isolation.limit([("AS", most, most)])
-                _work(self._verifier, theirs)
+                while True:
+                    reference, completion = theirs.recv()
+                    answer = _judge(self._verifier, reference, completion)
+                    # CPU time of this process and its children
+                    theirs.send((answer, sum(os.times()[:4])))
         finally:
             os._exit(1)  # the code of the server must never continue in a worker
-
-
-def _work(verifier: Verifier, connection: Connection) -> NoReturn:
-    while True:
-        reference, completion = connection.recv()
-        answer = _judge(verifier, reference, completion)
-        connection.send((answer, sum(os.times()[:4])))  # of this process and its children
 
 
 def _judge(verifier: Verifier, reference: ReferenceAnswer, completion: str | None) -> Verdict:
