@@ -134,7 +134,7 @@ test-vllm: $(VLLM_VENV)/.tests  ## the tests of vLLM on this machine's CPU, in .
 test-verl: $(VERL_VENV)/.tests  ## the tests inside verl on this machine's CPU, in .venv-verl
 	@OMP_NUM_THREADS=1 $(VERL_VENV)/bin/python -m pytest tests/integrations/verl $(PYTEST_ARGS)
 
-soak: $(VENV)/.dev  ## 200 runs on every executor, and killed at random until all are done: an hour or more
+soak: $(VENV)/.dev  ## 200 runs, killed at random until all are done: an hour or more
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py $(SOAK_ARGS)
 
 check: $(VENV)/.dev  ## ruff, mypy, the import layers and the CI workflows

@@ -1,13 +1,11 @@
-"""A soak test: `make soak`. One sweep on every executor, killed at random or in peace.
+"""A soak test: `make soak`. One sweep, killed at random or in peace.
 
 At first an undisturbed sweep on this machine says what is to come out. Then the same sweep is
 made again, each time in a store of its own:
 
     local      on this machine's cores, while random runs and the sweep itself are killed every
                few seconds; it is started again until it is done
-    ray        on a Ray cluster that is started for it
     workers    by two workers, in a store on a PostgreSQL server that is started for it
-    slurm      as jobs of submitit, a few at a time, in processes of this machine
 
 Each has to end complete, with the same table byte for byte and the same metric points but for
 times, and no kill may have cost more than one checkpoint interval.
@@ -19,7 +17,6 @@ import argparse
 import contextlib
 import difflib
 import itertools
-import json
 import os
 import random
 import re
@@ -37,14 +34,11 @@ from pathlib import Path
 from conftest import PostgresServer, postgres_binaries
 
 from advsweep.store import RunRecord, Status, Store, open_store
-from advsweep.sweep.executors.slurm import SlurmExecutor
 
 EVERY = 5
 """Steps between checkpoints."""
 STEPS = 20
 """Steps of a run, so few that its log has a line for each."""
-SUBMITTED = 8
-"""How many runs submitit is given at a time: it starts them all at once."""
 
 BACKENDS = {
     "fake": ["prompts_per_step=8", "backend.step_seconds=0.1"],
@@ -214,7 +208,7 @@ def _made(name: str, route: str, sweep: Sweep, folder: Path, blows: Blows) -> Ma
         commands = _COMMANDS[route]
         if route != "local":
             _add_runs(sweep, store)
-        while store.runs.count() < sweep.runs or _left(store):
+        while store.runs.count(status=Status.DONE) < sweep.runs:
             _go_on(commands(sweep, store), store, blows, name)
         assert store.runs.count() == sweep.runs
         seconds = time.monotonic() - started
@@ -229,11 +223,6 @@ def _made(name: str, route: str, sweep: Sweep, folder: Path, blows: Blows) -> Ma
         )
 
 
-def _left(store: Store) -> list[RunRecord]:
-    """The runs that are not done, in the order of the plan."""
-    return [run for run in store.runs.select()[::-1] if run.status is not Status.DONE]
-
-
 def _add_runs(sweep: Sweep, store: Store) -> None:
     """Puts the runs into the store: a sweep does so first of all, and is stopped then."""
     command = subprocess.Popen([*sweep.command(), "--store", store.url], stderr=subprocess.DEVNULL)
@@ -245,13 +234,13 @@ def _add_runs(sweep: Sweep, store: Store) -> None:
 
 
 def _go_on(commands: list[Command], store: Store, blows: Blows, name: str) -> None:
-    """Starts commands, and returns when they and the jobs that they have queued have ended."""
+    """Starts commands, and returns when they have ended."""
     before = store.runs.count(status=Status.DONE), blows.runs + blows.commands
     told = time.monotonic()
     # The last words of a command that fails are all that there is to go by.
     with tempfile.TemporaryFile() as errors:
         processes = [subprocess.Popen([*c, "--store", store.url], stderr=errors) for c in commands]
-        while any(process.poll() is None for process in processes) or _queued(store):
+        while any(process.poll() is None for process in processes):
             time.sleep(0.1)
             blows.strike(store, processes)
             if time.monotonic() - told > 30:
@@ -262,15 +251,6 @@ def _go_on(commands: list[Command], store: Store, blows: Blows, name: str) -> No
         words = errors.read().decode().splitlines()[-20:]
     if (store.runs.count(status=Status.DONE), blows.runs + blows.commands) == before:
         sys.exit("\n".join([f"{name}: nothing was done, and nobody was killed", *words]))
-
-
-def _queued(store: Store) -> set[str]:
-    """The jobs of submitit that have not ended."""
-    jobs = store.runs_directory / SlurmExecutor.name / "jobs.json"
-    if not jobs.exists():
-        return set()
-    names = json.loads(jobs.read_text(encoding="utf-8")).values()
-    return SlurmExecutor.build({"cluster": "local"}).queued(names)
 
 
 def _costs(run: RunRecord) -> list[int]:
@@ -314,10 +294,6 @@ def _local(sweep: Sweep, store: Store) -> list[Command]:
     return [sweep.command()]
 
 
-def _ray(sweep: Sweep, store: Store) -> list[Command]:
-    return [sweep.command("executor=ray")]
-
-
 def _workers(sweep: Sweep, store: Store) -> list[Command]:
     # Workers leave alone what has failed, as those that are killed too often do.
     failed = store.runs.count(status=Status.FAILED)
@@ -325,25 +301,10 @@ def _workers(sweep: Sweep, store: Store) -> list[Command]:
     return [*workers, sweep.command()] if failed else workers
 
 
-def _slurm(sweep: Sweep, store: Store) -> list[Command]:
-    left = _left(store)
-    some = [run for run in left if run.estimator == left[0].estimator][:SUBMITTED]
-    seeds = ",".join(str(run.seed) for run in some)
-    on_slurm = ["executor=slurm", "executor.cluster=local"]
-    return [sweep.command(*on_slurm, f"estimator={left[0].estimator}", f"seed={seeds}")]
-
-
-ROUTES = {
-    "local": _in_a_file,
-    "ray": _in_a_file,
-    "workers": _on_a_server,
-    "slurm": _in_a_file,
-}
+ROUTES = {"local": _in_a_file, "workers": _on_a_server}
 _COMMANDS: dict[str, Callable[[Sweep, Store], list[Command]]] = {
     "local": _local,
-    "ray": _ray,
     "workers": _workers,
-    "slurm": _slurm,
 }
 
 if __name__ == "__main__":

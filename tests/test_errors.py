@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from advsweep import errors
-from advsweep.errors import StoreError, counted, first_of, is_disk_full, nearest
+from advsweep.errors import StoreError, counted, is_disk_full, nearest
 
 
 def test_every_error_is_in_one_tree() -> None:
@@ -51,9 +51,3 @@ def test_nouns_follow_their_number() -> None:
         "1, 2 steps",
         "1,024 steps",
     ]
-
-
-def test_first_names_of_many() -> None:
-    assert first_of("abc", 3) == "a, b, c"
-    assert first_of(iter("abcde"), 3, " ") == "a b c and 2 more"
-    assert first_of([], 3) == ""

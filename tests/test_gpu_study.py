@@ -45,14 +45,6 @@ def test_the_sweep_differs_from_the_leaderboard_s_in_model_backend_and_rate_alon
         assert run.config["estimator"] == of_cpu[run.run.estimator.name]
 
 
-def test_each_seed_has_a_base_of_its_own_and_a_gpu() -> None:
-    plan = make_plan(["+experiment=gpu/routes", "generation=transformers"])
-    pairs = {(run.run.seed, run.config["model"]["path"]) for run in plan.runs}
-    assert pairs == {(seed, f"bases/{seed}") for seed in range(5)}
-    assert len(plan.runs) == 25
-    assert plan.executor.resources.gpus == 1
-
-
 def test_speed_takes_medians_over_steps_and_means_over_runs() -> None:
     speed = script("report").speed
     # Steps of 10 (the first, which loads), 1 and 1 s; the other run's steps take 4 s.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import re
 import shlex
 import tomllib
@@ -59,14 +57,6 @@ def test_the_lock_has_the_torch_of_the_makefile_for_cpus() -> None:
         assert any(f"-{python}-manylinux_2_28_x86_64" in wheel["url"] for wheel in cpu["wheels"])
 
 
-def test_the_overrides_of_uv_are_the_extras() -> None:
-    extras = PROJECT["project"]["optional-dependencies"]
-    for override in PROJECT["tool"]["uv"]["override-dependencies"]:
-        requirement = override.split(";")[0]
-        name = re.split(r"[<>=]", requirement)[0]
-        assert requirement in extras[name]
-
-
 @pytest.mark.parametrize("image", IMAGES)
 def test_an_image_runs_as_a_user_in_a_volume_on_a_pinned_base(image: str) -> None:
     parsed = instructions(image)
@@ -96,25 +86,6 @@ def test_an_image_gets_what_it_copies_and_the_build_needs(image: str) -> None:
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {*wheel["packages"], *wheel["force-include"], PROJECT["project"]["readme"], "LICENSE"}
     assert needed <= copied
-
-
-@pytest.mark.parametrize("image", IMAGES)
-def test_the_options_of_an_image_are_extras_and_groups(image: str) -> None:
-    for name, words in instructions(image):
-        if name != "RUN" or "sync" not in words:
-            continue
-        for option, value in itertools.pairwise(words):
-            if option == "--extra":
-                assert value in PROJECT["project"]["optional-dependencies"]
-            if option == "--no-group":
-                assert value in PROJECT["dependency-groups"]
-
-
-def test_the_development_container_runs_make() -> None:
-    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text("utf-8"))
-    program, target = container["postCreateCommand"].split()
-    assert program == "make"
-    assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
 
 
 def test_no_document_assumes_a_published_package() -> None:

@@ -118,15 +118,6 @@ def test_two_plugins_of_one_name_are_refused(plug: Callable[..., None]) -> None:
         policies.get("plugged")
 
 
-def test_a_plugin_may_define_what_is_unavailable(plug: Callable[..., None]) -> None:
-    plug("policies-of-others", magic="plugged_policy:Magic", plugged="plugged_policy:Plugged")
-    policies = registry(group=GROUP)
-    assert "magic" in policies
-    assert policies.unavailable() == {}
-    with pytest.raises(PluginError, match="Magic raised AttributeError"):
-        policies.get("magic")
-
-
 def test_a_file_of_ours_with_a_fault_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

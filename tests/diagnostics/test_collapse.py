@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advsweep.diagnostics import collapse
 from advsweep.errors import BatchError
@@ -38,12 +36,3 @@ def test_masked_rollouts_and_empty_groups_do_not_count() -> None:
 def test_no_group_is_refused() -> None:
     with pytest.raises(BatchError, match="at least one"):
         collapse(torch.zeros(0, 8))
-
-
-@given(
-    st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=4, max_size=4), min_size=1),
-)
-def test_the_parts_add_up(rows: list[list[float]]) -> None:
-    acr, all_wrong, all_correct = shares(torch.tensor(rows))
-    assert all_wrong + all_correct == pytest.approx(acr)
-    assert acr == pytest.approx(sum(len(set(row)) == 1 for row in rows) / len(rows))

@@ -87,12 +87,3 @@ def test_histogram_without_unscorable_groups() -> None:
     assert found.tolist() == [0, 0, 0.5, 0, 0.5]
     nothing = solve_rate_histogram(np.array([0]), np.array([0]), 4)
     assert nothing.tolist() == [0] * 5
-
-
-@given(size=st.integers(1, 80), data=st.data())
-def test_histogram_is_a_distribution_with_few_bins(size: int, data: st.DataObject) -> None:
-    k = np.array(data.draw(st.lists(st.integers(0, size), min_size=1, max_size=20)))
-    found = solve_rate_histogram(k, np.full(len(k), size), size)
-    assert len(found) == min(size, 16) + 1
-    assert found.sum() == pytest.approx(1)
-    assert found[0] >= (k == 0).mean()

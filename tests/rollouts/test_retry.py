@@ -155,29 +155,6 @@ def test_masses_of_turns_by_drawing(name: str, retry_if: str) -> None:
         assert share * found.failure == pytest.approx(mass.failure, abs=0.008)
 
 
-def test_metrics_of_a_step_have_the_masses_of_turns() -> None:
-    p, group = 0.3, 4
-    collected, rewards = drawn({"turns": 3}, p, group)
-    batch = GroupBatch(rewards=rewards)
-    estimator = build_estimator("rloo")
-    found = rollout_metrics(
-        batch,
-        estimator.compute(batch.select(collected.groups)),
-        groups=collected.groups,
-        prompts=40_000,
-        turns=collected.turns,
-        last_turn=3,
-    )
-    for turn in (1, 2, 3):
-        assert found[f"retry/reached/turn_{turn}"] == pytest.approx(0.7 ** (turn - 1), abs=0.01)
-        for side in ("success", "failure"):
-            mass = found[f"mass/{side}/turn_{turn}"]
-            assert mass == pytest.approx(p * 0.7**turn, abs=0.008)
-    assert found["cost/rollouts"] == pytest.approx(1 + 0.7 + 0.49, abs=0.02)
-    # Of the first turn alone: later ones have the same prompts in other proportions.
-    assert found["reward/mean"] == rewards[:40_000].mean().item()
-
-
 def test_a_turn_that_nobody_reaches_has_no_mass(script: Any) -> None:
     source = script([[1.0, 0.0]])
     collected = build(turns=2).collect(source, 3)

@@ -94,11 +94,3 @@ def test_cells_become_blocks_with_what_they_show(tmp_path: Path) -> None:
         "```python\nprint(1)\n```\n\n```text\n1\n```\n\n"
         "```python\n2\n```\n\n```text\n2\n```\n"
     )
-
-
-def test_a_notebook_is_a_page(tmp_path: Path) -> None:
-    page = site_pages.notebook_page(NOTEBOOKS[0], tmp_path / "n.md", lambda text: text.upper())
-    assert page.startswith("# READING A STORE")
-    assert "```python\n" in page
-    [figure] = re.findall(r"!\[[^]]+\]\((\S+)\)", page)
-    assert (tmp_path / figure).read_bytes().startswith(b"\x89PNG")

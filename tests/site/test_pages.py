@@ -90,14 +90,6 @@ def test_the_readme_is_short_and_has_the_numbers_of_the_study() -> None:
     assert len(made.splitlines()) >= 6
 
 
-def test_pages_count_the_estimators() -> None:
-    from advsweep.estimators import estimator_names
-
-    for page in (ROOT / "README.md", DOCS / "index.md"):
-        [number] = re.findall(r"It has (\d+) of them", page.read_text("utf-8"))
-        assert int(number) == len(estimator_names())
-
-
 # Commands
 
 
@@ -215,27 +207,37 @@ def page_with(tmp_path: Path, text: str) -> Path:
     return page
 
 
-def test_other_output_than_the_page_shows_is_an_error(tmp_path: Path) -> None:
-    page = page_with(tmp_path, "```sh\necho made 12 runs\n```\n\n```text\nmade 7 runs\n```\n")
-    assert page_blocks.check_page(page, tmp_path) == 1
-    page = page_with(tmp_path, "```sh\necho made 12 runs\n```\n\n```text\nmade 7 steps\n```\n")
-    with pytest.raises(page_blocks.BlockError, match="shows other output"):
-        page_blocks.check_page(page, tmp_path)
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("```sh\necho made 12 runs\n```\n\n```text\nmade 7 steps\n```\n", "shows other output"),
+        ("```sh\necho more\n```\n\n```text\n```\n", "shows other output"),
+        ("```sh\nfalse | cat\n```\n", "exit code 1"),
+        ("```sh\ntrue\n```\n\n<!-- set up: exit 4 -->\n", "exit code 4"),
+        ("```sh\ntrue\n```\n\n![It](it.svg)\n", r"it\.svg"),
+        ("<!-- not run: it needs a GPU -->\n```yaml\na: 1\n```\n", "no ```sh or ```python block"),
+        ("<!-- with sweep: steps=2 -->\n```sh\nadvsweep ls\n```\n", "no `advsweep sweep` in"),
+    ],
+)
+def test_a_page_that_is_wrong_is_an_error(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(page_blocks.BlockError, match=why):
+        page_blocks.check_page(page_with(tmp_path, text), tmp_path)
 
 
-def test_a_block_that_fails_is_an_error_also_in_a_pipe(tmp_path: Path) -> None:
-    page = page_with(tmp_path, "```sh\nfalse | cat\n```\n")
-    with pytest.raises(page_blocks.BlockError, match="exit code 1"):
-        page_blocks.check_page(page, tmp_path)
-
-
-def test_a_set_up_runs_at_its_place_and_is_not_counted(tmp_path: Path) -> None:
-    text = '<!-- set up:\necho 3 > runs\ntest -d "$REPOSITORY/docs"\n-->\n\nText.\n\n'
-    page = page_with(tmp_path, text + "```sh\ncat runs\n```\n\n```text\n3\n```\n")
-    assert page_blocks.check_page(page, tmp_path) == 1
-    page = page_with(tmp_path, "```sh\ntrue\n```\n\n<!-- set up: exit 4 -->\n")
-    with pytest.raises(page_blocks.BlockError, match="exit code 4"):
-        page_blocks.check_page(page, tmp_path)
+def test_what_runs_around_the_blocks_of_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set-ups are not counted, settings of the terminal and of the user are left out."""
+    monkeypatch.setenv("ADVSWEEP_STORE", "mine.db")
+    monkeypatch.setenv("COLUMNS", "70")
+    text = (
+        '<!-- set up:\necho 12 > runs\ntest -d "$REPOSITORY/docs"\n-->\n\nText.\n\n'
+        "```sh\necho $COLUMNS $NO_COLOR ${ADVSWEEP_STORE-none}; cat runs\n"
+        "echo mean ± half of it; echo commit\n```\n\n"
+        "```text\n110 1 none\n7\n...\n```\n\n"
+        "<!-- not run: it needs a GPU -->\n```sh\nfalse\n```\n"
+    )
+    assert page_blocks.check_page(page_with(tmp_path, text), tmp_path) == 1
 
 
 def test_words_are_appended_to_their_command_alone(tmp_path: Path) -> None:
@@ -252,22 +254,6 @@ def test_words_are_appended_to_their_command_alone(tmp_path: Path) -> None:
     assert page_blocks.check_page(page, tmp_path) == 1
 
 
-def test_blocks_run_as_if_nothing_was_set_in_a_terminal_of_one_width(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ADVSWEEP_STORE", "mine.db")
-    monkeypatch.setenv("COLUMNS", "70")
-    page = page_with(tmp_path, "```sh\necho $COLUMNS $NO_COLOR ${ADVSWEEP_STORE-none}\n```\n")
-    [ran] = page_blocks.run_page(page, tmp_path)
-    assert ran.printed == "110 1 none\n"
-
-
-def test_notes_below_a_table_are_left_out(tmp_path: Path) -> None:
-    page = page_with(tmp_path, "```sh\necho table; echo mean ± half of it; echo commit\n```\n")
-    [ran] = page_blocks.run_page(page, tmp_path)
-    assert ran.printed == "table\n...\n"
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -280,45 +266,6 @@ def test_notes_below_a_table_are_left_out(tmp_path: Path) -> None:
 def test_outputs_may_differ_in_numbers_digests_times_and_rules(one: str, other: str) -> None:
     assert page_blocks.skeleton(one) == page_blocks.skeleton(other)
     assert page_blocks.skeleton(one) != page_blocks.skeleton(f"{other} more")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<!-- not run: it needs a GPU -->\nText.\n```sh\ntrue\n```\n",
-        "<!-- not run: it needs a GPU -->\n```yaml\na: 1\n```\n",
-        "<!-- not run: it needs a GPU -->\n",
-    ],
-)
-def test_a_comment_that_belongs_to_no_block_is_an_error(text: str) -> None:
-    with pytest.raises(
-        page_blocks.BlockError, match=r"no ```sh or ```python block follows <!-- not run"
-    ):
-        list(page_blocks.blocks(text))
-
-
-@pytest.mark.parametrize("command", ["ls", "sweeps"])
-def test_words_for_a_command_that_the_block_lacks_are_an_error(command: str) -> None:
-    with pytest.raises(page_blocks.BlockError, match="no `advsweep sweep` in"):
-        list(page_blocks.blocks(f"<!-- with sweep: steps=2 -->\n```sh\nadvsweep {command}\n```\n"))
-
-
-def test_a_figure_that_no_block_makes_is_an_error(tmp_path: Path) -> None:
-    text = "```sh\ntrue\n```\n\n![It](it.svg)\n"
-    page = page_with(tmp_path, text)
-    with pytest.raises(page_blocks.BlockError, match=r"it\.svg"):
-        page_blocks.check_page(page, tmp_path)
-    page_blocks.write_page(page, tmp_path)
-    assert page.read_text("utf-8") == text
-    # The figures of a page of which nothing runs are its own.
-    page = page_with(tmp_path, f"<!-- not run: it needs a GPU -->\n{text}")
-    assert page_blocks.check_page(page, tmp_path) == 0
-
-
-def test_output_where_the_page_shows_none_is_an_error(tmp_path: Path) -> None:
-    page = page_with(tmp_path, "```sh\necho more\n```\n\n```text\n```\n")
-    with pytest.raises(page_blocks.BlockError, match="shows other output"):
-        page_blocks.check_page(page, tmp_path)
 
 
 def test_output_and_figures_are_written_into_the_page(tmp_path: Path) -> None:
@@ -365,8 +312,9 @@ def test_links_are_those_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "README.md": "# It\n",
             "a.txt": "a\n",
             "conf/a.yaml": "a: 1\n",
-            "experiments/one/README.md": "[page](../../docs/page.md) ![f](f.svg)\n",
+            "experiments/one/README.md": "# One: a study\n[p](../../docs/page.md) ![f](f.svg)\n",
             "experiments/one/f.svg": "<svg/>",
+            "experiments/one/report_weak.md": "| a |\n| -- |\n",
         },
     )
     target = tmp_path / "site"
@@ -380,32 +328,14 @@ def test_links_are_those_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (target / "files/conf/a.yaml.txt").read_text() == "a: 1\n"
     assert (target / "changelog.md").read_text() == "[page](page.md)\n"
     study = (target / "studies/one/index.md").read_text()
-    assert study == "[page](../../page.md) ![f](f.svg)\n"
+    assert study == "# One: a study\n[p](../../page.md) ![f](f.svg)\n"
     assert (target / "studies/one/f.svg").exists()
-
-
-def test_a_table_of_a_study_has_a_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "repository"
-    monkeypatch.setattr(site_pages, "ROOT", root)
-    monkeypatch.setattr(site_pages, "_ROOT_PAGES", {})
-    repository(
-        root,
-        {
-            "docs/studies.md": "[one](../experiments/one/) [made](reference/made.md)\n",
-            "experiments/one/README.md": "# One: a study\n\n[t](report.md)\n",
-            "experiments/one/report.md": "| a |\n| -- |\n",
-            "experiments/one/report_weak.md": "| a |\n| -- |\n",
-        },
-    )
-    target = tmp_path / "site"
-    site_pages.stage(target, {"reference/made.md": "# Made\n"})
-    study = target / "studies" / "one"
-    assert "[t](report.md)" in (study / "index.md").read_text()
     heading = "# One: report weak\n\n[The study](index.md)\n\n| a |"
-    assert (study / "report_weak.md").read_text().startswith(heading)
-    assert (study / "report.md").read_text().startswith("# One: report\n")
-    overview = (target / "studies" / "index.md").read_text()
-    assert overview == "[one](one/index.md) [made](../reference/made.md)\n"
+    assert (target / "studies/one/report_weak.md").read_text().startswith(heading)
+    (root / "docs/page.md").write_text("[a](b.md) [outside](../../secret)\n")
+    (tmp_path / "secret").write_text("")
+    with pytest.raises(site_pages.BrokenLinkError, match=r"b\.md\n.*secret"):
+        site_pages.stage(tmp_path / "other", {})
 
 
 def test_each_estimator_is_in_the_navigation() -> None:
@@ -423,16 +353,6 @@ def test_each_estimator_is_in_the_navigation() -> None:
         {"grpo": f"{folder}/grpo.md"},
         {"rloo": f"{folder}/rloo.md"},
     ]
-
-
-def test_a_link_to_nothing_stops_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "repository"
-    monkeypatch.setattr(site_pages, "ROOT", root)
-    monkeypatch.setattr(site_pages, "_ROOT_PAGES", {})
-    repository(root, {"docs/page.md": "[a](b.md) [outside](../../secret)\n"})
-    (tmp_path / "secret").write_text("")
-    with pytest.raises(site_pages.BrokenLinkError, match=r"b\.md\n.*secret"):
-        site_pages.stage(tmp_path / "site", {})
 
 
 def test_files_that_a_built_page_lacks_are_found(tmp_path: Path) -> None:

@@ -63,18 +63,6 @@ def test_every_config_key_is_in_the_reference_with_its_meaning(reference: dict[s
         assert cells[2].strip(), row
 
 
-def test_numbers_of_a_run_have_the_defaults_of_the_configuration(reference: dict[str, str]) -> None:
-    page = reference["config/index.md"]
-    assert "| `steps` | an integer | `200` |" in page
-    assert "| `group_size` | an integer | `8` |" in page
-
-
-def test_a_yaml_file_beats_the_default_of_the_class(reference: dict[str, str]) -> None:
-    page = reference["config/optimizer.md"]
-    assert "Presets" not in page
-    assert "| `optimizer.lr` | a number | `0.1` |" in page.split("## sgd")[1]
-
-
 def test_presets_are_members_without_a_component_of_their_name(reference: dict[str, str]) -> None:
     presets = reference["config/evaluation.md"].split("\n## standard\n")[0]
     assert "| `greedy` | `name=standard, n=1, k=[1], temperature=0` |" in presets
@@ -176,21 +164,6 @@ def test_every_metric_of_the_pages_is_in_the_catalogue() -> None:
                 full = name if "/" in name else f"{first}/{name}"
                 first = full.partition("/")[0]
                 assert full.replace("*", "NAME") in known, (page, full)
-
-
-def test_names_of_metrics_stand_for_numbers_and_names() -> None:
-    assert find_metric("solved/12").name == "solved/K"  # type: ignore[union-attr]
-    assert find_metric("collapse/acr").name == "collapse/acr"  # type: ignore[union-attr]
-    assert find_metric("mass/success/turn_2").name == "mass/success/turn_T"  # type: ignore[union-attr]
-    assert find_metric("solved/some") is None
-    assert find_metric("nothing/known") is None
-
-
-def test_directions_are_those_of_reports(reference: dict[str, str]) -> None:
-    page = reference["metrics.md"]
-    assert re.search(r"^\| `pass@K` \| share \| higher \|", page, re.M)
-    assert re.search(r"^\| `collapse/acr` \| share \| lower \|", page, re.M)
-    assert re.search(r"^\| `entropy/token` \| nats \|  \|", page, re.M)
 
 
 # Markdown
