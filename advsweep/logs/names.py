@@ -22,7 +22,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -117,6 +117,20 @@ class NameMap:
     def rename_step(self, step: LoggedStep) -> LoggedStep:
         """Return a step with the names that its values get."""
         return LoggedStep(step.step, self.apply(step.values))
+
+    def combine(
+        self, logged: Iterable[LoggedStep], found: Mapping[int, Mapping[str, float]]
+    ) -> Iterator[LoggedStep]:
+        """Yield what is logged, then what was found by our names, which counts where both say it.
+
+        A step may be logged several times.
+        """
+        for step, values in logged:
+            own = found.get(step, {})
+            named = self.apply(values)
+            yield LoggedStep(step, {name: v for name, v in named.items() if name not in own})
+        for step, own in found.items():
+            yield LoggedStep(step, dict(own))
 
     def with_settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return a config with our keys beside theirs, where ours are missing."""

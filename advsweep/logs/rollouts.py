@@ -16,8 +16,8 @@ Forms, which are recognised by their files and lines:
   per reward function, `advantage`. Groups are rows in sequence with the same prompt. The same
   rollouts are logged again at every step that trains on them and count once.
 - other JSON lines: a group per line, `{"step": 1, "prompt": "1+1", "rewards": [0, 1]}`, or
-  a rollout per line with `reward`. Optional are `lengths` and `INPUTS`, with a list of numbers per
-  group or one per rollout.
+  a rollout per line with `reward`. Optional are `lengths`, `advantage` and `INPUTS`, with a list of
+  numbers per group or one per rollout.
 
 Groups may differ in size. A line that is cut or damaged is counted and left out; a reward that is
 not a finite number becomes NaN, an unscorable rollout. A step that a file logs again after later
@@ -117,6 +117,7 @@ class RolloutNotes:
         return f"left out: {counts}" if counts else ""
 
 
+_Fields = dict[str, Any]
 Weigh = Callable[[list[str]], Mapping[str, float]]
 _Part = tuple[int, Hashable, RolloutGroup]
 """A step, a key, and rollouts; those of a step with the same key are a group."""
@@ -152,7 +153,7 @@ def read_rollouts(
         files = _of_tables(tables, rewards, weigh, size, notes)
     else:
         lines = line_files(path) if path.is_dir() else [path]
-        files = (_of_lines(file, rewards, notes) for file in lines)
+        files = (_parts(file, json_objects(file, notes.left_out), rewards, notes) for file in lines)
     steps: dict[int, dict[Hashable, list[RolloutGroup]]] = {}
     for parts in files:
         for step, groups in _last_of_each_step(parts, notes).items():
@@ -246,7 +247,7 @@ def _as_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-# Lines
+# Rows: the lines of a file, or those of a table
 
 
 def line_files(folder: Path) -> list[Path]:
@@ -260,12 +261,12 @@ def _named_step(file: Path) -> int | None:
     return whole_step(file.stem) if file.stem.isdecimal() else None
 
 
-def _of_lines(
-    file: Path, weights: Mapping[str, float] | None, notes: RolloutNotes
+def _parts(
+    file: Path, rows: Iterable[_Fields], weights: Mapping[str, float] | None, notes: RolloutNotes
 ) -> Iterator[_Part]:
-    """Yield the rollouts of each line."""
+    """Yield the rollouts of each row that has a step and a reward; count the others."""
     texts: dict[str, str] = {}
-    blocks = groupby(_rows_by_step(file, notes), key=itemgetter(0))
+    blocks = groupby(_with_steps(file, rows, notes), key=itemgetter(0))
     # The rollouts of a step are few; those of a file without steps in order are not.
     for serial, (step, block) in enumerate(blocks):
         for number, (name, row) in enumerate(_named_rows([row for _, row in block], notes)):
@@ -273,7 +274,7 @@ def _of_lines(
             names = list(
                 weights or (["score"] if is_verl else [n for n in _REWARD if n in row][:1])
             )
-            # A null is an unscorable rollout, and not a line without a reward.
+            # A null is an unscorable rollout, and not a row without a reward.
             columns = {n: _listed(row[n]) for n in names if n in row}
             sizes = {len(column) for column in columns.values()}
             if len(sizes) != 1 or 0 in sizes:
@@ -292,19 +293,21 @@ def _of_lines(
                 is_group = isinstance(row[next(iter(columns))], list)
                 key = (str(file), serial, number if is_group else prompt)
             lengths = _numbers(row, "lengths", size) or _numbers(row, "length", size)
-            inputs = {n: own for n in INPUTS if (own := _numbers(row, n, size))}
-            yield (
-                step,
-                key,
-                RolloutGroup(
-                    prompt, rewards, [int(n) for n in lengths] if lengths else None, inputs or None
-                ),
+            group = RolloutGroup(
+                prompt,
+                rewards,
+                [int(n) for n in lengths] if lengths else None,
+                {n: own for n in INPUTS if (own := _numbers(row, n, size))} or None,
+                _numbers(row, "advantage", size),
             )
+            yield step, key, group
 
 
-def _rows_by_step(file: Path, notes: RolloutNotes) -> Iterator[tuple[int, dict[str, Any]]]:
+def _with_steps(
+    file: Path, rows: Iterable[_Fields], notes: RolloutNotes
+) -> Iterator[tuple[int, _Fields]]:
     named = _named_step(file)
-    for row in json_objects(file, notes.left_out):
+    for row in rows:
         step = whole_step(row.get("step", row.get("global_step", named)))
         if step is None:
             notes.left_out[_NO_STEP] += 1
@@ -312,9 +315,7 @@ def _rows_by_step(file: Path, notes: RolloutNotes) -> Iterator[tuple[int, dict[s
             yield step, row
 
 
-def _named_rows(
-    rows: Sequence[dict[str, Any]], notes: RolloutNotes
-) -> list[tuple[str | None, dict[str, Any]]]:
+def _named_rows(rows: Sequence[_Fields], notes: RolloutNotes) -> list[tuple[str | None, _Fields]]:
     """Return the rows of a step that count, with what each says that its group is.
 
     Keys of verl's V1 trainer are PROMPT_SESSION_OUTPUT, each once; of a session, all outputs but
@@ -340,7 +341,7 @@ def _named_rows(
     return [(kept[place], rows[place]) for place in sorted(kept)]
 
 
-def _first(row: Mapping[str, Any], names: Iterable[str]) -> Any:
+def _first(row: _Fields, names: Iterable[str]) -> Any:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
@@ -349,7 +350,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _numbers(row: Mapping[str, Any], name: str, size: int) -> list[float] | None:
+def _numbers(row: _Fields, name: str, size: int) -> list[float] | None:
     """Return a finite number for each rollout; None unless the line has them all."""
     numbers = [_finite(value) for value in _listed(row.get(name))]
     return None if len(numbers) != size or any(map(math.isnan, numbers)) else numbers
@@ -368,22 +369,14 @@ def completion_tables(path: Path) -> list[Path]:
     return []
 
 
-class _Row(NamedTuple):
-    step: int | None
-    prompt: str
-    completion: str
-    reward: float
-    advantage: float
-
-
 def _of_tables(
     files: Iterable[Path],
     rewards: Mapping[str, float] | None,
     weigh: Weigh,
     size: int | None,
     notes: RolloutNotes,
-) -> Iterator[list[_Part]]:
-    """Yield the groups of each table that does not repeat the table before."""
+) -> Iterator[Iterable[_Part]]:
+    """Yield the rollouts of each table that does not repeat the table before."""
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
@@ -392,62 +385,61 @@ def _of_tables(
             "a parquet file needs pyarrow, which is not installed; "
             f"install it with `{extra_command('data')}`"
         ) from error
-    before: list[tuple[str, str, float | None]] = []
+    before: list[tuple[Any, ...]] = []
     for file in files:
         try:
             with ParquetFile(file) as table:
-                rows = list(_unpacked(file, table, rewards, weigh, notes))
+                weights = _weights_of(file, table, rewards, weigh, notes)
+                rows = list(_unpacked(file, table, weights))
         except (ArrowException, OSError) as error:
             why = printable_line(str(error).strip().partition("\n")[0])[:200]
             # One damaged table must not hide the others.
             notes.left_out[f"tables that cannot be read (such as {file.name}: {why})"] += 1
             continue
-        # NaN equals nothing, not even itself.
+        # As texts, since NaN equals nothing, not even itself.
         content = [
-            (r.prompt, r.completion, None if math.isnan(r.reward) else r.reward) for r in rows
+            (r["prompt"], r.get("completion"), *(str(r[name]) for name in weights)) for r in rows
         ]
         if content and content == before:
             notes.left_out[REPEATED] += 1
             continue
         before = content
-        known = [row for row in rows if row.step is not None]
-        for number, what in (
-            (len(rows) - len(known), _NO_STEP),
-            (sum(math.isnan(row.reward) for row in known), _NOT_FINITE),
-        ):
-            if number:
-                notes.left_out[what] += number
-        runs = [list(run) for _, run in groupby(known, key=itemgetter(0, 1))]
+        runs = [list(own) for _, own in groupby(rows, lambda row: (row.get("step"), row["prompt"]))]
         usual = size or (Counter(map(len, runs)).most_common(1)[0][0] if runs else 1)
-        parts: list[_Part] = []
-        for run in runs:
+        for number, run in enumerate(runs):
             # A prompt that is drawn twice in sequence makes two groups.
             length = usual if len(run) % usual == 0 else len(run)
-            for start in range(0, len(run), length):
-                own = run[start : start + length]
-                advantages = [row.advantage for row in own]
-                group = RolloutGroup(
-                    own[0].prompt,
-                    [row.reward for row in own],
-                    advantages=None if any(map(math.isnan, advantages)) else advantages,
-                )
-                assert own[0].step is not None
-                parts.append((own[0].step, (str(file), len(parts)), group))
-        yield parts
+            for place, row in enumerate(run):
+                row["group"] = f"{file} {number} {place // length}"
+        yield _parts(file, rows, weights, notes)
 
 
-def _unpacked(
+def _weights_of(
     file: Path,
     table: ParquetFile,
-    weights: Mapping[str, float] | None,
+    rewards: Mapping[str, float] | None,
     weigh: Weigh,
     notes: RolloutNotes,
-) -> Iterator[_Row]:
-    names = table.schema_arrow.names
-    if weights is None:
-        weights = weigh(_reward_columns(table))
-        if len(weights) > 1:
-            notes.remark(f"the reward is {sum_of(weights)}")
+) -> Mapping[str, float]:
+    """Return the weights of the columns whose sum is the reward, which all exist.
+
+    The columns of reward functions are those of floats, between completion and advantage.
+    """
+    from pyarrow import types
+
+    schema = table.schema_arrow
+    names = schema.names
+    start = names.index("completion") + 1 if "completion" in names else 0
+    end = names.index("advantage") if "advantage" in names else len(names)
+    weights = rewards or weigh(
+        [
+            name
+            for name in names[start:end]
+            if name not in ("step", "prompt") and types.is_floating(schema.field(name).type)
+        ]
+    )
+    if rewards is None and len(weights) > 1:
+        notes.remark(f"the reward is {sum_of(weights)}")
     if "prompt" not in names or not weights:
         got = ", ".join(printable_line(name)[:40] for name in names[:12])
         raise ConfigError(
@@ -459,15 +451,20 @@ def _unpacked(
             raise ConfigError(
                 f"{file}: there is no column of rewards '{name}'; {nearest(name, names)}"
             )
-    too_large = (
+    return weights
+
+
+def _unpacked(file: Path, table: ParquetFile, weights: Iterable[str]) -> Iterator[_Fields]:
+    too_large = ConfigError(
         f"{file}: expected at most {_MOST_BYTES >> 30} GiB and {_MOST_ROWS:,} rows, got more"
     )
     metadata = table.metadata
     groups = range(metadata.num_row_groups)
     declared = sum(metadata.row_group(group).total_byte_size for group in groups)
     if declared > _MOST_BYTES or metadata.num_rows > _MOST_ROWS:
-        raise ConfigError(too_large)
-    columns = [name for name in ("step", "prompt", "completion", "advantage") if name in names]
+        raise too_large
+    known = table.schema_arrow.names
+    columns = [name for name in ("step", "prompt", "completion", "advantage") if name in known]
     named = whole_step(file.stem.rpartition("_")[2])
     texts: dict[str, str] = {}
     unpacked = 0
@@ -475,34 +472,11 @@ def _unpacked(
         # A dictionary may repeat a long text more often than the table declares.
         unpacked += batch.nbytes
         if unpacked > _MOST_BYTES:
-            raise ConfigError(too_large)
-        found = batch.to_pydict()
-        nothing = [None] * batch.num_rows
-        sums = _weighted_sums([found[name] for name in weights], weights.values())
-        for place, reward in enumerate(sums):
-            prompt = _as_text(found["prompt"][place])
-            yield _Row(
-                whole_step(found["step"][place]) if "step" in found else named,
-                texts.setdefault(prompt, prompt),
-                _as_text(found.get("completion", nothing)[place]),
-                reward,
-                _finite(found.get("advantage", nothing)[place]),
-            )
-
-
-def _reward_columns(table: ParquetFile) -> list[str]:
-    """Return the columns of reward functions: of floats, between completion and advantage."""
-    from pyarrow import types
-
-    schema = table.schema_arrow
-    names = schema.names
-    start = names.index("completion") + 1 if "completion" in names else 0
-    end = names.index("advantage") if "advantage" in names else len(names)
-    return [
-        name
-        for name in names[start:end]
-        if name not in ("step", "prompt") and types.is_floating(schema.field(name).type)
-    ]
+            raise too_large
+        for row in batch.to_pylist():
+            prompt = _as_text(row["prompt"])
+            row |= {"prompt": texts.setdefault(prompt, prompt), "step": row.get("step", named)}
+            yield row | {"completion": _as_text(row.get("completion"))}
 
 
 # What to know about a dump

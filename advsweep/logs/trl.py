@@ -74,7 +74,6 @@ _CONSTANTS = {"NEWTRUE": True, "NEWFALSE": False, "NONE": None}
 _LITERALS = frozenset(
     {"BINUNICODE", "SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
 )
-_ADDING = {"SETITEMS": 0, "SETITEM": 2, "APPENDS": 0, "APPEND": 1}
 _DAMAGED = (
     *(OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
@@ -255,19 +254,8 @@ def _imported(log: Trl, source: str, options: ImportOptions) -> ImportedRun:
             "no arguments of the training can be read (training_args.bin): each folder is a row; "
             "--name-pattern '{estimator}-s{seed}' or --rows estimator say which are replicates"
         )
-    run.steps = _steps(logged, found, options)
+    run.steps = options.names.combine(logged, found)
     return run
-
-
-def _steps(
-    logged: Sequence[LoggedStep], found: Mapping[int, dict[str, float]], options: ImportOptions
-) -> Iterator[LoggedStep]:
-    """Yield what is logged, then what the completions say, which counts where both say it."""
-    for step, values in logged:
-        named = options.names.apply(values)
-        own = found.get(step, {})
-        yield LoggedStep(step, {name: v for name, v in named.items() if name not in own})
-    yield from (LoggedStep(step, values) for step, values in found.items())
 
 
 def _read_completions(
@@ -465,38 +453,38 @@ def plain_pickle(data: bytes) -> Any:
     stack: list[Any] = []
     memo: dict[Any, Any] = {}
     marks: list[int] = []
-
     for code, value, _ in pickletools.genops(data):
-        name = code.name
-        if name in _LITERALS:
-            stack.append(value)
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in _EMPTY:
-            stack.append(_EMPTY[name]())
-        elif name == "MARK":
+        name, needs = code.name, [kind.name for kind in code.stack_before]
+        if name == "MARK":
             marks.append(len(stack))
-        elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            continue
+        if name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
             memo[len(memo) if value is None else value] = stack[-1]
-        elif name in ("BINGET", "LONG_BINGET"):
-            stack.append(memo[value])
-        elif name in _ADDING:
-            start = marks.pop() if name.endswith("S") else len(stack) - _ADDING[name]
-            items, target = stack[start:], stack[start - 1]
-            del stack[start:]
-            if isinstance(target, dict):
-                target |= zip(items[::2], items[1::2], strict=True)
-            elif isinstance(target, list):
-                target += items
-        elif name == "BUILD":
-            del stack[-2]
-        elif name == "STOP":
+            continue
+        if name == "STOP":
             return stack[-1]
-        else:
-            before = [kind.name for kind in code.stack_before]
-            if "mark" in before:
-                del stack[marks.pop() :]
-                before = before[: before.index("mark")]
-            del stack[len(stack) - len(before) :]
-            stack += [None] * len(code.stack_after)
+        # What an opcode takes off the stack: so many, or all since the last mark.
+        start = marks.pop() - needs.index("mark") if "mark" in needs else len(stack) - len(needs)
+        if start < 0:
+            raise ValueError("an opcode takes more than there is")
+        taken = stack[start:]
+        del stack[start:]
+        made: Any = None  # A class, an object of one, or a call, of which nothing is known.
+        if name in _LITERALS:
+            made = value
+        elif name in _CONSTANTS:
+            made = _CONSTANTS[name]
+        elif name in _EMPTY:
+            made = _EMPTY[name]()
+        elif name in ("BINGET", "LONG_BINGET"):
+            made = memo[value]
+        elif name in ("SETITEM", "SETITEMS", "APPEND", "APPENDS"):
+            made, *items = taken
+            if isinstance(made, dict):
+                made |= zip(items[::2], items[1::2], strict=True)
+            elif isinstance(made, list):
+                made += items
+        elif name == "BUILD":
+            made = taken[-1]  # The attributes of an object.
+        stack += [made] * len(code.stack_after)
     return None

@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -44,7 +44,7 @@ from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
 if TYPE_CHECKING:
-    from advsweep.logs.rollout_metrics import DumpMetrics
+    pass
 
 _TABLE = Path(__file__).with_name("verl_settings.yaml")
 _SETTINGS = Path(".hydra", "config.yaml")
@@ -127,34 +127,24 @@ class Verl(JsonLines):
             notes.append("there are no settings (.hydra/config.yaml); --set adds what is known")
         known = merged(config, given)
         prompts, size = known.get("prompts_per_step"), known.get("group_size")
-        per_step = None
         is_filtered = value_at(theirs, "algorithm.filter_groups.enable") is True
-        if isinstance(prompts, int) and isinstance(size, int) and not is_filtered:
-            per_step = prompts * size  # Every generated rollout is trained on.
+        found = {step: dict(values) for step, values in dump.steps}
+        for step, values in logged:
+            is_step = "critic/score/mean" in values and not is_filtered
+            if is_step and isinstance(prompts, int) and isinstance(size, int):
+                # Every generated rollout is trained on.
+                own = found.setdefault(step, {})
+                own.setdefault("cost/rollouts", 1.0)
+                if (length := values.get("response_length/mean")) is not None:
+                    own.setdefault("cost/tokens", length * prompts * size)
         return ImportedRun(
             source=files.source,
             config=config,
-            steps=_steps(logged, dump, options, per_step),
+            steps=options.names.combine(logged, found),
             evaluations=evaluations,
             left_out=left_out,
             notes=notes,
         )
-
-
-def _steps(
-    logged: Iterable[LoggedStep], dump: DumpMetrics, options: ImportOptions, per_step: int | None
-) -> Iterator[LoggedStep]:
-    """Yield what is logged, then what the rollouts say, which counts where both say it."""
-    found = dict(dump.steps)
-    for step, values in logged:
-        own = found.get(step, {})
-        named = options.names.apply(values)
-        if per_step is not None and "critic/score/mean" in values:
-            named.setdefault("cost/rollouts", 1.0)
-            if (length := values.get("response_length/mean")) is not None:
-                named.setdefault("cost/tokens", length * per_step)
-        yield LoggedStep(step, {name: v for name, v in named.items() if name not in own})
-    yield from dump.steps
 
 
 def _evaluations(
