@@ -70,6 +70,7 @@ def weight_noise(
     size = int(rollouts.max())
     bins = (*rollouts.shape[:-1], size + 1)
     cells = _cells(successes, rollouts, size)
+    # Groups with the same number of successes share a cell; their mean weight is w(k).
     groups, sums = _tally(cells, rollouts > 0, bins), _tally(cells, weights, bins)
     mixed, mixed_sums = groups[..., 1:-1], sums[..., 1:-1]
     if not mixed.any():
@@ -80,6 +81,7 @@ def weight_noise(
     above = (mixed * variances).sum(axis=-1) * mixed.sum(axis=-1)
     total = mixed_sums.sum(axis=-1) ** 2
     rates = np.arange(1, size) / size
+    # The ends have no variance: there p̂ q̂ is 0.
     raw = 1 / (size * rates * (1 - rates))
     noise = mixed * (table[..., 1:-1, 0] ** 2 * raw + (1 + raw) * variances)
     return WeightNoise(ratio(above, total), ratio(total, noise.sum(axis=-1)))

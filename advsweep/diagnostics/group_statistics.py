@@ -199,6 +199,7 @@ def collapse_shares(
     runs: StackedRollouts, rewards: GroupSpread, collapsed: FlagPerGroup
 ) -> dict[str, PerRun]:
     """Return each run's shares of collapsed groups, split by whether a reward is above 0."""
+    # By the largest reward: shaped rewards of a group without a success may differ from 0.
     wrong = collapsed & (rewards.high <= 0)
     return {
         "acr": runs.group_mean(collapsed),

@@ -90,6 +90,7 @@ def has_advantages(
     Raises:
         BatchError: the estimator refuses such groups.
     """
+    # Memory of earlier steps could hide that the first step has no advantages.
     fresh = copy.deepcopy(estimator)
     fresh.reset()
     batches = torch.split(groups, 1) if alone else (groups,)

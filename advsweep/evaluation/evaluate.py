@@ -200,6 +200,7 @@ def evaluate_in_pieces(
         counted = _read(file, piece)
         if counted is None:
             made = made or sampler()
+            # By the number of the piece, so that it does not matter which were drawn before.
             seed = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0])
             counted = count(made, task, settings, piece, seed)
             make_private_folder(folder)

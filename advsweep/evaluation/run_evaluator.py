@@ -132,7 +132,8 @@ class Evaluator:
         scores = self.validation_scores()
         if not scores.keys() >= set(self.run.evaluation.schedule(self.run.steps)):
             return None
-        # A step whose answers could not be scored is never the best.
+        # A step whose answers could not be scored is never the best. Of equal ones the first is:
+        # a later checkpoint has cost more.
         return max(sorted(scores), key=lambda step: (not math.isnan(scores[step]), scores[step]))
 
     def missing(self) -> list[int]:
@@ -158,6 +159,7 @@ class Evaluator:
         Args:
             sampler: loads the weights; called at most once, and only if they are needed.
         """
+        # Loading weights may take minutes, and most evaluations of step 0 exist already.
         sampler = functools.cache(sampler)
         for part in self._parts(step):
             # Runs that start together share a base model: one evaluates it, the others wait.
@@ -206,6 +208,7 @@ class Evaluator:
         return self.store.evaluations.find(identity, run_id=self.run_id, step=step)
 
     def _make(self, part: _Part, step: int, sampler: Callable[[], Sampler]) -> None:
+        # Identities are of content: another run's evaluation of the same weights is this one.
         if self.store.evaluations.has(part.identity):
             self.store.evaluations.link(self.run_id, part.identity, step)
             return

@@ -153,6 +153,7 @@ def evaluate_subject(
 
     def make(method: SamplingMethod) -> EvaluationRecord:
         identity = identity_of(method)
+        # Two commands may ask for the same weights; the second finds what the first has made.
         with lock_of(store, identity):
             if store.evaluations.has(identity):
                 if subject.run_id is not None:
@@ -180,9 +181,11 @@ def evaluate_subject(
                     described | own,
                     results,
                 )
+                # Only now: until the store has the whole, the pieces are all there is.
                 shutil.rmtree(folder, ignore_errors=True)
         return store.evaluations.find(identity, run_id=subject.run_id, step=subject.step)
 
+    # Methods round differently, so that each has an identity; any that exists is good enough.
     made = (m for m in subject.methods if store.evaluations.has(identity_of(m)))
     *others, last = [method] if (method := next(made, None)) else subject.methods
     for method in others:

@@ -155,6 +155,7 @@ def ratio_of_means(a: Mapping[int, float], b: Mapping[int, float]) -> Estimate:
     t2 = float(sp.special.stdtrit(df, (1 + LEVEL) / 2)) ** 2
     # (x - ρ y)² = t² Var(a - ρ b), a quadratic equation in ρ.
     square, middle, rest = y * y - t2 * bb, x * y - t2 * ab, x * x - t2 * aa
+    # mean(b) may be 0: the ratios that fit have no end, or lie outside of two.
     if square <= 0:
         return Estimate(x / y if y else math.nan, math.nan, math.nan)
     root = math.sqrt(max(middle * middle - square * rest, 0.0))
@@ -256,6 +257,7 @@ def difference_of_shares(hits: int, n: int, other_hits: int, other_n: int) -> Es
     """
     if not n or not other_n:
         return Estimate(math.nan, math.nan, math.nan)
+    # Wald's interval has no width at 0 or n hits, which sweeps often have.
     z = float(sp.special.ndtri((1 + LEVEL) / 2))
     p, q = hits / n, other_hits / other_n
     (l_p, u_p), (l_q, u_q) = _wilson(p, n, z), _wilson(q, other_n, z)

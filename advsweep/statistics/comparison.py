@@ -76,6 +76,7 @@ def pool_spread(values: ArrayLike) -> BlockSpread | None:
         raise AdvsweepError(f"expected a row of values for each method, got shape {table.shape}")
     if min(table.shape) < 2:
         return None
+    # The same runs under two names (an A/A row that shares them) would halve the spread.
     distinct, places = np.unique(table, axis=0, return_inverse=True)
     if len(distinct) < LEAST_METHODS:
         return None
@@ -86,6 +87,7 @@ def pool_spread(values: ArrayLike) -> BlockSpread | None:
     # own t-test, then leave out those that vary less, which would make it too small. In this
     # order: next to an arm of a much larger spread, all others look narrow.
     wider = _share_below(distinct) > 1 - _TAIL
+    # The second test is among those that are left: they vary alike, or less.
     alike = distinct[~wider]
     kept = alike[_share_below(alike) >= _TAIL]
     if len(kept) < 2:
@@ -94,6 +96,7 @@ def pool_spread(values: ArrayLike) -> BlockSpread | None:
     # of two runs on one seed has twice the variance of a residual.
     df = (len(kept) - 1) * (kept.shape[1] - 1)
     sd = math.sqrt(2 * float(_squares(kept).sum()) / df)
+    # A cost that only methods and seeds change has no spread: its differences are exact.
     if sd <= ROUNDING * float(np.abs(kept).max()):
         return None
     return BlockSpread(PooledSpread(sd, df), wider[places.reshape(-1)])
@@ -101,6 +104,7 @@ def pool_spread(values: ArrayLike) -> BlockSpread | None:
 
 def _squares(table: Float[np.ndarray, "methods seeds"]) -> Float[np.ndarray, " methods"]:
     """Return each method's sum of squared residuals."""
+    # Without the mean of the method and that of the seed: what a seed does to all cancels.
     centred = table - table.mean(axis=1, keepdims=True)
     squares: Float[np.ndarray, " methods"] = ((centred - centred.mean(axis=0)) ** 2).sum(axis=1)
     return squares
@@ -120,6 +124,7 @@ def _share_below(
     if methods < LEAST_METHODS:
         return np.full(methods, 0.5)
     squares = _squares(table)
+    # A method's residuals also carry its share of the seeds' means, hence the factor.
     own = squares * methods / (methods - 1)
     others = np.maximum(squares.sum() - own, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -275,6 +280,7 @@ def compare_seeds(
         a, b: the value of each seed. Values that are not finite count as missing.
         pooled: of a paired comparison, as in `compare_paired`.
     """
+    # One shared seed has no spread of differences, while two samples may have one each.
     usable = [seed for seed in a.keys() & b.keys() if math.isfinite(a[seed] - b[seed])]
     if len(usable) < 2:
         return compare_unpaired(list(a.values()), list(b.values()))
@@ -352,6 +358,7 @@ def _mean_difference(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " m"], sca
 def _judge(difference: float, error: float, df: float, level: float) -> tuple[float, float, float]:
     """Return the interval's ends and p of a difference with a standard error."""
     if error == 0:
+        # As a limit: a spread that vanishes leaves no doubt of the difference.
         return difference, difference, float(difference == 0)
     half = float(sp.special.stdtrit(df, (1 + level) / 2)) * error
     return (
@@ -438,6 +445,7 @@ def rank_intervals(
     means = {i: math.fsum(finite[i].values()) / len(finite[i]) for i in ranked}
     intervals: list[RankInterval | None] = [None] * len(methods)
     for i in ranked:
+        # Own spreads: pooling would need methods that ran the same seeds.
         tests = [compare_seeds(finite[i], finite[j]) for j in ranked if j != i]
         adjusted = holm([test.p_value for test in tests])
         settled = [t for t, p in zip(tests, adjusted, strict=True) if p <= 1 - LEVEL]
@@ -484,6 +492,7 @@ def seeds_needed(sd_of_differences: float, difference: float, power: float = 0.8
             "expected a standard deviation above 0, a difference other than 0 and a power between "
             f"{1 - LEVEL:.2g} and 1, got {sd_of_differences:g}, {difference:g} and {power:g}"
         )
+    # Power rises with n: double until it suffices, then halve the bracket.
     low, high = 1, 2
     while _power(size, high) < power:
         low, high = high, 2 * high

@@ -99,6 +99,7 @@ def regress(x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable] | None = None
         )
     x_spread, y_spread, largest = float(dx @ dx), float(dy @ dy), float(np.abs(ys).max())
     flat = float(np.ptp(dy)) <= ROUNDING * largest
+    # Equal y differ in their last bits after centring, which are no slope.
     slope = 0.0 if flat else float(dx @ dy) / x_spread
     residuals = dy - slope * dx
     # The residuals of points exactly on a line are rounding errors, not a spread.
@@ -186,6 +187,7 @@ def value_at(x: ArrayLike, y: ArrayLike, at: ArrayLike) -> Float[np.ndarray, "*p
     places = np.asarray(at, dtype=np.float64)
     if not xs.size:
         return np.full(places.shape, np.nan)
+    # pass@1 may fall and rise again, so that x is not sorted.
     # Only a point above all before it can be the first at or above a place.
     highest = np.maximum.accumulate(xs)
     after = np.searchsorted(highest, places)

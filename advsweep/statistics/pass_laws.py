@@ -93,6 +93,8 @@ def fit_pass_at_k(k: ArrayLike, values: ArrayLike, resamples: int = 200, seed: i
     ks, table = _points(k, values)
     curve = table.mean(axis=0)
     _refuse_hopeless(ks, curve)
+    # Least squares in pass@k, not in ln(-ln pass@k): there the noise of small pass@k would count
+    # most. The surface has local minima, so that several starts are needed.
     best = min(
         (_solve(ks, curve, start) for start in _starts(ks, curve)), key=lambda found: found.cost
     )
@@ -106,11 +108,13 @@ def fit_pass_at_k(k: ArrayLike, values: ArrayLike, resamples: int = 200, seed: i
     if rows:
         rng = np.random.default_rng(seed)
         drawn = rng.multinomial(rows, np.full(rows, 1 / rows), size=resamples) / rows
+        # Each from the best fit, which is near: one start does.
         fits = [_solve(ks, weights @ table, best.at, _TRIES_AGAIN).at for weights in drawn]
         low, high = np.quantile(fits, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     else:
         half = _t_half_widths(best)
         low, high = best.at - half, best.at + half
+    # From (ln a, ln b, ln(k + c)) at the smallest k, in which a, b and k + c stay positive.
     shift = np.array([0.0, 0.0, ks[0]])
     with np.errstate(over="ignore"):  # an end may be infinite
         ends = [np.exp(x) - shift for x in (best.at, low, high)]
@@ -195,6 +199,7 @@ def _refuse_hopeless(k: Float[np.ndarray, " points"], curve: Float[np.ndarray, "
     for value, meaning in ((0, "nothing"), (1, "everything")):
         if (np.abs(curve - value) <= ROUNDING).all():
             raise FitError(f"pass@k is {value} at every k: {meaning} was solved")
+    # It would be the mean of other problems at each k, or of other samples.
     falls = np.flatnonzero(np.diff(curve) < -ROUNDING)
     if falls.size:
         i = falls[0]

@@ -99,10 +99,12 @@ def fit_solve_rates(
         (_solve(counts / prompts, start) for start in starts), key=lambda found: found[1]
     )
     _refuse_runaway(at)
+    # Whole prompts are resampled: the G rollouts of one are not independent of each other.
     drawn = np.random.default_rng(seed).multinomial(prompts, counts / prompts, size=resamples)
     resampled = np.stack([_solve(again / prompts, at)[0] for again in drawn])
     shares = _shares(at, counts.size - 1)
     chi_square, degrees = _pearson(counts, shares * prompts, at.size)
+    # Shares that are 0 where no prompt is do not count (0 ln 0 = 0).
     log_likelihood = float(xlogy(counts, shares).sum())
     return SolveRateFit(
         components=_components(at, resampled),
@@ -164,6 +166,7 @@ def _solve(
         residuals, np.clip(start, *edges), jac=jacobian, bounds=tuple(edges), x_scale="jac"
     )
     at = found.x
+    # The two components may be exchanged without a change; the order makes them comparable.
     _, a, b = _unpacked(at)
     if at.size == 5 and a[0] * b[1] > a[1] * b[0]:  # the easier one is first
         at = np.concatenate([-at[:1], at[3:], at[1:3]])

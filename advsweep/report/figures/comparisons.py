@@ -28,6 +28,7 @@ FIRST = 100
 
 def forest(data: FigureData, options: chart.Options) -> chart.Chart:
     """Draw differences to the baseline with their intervals, a panel for each outcome."""
+    # The differences are those of the report, so that figure and table cannot disagree.
     if options.task is not None:
         raise ReportError(
             "primary outcomes are of the runs' own task; without --task, "
@@ -109,6 +110,7 @@ def _forest_panel(
     ends_of_all = [
         end for d in differences.values() for end in (d.comparison.low, d.comparison.high)
     ]
+    # 0 and the margin stay in view, so that small differences look small.
     wide = 1.2 * margin or max(map(abs, ends_of_all)) / 4 or 1.0
     low, high = min(*ends_of_all, -wide), max(*ends_of_all, wide)
     pad = 0.05 * (high - low)

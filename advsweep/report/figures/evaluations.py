@@ -221,6 +221,7 @@ def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
             what = counted(short, "problem")
             left.append(f"left out in {row.label}: {what} with samples that could not be scored")
         histogram = np.bincount(c[n == samples], minlength=samples + 1)
+        # Whole counts of successes to a bar, as even as they come.
         number = min(_BINS, samples + 1)
         starts = np.ceil(np.arange(number + 1) * (samples + 1) / number).astype(np.int64)
         shares = np.add.reduceat(histogram / histogram.sum(), starts[:-1])

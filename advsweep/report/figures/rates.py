@@ -166,6 +166,7 @@ def frontier(data: FigureData, options: chart.Options) -> chart.Chart:
         )
     _compare(points, means)
     off = {i: student_t_interval(own.dropna()) for i, own in points.groupby("point")["off"]}
+    # Along the frontier y falls as x rises, so that it is a function of x.
     best = means[means["frontier"]].sort_values(["x", "y"])
     names = (key, "step", "seeds", _ACCURACY, metric, "frontier")
     upper, lower, records = [], [], []
@@ -262,6 +263,7 @@ def _means(points: pd.DataFrame) -> pd.DataFrame:
     )
     # A mean over some of the seeds is no mean of the arm.
     whole = means[means["seeds"] == means.groupby("arm")["seeds"].transform("max")]
+    # From the highest pass@1 down, a point counts if its y exceeds all before it.
     falling = whole.sort_values(["x", "y"], ascending=False)
     above = falling.groupby("arm")["y"].transform(lambda y: y.cummax().shift(fill_value=-math.inf))
     means["frontier"] = (falling["y"] > above).reindex(means.index, fill_value=False)
@@ -283,6 +285,7 @@ def _compare(points: pd.DataFrame, means: pd.DataFrame) -> None:
         known = frontiers.get(seed)
         if not arm or not step or known is None or not known[0, 0] <= x <= known[-1, 0]:
             return math.nan
+        # A chord over a wide gap would lie below a frontier that is concave.
         after = int(np.searchsorted(known[:, 0], x))
         if known[after, 0] != x and known[after, 0] - known[after - 1, 0] > MAX_GAP:
             return math.nan

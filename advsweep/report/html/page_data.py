@@ -211,6 +211,7 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
         except (NotFoundError, ReportError):
             # Evaluations with different settings make no curve.
             continue
+        # Characters of the page; the JSON around them is small.
         size += _PACKED * len(steps) * len(values)
         if size > budget and metrics:
             left_out = names[place:]
