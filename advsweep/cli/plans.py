@@ -11,8 +11,7 @@ from advsweep.errors import ConfigError, NoStoreError, counted
 from advsweep.store import Store, open_store
 from advsweep.sweep.planning.eta import TimeEstimate, estimate
 from advsweep.sweep.planning.labels import config_labels
-from advsweep.sweep.planning.plan import Plan, outdated_runs
-from advsweep.sweep.scheduler.runs import count_stackable
+from advsweep.sweep.planning.plan import Plan
 
 LISTED = 50
 """Rows of a table; `--format json` has all."""
@@ -65,8 +64,7 @@ def print_plan(
         more: what else JSON has.
     """
     store = open_existing(url)
-    warnings = [*plan.warnings, *outdated_runs(plan, store)]
-    print_warnings(warnings, plan.absent)
+    print_warnings(plan.warnings, plan.absent)
     fits = True
     try:
         plan.check()
@@ -113,13 +111,11 @@ def print_plan(
                 **tally,
                 "steps_left": left.steps,
                 "seconds_left": left.seconds,
-                "guessed_seconds_left": left.guess,
                 "gpu_hours_left": left.gpu_hours,
                 "untold": left.unknown,
                 "sources": left.sources,
-                "printed": left.published,
                 "jobs": slots,
-                "warnings": warnings,
+                "warnings": list(plan.warnings),
                 **(more or {}),
             }
         )
@@ -139,8 +135,6 @@ def print_plan(
     echo()
     echo_line(f"sweep {plan.name}: {counted(len(rows), 'run')}, {counts}")
     echo(describe_remaining(left, slots, fits=fits))
-    if together := count_stackable(plan):
-        echo_line(f"{counted(together, 'run')} can be trained together, several in one process")
 
 
 def _as_overrides(assignment: Mapping[str, Any]) -> str:
@@ -153,7 +147,7 @@ def _as_overrides(assignment: Mapping[str, Any]) -> str:
 
 
 def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> str:
-    """Describe the remaining work in a line, by earlier runs or else by a first guess.
+    """Describe the remaining work in a line.
 
     Args:
         fits: whether this machine can execute the plan.
@@ -162,23 +156,13 @@ def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> 
         is_done = left.states["done"] == len(left.runs)
         return "Everything is done already; no steps left." if is_done else "no steps left"
     steps = f"{counted(left.steps, 'step')} left"
-    how = f" with {slots} side by side"
-    how += "" if fits else ", for which this machine has no room"
-    if left.seconds is None and left.guess is None:
-        return f"{steps}; the time is known when the first run has finished"
     if left.seconds is None:
-        return (
-            f"{steps}, roughly {rough_duration(left.guess or 0)}{how} (a first guess for an idle "
-            "machine: no run of this kind has finished in this store)"
-        )
+        return f"{steps}; the time is known when the first run has finished"
     gpus = "" if left.gpu_hours is None else f" and {left.gpu_hours:.3g} GPU-hours"
-    sources = [f"by {source}" for source in left.published]
-    if left.sources or not sources:
-        sources.insert(0, f"from {counted(left.sources, 'earlier run')}")
-    text = f"{steps}, about {rough_duration(left.seconds)}{gpus}{how} ({', '.join(sources)})"
-    if left.unknown:
-        text += f"; no time estimate for {counted(left.unknown, 'run')}"
-    return text
+    room = "" if fits else ", for which this machine has no room"
+    rest = f"; no time estimate for {counted(left.unknown, 'run')}" if left.unknown else ""
+    took = f"about {rough_duration(left.seconds)}{gpus} with {slots} side by side{room}"
+    return f"{steps}, {took} (by {'; '.join(left.sources)}){rest}"
 
 
 def rough_duration(seconds: float) -> str:
@@ -192,12 +176,11 @@ def rough_duration(seconds: float) -> str:
 
 
 def print_start(plan: Plan, store: Store, jobs: int | None, *, force: bool = False) -> None:
-    """Print on stderr what a plan trains, on what, about how long it takes, and warnings."""
+    """Print on stderr what a plan trains, on what, and about how long it takes."""
     slots = max(1, min(jobs or plan.executor.capacity(), len(plan.runs)))
     left = estimate(plan, store, slots, force=force)
     echo_line(describe_plan(plan), err=True)
     echo_line(describe_remaining(left, slots), err=True)
-    print_warnings(outdated_runs(plan, store))
 
 
 def describe_plan(plan: Plan) -> str:

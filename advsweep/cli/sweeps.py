@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,12 +25,11 @@ from advsweep.store.records import TuningRecord
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.search.optuna import Dimension, RangeDimension, TrialResult, format_params
+from advsweep.sweep.search.optuna import Dimension, TrialResult, format_params
 from advsweep.sweep.search.study import (
     Study,
     execute_search,
     plan_search,
-    read_progress,
     refuse_search,
 )
 from advsweep.sweep.tuning import Tuning, execute_tuning, plan_tuning
@@ -179,7 +179,10 @@ class Search(Sweep):
 
     def print(self, url: str | None, jobs: int | None, *, force: bool, as_json: bool) -> None:
         study = self.study
-        progress = read_progress(study, open_existing(url))
+        results = study.results(open_existing(url))
+        best = study.best(results)
+        states = Counter(result.state.value for result in results)
+        to_come = max(0, study.search.trials - len(results))
         kinds = {key: _dimension(dimension) for key, dimension in study.dimensions.items()}
         if as_json:
             print_json(
@@ -189,34 +192,33 @@ class Search(Sweep):
                     "dimensions": kinds,
                     "seeds": study.seeds,
                     "trials": [
-                        {**self._record(result), "state": result.state}
-                        for result in progress.results
+                        {**self._record(result), "state": result.state} for result in results
                     ],
-                    "states": progress.states,
-                    "to_come": progress.to_come,
-                    "best": [self._record(result) for result in progress.best],
+                    "states": states,
+                    "to_come": to_come,
+                    "best": [self._record(result) for result in best],
                 }
             )
             return
         print_pairs({key: str(dimension) for key, dimension in study.dimensions.items()})
         metrics = study.search.metrics
-        if progress.results:
+        if results:
             echo()
             rows = []
-            for each in reversed(progress.results):
+            for each in reversed(results):
                 values = [show_number(v) for v in each.values] or [""] * len(metrics)
                 point = format_params(each.params)
                 rows.append([str(each.number), each.state.value, *values, point])
             print_table(("trial", "state", *metrics, "point"), rows)
         aims = " and ".join(f"{metric} ({better})" for metric, better in metrics.items())
-        counts = [f"{count} {state}" for state, count in progress.states.items()]
-        counts += [f"{progress.to_come} to come"] if progress.to_come else []
+        counts = [f"{count} {state}" for state, count in states.items()]
+        counts += [f"{to_come} to come"] if to_come else []
         echo_line("")
         echo(
             f"sweep {study.name}: search={study.search.name} for {aims}, "
             f"{self._describe_size()}: {', '.join(counts)}"
         )
-        self._print_best(progress.best, progress.results, err=False)
+        self._print_best(best, results, err=False)
 
     def execute(self, store: Store, jobs: int | None, policy: Policy, force: bool) -> SweepResult:
         study = self.study
@@ -224,10 +226,17 @@ class Search(Sweep):
         size = self._describe_size()
         echo_line(f"sweep {study.name}: {size}, search={study.search.name} over {over}", err=True)
         echo_line(describe_plan(replace(study.example, name=None)), err=True)
-        with execution.watch_events(replace(study.example, runs=[]), store) as on_event:
-            outcome = execute_search(study, store, jobs, on_event, policy=policy)
+
+        def run(stage: Plan, policy: Policy) -> SweepResult:
+            return execution.execute(stage, store, jobs=jobs, force=False, policy=policy)
+
+        def say(line: str) -> None:
+            echo_line(line, err=True)
+
+        slots = jobs or study.example.executor.capacity()
+        outcome = execute_search(study, store, slots, run, policy, say)
         self.results = study.results(store)
-        self.best = study.search.best(self.results, study.dimensions)
+        self.best = study.best(self.results)
         self.more = {"best": [self._record(result) for result in self.best]}
         return outcome
 
@@ -259,7 +268,8 @@ class Search(Sweep):
 
 
 def _dimension(dimension: Dimension) -> dict[str, Any]:
-    if not isinstance(dimension, RangeDimension):
+    if not dimension.is_range:
         return {"kind": "choice", "values": dimension.values}
     kind = "whole numbers" if dimension.is_integer else "numbers"
-    return {"kind": kind, "low": dimension.low, "high": dimension.high, "log": dimension.log}
+    low, high = dimension.values
+    return {"kind": kind, "low": low, "high": high, "log": dimension.log}

@@ -8,8 +8,8 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,14 +32,14 @@ from advsweep.store import AnswerSample, EvaluationRecord, RunRecord, Status, St
 from advsweep.store.records import parse_status
 from advsweep.store.sanity import find_mixed_revisions
 from advsweep.sweep.planning.labels import varying_keys
-from advsweep.sweep.status import QueuedJob, SweepStatus, queued_jobs, read_status
+from advsweep.sweep.status import SweepStatus, read_status
 from advsweep.writing import plain_value
 
 NEWEST = 50
 """Runs that a table lists by default."""
 
 _LISTED = 20
-"""Queued runs and collapsed runs that a table lists."""
+"""Collapsed runs that a table lists."""
 
 
 # ls
@@ -147,7 +147,7 @@ def status(
 ) -> None:
     """Prints the number of runs per status, the running runs with their step, and the errors of the
     ten newest failures. Speed and time left count training steps only, without
-    evaluations. For runs submitted to Slurm, calls squeue once to list the queued ones.
+    evaluations. Jobs of Slurm are listed by squeue.
 
     Options:
         --watch: Show it anew every second, until Ctrl-C, which stops no run.
@@ -170,25 +170,15 @@ def status(
             except KeyboardInterrupt:
                 return
         found = read_status(opened, sweep, failures=10)
-        if how == "text":
-            _print_status(sweep, found)  # first, as squeue may take seconds to answer
-        queued: Sequence[QueuedJob] | None = None
-        try:
-            queued = queued_jobs(opened, sweep)
-        except ConfigError as error:
-            warn(str(error))
-    if how == "json":
-        states = {state.value: count for state, count in found.states.items()}
-        print_json({"sweep": sweep, **plain_value(found), "states": states, "queued": queued})
-    elif queued:
-        counts = Counter((job.executor, job.state.lower()) for job in queued)
-        parts = (f"{count} {state} in {where}" for (where, state), count in counts.items())
-        echo()
-        echo_line(f"jobs: {', '.join(parts)}")
-        listed = [[job.job, job.state.lower(), job.reason or "-"] for job in queued[:_LISTED]]
-        print_columns(("job", "state", "why"), listed)
-        if (more := len(queued) - _LISTED) > 0:
-            echo_line(f"{more} more not shown; --format json lists all.", err=True)
+    if how == "text":
+        _print_status(sweep, found)
+        return
+    states = {state.value: count for state, count in found.states.items()}
+    failures = [
+        {**_row(run), "finished": run.finished, "error": run.error} for run in found.failures
+    ]
+    record = plain_value(replace(found, failures=()))
+    print_json({"sweep": sweep, **record, "states": states, "failures": failures})
 
 
 def _print_status(sweep: str | None, found: SweepStatus) -> None:
@@ -215,7 +205,7 @@ def _print_status(sweep: str | None, found: SweepStatus) -> None:
     failures = [
         [
             *(str(f.id), f.estimator, str(f.seed), f"{f.step}/{f.steps}"),
-            *(f.status.value, f.error.partition("\n")[0]),
+            *(f.status.value, (f.error or "").partition("\n")[0]),
         ]
         for f in found.failures
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -56,22 +56,7 @@ class SweepProgress:
     stopping: bool
 
 
-@dataclass(frozen=True)
-class RunsAdded:
-    """Runs join a sweep that has started.
-
-    Attributes:
-        message: names them, for the user.
-        labels: the label of each of them, by identity.
-        total: number of runs in the sweep, as far as is known.
-    """
-
-    message: str
-    labels: Mapping[str, str]
-    total: int
-
-
-Event = RunEvent | SweepProgress | RunsAdded
+Event = RunEvent | SweepProgress
 
 
 @dataclass(frozen=True)
@@ -108,3 +93,17 @@ class SweepResult:
         if self.stopped:
             return 130
         return 1 if self.failed or self.unfinished else 0
+
+    @classmethod
+    def of_stages(cls, results: Sequence[SweepResult]) -> SweepResult:
+        """Return the result of several executions, one after the other."""
+        return cls(
+            run_ids=[run_id for result in results for run_id in result.run_ids],
+            done=sum(result.done for result in results),
+            skipped=sum(result.skipped for result in results),
+            failed={i: error for result in results for i, error in result.failed.items()},
+            unfinished=sum(result.unfinished for result in results),
+            stopped=any(result.stopped for result in results),
+            halted=any(result.halted for result in results),
+            pruned={i: reason for result in results for i, reason in result.pruned.items()},
+        )

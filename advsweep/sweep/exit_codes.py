@@ -8,14 +8,14 @@ from collections import deque
 from typing import NamedTuple
 
 from advsweep.machine import memory_kills
-from advsweep.store import Failure, Status
+from advsweep.store import Failure
 
 DONE = 0
-"""The run is trained and evaluated."""
+"""Each run has its own outcome in the store, and the process takes another job."""
 FAILED = 10
 """The run failed; the store has the error."""
 STOPPED = 11
-"""The run was stopped on request, with a checkpoint if it had progress to save."""
+"""The runs were stopped on request, with a checkpoint if they had progress to save."""
 ELSEWHERE = 12
 """Another process holds the run."""
 UNRECORDED = 13
@@ -24,23 +24,11 @@ ORPHANED = 14
 """The parent process is gone and the run did not stop in time."""
 OUT_OF_MEMORY = 15
 """The run ran out of memory; the store has the error."""
-PRUNED = 16
-"""An early-stopping rule ended the run, with a checkpoint."""
-STACKED = 17
-"""Each of the runs that were trained together has its own outcome in the store."""
 DISK_FULL = 18
 """The store could not be written: the disk is full, or a file may not grow."""
 
-REUSABLE = frozenset({DONE, ELSEWHERE, PRUNED, STACKED})
+REUSABLE = frozenset({DONE, ELSEWHERE})
 """Exit codes of jobs after which their process takes another one."""
-
-OF_STATUS = {
-    Status.DONE: DONE,
-    Status.FAILED: FAILED,
-    Status.INTERRUPTED: STOPPED,
-    Status.PRUNED: PRUNED,
-}
-"""Exit code that a single-run worker returns for each final status."""
 
 
 class FailureCause(NamedTuple):
@@ -57,14 +45,14 @@ class ExitClassifier:
         self._kernel_kills = deque([memory_kills()], maxlen=3)
 
     def sample(self) -> None:
-        """Samples the kernel's OOM counter; call it about once a second.
+        """Sample the kernel's OOM counter; call it about once a second.
 
         The counter is compared with an older sample, so that earlier kills are not blamed.
         """
         self._kernel_kills.append(memory_kills())
 
     def cause(self, code: int) -> FailureCause:
-        """Returns the cause of failure for an exit code."""
+        """Return the cause of failure for an exit code."""
         if code == OUT_OF_MEMORY:
             return FailureCause(Failure.OOM, "out of memory")
         if code == UNRECORDED:

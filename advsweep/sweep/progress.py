@@ -1,21 +1,22 @@
-"""Live views of a sweep: a table on a terminal, plain lines elsewhere."""
+"""The live view of a sweep: a table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from advsweep.printable import printable, printable_line
-from advsweep.sweep.events import Event, EventKind, RunEvent, RunsAdded, SweepProgress
+from advsweep.sweep.events import Event, EventKind, RunEvent, SweepProgress
 from advsweep.sweep.planning.labels import labels
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
 
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.planning.plan import Plan
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
 SHOWN_RUNS = 20
-
-TRAINING = "training"
 
 METRICS = {"reward/mean": "reward", "collapse/acr": "ACR", "entropy/token": "entropy"}
 """The metrics of each run, with their headings."""
@@ -41,80 +40,113 @@ _STYLES = {
 
 @contextmanager
 def live_view(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
-    """Shows a sweep on stderr; the yielded function is the scheduler's `on_event`."""
+    """Show a sweep on stderr; the yielded function is the scheduler's `on_event`."""
     from rich.console import Console
 
     console = Console(stderr=True)
-    view: View
-    if not console.is_terminal or console.is_dumb_terminal:
-        view = LineView(plan, store, sys.stderr)
-    else:
-        view = TableView(plan, store, console)
+    is_table = console.is_terminal and not console.is_dumb_terminal
+    view = View(plan, store, sys.stderr, console if is_table else None)
     with view.shown():
         yield view.handle
 
 
-class View(ABC):
-    """Counts the events of a sweep; subclasses show them."""
+class View:
+    """Counts the events of a sweep and shows them.
 
-    def __init__(self, plan: Plan, store: Store) -> None:
+    With a console it redraws a table of runs in place: all of a small sweep, the active ones of
+    a large sweep. Else it prints starts, ends and failures, and the progress now and then.
+    """
+
+    def __init__(
+        self, plan: Plan, store: Store, stream: TextIO, console: Console | None = None
+    ) -> None:
         self._store = store
+        self._stream = stream
+        self._console = console
+        self._live: Live | None = None
         self._labels = labels(plan)
-        self._total = len(self._labels)
         self._runs: dict[int, RunRecord] = {}
         self._ends: dict[int, EventKind] = {}
-        self._progress = SweepProgress(active=(), waiting=(), queued=self._total, stopping=False)
-
-    def handle(self, event: Event) -> None:
-        """Handles an event of the scheduler."""
-        if isinstance(event, RunEvent):
-            self._runs[event.run.id] = event.run
-            if event.kind in _STYLES:
-                self._ends[event.run.id] = event.kind
-            self._run_changed(event)
-            return
-        if isinstance(event, RunsAdded):
-            self._labels.update(event.labels)
-            self._total = event.total
-            self._say(event.message)
-            return
-        stops_now = event.stopping and not self._progress.stopping
-        self._progress = event
-        if stops_now:
-            self._say("stopping: the runs write a checkpoint; Ctrl-C again kills them")
-        self._update()
+        self._progress = SweepProgress(
+            active=(), waiting=(), queued=len(self._labels), stopping=False
+        )
+        self._updated = 0.0 if console else time.monotonic()
+        self._skipped = 0
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Keeps the view on the screen meanwhile."""
-        yield
+        """Keep the view on the screen meanwhile."""
+        if self._console is None:
+            yield
+            self._say_skipped()
+            return
+        from rich.live import Live
 
-    @abstractmethod
-    def _run_changed(self, event: RunEvent) -> None:
-        """Shows that a run changed its state."""
+        with Live(
+            console=self._console, get_renderable=self._table, auto_refresh=False
+        ) as self._live:
+            yield
+            self._live.refresh()
 
-    @abstractmethod
+    def handle(self, event: Event) -> None:
+        """Handle an event of the scheduler."""
+        if isinstance(event, RunEvent):
+            run = event.run
+            self._runs[run.id] = run
+            if event.kind in _STYLES:
+                self._ends[run.id] = event.kind
+            if event.kind is EventKind.SKIPPED:
+                self._skipped += 1
+                return
+            # The table shows all other changes.
+            if self._live is None or event.kind in (EventKind.FAILED, EventKind.RETRYING):
+                self._say_skipped()
+                reason = f": {event.message}" if event.message else ""
+                self._say(f"run {run.id} ({self._label(run)}) {event.kind.value}{reason}")
+        else:
+            stops_now = event.stopping and not self._progress.stopping
+            self._progress = event
+            if stops_now:
+                self._say("stopping: the runs write a checkpoint; Ctrl-C again kills them")
+            self._update()
+
     def _update(self) -> None:
-        """Updates the view from time to time."""
+        """Read the active runs from the store and show them, if it is time."""
+        interval = REFRESH_SECONDS if self._live else LINE_SECONDS
+        if self._live is None:
+            self._say_skipped()
+        if time.monotonic() - self._updated < interval:
+            return
+        self._updated = time.monotonic()
+        active = self._progress.active
+        ids = [*active, *self._progress.waiting]
+        self._runs.update((run.id, run) for run in self._store.runs.select(ids=ids))
+        if self._live is not None:
+            self._live.refresh()
+            return
+        steps = [f"run {i} {_position(self._runs[i])}" for i in active[:SHOWN_RUNS]]
+        self._say(f"{self._counts()} ({', '.join(steps)})" if steps else self._counts())
 
-    @abstractmethod
+    def _say_skipped(self) -> None:
+        if self._skipped and self._live is None:
+            skipped, self._skipped = self._skipped, 0
+            self._say(f"{skipped} of {len(self._labels)} runs were done before")
+
     def _say(self, line: str) -> None:
-        """Prints a permanent line."""
-
-    def _name(self, run: RunRecord) -> str:
-        return f"run {run.id} ({self._label(run)})"
+        """Print a permanent line."""
+        if self._console is not None:
+            self._console.print(printable(line), markup=False, highlight=False)
+            return
+        self._updated = time.monotonic()
+        self._stream.write(f"{printable(line)}\n")
+        self._stream.flush()
 
     def _label(self, run: RunRecord) -> str:
         return printable_line(self._labels.get(run.identity, run.estimator))
 
-    def _refresh(self) -> None:
-        """Reads the active runs from the store."""
-        active = [*self._progress.active, *self._progress.waiting]
-        self._runs.update((run.id, run) for run in self._store.runs.select(ids=active))
-
     def _counts(self) -> str:
         ends = Counter(self._ends.values())
-        parts = [f"{ends[EventKind.DONE] + ends[EventKind.SKIPPED]} of {self._total} done"]
+        parts = [f"{ends[EventKind.DONE] + ends[EventKind.SKIPPED]} of {len(self._labels)} done"]
         parts += [f"{len(self._progress.active)} running"]
         for count, what in (
             (len(self._progress.waiting), "running elsewhere"),
@@ -126,81 +158,7 @@ class View(ABC):
             parts += [f"{count} {what}"] if count else []
         return ", ".join(parts)
 
-
-class LineView(View):
-    """Plain lines: starts, ends and failures of runs, and the progress now and then."""
-
-    def __init__(self, plan: Plan, store: Store, stream: TextIO) -> None:
-        super().__init__(plan, store)
-        self._stream = stream
-        self._said = time.monotonic()
-        self._skipped = 0
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        yield
-        self._say_skipped()
-
-    def _run_changed(self, event: RunEvent) -> None:
-        if event.kind is EventKind.SKIPPED:
-            self._skipped += 1
-            return
-        self._say_skipped()
-        reason = f": {event.message}" if event.message else ""
-        self._say(f"{self._name(event.run)} {event.kind.value}{reason}")
-
-    def _update(self) -> None:
-        self._say_skipped()
-        if time.monotonic() - self._said < LINE_SECONDS:
-            return
-        self._refresh()
-        runs = [self._runs[i] for i in self._progress.active]
-        steps = ", ".join(f"run {r.id} {_position(r)}" for r in runs[:SHOWN_RUNS])
-        self._say(f"{self._counts()} ({steps})" if steps else self._counts())
-
-    def _say_skipped(self) -> None:
-        if self._skipped:
-            self._say(f"{self._skipped} of {self._total} runs were done before")
-            self._skipped = 0
-
-    def _say(self, line: str) -> None:
-        self._said = time.monotonic()
-        self._stream.write(f"{printable(line)}\n")
-        self._stream.flush()
-
-
-class TableView(View):
-    """A table of runs, redrawn in place: all of a small sweep, the active ones of a large sweep."""
-
-    def __init__(self, plan: Plan, store: Store, console: Console) -> None:
-        super().__init__(plan, store)
-        self._console = console
-        self._drawn = 0.0
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        from rich.live import Live
-
-        with Live(
-            console=self._console, get_renderable=self._table, auto_refresh=False
-        ) as self._live:
-            yield
-            self._live.refresh()
-
-    def _run_changed(self, event: RunEvent) -> None:
-        if event.kind in (EventKind.FAILED, EventKind.RETRYING):
-            self._say(f"{self._name(event.run)} {event.kind.value}: {event.message}")
-
-    def _update(self) -> None:
-        if time.monotonic() - self._drawn >= REFRESH_SECONDS:
-            self._drawn = time.monotonic()
-            self._refresh()
-            self._live.refresh()
-
-    def _say(self, line: str) -> None:
-        self._console.print(printable(line), markup=False, highlight=False)
-
-    def _table(self) -> RenderableType:
+    def _table(self) -> Table:
         from rich.table import Table
         from rich.text import Text
 
@@ -208,8 +166,7 @@ class TableView(View):
         table.add_column("run", justify="right")
         table.add_column("what", overflow="ellipsis", no_wrap=True)
         table.add_column("status", no_wrap=True)
-        table.add_column("step", justify="right", no_wrap=True)
-        for heading in METRICS.values():
+        for heading in ("step", *METRICS.values()):
             table.add_column(heading, justify="right", no_wrap=True)
         shown = sorted(self._runs.values(), key=lambda run: run.id)
         if len(shown) > SHOWN_RUNS:
@@ -220,11 +177,9 @@ class TableView(View):
             own = values.get(run.id, {})
             numbers = [f"{own[name]:.3f}" if name in own else "" for name in METRICS]
             end = self._ends.get(run.id)
-            # The table has a column of training steps.
-            stage = "running" if _stage(run)[0] == TRAINING else _position(run)
-            status = printable_line(end.value if end else stage)
+            status = end.value if end else run.stage or "running"
             table.add_row(
-                *(str(run.id), Text(self._label(run)), Text(status)),
+                *(str(run.id), Text(self._label(run)), Text(printable_line(status))),
                 *(f"{run.step}/{run.steps}", *numbers),
                 style=_STYLES[end] if end else None,
             )
@@ -232,20 +187,7 @@ class TableView(View):
 
 
 def _position(run: RunRecord) -> str:
-    """Returns the progress of a run, such as `training 60/150`."""
-    stage, done, total = _stage(run)
-    return stage if total is None else f"{stage} {done}/{total}"
-
-
-def _stage(run: RunRecord) -> tuple[str, int, int | None]:
-    """Returns stage, position and total: of a stage such as pretraining, or of the training.
-
-    The total of a stage that reports no progress is None.
-    """
-    name, _, progress = (run.stage or "").rpartition(" ")
-    done, slash, total = progress.partition("/")
-    if name and slash and done.isdecimal() and total.isdecimal():
-        return name, int(done), int(total)
-    if run.stage not in (None, TRAINING):
-        return run.stage, 0, None
-    return TRAINING, run.step, run.steps
+    """Return the stage and the progress of a run, such as `training 60/150`."""
+    if run.stage in (None, "training"):
+        return f"training {run.step}/{run.steps}"
+    return str(run.stage)

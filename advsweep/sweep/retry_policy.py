@@ -51,13 +51,13 @@ class Policy:
         return frozenset(name for name, limit in names.items() if limit is not None)
 
     def backoff(self, stalled: int) -> float:
-        """Returns the pause in seconds after a number of failures without progress."""
+        """Return the pause in seconds after a number of failures without progress."""
         doubled = BACKOFF_SECONDS * 2.0 ** min(stalled - 1, 64)
         return min(LONGEST_BACKOFF_SECONDS, doubled)
 
 
 def parse_failures(text: str) -> frozenset[Failure]:
-    """Parses comma-separated names of classes of failure; an empty text means none.
+    """Parse comma-separated names of classes of failure; an empty text means none.
 
     Raises:
         ConfigError: there is no such class; the message suggests the nearest.
@@ -74,7 +74,7 @@ def parse_failures(text: str) -> frozenset[Failure]:
 
 
 def store_patience() -> float:
-    """Returns the time in seconds to wait for an unavailable store, by the environment.
+    """Return the time in seconds to wait for an unavailable store, by the environment.
 
     Raises:
         ConfigError: the variable is not a duration.
@@ -84,7 +84,7 @@ def store_patience() -> float:
 
 
 def parse_duration(text: str, option: str = "--time-limit") -> float:
-    """Parses `90s`, `15m`, `1h30m`, `2d` or a number of seconds; returns seconds.
+    """Parse `90s`, `15m`, `1h30m`, `2d` or a number of seconds; returns seconds.
 
     Args:
         option: the source of the text, for the message.
@@ -107,7 +107,7 @@ def parse_duration(text: str, option: str = "--time-limit") -> float:
 
 
 def parse_size(text: str) -> int:
-    """Parses `512M`, `8G` or `1.5GiB`, in powers of 1024; returns bytes.
+    """Parse `512M`, `8G` or `1.5GiB`, in powers of 1024; returns bytes.
 
     Raises:
         ConfigError: the text is not a size above 0.
@@ -119,20 +119,3 @@ def parse_size(text: str) -> int:
             f"--memory-limit: expected a size above 0, such as 512M or 8G, got {text!r}"
         )
     return size
-
-
-def spell_duration(seconds: float) -> str:
-    """Formats a duration for `parse_duration`, such as `1h30m`."""
-    if seconds < 60 or seconds % 1:
-        return f"{seconds:g}s"
-    parts, left = [], int(seconds)
-    for unit in "dhms":
-        count, left = divmod(left, _SECONDS[unit])
-        parts += [f"{count}{unit}"] if count else []
-    return "".join(parts)
-
-
-def spell_size(size: float) -> str:
-    """Formats a size for `parse_size`, such as `1.5G`."""
-    power = min(4, max(1, (int(size).bit_length() - 1) // 10))
-    return f"{size / 1024**power:.4g}{' KMGT'[power]}"

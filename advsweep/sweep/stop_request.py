@@ -31,6 +31,7 @@ def handle_stop_signals(handler: Callable[[], None]) -> Iterator[None]:
         yield
         return
 
+    # A handler only notes the request: the scheduler's loop acts on it between two steps.
     def handle(number: int, frame: FrameType | None) -> None:
         handler()
 
@@ -75,6 +76,7 @@ class StopRequest:
 
     def request(self, reason: str) -> None:
         """Requests a stop, from any thread."""
+        # The first reason counts: it is what the run's record will say.
         self.reason = self.reason or reason
         # Only a signal interrupts whatever the main thread is busy with.
         os.kill(os.getpid(), signal.SIGTERM)
@@ -82,6 +84,7 @@ class StopRequest:
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Marks a block that a request ends by `RunStopped`; an earlier request, at its start."""
+        # The flag is set before the check: a signal in between raises by itself.
         outer, self._interruptible = self._interruptible, True
         try:
             if self.reason is not None:

@@ -119,33 +119,52 @@ class Tuning:
         Args:
             store: None if it does not exist yet.
         """
-        results = _Results(self, store)
+        runs: dict[str, RunRecord] = {}
+        measured: Mapping[int, float] = {}
+        sweeps = [] if store is None else [sweep.name for sweep in store.sweeps.select()]
+        if store is not None and self.tuning_name in sweeps:
+            attempts = store.runs.select(sweep=self.tuning_name)
+            # Of several attempts the one that is done counts, else the last.
+            attempts.sort(key=lambda run: (run.status is Status.DONE, run.attempt))
+            runs = {run.identity: run for run in attempts}
+            ids = [run.id for run in runs.values()]
+            measured = store.metrics.means(ids, self.tune.metric, last=1)
+
+        def result(name: str, value: float) -> TunedValue:
+            identities = self._identities_of(name, value)
+            found = [runs[each] for each in identities if each in runs]
+            state = state_of(found, len(identities), [measured])
+            is_done = state is ValueState.DONE
+            scores = tuple(measured[run.id] for run in found) if is_done else ()
+            return TunedValue(value=value, state=state, scores=scores)
+
         return TuningRecord(
             key=self.tune.key,
             metric=self.tune.metric,
             lower=self.tune.lower,
             seeds=self.tune.tuning_seeds,
             sweep=self.tuning_name,
-            arms=[self._read_arm(name, results) for name in self.arms],
+            arms=[self._read_arm(name, result) for name in self.arms],
         )
 
-    def _read_arm(self, name: str, results: _Results) -> TunedArm:
+    def _read_arm(self, name: str, result: Callable[[str, float], TunedValue]) -> TunedArm:
         tune = self.tune
-        found = {value: results.of(name, value) for value in tune.values}
+        found = {value: result(name, value) for value in tune.values}
+        # The grid grows from the results alone, so that a resumed sweep grows it alike.
         while True:
             grid = [found[value] for value in sorted(found)]
             if any(each.state is ValueState.OPEN for each in grid):
                 return TunedArm(name=name, grid=grid)
             best = tune.best({each.value: each.score for each in grid})
-            next_value = None if best is None else tune.beyond(sorted(found), best)
-            if next_value is None or len(found) == len(tune.values) + tune.extend:
+            more = None if best is None else tune.beyond(sorted(found), best)
+            if more is None or len(found) == len(tune.values) + tune.extend:
                 return TunedArm(name=name, grid=grid, chosen=best)
             try:
-                found[next_value] = results.of(name, next_value)
+                found[more] = result(name, more)
             except ConfigError:  # the arm cannot have that value
                 return TunedArm(name=name, grid=grid, chosen=best)
 
-    def identities(self, name: str, value: float) -> Sequence[str]:
+    def _identities_of(self, name: str, value: float) -> Sequence[str]:
         """Return the identities of an arm's runs with a value, by tuning seed.
 
         Raises:
@@ -156,47 +175,46 @@ class Tuning:
         return self._identities[name, value]
 
 
-class _Results:
-    """The results of tuning runs in a store."""
+def state_of(
+    runs: Sequence[RunRecord], wanted: int, measured: Sequence[Mapping[int, float]]
+) -> ValueState:
+    """Return how far the replicates of a configuration are.
 
-    def __init__(self, tuning: Tuning, store: Store | None) -> None:
-        self._tuning = tuning
-        self._runs: dict[str, RunRecord] = {}
-        self._values: dict[int, float] = {}
-        name, metric = tuning.tuning_name, tuning.tune.metric
-        if store is not None and name in {sweep.name for sweep in store.sweeps.select()}:
-            attempts = store.runs.select(sweep=name)
-            # Of several attempts the one that is done counts, else the last.
-            attempts.sort(key=lambda run: (run.status is Status.DONE, run.attempt))
-            self._runs = {run.identity: run for run in attempts}
-            ids = [run.id for run in self._runs.values()]
-            self._values = store.metrics.means(ids, metric, last=1)
+    A run that raised an error is over, since a rate at which a training diverges is not to be
+    chosen. One that was killed says nothing of its rate.
 
-    def of(self, name: str, value: float) -> TunedValue:
-        """Return how far an arm with a value is.
+    Args:
+        wanted: how many there should be.
+        measured: the value of each run, by metric.
+    """
+    over = [
+        run.status in (Status.DONE, Status.PRUNED)
+        or (run.status is Status.FAILED and run.failure is Failure.ERROR)
+        for run in runs
+    ]
+    states = {run.status for run in runs}
+    if len(runs) < wanted or not all(over):
+        return ValueState.OPEN
+    if Status.FAILED in states:
+        return ValueState.FAILED
+    if Status.PRUNED in states:
+        return ValueState.PRUNED
+    if all(math.isfinite(each.get(run.id, math.nan)) for each in measured for run in runs):
+        return ValueState.DONE
+    return ValueState.UNMEASURED
 
-        A run that raised an error is over, since a rate at which a training diverges is not to be
-        chosen. One that was killed says nothing of its rate.
-        """
-        identities = self._tuning.identities(name, value)
-        runs = [self._runs[each] for each in identities if each in self._runs]
-        scores = tuple(self._values.get(run.id, math.nan) for run in runs)
-        over = [
-            run.status in (Status.DONE, Status.PRUNED)
-            or (run.status is Status.FAILED and run.failure is Failure.ERROR)
-            for run in runs
-        ]
-        if len(runs) < len(identities) or not all(over):
-            state = ValueState.OPEN
-        elif any(run.status is Status.FAILED for run in runs):
-            state = ValueState.FAILED
-        elif any(run.status is Status.PRUNED for run in runs):
-            state = ValueState.PRUNED
-        elif not all(map(math.isfinite, scores)):
-            state = ValueState.UNMEASURED
-        else:
-            return TunedValue(value=value, state=ValueState.DONE, scores=scores)
-        return TunedValue(value=value, state=state)
+
+def check_metric(store: Store, run_id: int, metric: str, where: str) -> None:
+    """Refuse a misspelt metric, as soon as a run shows which metrics there are.
+
+    Raises:
+        UnknownNameError: the run, which is done, has no such metric.
+    """
+    known = store.metrics.names(run_id)
+    if metric not in known:
+        raise UnknownNameError(
+            f"{where}: run {run_id} has no metric '{metric}'; {nearest(metric, known)}"
+        )
 
 
 def plan_tuning(
@@ -320,7 +338,10 @@ def execute_tuning(
     while True:
         record = tuning.read(store)
         store.sweeps.add(tuning.name, {**spec, TUNE_KEY: record.plain()})
-        _check_metric(tuning, store, record)
+        known = {each.state for arm in record.arms for each in arm.grid}
+        if known - {ValueState.OPEN} == {ValueState.UNMEASURED}:
+            (run_done, *_) = store.runs.select(sweep=tuning.tuning_name, status=Status.DONE)
+            check_metric(store, run_done.id, record.metric, "sweep.tune.metric")
         wanted = []
         for arm in record.arms:
             states = [ValueState.OPEN]
@@ -333,17 +354,3 @@ def execute_tuning(
         tried.update(wanted)
         outcome = run(tuning.plan(wanted))
         is_stopped = bool(outcome.stopped or outcome.halted or outcome.submitted or outcome.queued)
-
-
-def _check_metric(tuning: Tuning, store: Store, record: TuningRecord) -> None:
-    """Refuse a misspelt metric, as soon as runs show which metrics there are."""
-    states = {each.state for arm in record.arms for each in arm.grid}
-    if states - {ValueState.OPEN} != {ValueState.UNMEASURED}:
-        return
-    (run, *_) = store.runs.select(sweep=tuning.tuning_name, status=Status.DONE)
-    known = store.metrics.names(run.id)
-    if record.metric not in known:
-        raise UnknownNameError(
-            f"sweep.tune.metric: the tuning runs have no metric '{record.metric}'; "
-            f"{nearest(record.metric, known)}"
-        )

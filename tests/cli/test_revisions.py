@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -63,53 +62,12 @@ def before(command, folders, monkeypatch) -> Command:
 
 
 @pytest.fixture
-def raised(before, monkeypatch) -> Command:
-    """Likewise, once `rloo` has risen to revision 2."""
-    monkeypatch.setattr(ESTIMATORS.get("rloo"), "revision", 2)
-    return before
-
-
-@pytest.fixture
 def after(command, folders, monkeypatch, tmp_path) -> Command:
     """`command` beside a copy of runs 1 to 6, of two revisions of `rloo`."""
     shutil.copytree(folders["after"], tmp_path / "after")
     monkeypatch.chdir(tmp_path / "after")
     monkeypatch.setattr(ESTIMATORS.get("rloo"), "revision", 2)
     return command
-
-
-def test_a_plan_says_which_runs_of_an_older_revision_are_not_reused(raised):
-    expected = "2 runs of an older revision of estimator 'rloo' are not reused (runs 3-4)"
-    assert expected in raised(*PLAN, *SWEEP)[1]
-    [warning] = json.loads(raised(*PLAN, *SWEEP, "--format", "json")[0])["warnings"]
-    assert expected in warning
-    assert (
-        "1 run of an older revision of estimator 'rloo' is not reused (run 4)"
-        in (raised(*PLAN, "estimator=rloo", "seed=1", *SMALL)[1])
-    )
-    # Other seeds and another group size reuse none in any case.
-    *others, seeds = SWEEP
-    for changed in (["seed=2,3"], [seeds, "group_size=4"]):
-        assert "revision" not in raised(*PLAN, *others, *changed)[1], changed
-
-
-def test_sweep_and_run_warn_before_training_outdated_runs_again(after):
-    with open_store(None, create=False) as store:
-        assert store.runs.revisions(range(1, 7)) == {i: {} for i in range(1, 5)} | {
-            i: {"estimator": 2} for i in (5, 6)
-        }
-    assert "revision" not in after("sweep", *SWEEP)[1]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ESTIMATORS.get("rloo"), "revision", 3)
-        printed = after("sweep", *SWEEP)[1]
-        assert (
-            "4 runs of an older revision of estimator 'rloo' are not reused (runs 3-6)" in printed
-        )
-        patch.setattr(ESTIMATORS.get("rloo"), "revision", 4)
-        expected = after("run", "estimator=rloo", "seed=1", *SMALL)[1]
-        assert "3 runs of an older revision of estimator 'rloo' are not reused (runs 4, 6, 8)" in (
-            expected
-        )
 
 
 def test_a_listing_says_which_runs_are_of_which_revision(after):

@@ -55,10 +55,10 @@ def test_first_guess_grows_with_the_work_and_shrinks_with_slots(tmp_path):
         return describe_remaining(estimate(plan, None, slots), slots)
 
     # 200 steps x 64 prompts x 8 rollouts x 0.25 ms = 25.6 s.
-    assert "200 steps left, roughly 26 s with 1 side by side (a first guess" in guess("seed=0")
-    assert "roughly 51 s" in guess("seed=0,1")
-    assert "roughly 26 s with 2" in guess("seed=0,1", slots=2)
-    assert "roughly 51 s" in guess("backend.minibatches=4")
+    assert "200 steps left, about 26 s with 1 side by side (by a first guess" in guess("seed=0")
+    assert "about 51 s" in guess("seed=0,1")
+    assert "about 26 s with 2" in guess("seed=0,1", slots=2)
+    assert "about 51 s" in guess("backend.minibatches=4")
     assert "known when the first run has finished" in guess(*FAKE)
 
 
@@ -68,7 +68,7 @@ def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
     assert first.stderr.startswith("Training grpo on countdown with model tiny (backend fake)")
     second = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
     assert second[0].startswith("Training grpo")
-    assert "(from 1 earlier run)" in second[1]
+    assert "(by earlier runs)" in second[1]
     again = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
     assert again[1] == "Everything is done already; no steps left."
     forced = advsweep("run", "seed=1", "--force", *SMALL).stderr.splitlines()

@@ -16,7 +16,7 @@ import pytest
 
 from advsweep.backends.command import consent
 from advsweep.errors import ConfigError
-from advsweep.store import Failure, Status, Store, open_store
+from advsweep.store import Status, Store, open_store
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.planning.resume import plan_again
 from advsweep.sweep.retry_policy import Policy
@@ -50,56 +50,6 @@ def planned(file: Path, *overrides: str, executor: str = "debug") -> Plan:
     return make_plan([*fixed, *overrides])
 
 
-@pytest.mark.slow
-def test_a_sweep_of_a_command_is_reported(
-    template: MakeTemplate,
-    store: Store,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from advsweep.cli import main as cli
-
-    file = template()
-    texts = ["backend=command", f"backend.template={file}", "steps=6", "estimator=grpo,dr_grpo"]
-    plan = planned(file, "estimator=grpo,dr_grpo", "seed=0,1")
-    assert [p.run.seed for p in plan.runs] == [0, 1, 0, 1]
-    assert not plan.warnings
-    outcome = execute(plan, store, jobs=1)
-    assert outcome.done == 4
-    ids = list(outcome.run_ids)
-    assert set(store.metrics.series(ids, "reward/mean")[ids[0]][0].tolist()) == {1, 2, 3, 4, 5, 6}
-    [evaluation] = [e for e in store.evaluations.select([ids[0]]) if e.step == 6]
-    assert (evaluation.task, evaluation.n.tolist(), evaluation.c.tolist()) == (
-        "sums",
-        [4, 4],
-        [1, 1],
-    )
-    assert [c.step for c in store.checkpoints.select(ids[0])] == [2, 4, 6]
-    columns = ["--columns", "reward/mean,collapse/acr,pass@1"]
-    for more in ([], columns):
-        monkeypatch.setattr(sys, "argv", ["advsweep", "report", "--store", store.url, *more])
-        with pytest.raises(SystemExit) as ended:
-            cli()
-        assert not ended.value.code
-        shown = capsys.readouterr().out
-        assert "dr_grpo" in shown
-        assert "nan" not in shown
-    # 1 of 4 samples of each problem is right after step 6.
-    assert shown.count("0.25") >= 2
-    for command in (["eval", str(ids[0])], ["export", str(ids[0])], ["weights", str(ids[0])]):
-        monkeypatch.setattr(sys, "argv", ["advsweep", *command, "--store", store.url])
-        with pytest.raises(SystemExit) as ended:
-            cli()
-        assert ended.value.code == 2
-        assert "Traceback" not in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", ["advsweep", "sweep", "--dry-run", *texts])
-    with pytest.raises(SystemExit) as ended:
-        cli()
-    assert not ended.value.code
-    # Done before: nothing is started again.
-    assert execute(plan, store, jobs=1).skipped == 4
-
-
 @pytest.mark.parametrize(
     ("override", "words"),
     [
@@ -114,23 +64,6 @@ def test_what_reaches_nothing_is_refused(template: MakeTemplate, override: str, 
     estimator = "estimator=asym_grpo"
     with pytest.raises(ConfigError, match=words):
         planned(template(), estimator, override)
-
-
-def test_a_template_is_needed() -> None:
-    with pytest.raises(ConfigError, match=r"backend\.template: expected a file"):
-        make_plan(["backend=command"])
-    with pytest.raises(ConfigError, match="one of torchrun, trl_script, verl"):
-        make_plan(["backend=command", "backend.template=missing.yaml"])
-
-
-@pytest.mark.slow
-def test_failures_have_classes(template: MakeTemplate, store: Store) -> None:
-    modes = {"exits": Failure.ERROR, "memory": Failure.OOM, "killed": Failure.KILLED}
-    plan = planned(template(), f"backend.parameters.mode={','.join(modes)}")
-    outcome = execute(plan, store, jobs=1, policy=Policy(retries=0))
-    records = store.runs.select(ids=list(outcome.run_ids))
-    found = {r.config["backend"]["parameters"]["mode"]: r.failure for r in records}
-    assert found == modes
 
 
 def test_a_restarted_run_needs_the_store_to_be_trusted(

@@ -41,7 +41,7 @@ from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
 from advsweep.sweep.executors.base import Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.retry_policy import Policy, spell_size
+from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import limits
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.limits import held_bytes
@@ -49,11 +49,11 @@ from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import STORE_SECONDS
 from advsweep.sweep.worker import heartbeat
 from tests.sweep.forked_workers import Child, ForkingExecutor
+from tests.sweep.helpers import Measured, log_of, measured, wait_until, workers
 
 pytestmark = pytest.mark.slow
 
 Planner = Callable[..., Plan]
-Measured = dict[int, list[tuple[str, int, float]]]
 
 STEPS = "steps=40"
 SLOW = (STEPS, "backend.step_seconds=0.03")
@@ -94,19 +94,6 @@ def parents(*plans: Plan, url: str, policy: Policy = PATIENT) -> Iterator[list[C
         wait_until(lambda: not workers(store))
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
-def workers(store: Store) -> list[int]:
-    """The processes that have, or had, a run and are still there."""
-    pids = [run.pid for run in store.runs.select() if run.pid not in (None, os.getpid())]
-    return [pid for pid in pids if pid is not None and process_started(pid) is not None]
-
-
 def training(store: Store, step: int = 1) -> list[RunRecord]:
     return [run for run in store.runs.select(status=Status.RUNNING) if run.step >= step]
 
@@ -125,20 +112,6 @@ def kill_all(parents: Sequence[Child], store: Store) -> None:
         kill(run)
     for parent in parents:
         parent.kill()
-
-
-def measured(store: Store) -> Measured:
-    """What the run of each seed measured, times left out."""
-    return {
-        run.seed: [
-            p for p in store.metrics.points(run.id) if not p[0].startswith(("time/", "memory/"))
-        ]
-        for run in store.runs.select()
-    }
-
-
-def log_of(run: RunRecord) -> str:
-    return (run.directory / "log.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -442,7 +415,7 @@ def test_a_run_that_takes_ever_more_memory_is_ended(
     forty = forked(plan(STEPS, "seed=0,1"))
     outcome, run = limited(forty, store, Policy(retries=0, memory_limit=most))
     assert (run.status, run.failure) == (Status.FAILED, Failure.OOM)
-    assert f"above its memory limit of {spell_size(most)}" in outcome.failed[run.id]
+    assert f"above its memory limit of {most >> 20}M" in outcome.failed[run.id]
     assert execute(forty, store).done == 1
     assert "resuming after step 5" in log_of(run)
     assert_sound(store, undisturbed, forty)
@@ -471,7 +444,7 @@ def test_a_run_that_heeds_no_request_is_killed_after_a_while(
     inject(hang_at=7)
     outcome, run = limited(forty, store, Policy(retries=0, time_limit=3.0))
     assert (run.status, run.failure) == (Status.FAILED, Failure.TIMEOUT)
-    assert outcome.failed == {run.id: "took longer than its time limit of 3s"}
+    assert outcome.failed == {run.id: "took longer than its time limit of 3 s"}
     due = inject(hang_at=7)
     with parents(forty, url=store.url) as [parent]:
         wait_until(lambda: not due.exists())

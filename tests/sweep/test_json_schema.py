@@ -78,11 +78,6 @@ def test_what_a_sweep_takes_fits(validator, tmp_path, text):
     assert make_plan([str(path)], fetch=False).runs
 
 
-def test_fields_of_components_in_fields_fit(validator):
-    block = {"task": "gsm8k", "task.reward.delimiter": "x", "estimator.base.std": ["none"]}
-    assert validator.is_valid({"sweep": {"blocks": [block]}})
-
-
 MISTAKES = [
     "foo: 1",
     "optimizer: {learning_rate: 1e-4}",

@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from advsweep.store import Status, Store, open_store
-from advsweep.store.owners import process_started
 from advsweep.sweep.events import Event
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
+from tests.sweep.helpers import Measured, measured, wait_until, workers
 
 pytestmark = pytest.mark.slow
 
 Planner = Callable[..., Plan]
 Launcher = Callable[[Plan], multiprocessing.process.BaseProcess]
-Measured = dict[int, list[tuple[str, int, float]]]
 
 STEPS = "steps=40"
 SLOW = ("executor=local", STEPS, "backend.step_seconds=0.05")
@@ -61,19 +60,6 @@ def exit_code(process: multiprocessing.process.BaseProcess, seconds: float) -> i
     return process.exitcode
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
-def workers(store: Store) -> list[int]:
-    """The processes that have, or had, a run and are still there."""
-    pids = [run.pid for run in store.runs.select() if run.pid not in (None, os.getpid())]
-    return [pid for pid in pids if pid is not None and process_started(pid) is not None]
-
-
 def trained_past(store: Store, step: int, runs: int) -> Callable[[], bool]:
     """Whether so many runs are being trained and have that many steps behind them."""
 
@@ -82,16 +68,6 @@ def trained_past(store: Store, step: int, runs: int) -> Callable[[], bool]:
         return sum(run.step >= step for run in running) >= runs
 
     return check
-
-
-def measured(store: Store) -> Measured:
-    """What the run of each seed measured, times left out."""
-    return {
-        run.seed: [
-            p for p in store.metrics.points(run.id) if not p[0].startswith(("time/", "memory/"))
-        ]
-        for run in store.runs.select()
-    }
 
 
 @pytest.fixture(scope="module")

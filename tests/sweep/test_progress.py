@@ -13,8 +13,7 @@ from advsweep.sweep import progress
 from advsweep.sweep.events import EventKind, RunEvent, SweepProgress
 from advsweep.sweep.planning.labels import labels
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.progress import LineView, TableView, live_view
-from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.progress import View
 from advsweep.sweep.scheduler.runs import schedule_runs
 
 Planner = Callable[..., Plan]
@@ -39,13 +38,6 @@ def test_labels_have_what_varies_and_no_more(plan: Planner) -> None:
     assert named(plan("estimator=asym_grpo", "estimator.delta=0.5,2")) == [
         "asym_grpo seed=0 estimator.delta=0.5",
         "asym_grpo seed=0 estimator.delta=2.0",
-    ]
-
-
-def test_labels_name_wrapped_estimators(plan: Planner) -> None:
-    assert named(plan("estimator=a_grae", "estimator.base=grpo,dr_grpo")) == [
-        "a_grae seed=0 estimator.base=grpo",
-        "a_grae seed=0 estimator.base=dr_grpo",
     ]
 
 
@@ -75,12 +67,12 @@ def test_a_table_shows_progress_and_last_values(
     running: tuple[Plan, list[RunRecord]], store: Store, console: Console
 ) -> None:
     pair, (first, second) = running
-    view = TableView(pair, store, console)
+    view = View(pair, store, io.StringIO(), console)
     with view.shown():
         view.handle(RunEvent(EventKind.STARTED, first))
         view.handle(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
     text = shown(console)
-    for part in ("grpo seed=0", "running", "6/20", "0.250", "0.125", "1 running, 1 to come"):
+    for part in ("grpo seed=0", "training", "6/20", "0.250", "0.125", "1 running, 1 to come"):
         assert part in text
     with view.shown():
         view.handle(RunEvent(EventKind.FAILED, second, "step 3: no good"))
@@ -88,53 +80,12 @@ def test_a_table_shows_progress_and_last_values(
     assert "1 failed" in shown(console)
 
 
-def test_a_large_sweep_shows_what_is_being_trained(
-    running: tuple[Plan, list[RunRecord]],
-    store: Store,
-    console: Console,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(progress, "SHOWN_RUNS", 1)
-    pair, (first, second) = running
-    view = TableView(pair, store, console)
-    with view.shown():
-        view.handle(RunEvent(EventKind.DONE, second))
-        view.handle(RunEvent(EventKind.STARTED, first))
-        view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
-    text = shown(console)
-    assert "grpo seed=0" in text
-    assert "grpo seed=1" not in text
-    assert "1 of 2 done, 1 running" in text
-
-
-def test_a_stage_without_progress_is_not_shown_as_training(
-    running: tuple[Plan, list[RunRecord]],
-    store: Store,
-    console: Console,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pair, (first, _) = running
-    store.leases.heartbeat(1, stage="base evaluation")
-    view = TableView(pair, store, console)
-    with view.shown():
-        view.handle(RunEvent(EventKind.STARTED, first))
-        view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
-    assert "base evaluation" in shown(console)
-    assert "training" not in shown(console)
-    store.leases.heartbeat(1, stage="base evaluation 48/128")
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    lines = LineView(pair, store, io.StringIO())
-    lines.handle(RunEvent(EventKind.STARTED, first))
-    lines.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
-    assert "(run 1 base evaluation 48/128)" in lines._stream.getvalue()
-
-
 def test_lines_say_what_starts_fails_and_ends(
     running: tuple[Plan, list[RunRecord]], store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair, (first, second) = running
     stream = io.StringIO()
-    view = LineView(pair, store, stream)
+    view = View(pair, store, stream)
     view.handle(RunEvent(EventKind.STARTED, first))
     view.handle(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
     view.handle(RunEvent(EventKind.FAILED, second, "step 3: no good"))
@@ -152,18 +103,4 @@ def test_lines_say_what_starts_fails_and_ends(
         "0 of 2 done, 1 running, 1 failed (run 1 training 6/20)",
         "stopping: the runs write a checkpoint; Ctrl-C again kills them",
         "2 of 2 runs were done before",
-    ]
-
-
-def test_without_a_terminal_there_are_lines(
-    plan: Planner, store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
-    quick = plan()
-    with live_view(quick, store) as on_event:
-        execute(quick, store, on_event=on_event)
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines() == [
-        "run 1 (grpo seed=0) started",
-        "run 1 (grpo seed=0) done",
     ]

@@ -25,8 +25,6 @@ from advsweep.sweep.retry_policy import (
     parse_duration,
     parse_failures,
     parse_size,
-    spell_duration,
-    spell_size,
     store_patience,
 )
 from advsweep.sweep.scheduler import limits
@@ -39,7 +37,6 @@ from advsweep.sweep.scheduler.limits import Worker
 )
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
-    assert parse_duration(spell_duration(seconds)) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "-5s", "5 minutes", "1h30", "m", "1.5.2s", "nan"])
@@ -54,7 +51,6 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 )
 def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
-    assert parse_size(spell_size(size)) == size
 
 
 @pytest.mark.parametrize("text", ["", "8", "0G", "-1G", "8 gigabytes", "8P", "1.2.3G"])
@@ -68,11 +64,6 @@ def test_classes_of_failure() -> None:
     assert parse_failures("") == frozenset()
     with pytest.raises(ConfigError, match=r"--retry-on: .* got 'kiled'; did you mean 'killed'\?"):
         parse_failures("kiled")
-
-
-def test_pauses_double_up_to_a_limit() -> None:
-    assert [Policy().backoff(n) for n in (1, 2, 3, 4)] == [1, 2, 4, 8]
-    assert Policy().backoff(5000) == 300
 
 
 @dataclass
@@ -107,7 +98,7 @@ def test_a_worker_beyond_its_time_is_asked_and_then_killed(
     now += 2
     worker.check_limits()
     worker.check_limits()
-    assert worker.cause == (Failure.TIMEOUT, "took longer than its time limit of 1m30s")
+    assert worker.cause == (Failure.TIMEOUT, "took longer than its time limit of 90 s")
     assert handle.told == ["stop"]
     now += limits.STOP_SECONDS + 1
     worker.check_limits()
@@ -124,7 +115,7 @@ def test_a_worker_beyond_its_memory_is_killed() -> None:
     assert handle.told == ["kill"]
     assert worker.cause is not None
     assert worker.cause.failure is Failure.OOM
-    assert f"above its memory limit of {spell_size(held // 2)}" in worker.cause.reason
+    assert f"above its memory limit of {held // 2 >> 20}M" in worker.cause.reason
 
 
 def test_a_worker_that_stays_silent_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

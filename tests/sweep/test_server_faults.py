@@ -27,11 +27,11 @@ from advsweep.sweep.scheduler import limits
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.worker import heartbeat
 from tests.sweep.forked_workers import ForkingExecutor
+from tests.sweep.helpers import Measured, log_of, measured
 
 pytestmark = pytest.mark.slow
 
 Planner = Callable[..., Plan]
-Measured = dict[int, list[tuple[str, int, float]]]
 
 FORTY = ("steps=40", "evaluation.every=20", "backend.checkpoint_every=10")
 SLOW = (*FORTY, "backend.step_seconds=0.05")
@@ -66,19 +66,6 @@ def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Meas
     with open_store(str(tmp_path_factory.mktemp("undisturbed") / "advsweep.db")) as store:
         assert execute(plan(*FORTY, "seed=0,1"), store).exit_code == 0
         return measured(store)
-
-
-def measured(store: Store) -> Measured:
-    return {
-        run.seed: [
-            p for p in store.metrics.points(run.id) if not p[0].startswith(("time/", "memory/"))
-        ]
-        for run in store.runs.select()
-    }
-
-
-def log_of(run: RunRecord) -> str:
-    return (run.directory / "log.txt").read_text(encoding="utf-8")
 
 
 def database_of(url: str) -> str:

@@ -55,13 +55,6 @@ def test_a_collapsed_training_is_recorded_and_counted(plan, store: Store) -> Non
     assert read_status(store, failures=9).collapsed == [ids[0]]
 
 
-def test_a_run_without_steps_has_no_speed(plan, store: Store) -> None:
-    execute(plan("backend.fail_at=1"), store)
-    store.leases.claim(1, Owner.current())
-    [running] = read_status(store, failures=9).running
-    assert (running.steps_per_second, running.seconds_left) == (None, None)
-
-
 def test_failures_say_why_lost_ones_first(plan, store: Store) -> None:
     execute(plan("seed=0,1", "backend.fail_at=3", name="failing"), store)
     store.leases.claim(1, replace(Owner.current(), started=-1.0))
@@ -71,15 +64,3 @@ def test_failures_say_why_lost_ones_first(plan, store: Store) -> None:
     assert standing.failures[1].error.startswith("RuntimeError: step 3 fails")
     assert standing.runs == 2
     assert [f.id for f in read_status(store, failures=1).failures] == [1]
-
-
-def test_runs_that_a_process_trains_together_wait_for_each_other(plan, store: Store) -> None:
-    execute(plan("backend.fail_at=1", "seed=0,1"), store)
-    for run_id, seconds in ((1, 0.3), (2, 0.1)):
-        store.leases.claim(run_id, Owner.current())
-        store.metrics.record(run_id, [("time/rollout", 1, seconds)])
-        store.leases.heartbeat(run_id, step=1)
-    # 0.3 + 0.1 s for a step of both, and 19 of them left.
-    for running in read_status(store, failures=9).running:
-        assert running.steps_per_second == pytest.approx(2.5)
-        assert running.seconds_left == pytest.approx(7.6)

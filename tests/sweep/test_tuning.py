@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import pytest
 import yaml
 
 from advsweep.errors import ConfigError
-from advsweep.report.tables.build import build_report
 from advsweep.store import Status, Store, open_store
 from advsweep.store.records import TUNE_KEY, TuningRecord, ValueState
 from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
@@ -104,38 +101,6 @@ def test_tuning_runs_have_seeds_and_problems_of_their_own(write: Write) -> None:
     assert (tuning.extra_runs, list(tuning.test.warnings)) == (4, [])
 
 
-def test_other_settings_of_tuning_runs(write: Write) -> None:
-    tune = {**SWEEP["tune"], "set": {"steps": 3, "task.seed": 5}}  # type: ignore[dict-item]
-    tuning = planned(write(tune=tune))
-    runs = [p.run for p in tuning.plan(tuning.first).runs]
-    assert {(run.steps, run.task.plain()["seed"]) for run in runs} == {(3, 5)}
-    assert {p.run.steps for p in tuning.test.runs} == {8}
-    same = {**SWEEP["tune"], "set": {"task.seed": 0}}  # type: ignore[dict-item]
-    (warning,) = planned(write(tune=same)).test.warnings
-    assert "tuning runs of task 'bandit' have the problems of the test runs" in warning
-
-
-def test_tasks_of_the_runs_seed_stay_so_in_tuning(write: Write) -> None:
-    tuning = planned(write(common={"task.seed": "seed"}))
-    assert {p.config["task"]["seed"] for p in tuning.plan(tuning.first).runs} == {"seed"}
-    assert {each[-2:] for each in settings(tuning.plan(tuning.first))} == {
-        (1000, 1000),
-        (1001, 1001),
-    }
-    assert {each[-2:] for each in settings(tuning.test)} == {(0, 0), (1, 1)}
-    assert list(tuning.test.warnings) == []
-
-
-def test_an_arm_is_what_differs_between_runs_apart_from_the_seed(write: Write) -> None:
-    blocks = [{"estimator": "asym_grpo", "estimator.delta": [0.3, 0.5], "group_size": [4, 8]}]
-    tuning = planned(write(blocks=blocks))
-    assert list(tuning.arms) == [
-        f"asym_grpo estimator.delta={delta} group_size={size}"
-        for delta in (0.3, 0.5)
-        for size in (4, 8)
-    ]
-
-
 def test_each_arm_is_tested_at_the_value_it_chose(write: Write, store: Store) -> None:
     tuning = planned(write())
     record = trained(tuning, store)
@@ -155,41 +120,6 @@ def test_each_arm_is_tested_at_the_value_it_chose(write: Write, store: Store) ->
     ]
     assert len(store.runs.select(sweep="fair-tuning")) == 2 * 4 * 2
     assert store.sweeps.tuning("fair") == record
-
-
-def test_the_score_is_the_mean_over_tuning_seeds(write: Write, store: Store) -> None:
-    record = trained(planned(write()), store)
-    for run in store.runs.select(sweep="fair-tuning"):
-        assert run.seed in (1000, 1001)
-    runs = [
-        run
-        for run in store.runs.select(sweep="fair-tuning")
-        if (run.estimator, run.config["optimizer"]["lr"]) == ("rloo", 4)
-    ]
-    scores = [
-        r.scores()["pass@1"] for r in store.evaluations.select([x.id for x in runs]) if r.step
-    ]
-    (found,) = (each for each in record.arms[1].grid if each.value == 4)
-    assert sorted(found.scores) == pytest.approx(sorted(scores))
-    assert found.score == pytest.approx(sum(scores) / 2)
-
-
-def test_a_report_has_a_row_for_each_arm_with_its_value(write: Write, store: Store) -> None:
-    record = trained(planned(write(tune={"values": [2, 64], "extend": 0, "seeds": 1})), store)
-    report = build_report(store, "fair", columns=["pass@1"])
-    rows = [row.group for row in report.rows if not row.is_base]
-    values = {arm.name: arm.chosen for arm in record.arms}
-    assert rows == [
-        {"estimator": name, "optimizer.lr": values[name.split()[0]]}
-        for name in ("grpo", "rloo", "grpo (A/A)")
-    ]
-    # Rows are compared whatever values they chose.
-    assert [(d.row - report.rows.index(report.rows[-3]), d.column) for d in report.differences]
-    compared = {report.rows[d.row].group["estimator"] for d in report.differences}
-    assert compared == {"rloo", "grpo (A/A)"}
-    assert record.text in report.remarks
-    tuning_rows = build_report(store, "fair-tuning", columns=["pass@1"]).rows
-    assert len([row for row in tuning_rows if not row.is_base]) == 4
 
 
 class StoppedError(Exception):
@@ -225,83 +155,6 @@ def test_an_interrupted_sweep_comes_to_the_same_end(
     # Nothing is left to do.
     assert trained(planned(write()), store) == record
     assert len(store.runs.select()) == 2 * 4 * 2 + 6
-
-
-TINY = {
-    "steps": 4,
-    "group_size": 4,
-    "prompts_per_step": 8,
-    "evaluation": {"every": 0, "n": 2, "k": [1]},
-    "defaults": [{"override /executor": "debug"}],
-    "backend": {"checkpoint_every": 2},
-    "task": {"levels": [0, 1], "held_out_per_level": 2},
-    "model": {
-        "layers": 1,
-        "width": 32,
-        "heads": 2,
-        "kv_heads": 1,
-        "mlp_width": 64,
-        "pretraining_steps": 60,
-        "pretraining_batch": 64,
-        "pretraining_lr": 0.01,
-        "random_share": 0,
-        "left_to_right_share": 0,
-    },
-}
-
-
-def lasting(store: Store, run_id: int) -> dict[str, float]:
-    """The last values that two equal trainings share: all but times."""
-    last = store.metrics.last_values([run_id], store.metrics.names(run_id))[run_id]
-    return {name: v for name, v in last.items() if not name.startswith(("time/", "memory/"))}
-
-
-def test_a_tuned_sweep_of_the_tiny_model_with_all_controls(
-    write: Write, store: Store, tmp_path: Path
-) -> None:
-    """Interrupted in a tuning run and in a control; bases of its own for each seed."""
-    file = write(
-        TINY,
-        seeds=1,
-        tune={"values": [1e-3, 4e-3], "extend": 0, "seeds": 1},
-        controls=["aa", {"name": "placebo", "samples": 64}, "noise"],
-        blocks=[{"estimator": ["grpo"]}],
-    )
-    for dies_at in (2, 5):
-        starts = 0
-
-        def dying(event: Event, dies_at: int = dies_at) -> None:
-            nonlocal starts
-            if isinstance(event, RunEvent) and event.kind is EventKind.STARTED:
-                starts += 1
-                if event.run.id == dies_at:
-                    raise StoppedError
-
-        with pytest.raises(StoppedError):
-            trained(planned(file), store, dying)
-    record = trained(planned(file), store)
-    with open_store(str(tmp_path / "whole.db")) as other:
-        assert trained(planned(file), other) == record
-        runs, whole = (s.runs.select(newest_first=False) for s in (store, other))
-        assert [run.identity for run in runs] == [run.identity for run in whole]
-        for run, same in zip(runs, whole, strict=True):
-            assert lasting(store, run.id) == lasting(other, same.id)
-    tested = store.runs.select(sweep="fair", newest_first=False)
-    assert [run.estimator for run in tested] == [
-        *("grpo", "grpo (A/A)", "grpo (placebo)", "grpo (verifier noise)")
-    ]
-    # All have one base, whose evaluation they share, and which is not that of the tuning seed.
-    bases = {
-        run.id: evaluation.subject
-        for run in (*tested, *store.runs.select(sweep="fair-tuning"))
-        for evaluation in store.evaluations.select([run.id])
-        if evaluation.step == 0
-    }
-    assert len({bases[run.id] for run in tested}) == 1
-    assert len(set(bases.values())) == 2
-    # Trained, they differ.
-    changes = store.metrics.last_values([run.id for run in tested], ["optim/change_norm"])
-    assert len({own["optim/change_norm"] for own in changes.values()}) == 4
 
 
 def test_what_the_store_says_was_chosen_is_not_read(write: Write, store: Store) -> None:
@@ -349,33 +202,6 @@ def test_arms_without_a_choice_are_tried_again_and_not_tested(write: Write, stor
         tuning.plan_test(record)
 
 
-def test_runs_of_a_queue_are_not_waited_for(write: Write, store: Store) -> None:
-    def submit(plan: Plan) -> SweepResult:
-        ids = store.runs.add([], None)
-        return SweepResult(
-            ids, done=0, skipped=0, failed={}, unfinished=0, stopped=False, submitted=12
-        )
-
-    record, outcome = execute_tuning(planned(write()), store, submit)
-    assert outcome is not None
-    assert (outcome.submitted, record.is_over) == (12, False)
-    assert [arm.choice for arm in record.arms] == ["open", "open"]
-
-
-def test_a_stopped_sweep_records_how_far_it_came(write: Write, store: Store) -> None:
-    def stop(plan: Plan) -> SweepResult:
-        return replace(execute(replace(plan, runs=plan.runs[:3]), store, 1), stopped=True)
-
-    tuning = planned(write(tune={"values": [2, 4], "extend": 0, "seeds": 1}))
-    record, _ = execute_tuning(tuning, store, stop)
-    done, still_open = ValueState.DONE, ValueState.OPEN
-    assert [[each.state for each in arm.grid] for arm in record.arms] == [
-        [done, done],
-        [done, still_open],
-    ]
-    assert store.sweeps.tuning("fair") == record
-
-
 def test_an_unknown_metric_is_refused_once_runs_show_which_there_are(
     write: Write, store: Store
 ) -> None:
@@ -391,8 +217,6 @@ def test_an_unknown_metric_is_refused_once_runs_show_which_there_are(
             {"tune": {"key": "estimator.delta", "values": [0.3, 0.5]}},
             "estimator.delta: grpo has no parameter 'delta'",
         ),
-        ({"tune": {"key": "optimizer.lrr", "values": [1, 2]}}, "did you mean 'lr'"),
-        ({"tune": {"key": "optimiser.lr", "values": [1, 2]}}, "did you mean 'optimizer'"),
         ({"tune": {"values": [1]}}, "sweep.tune.values: expected two or more different values"),
         (
             {"tune": {"values": [1, 2], "seeds": [5, 1]}},
@@ -403,7 +227,6 @@ def test_an_unknown_metric_is_refused_once_runs_show_which_there_are(
             "sweep.tune.key: expected a key that nothing else sets, got 'optimizer.lr', which",
         ),
         ({"baseline": "psr"}, "sweep.baseline: expected an estimator or a method of the sweep"),
-        ({"controls": ["plcebo"]}, "control: no control is called 'plcebo'; did you mean"),
         (
             {"controls": ["placebo"], "common": {"task": "toy"}},
             "control: 'placebo' changes a verifier's verdicts",
@@ -417,13 +240,3 @@ def test_what_does_not_fit_is_refused_before_anything_starts(
         plan_tuning([write(**changes)])
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_a_search_or_several_files_cannot_be_tuned(write: Write) -> None:
-    path = write()
-    with pytest.raises(ConfigError, match=re.escape("sweep.tune: expected search=none")):
-        plan_tuning([path, "search=optuna"])
-    with pytest.raises(ConfigError, match=re.escape("sweep.tune: expected one sweep file, got 2")):
-        plan_tuning([f"+experiment={path},demo"])
-    assert plan_tuning([write(tune=None)]) is None
-    assert plan_tuning([path, "sweep.tune=null"]) is None

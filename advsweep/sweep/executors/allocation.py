@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import subprocess
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ _ROUNDING = 1e-9
 
 
 def room(devices: int, gpus: float) -> int:
-    """Returns how many runs with `gpus` each fit on so many devices."""
+    """Return how many runs with `gpus` each fit on so many devices."""
     if gpus >= 1:
         return devices // int(gpus)
     return devices * int(1 / gpus + _ROUNDING)
@@ -29,7 +28,7 @@ def room(devices: int, gpus: float) -> int:
 def pick(
     devices: Sequence[Device], loads: Mapping[str, float], gpus: float
 ) -> tuple[str, ...] | None:
-    """Returns the devices for one more run; None if it does not fit now.
+    """Return the devices for one more run; None if it does not fit now.
 
     Shares of a device never exceed the whole. All but `SPARE` of the memory of the run's share
     must be free, whichever processes use the device. The least loaded devices come first.
@@ -74,6 +73,7 @@ class DevicePool:
 
     def take(self) -> tuple[str, ...] | None:
         """Return the devices for one more run; None if there is no room now."""
+        # nvidia-smi takes up to a second, and a scheduler asks twenty times a second.
         if time.monotonic() - self._read >= MEMORY_SECONDS:
             self._devices, self._read = self._read_devices(), time.monotonic()
         loads = {name: count * min(self._gpus, 1.0) for name, count in self._taken.items()}
@@ -92,8 +92,7 @@ class DevicePool:
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 TIMEOUT_SECONDS = 60.0
 
-_MEMORY = ("--query-gpu=uuid,memory.total,memory.free", "--format=csv,noheader,nounits")
-_UUID = re.compile(r"\(UUID: (\S+)\)")
+_QUERY = ("--query-gpu=uuid,memory.total,memory.free", "--format=csv,noheader,nounits")
 
 
 @dataclass(frozen=True)
@@ -111,75 +110,45 @@ class Device:
     free: int | None = None
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU as nvidia-smi lists it, with its MIG slices."""
-
-    device: Device
-    slices: Sequence[Device] = ()
-
-    def usable(self) -> Sequence[Device]:
-        """Returns what CUDA programs can use: the slices, if there are any."""
-        return self.slices or (self.device,)
-
-
 def visible_devices() -> list[Device]:
-    """Returns the devices that a process may use; none without nvidia-smi."""
-    listing = _nvidia_smi("-L")
-    gpus = parse(listing, _nvidia_smi(*_MEMORY)) if listing else []
+    """Return the devices that a process may use; none without nvidia-smi."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", *_QUERY],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=TIMEOUT_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    gpus = []
+    for line in done.stdout.splitlines():
+        name, *sizes = (cell.strip() for cell in line.split(","))
+        gpus.append(Device(name, *(int(size) if size.isdigit() else None for size in sizes)))
     return select(gpus, os.environ.get(VISIBLE))
 
 
-def parse(listing: str, memory: str) -> list[Gpu]:
-    """Parses the output of `nvidia-smi -L`, and a table of UUID, total and free memory."""
-    rows = [[cell.strip() for cell in line.split(",")] for line in memory.splitlines()]
-    sizes = {row[0]: row[1:] for row in rows}
-    gpus: list[Gpu] = []
-    for line in listing.splitlines():
-        found = _UUID.search(line)
-        if found is None:
-            continue
-        uuid = found[1]
-        if line[0].isspace():
-            gpus[-1] = Gpu(gpus[-1].device, (*gpus[-1].slices, Device(uuid)))
-        else:
-            numbers = [int(cell) if cell.isdigit() else None for cell in sizes.get(uuid, ())]
-            gpus.append(Gpu(Device(uuid, *numbers)))
-    return gpus
+def select(gpus: Sequence[Device], visible: str | None) -> list[Device]:
+    """Return the devices in `CUDA_VISIBLE_DEVICES`, by the rules of CUDA.
 
+    Its entries are indices, prefixes of UUIDs or MIG slices, up to the first that does not exist.
+    They are kept as they are: an index means the same to a run and to its parent. The memory of
+    an index is that of nvidia-smi's device of the same index, which is right if all GPUs are
+    alike or `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`.
 
-def select(gpus: Sequence[Gpu], visible: str | None) -> list[Device]:
-    """Returns the devices in `CUDA_VISIBLE_DEVICES`, by the rules of CUDA.
-
-    Its entries are indices or prefixes of UUIDs, up to the first that does not exist. They are
-    kept as they are: an index means the same to a run and to its parent. The memory of an index
-    is that of nvidia-smi's device of the same index, which is right if all GPUs are alike or
-    `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`.
+    Departures: MIG slices count only if they are named there.
     """
     if visible is None:
-        return [device for gpu in gpus for device in gpu.usable()]
-    known = [device for gpu in gpus for device in (gpu.device, *gpu.slices)]
-    chosen: list[Device] = []
+        return list(gpus)
+    chosen: dict[str, Device] = {}
     for entry in (part.strip() for part in visible.split(",")):
-        if entry.isdecimal():
-            found = [gpu.device for gpu in gpus[int(entry) :][:1]]
-        else:
-            found = [device for device in known if entry and device.name.startswith(entry)]
+        found = gpus[int(entry) :][:1] if entry.isdecimal() else ()
+        if not entry.isdecimal():
+            found = [gpu for gpu in gpus if entry and gpu.name.startswith(entry)]
+        if entry.startswith("MIG-") and gpus:
+            found = [Device(entry)]
         if not found:
             break
-        chosen.append(Device(entry, found[0].memory, found[0].free))
-    return list({device.name: device for device in chosen}.values())
-
-
-def _nvidia_smi(*arguments: str) -> str:
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+        chosen[entry] = Device(entry, found[0].memory, found[0].free)
+    return list(chosen.values())

@@ -22,6 +22,7 @@ from advsweep.sweep.worker.environment import COMMAND_VARIABLE
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
+    from advsweep.sweep.scheduler.queue import QueueWork
 
 STORE_VARIABLE = "ADVSWEEP_STORE"
 """The environment variable with the store's URL. The URL may hold a password, and command lines
@@ -81,35 +82,22 @@ class Job:
         """The file that takes the worker's output."""
         return self.directory / "log.txt"
 
-    def message(self) -> bytes:
-        """Return the line by which a child of this process gets the job."""
-        order = {
-            "runs": [self.run_id, *self.others],
-            "evaluations": self.evaluations,
-            "log": str(self.log.absolute()),
-            "parent": os.getpid(),
-        }
-        return json.dumps(order).encode() + b"\n"
 
-    def start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Start a worker for this job alone.
-
-        Raises:
-            OSError: the run's folder or the process cannot be made.
-        """
-        process = _start_worker(self, environment)
-        _send(process, self)
-        _close_input(process)
-        return process
-
-
-def _start_worker(
+def start_worker(
     job: Job, environment: Mapping[str, str], results: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a worker in a session of its own, which keeps Ctrl-C to the parent."""
+    """Start a worker in a session of its own, which keeps Ctrl-C to the parent.
+
+    Args:
+        results: a pipe for the exit codes of jobs; without it the worker does this job alone.
+
+    Raises:
+        OSError: the run's folder or the process cannot be made.
+    """
     make_private_folder(job.directory)
+    # `-P`: no module of the working folder is imported in place of an installed one.
     with open_private(job.log, "ab") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", _WORKER, *([] if results is None else [str(results)])],
             stdin=subprocess.PIPE,
             stdout=log,
@@ -118,13 +106,23 @@ def _start_worker(
             pass_fds=() if results is None else (results,),
             start_new_session=True,
         )
+    _send(process, job)
+    if results is None:
+        _close_input(process)
+    return process
 
 
 def _send(process: subprocess.Popen[bytes], job: Job) -> bool:
     """Send a job; return False if the worker has ended."""
+    order = {
+        "runs": [job.run_id, *job.others],
+        "evaluations": job.evaluations,
+        "log": str(job.log.absolute()),
+        "parent": os.getpid(),
+    }
     assert process.stdin is not None
     try:
-        process.stdin.write(job.message())
+        process.stdin.write(json.dumps(order).encode() + b"\n")
         process.stdin.flush()
     except BrokenPipeError:
         return False
@@ -200,7 +198,7 @@ class ProcessHandle(Handle):
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
-class ReusedWorker:
+class ReusedWorker(ProcessHandle):
     """A child of this process that does one job after another, so that imports are paid once.
 
     It reads a job per line, and answers a job that ended well with a line that has the exit code.
@@ -215,29 +213,47 @@ class ReusedWorker:
         # Not its standard output, which is the log of the run, and anybody's to print to.
         self._results, theirs = os.pipe()
         try:
-            self.process = _start_worker(job, environment, theirs)
+            super().__init__(start_worker(job, environment, theirs))
         except BaseException:
             os.close(self._results)
             raise
         finally:
             os.close(theirs)
         os.set_blocking(self._results, False)
-        _send(self.process, job)
+        self._code: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end of its job was seen."""
+        return self._code is not None
 
     def give(self, job: Job) -> bool:
-        """Give it another job; return False if it has ended."""
+        """Give it another job; return False if it has ended, also if it was killed while idle."""
         make_private_folder(job.directory)
-        return self.process.poll() is None and _send(self.process, job)
+        if self.process.poll() is not None or not _send(self.process, job):
+            return False
+        self._code = None
+        return True
 
     def poll(self) -> int | None:
-        """Return the exit code of its present job; None before."""
-        try:
-            # One job is done at a time, so that no more than one line can wait.
-            line = os.read(self._results, 32)
-        except BlockingIOError:
-            # A process that it has left behind may keep the pipe open after its death.
-            return self.process.poll()
-        return int(line) if line else self.process.wait()
+        if self._code is None:
+            try:
+                # One job is done at a time, so that no more than one line can wait.
+                line = os.read(self._results, 32)
+            except BlockingIOError:
+                # A process that it has left behind may keep the pipe open after its death.
+                self._code = self.process.poll()
+            else:
+                self._code = int(line) if line else self.process.wait()
+        return self._code
+
+    def stop(self) -> None:
+        if self.poll() is None:  # an idle worker has nothing to stop
+            super().stop()
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            super().kill()
 
     def close(self) -> None:
         """End it at once; it has no job."""
@@ -251,66 +267,36 @@ class WorkerPool:
     """Workers of one environment on this machine, used again for further jobs."""
 
     def __init__(self) -> None:
-        self._idle: list[ReusedWorker] = []
+        self._workers: list[ReusedWorker] = []
 
-    def start(self, job: Job, environment: Mapping[str, str]) -> PooledHandle:
+    def start(self, job: Job, environment: Mapping[str, str]) -> ReusedWorker:
         """Give a job to an idle worker, or to a new one.
 
         Raises:
             OSError: the run's folder or the process cannot be made.
         """
-        while self._idle:
-            worker = self._idle.pop()
+        for worker in [worker for worker in self._workers if worker.is_over]:
             if worker.give(job):
-                return PooledHandle(worker, self._idle)
-            worker.close()  # it was killed while it was idle
-        return PooledHandle(ReusedWorker(job, environment), self._idle)
+                return worker
+            self._workers.remove(worker)
+            worker.close()
+        self._workers.append(ReusedWorker(job, environment))
+        return self._workers[-1]
 
     def close(self) -> None:
         """End the idle workers; those with a job finish it."""
-        while self._idle:
-            self._idle.pop().close()
-
-
-class PooledHandle(ProcessHandle):
-    """A job of a worker that may get another one after it."""
-
-    def __init__(self, worker: ReusedWorker, idle: list[ReusedWorker]) -> None:
-        super().__init__(worker.process)
-        self._worker = worker
-        self._idle = idle
-        self._code: int | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the end of the job was seen."""
-        return self._code is not None
-
-    def poll(self) -> int | None:
-        if self._code is None:
-            self._code = self._worker.poll()
-            if self._code is not None:
-                if self.process.poll() is None:
-                    self._idle.append(self._worker)
-                else:
-                    self._worker.close()
-        return self._code
-
-    def stop(self) -> None:
-        if self.poll() is None:
-            super().stop()
-
-    def kill(self) -> None:
-        if self.poll() is None:
-            super().kill()
+        for worker in self._workers:
+            if worker.is_over:
+                worker.close()
+        self._workers = []
 
 
 @dataclass(kw_only=True)
 class Executor(Component):
     """Starts workers. Their results are in the store; the executor keeps no state of runs.
 
-    A subclass implements `capacity` and `start`. The worker is `Job.start(environment)`, on this
-    machine with the variables of `worker_environment`, on another with those of
+    A subclass implements `capacity` and `start`. `start_worker(job, environment)` makes the
+    process, on this machine with the variables of `worker_environment`, on another with those of
     `remote_environment`. An executor whose workers outlive the command is a `QueueExecutor`.
 
     A plan calls `prepare` once. A scheduler then calls `check`, `start` once per job, and
@@ -374,19 +360,6 @@ class Executor(Component):
         """Release what is kept between two starts; workers with a job continue."""
 
 
-@dataclass(frozen=True)
-class QueueEntry:
-    """The state of a job in its queue.
-
-    Attributes:
-        state: in the queue's own words, such as `PENDING`.
-        reason: why it is not running, such as `Priority`; empty if the queue gives none.
-    """
-
-    state: str
-    reason: str = ""
-
-
 @dataclass(kw_only=True)
 class QueueExecutor(Executor):
     """Submits jobs to a queue, which starts them at a time of its own.
@@ -396,15 +369,15 @@ class QueueExecutor(Executor):
     """
 
     @abstractmethod
-    def queued(self, names: Iterable[str]) -> dict[str, QueueEntry]:
-        """Return, by name, those of these jobs that the queue has yet to start or to end.
+    def queued(self, names: Iterable[str]) -> set[str]:
+        """Return those of these jobs that the queue has yet to start or to end.
 
         Raises:
             ConfigError: the queue cannot be queried.
         """
 
     @abstractmethod
-    def submit(self, works: Sequence[QueuedWork], folder: Path, store_url: str) -> list[str]:
+    def submit(self, works: Sequence[QueueWork], folder: Path, store_url: str) -> list[str]:
         """Submit jobs and return their names.
 
         Args:
@@ -418,15 +391,3 @@ class QueueExecutor(Executor):
 
     def start(self, job: Job) -> Handle:
         raise AssertionError("submitted jobs are not watched and have no handle")
-
-
-class QueuedWork(ABC):
-    """What a job of a queue calls; it can be pickled, before it is called and after `interrupt`."""
-
-    @abstractmethod
-    def __call__(self) -> str:
-        """Train runs until none is left; return how many there were, in words."""
-
-    @abstractmethod
-    def interrupt(self) -> None:
-        """Stop the worker and wait for its end; called from a signal handler."""

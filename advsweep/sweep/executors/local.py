@@ -18,6 +18,7 @@ from advsweep.sweep.executors.base import (
     ProcessHandle,
     Resources,
     WorkerPool,
+    start_worker,
     worker_environment,
 )
 
@@ -78,9 +79,11 @@ class LocalExecutor(Executor):
     def start(self, job: Job) -> Handle | None:
         environment = os.environ | worker_environment(self.resources.cpus, job.store_url)
         if not self.resources.gpus:
+            # A run without GPUs must not take memory on those of another.
             return self._workers.start(job, {**environment, VISIBLE: ""})
         devices = self._devices.take()
         if devices is None:
+            # With a run of ours there, room comes when it ends; else only others can make it.
             if self._devices.is_unused():
                 share = f"{min(self.resources.gpus, 1):.0%} of its memory"
                 warnings.warn(
@@ -90,8 +93,9 @@ class LocalExecutor(Executor):
                 )
             return None
         try:
-            process = job.start({**environment, VISIBLE: ",".join(devices)})
+            process = start_worker(job, {**environment, VISIBLE: ",".join(devices)})
         except OSError:
+            # No handle will ever give them back.
             self._devices.give_back(devices)
             raise
         return DeviceHandle(process, devices, self._devices)
@@ -111,6 +115,7 @@ class DeviceHandle(ProcessHandle):
     def poll(self) -> int | None:
         code = super().poll()
         if code is not None and self.devices:
+            # Not before the process is gone: CUDA frees its memory only then.
             self.pool.give_back(self.devices)
             self.devices = ()
         return code

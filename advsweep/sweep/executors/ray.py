@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.machine import usable_cores
-from advsweep.sweep.executors.base import Executor, Handle, Job, remote_environment
+from advsweep.sweep.executors.base import Executor, Handle, Job, remote_environment, start_worker
 from advsweep.sweep.exit_codes import STOPPED
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class WorkerActor:
     """The actor of one run: the parent of its worker, on the machine that Ray chose."""
 
     def __init__(self, job: Job, environment: Mapping[str, str]) -> None:
-        self._process: subprocess.Popen[bytes] = job.start({**os.environ, **environment})
+        self._process: subprocess.Popen[bytes] = start_worker(job, {**os.environ, **environment})
 
     def wait(self) -> int:
         """Waits for the worker and returns its exit code."""

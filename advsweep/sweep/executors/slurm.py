@@ -19,14 +19,13 @@ from advsweep.errors import ConfigError, counted
 from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import (
     STORE_VARIABLE,
-    QueuedWork,
-    QueueEntry,
     QueueExecutor,
     Resources,
 )
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
+    from advsweep.sweep.scheduler.queue import QueueWork
 
 SIDE_BY_SIDE = 256
 SQUEUE_SECONDS = 120
@@ -49,8 +48,8 @@ class SlurmExecutor(QueueExecutor):
 
     Near the end of its time limit, and when it is preempted, a job has its run write a checkpoint
     and is queued again, at most three times for the time limit. A job retries its runs as often
-    as `--retries` allows, counted over all its requeues. Runs that have failed, or are lost with
-    their job, are submitted when the command is repeated.
+    as `--retries` allows. Runs that have failed, or are lost with their job, are submitted when
+    the command is repeated.
 
     Departures: submitit's default of 5 minutes is a day here.
     """
@@ -85,18 +84,14 @@ class SlurmExecutor(QueueExecutor):
     def capacity(self) -> int:
         return self.jobs or SIDE_BY_SIDE
 
-    def queued(self, names: Iterable[str]) -> dict[str, QueueEntry]:
-        names = set(names)
-        local = {name for name in names if "@" in name}
+    def queued(self, names: Iterable[str]) -> set[str]:
+        asked = set(names)
+        local = {name for name in asked if "@" in name}
         alive = {name for name in local if name == _process_name(name.partition("@")[0])}
-        return dict.fromkeys(alive, QueueEntry("RUNNING")) | self._in_slurm(names - local)
-
-    def _in_slurm(self, names: set[str]) -> dict[str, QueueEntry]:
-        """Returns those of these jobs that squeue lists."""
-        if not names:
-            return {}
+        if asked == local:
+            return alive
         # All jobs of the user: squeue exits with an error for a job id that is long gone.
-        what = ("--noheader", "--array", "--format=%i %T %r", f"--user={getpass.getuser()}")
+        what = ("--noheader", "--array", "--format=%i", f"--user={getpass.getuser()}")
         try:
             done = subprocess.run(
                 ["squeue", *what],
@@ -110,14 +105,9 @@ class SlurmExecutor(QueueExecutor):
             raise ConfigError(
                 f"executor: expected squeue to list the queued runs, got: {str(output).strip()}"
             ) from error
-        listed = (line.split(maxsplit=2) for line in done.stdout.splitlines())
-        return {
-            name: QueueEntry(state, "" if reason == "None" else reason)
-            for name, state, reason in listed
-            if name in names
-        }
+        return alive | asked.intersection(done.stdout.split())
 
-    def submit(self, works: Sequence[QueuedWork], folder: Path, store_url: str) -> list[str]:
+    def submit(self, works: Sequence[QueueWork], folder: Path, store_url: str) -> list[str]:
         executor = self._executor(folder, len(works))
         try:
             with _passed_on(store_url), executor.batch():
@@ -160,7 +150,7 @@ class SlurmExecutor(QueueExecutor):
 class SlurmJob:
     """The function that a job calls."""
 
-    work: QueuedWork
+    work: QueueWork
 
     def __call__(self) -> str:
         return self.work()

@@ -1,16 +1,10 @@
-"""Estimates the time that a plan has left.
-
-The estimate follows earlier runs of the same shape in the store. Without any, it follows the
-published time that the sweep file gives. Apart from it stands the guess of the backends, for a
-store that tells nothing yet.
-"""
+"""Estimates the time that a plan has left: the steps to do, by what a step of such a run took."""
 
 from __future__ import annotations
 
-import heapq
 import statistics
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +23,9 @@ MISSING = "missing"
 UNEVALUATED = "unevaluated"
 """Status of a run that is trained and lacks evaluations of the plan."""
 
+EARLIER = "earlier runs"
+GUESS = "a first guess for an idle machine: no run of this kind has finished in this store"
+
 _SHAPE = ("backend", "model", "task", "rollout", "group_size", "prompts_per_step")
 """The keys that mostly decide how long a step takes: a run's shape."""
 
@@ -44,7 +41,8 @@ class RunEstimate:
         steps_left: training steps to do; 0 also if an earlier run of the plan is the same
             training.
         seconds_left: the time they should take; None if it is unknown.
-        guess: the backend's first guess of that time in seconds; None if it has none.
+        source: where that time comes from: earlier runs of its shape in the store, else a
+            published time, else the backend's first guess.
     """
 
     run_id: int | None
@@ -52,7 +50,7 @@ class RunEstimate:
     step: int
     steps_left: int
     seconds_left: float | None
-    guess: float | None = None
+    source: str
 
 
 @dataclass(frozen=True)
@@ -65,19 +63,12 @@ class TimeEstimate:
             all of them.
         gpu_hours: the same in hours of all GPUs together; None if runs use no GPU.
         unknown: the number of runs with steps left whose time is unknown.
-        sources: the number of earlier runs that it was estimated from.
-        published: the sources of the published times that it was estimated from.
-        guess: the time left by the backends' first guesses, if `seconds` is unknown; None also if
-            a backend has none.
     """
 
     runs: Sequence[RunEstimate]
     seconds: float | None
     gpu_hours: float | None
     unknown: int
-    sources: int
-    published: Sequence[str] = ()
-    guess: float | None = None
 
     @property
     def states(self) -> Counter[str]:
@@ -88,6 +79,11 @@ class TimeEstimate:
     def steps(self) -> int:
         """Training steps left."""
         return sum(run.steps_left for run in self.runs)
+
+    @property
+    def sources(self) -> list[str]:
+        """Where the times come from."""
+        return list(dict.fromkeys(run.source for run in self.runs if run.source))
 
 
 def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False) -> TimeEstimate:
@@ -100,50 +96,47 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
     """
     records = [] if store is None else store.runs.select(newest_first=False)
     latest = {record.identity: record for record in records}
-    rates = {} if store is None else _rates(store, records)
+    done = {record.id: record for record in records if record.status is Status.DONE}
+    summaries = {} if store is None else store.metrics.summaries(list(done))
+    rates: dict[str, list[float]] = defaultdict(list)
+    for run_id, values in summaries.items():
+        if RUN_SECONDS in values:
+            rates[_shape(done[run_id].config)].append(values[RUN_SECONDS] / done[run_id].steps)
     gpus = plan.executor.resources.gpus
     rule = plan.stopping.rule() if plan.stopping else None
     seen: set[str] = set()
-    used: set[str] = set()
-    published: dict[str, None] = {}
     runs = []
     for planned in plan.runs:
         run, record = planned.run, latest.get(planned.run.identity)
         left = 0 if run.identity in seen else _steps_left(planned, record, rule, force=force)
         seen.add(run.identity)
-        shape = _shape(planned.config)
-        seconds = None if left else 0.0
-        if left and shape in rates:
-            seconds = left * statistics.median(rates[shape])
-            used.add(shape)
-        elif left and planned.published is not None and gpus:
-            per_step = planned.published.gpu_hours * 3600 / planned.published.steps / gpus
-            seconds = left * per_step
-            published[planned.published.source] = None
+        per_step, source = None, ""
         rough = run.backend.rough_seconds(run)
+        if left and (shape := _shape(planned.config)) in rates:
+            per_step, source = statistics.median(rates[shape]), EARLIER
+        elif left and planned.published is not None and gpus:
+            published = planned.published
+            per_step = published.gpu_hours * 3600 / published.steps / gpus
+            source = published.source
+        elif left and rough is not None:
+            per_step, source = rough / run.steps, GUESS
         runs.append(
             RunEstimate(
                 run_id=None if record is None else record.id,
                 status=_status(planned, record, store),
                 step=0 if record is None else record.step,
                 steps_left=left,
-                seconds_left=seconds,
-                guess=None if rough is None else rough * left / run.steps,
+                seconds_left=left * per_step if per_step is not None else None if left else 0.0,
+                source=source,
             )
         )
     known = [run.seconds_left for run in runs if run.seconds_left is not None]
-    guesses = [run.guess for run in runs if run.guess is not None]
-    unknown = len(runs) - len(known)
-    is_known = unknown == 0 or sum(known) > 0
-    is_guessed = not is_known and len(guesses) == len(runs)
+    is_known = len(known) == len(runs) or any(known)
     return TimeEstimate(
         runs=runs,
-        seconds=_makespan(known, slots) if is_known else None,
+        seconds=max(max(known, default=0.0), sum(known) / slots) if is_known else None,
         gpu_hours=gpus * sum(known) / 3600 if is_known and gpus else None,
-        unknown=unknown,
-        sources=sum(len(rates[shape]) for shape in used),
-        published=list(published),
-        guess=_makespan(guesses, slots) if is_guessed else None,
+        unknown=len(runs) - len(known),
     )
 
 
@@ -160,34 +153,13 @@ def _steps_left(
 def _status(planned: PlannedRun, record: RunRecord | None, store: Store | None) -> str:
     if record is None or store is None:
         return MISSING
-    if record.status is Status.DONE and planned.config.get("evaluation") != record.config.get(
-        "evaluation"
-    ):
+    wanted = planned.config.get("evaluation")
+    if record.status is Status.DONE and wanted != record.config.get("evaluation"):
         evaluator = Evaluator(store, planned.run, record.id, record.attempt)
         if evaluator.missing():
             return UNEVALUATED
     return record.status.value
 
 
-def _makespan(durations: Iterable[float], slots: int) -> float:
-    """Return when the last ends, if each starts in its turn as soon as a slot is free."""
-    free = [0.0] * slots
-    for duration in durations:
-        heapq.heapreplace(free, free[0] + duration)
-    return max(free)
-
-
 def _shape(config: Mapping[str, Any]) -> str:
     return repr([config.get(key) for key in _SHAPE])
-
-
-def _rates(store: Store, records: Sequence[RunRecord]) -> dict[str, list[float]]:
-    """Return the seconds per step of completed runs, by shape."""
-    done = [record for record in records if record.status is Status.DONE]
-    summaries = store.metrics.summaries([record.id for record in done])
-    rates: dict[str, list[float]] = {}
-    for record in done:
-        took = summaries.get(record.id, {}).get(RUN_SECONDS)
-        if took is not None:
-            rates.setdefault(_shape(record.config), []).append(took / record.steps)
-    return rates

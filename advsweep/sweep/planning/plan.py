@@ -19,11 +19,10 @@ from advsweep.backends.build import ComponentCache, build_run, name_of
 from advsweep.components import Component, Plain
 from advsweep.config.compose import MessageCounts, PointComposer
 from advsweep.config.groups import ConfigGroups
-from advsweep.config.overrides import Override, parse_overrides
+from advsweep.config.overrides import parse_overrides
 from advsweep.config.space import Assignment, Point, PublishedTime, points
 from advsweep.config.sweep_file import read_spaces
-from advsweep.errors import ConfigError, counted
-from advsweep.store.sanity import alike, component_name, run_list
+from advsweep.errors import ConfigError
 from advsweep.sweep.early_stopping import Stopping
 from advsweep.sweep.executors.base import Executor
 from advsweep.sweep.planning.no_effect import EffectChecks, ineffective_rule
@@ -32,7 +31,6 @@ from advsweep.sweep.tracking.base import Tracking
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.store import Store
 
 
 @dataclass(frozen=True)
@@ -147,8 +145,12 @@ def make_plan(
     """
     texts = list(overrides)
     parsed = parse_overrides(texts)
-    if single:
-        _refuse_sweeps(parsed)
+    for override in parsed if single else ():
+        if override.swept:
+            raise ConfigError(
+                f"{override.text}: expected one value, as a run has one, got a sweep over "
+                f"{len(override.values)}; sweep over them with `advsweep sweep`"
+            )
     with groups or config_groups(config_dirs) as groups:
         spaces = read_spaces(groups, parsed)
         listed = change(list(points(spaces)))
@@ -211,9 +213,13 @@ def _build_runs(
         try:
             config, values = composer.config(point)
             own = {key: config[key] for key in SETTINGS if key in config}
-            if own != settings:
-                _refuse_different(settings, own)
-                settings = own
+            for key in own.keys() | settings.keys():
+                if settings and own.get(key) != settings.get(key):
+                    raise ConfigError(
+                        f"{key}: expected the same for all runs of a sweep, as it is no part of a "
+                        f"run, got {settings.get(key)} and {own.get(key)}"
+                    )
+            settings = own
             config.pop("sweep", None)
             if "evaluation.n" in values and "evaluation.k" not in values:
                 config["evaluation"], changes = with_fitting_k(config["evaluation"])
@@ -244,16 +250,6 @@ def _loaded(node: Any, loaded: dict[str, Plain]) -> Any:
     return loaded[text]
 
 
-def _refuse_different(settings: Plain, own: Plain) -> None:
-    """Refuse settings of the sweep that differ between its runs."""
-    for key in own.keys() | settings.keys():
-        if settings and own.get(key) != settings.get(key):
-            raise ConfigError(
-                f"{key}: expected the same for all runs of a sweep, as it is no part of a run, "
-                f"got {settings.get(key)} and {own.get(key)}"
-            )
-
-
 def with_fitting_k(node: Mapping[str, Any]) -> tuple[Plain, list[str]]:
     """Replace every k of pass@k above n by n in an evaluation's config.
 
@@ -270,15 +266,6 @@ def with_fitting_k(node: Mapping[str, Any]) -> tuple[Plain, list[str]]:
     return {**node, "k": fitting}, [
         f"evaluation.k: {after} instead of {before}, as evaluation.n is {n}"
     ]
-
-
-def _refuse_sweeps(overrides: Iterable[Override]) -> None:
-    for override in overrides:
-        if override.swept:
-            raise ConfigError(
-                f"{override.text}: expected one value, as a run has one, got a sweep over "
-                f"{len(override.values)}; sweep over them with `advsweep sweep`"
-            )
 
 
 def _unique(
@@ -301,44 +288,3 @@ def _unique(
         else:
             unique[key] = PlannedRun(run, config, assignment, published)
     return list(unique.values()), duplicates
-
-
-def outdated_runs(plan: Plan, store: Store | None) -> list[str]:
-    """Say for each component which runs in the store are of an older revision.
-
-    A run counts if its config, apart from the component's own parameters, is that of a run of the
-    plan that the store lacks.
-
-    Args:
-        store: None if it does not exist yet.
-    """
-    raised = [p for p in plan.runs if p.run.revisions and not p.run.absent]
-    if store is None or not raised:
-        return []
-    records = store.runs.select(newest_first=False)
-    planned = {p.run.identity for p in plan.runs}
-    stored = {record.identity for record in records}
-    others = [r for r in records if r.identity not in planned and r.started is not None]
-    recorded = store.runs.revisions([record.id for record in others])
-    missing: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
-    for p in raised:
-        if p.run.identity not in stored:
-            for key, revision in p.run.revisions.items():
-                kind = (key, component_name(p.config, key), revision)
-                missing.setdefault(kind, []).append(p.config)
-    sentences = []
-    for (key, name, revision), configs in missing.items():
-        older = [
-            record
-            for record in others
-            if component_name(record.config, key) == name
-            and (record.id not in recorded or recorded[record.id].get(key, 1) < revision)
-        ]
-        if found := alike(older, configs, key):
-            ids = [record.id for record in found]
-            sentences.append(
-                f"{counted(len(ids), 'run')} of an older revision of {key} '{name}' "
-                f"{'is' if len(ids) == 1 else 'are'} not reused ({run_list(ids)}): the results of "
-                "the two differ"
-            )
-    return sentences

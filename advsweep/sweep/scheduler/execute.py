@@ -20,8 +20,8 @@ from advsweep.sweep.planning.resume import (
     task_of,
 )
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler.limits import check_limits
-from advsweep.sweep.scheduler.queue import check_policy, submit
+from advsweep.sweep.scheduler.limits import check_policy
+from advsweep.sweep.scheduler.queue import submit
 from advsweep.sweep.scheduler.runs import ScheduledRun, schedule_runs
 from advsweep.sweep.scheduler.scheduler import STORE_SECONDS, RunSource, Scheduler
 from advsweep.sweep.stop_request import handle_stop_signals
@@ -41,7 +41,6 @@ def execute(
     *,
     force: bool = False,
     policy: Policy | None = None,
-    source: RunSource | None = None,
 ) -> SweepResult:
     """Execute what is missing of a plan and return when all its runs are in a final state.
 
@@ -58,7 +57,6 @@ def execute(
         on_event: receives events, in the calling thread.
         force: train completed and pruned runs again, as new attempts.
         policy: retries and limits; the default policy when None.
-        source: adds runs to those of the plan later.
 
     Raises:
         ConfigError: the executor does not support the policy, never has room for a run, or
@@ -66,15 +64,13 @@ def execute(
         StoreError: the store cannot be used.
     """
     policy = policy or Policy()
-    check_limits(policy, plan.executor)
+    check_policy(policy, plan.executor)
     plan.check()
-    if isinstance(plan.executor, QueueExecutor):
-        check_policy(policy, plan.executor)
     runs = schedule_runs(plan, store, force=force)
     slots = jobs or plan.executor.capacity()
     if isinstance(plan.executor, QueueExecutor):
         return submit(runs, store, plan.executor, slots, on_event, policy)
-    scheduler = Scheduler(store, plan.executor, slots, on_event, policy, runs, source=source)
+    scheduler = Scheduler(store, plan.executor, slots, on_event, policy, runs)
     with handle_stop_signals(scheduler.request_stop), closing(plan.executor):
         scheduler.run()
     return scheduler.result()
@@ -126,15 +122,7 @@ def pull_runs(
             results.append(scheduler.result())
     finally:
         pulled.give_back()
-    return SweepResult(
-        run_ids=[run_id for result in results for run_id in result.run_ids],
-        done=sum(result.done for result in results),
-        skipped=sum(result.skipped for result in results),
-        failed={i: error for result in results for i, error in result.failed.items()},
-        unfinished=sum(result.unfinished for result in results),
-        stopped=results[-1].stopped,
-        pruned={i: reason for result in results for i, reason in result.pruned.items()},
-    )
+    return SweepResult.of_stages(results)
 
 
 class PulledRuns(RunSource):
@@ -189,10 +177,11 @@ class PulledRuns(RunSource):
             return False
         self._idle_since = None
         if self.has_other_resources:
+            # It stays claimed: given back, another worker and this one could pass it to and fro.
             return False
         self._claimed = None
         # Claimed before it is started: of several machines, only one starts a worker for it.
-        scheduler.add([ScheduledRun(claimed[0].id, [])], claimed=True)
+        scheduler.add(ScheduledRun(claimed[0].id, [], claimed=True))
         self._next_claim = 0.0
         return True
 

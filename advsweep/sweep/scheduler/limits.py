@@ -13,9 +13,9 @@ import psutil
 
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status, owners
-from advsweep.sweep.executors.base import Executor, Handle
+from advsweep.sweep.executors.base import Executor, Handle, QueueExecutor
 from advsweep.sweep.exit_codes import FailureCause
-from advsweep.sweep.retry_policy import Policy, spell_duration, spell_size
+from advsweep.sweep.retry_policy import Policy
 
 if TYPE_CHECKING:
     from advsweep.sweep.scheduler.runs import ScheduledRun
@@ -29,16 +29,19 @@ SILENT_SECONDS = 10.0
 or its clock was set, every lease looks expired until the next heartbeat."""
 
 
-def check_limits(policy: Policy, executor: Executor) -> None:
-    """Refuses limits that cannot be enforced.
+def check_policy(policy: Policy, executor: Executor) -> None:
+    """Refuse a policy that cannot be enforced.
 
     Raises:
-        ConfigError: the executor cannot enforce them.
+        ConfigError: the executor cannot enforce a limit, or counts no failures.
     """
-    if beyond := sorted(policy.limits - executor.limits):
+    beyond = [f"--{limit}-limit" for limit in sorted(policy.limits - executor.limits)]
+    if policy.max_failures is not None and isinstance(executor, QueueExecutor):
+        beyond.append("--max-failures")
+    if beyond:
         raise ConfigError(
-            f"--{beyond[0]}-limit: executor '{executor.name}' cannot hold its runs to it; leave it "
-            "out, or choose another executor"
+            f"{beyond[0]}: executor '{executor.name}' cannot hold its runs to it; leave it out, or "
+            "choose another executor"
         )
 
 
@@ -68,23 +71,25 @@ class Worker:
         """Ends the worker if it exceeds a limit: beyond its time it may write a checkpoint."""
         now = time.monotonic()
         if self.cause is not None:
+            # It had its time for a checkpoint; nothing else ends a process that hangs.
             if self._deadline is not None and now > self._deadline:
                 self.handle.kill()
             return
         limit = self.policy.time_limit
         if limit is not None and now - self._started > limit:
-            reason = f"took longer than its time limit of {spell_duration(limit)}"
+            reason = f"took longer than its time limit of {limit:g} s"
             self.cause = FailureCause(Failure.TIMEOUT, reason)
             self._deadline = now + STOP_SECONDS
             self.handle.stop()
             return
         limit, pid = self.policy.memory_limit, self.handle.pid()
         if limit is not None and pid is not None and now - self._measured >= MEASURE_SECONDS:
+            # Not at every poll: walking the processes of many workers takes milliseconds.
             self._measured = now
             held = held_bytes(pid, limit)
             if held > limit:
-                reason = f"held {spell_size(held)}, above its memory limit of {spell_size(limit)}"
-                self._kill(FailureCause(Failure.OOM, reason))
+                sizes = f"{held >> 20}M, above its memory limit of {limit >> 20}M"
+                self._kill(FailureCause(Failure.OOM, f"held {sizes}"))
 
     def check_heartbeat(self, statuses: Iterable[Status]) -> None:
         """Kills the worker if it lives but has sent no heartbeat for longer than a lease.
@@ -93,6 +98,7 @@ class Worker:
             statuses: of its runs.
         """
         now = time.monotonic()
+        # A lease that is over may be taken over elsewhere: two processes would train the run.
         if Status.LOST not in statuses or self.cause is not None:
             self._silent_since = None
             return
@@ -121,22 +127,14 @@ def held_bytes(pid: int, enough: float) -> int:
         processes = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return 0
-    size = 0
-    for measure in (_resident_bytes, _proportional_bytes):
-        size = sum(map(measure, processes))
-        if size <= enough:
-            break
-    return size
-
-
-def _resident_bytes(process: psutil.Process) -> int:
-    with contextlib.suppress(psutil.Error):
-        return int(process.memory_info().rss)
-    return 0
-
-
-def _proportional_bytes(process: psutil.Process) -> int:
-    """Return the proportional size; the resident one where the kernel gives no proportions."""
-    with contextlib.suppress(psutil.Error, AttributeError):
-        return int(process.memory_full_info().pss)
-    return _resident_bytes(process)
+    resident = proportional = 0
+    for each in processes:
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            resident += each.memory_info().rss
+    if resident <= enough:
+        return resident
+    for each in processes:
+        with contextlib.suppress(psutil.Error):
+            # Kernels other than Linux give no proportions.
+            proportional += getattr(each.memory_full_info(), "pss", each.memory_info().rss)
+    return proportional

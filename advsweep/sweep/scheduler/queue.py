@@ -1,4 +1,4 @@
-"""Submits the missing runs of a plan to a queue, lists what the queue has, and executes its jobs.
+"""Submits the missing runs of a plan to a queue, and executes its jobs.
 
 All jobs of one submission have the same list of runs. Each claims one after another and trains it
 in a worker, so that a job that starts late takes what is left. No command watches a job: it
@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar
 from filelock import FileLock
 
 from advsweep.components import Plain
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, StoreError
 from advsweep.local_files import FILE_MODE, make_private_folder, open_private
 from advsweep.printable import redacted
 from advsweep.store import Owner, Status, open_store
@@ -31,16 +32,14 @@ from advsweep.sweep.executors.base import (
     Executor,
     Handle,
     Job,
-    PooledHandle,
-    QueuedWork,
     QueueExecutor,
+    ReusedWorker,
     WorkerPool,
     remote_environment,
 )
 from advsweep.sweep.retry_policy import Policy, store_patience
 from advsweep.sweep.scheduler.runs import ScheduledRun
 from advsweep.sweep.scheduler.scheduler import RunSource, Scheduler
-from advsweep.sweep.status import Submission, read_submissions
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -48,20 +47,10 @@ if TYPE_CHECKING:
 LOOKED_AT = 20
 """Number of runs that a job reads at a time, to find one that it can claim."""
 
+_JOB = re.compile(r"[0-9]+([_+][0-9]+|@[0-9.]+|@None)?")
+"""Names of jobs: `123_4` in Slurm, `PID@STARTED` for processes of this machine."""
+
 _log = logging.getLogger(__name__)
-
-
-def check_policy(policy: Policy, executor: QueueExecutor) -> None:
-    """Refuse a policy that only a process that sees all runs can apply.
-
-    Raises:
-        ConfigError: the policy counts failures.
-    """
-    if policy.max_failures is not None:
-        raise ConfigError(
-            f"--max-failures: executor '{executor.name}' hands its runs to a queue and does not "
-            "see them fail; leave it out, or choose another executor"
-        )
 
 
 def submit(
@@ -79,16 +68,18 @@ def submit(
     call can look them up in the queue.
 
     Raises:
-        ConfigError: the queue cannot be reached, or refuses the jobs.
+        ConfigError: the policy counts failures, or the queue cannot be reached, or refuses the
+            jobs.
     """
     ids = [scheduled.run_id for scheduled in runs]
     folder = store.runs_directory / executor.name
     make_private_folder(folder)
     with FileLock(folder / "jobs.lock", mode=FILE_MODE):
-        submissions = read_submissions(folder)
-        alive = executor.queued(name for each in submissions for name in each.jobs)
-        submissions = [each for each in submissions if alive.keys() & set(each.jobs)]
-        queued = {run_id for each in submissions for run_id in each.runs}
+        submissions = _read(folder / "jobs.json")
+        # Asked under the lock: two commands at once would submit the same runs twice.
+        alive = executor.queued(name for jobs, _ in submissions for name in jobs)
+        submissions = [each for each in submissions if alive.intersection(each[0])]
+        queued = {run_id for _, run_ids in submissions for run_id in run_ids}
         records = {record.id: record for record in store.runs.select(ids=ids)}
         free = [r for r in records.values() if r.status is not Status.RUNNING]
         store.leases.withdraw_stops([record.id for record in free if record.stop_requested])
@@ -109,10 +100,21 @@ def submit(
                 settings = scheduled.evaluations(record)
                 new.append(QueuedRun(record.id, record.finished, settings))
         if new:
-            works = _works(new, min(len(new), side_by_side), store.url, executor, policy)
+            environment = remote_environment(executor.resources.cpus, store.url)
+            if redacted(store.url) != store.url:
+                # Jobs are kept in files; the process of one finds the URL in its environment.
+                del environment[STORE_VARIABLE]
+            works = [
+                QueueWork(new, environment, policy, is_first=number == 0)
+                for number in range(min(len(new), side_by_side))
+            ]
             names = executor.submit(works, folder, store.url)
             run_ids = [run.run_id for run in new]
-            _write(folder, [*submissions, Submission(names, run_ids)])
+            listed = [{"jobs": n, "runs": r} for n, r in [*submissions, (names, run_ids)]]
+            with open_private(folder / "jobs.json.new", "w", encoding="utf-8") as file:
+                json.dump(listed, file)
+            # Replaced as a whole: half a file would make the queue's runs look free.
+            (folder / "jobs.json.new").replace(folder / "jobs.json")
             jobs = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
             for run_id in run_ids:
                 on_event(RunEvent(EventKind.SUBMITTED, records[run_id], f"as {jobs}"))
@@ -129,21 +131,28 @@ def submit(
     )
 
 
-def _works(
-    runs: Sequence[QueuedRun], number: int, url: str, executor: Executor, policy: Policy
-) -> list[QueueWork]:
-    environment = remote_environment(executor.resources.cpus, url)
-    if redacted(url) != url:
-        # Jobs are kept in files; the process that runs one finds the URL in its environment.
-        del environment[STORE_VARIABLE]
-    return [QueueWork(runs, (job, number), environment, policy) for job in range(number)]
+def _read(path: Path) -> list[tuple[list[str], list[int]]]:
+    """Read which jobs were submitted together, and the runs that they share.
 
-
-def _write(folder: Path, submissions: Sequence[Submission]) -> None:
-    new = folder / "jobs.json.new"
-    with open_private(new, "w", encoding="utf-8") as file:
-        json.dump([{"jobs": each.jobs, "runs": each.runs} for each in submissions], file)
-    new.replace(folder / "jobs.json")
+    Raises:
+        StoreError: advsweep did not write the file.
+    """
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        found = [(each["jobs"], each["runs"]) for each in known]
+        # A store of unknown origin may hold any names, and they go to commands.
+        sound = all(
+            all(isinstance(name, str) and _JOB.fullmatch(name) for name in jobs)
+            and all(isinstance(run_id, int) for run_id in run_ids)
+            for jobs, run_ids in found
+        )
+    except FileNotFoundError:
+        return []
+    except (ValueError, TypeError, LookupError, RecursionError):
+        sound = False
+    if not sound:
+        raise StoreError(f"{path}: expected the names of jobs and their runs; remove the file")
+    return found
 
 
 @dataclass(frozen=True)
@@ -153,34 +162,33 @@ class QueuedRun:
     Attributes:
         finished: time of its last end before it was submitted.
         settings: evaluation settings; those of the run's record when empty.
-        retries: number of retries before its job was interrupted.
-        resumed: true if it was interrupted with its job, so that an end is none.
     """
 
     run_id: int
     finished: datetime | None
     settings: tuple[Plain, ...] = ()
-    retries: int = 0
-    resumed: bool = False
 
 
 @dataclass
-class QueueWork(QueuedWork):
+class QueueWork:
     """The scheduler of a job: it trains one run of its list after another.
 
+    It can be pickled, before it is called and after `interrupt`.
+
     Attributes:
-        share: the number of this job, from 0, and that of all jobs.
         environment: variables to set where the job runs.
+        is_first: whether it makes the evaluations that completed runs lack, for which there is
+            no lease.
     """
 
     runs: Sequence[QueuedRun]
-    share: tuple[int, int]
     environment: Mapping[str, str]
     policy: Policy
+    is_first: bool = True
     _workers: _JobExecutor | None = field(default=None, compare=False)
-    _listed: ListedRuns | None = field(default=None, compare=False)
 
     def __call__(self) -> str:
+        """Train runs until none is left; return how many there were, in words."""
         os.environ.update(self.environment)
         if STORE_VARIABLE not in os.environ:
             raise ConfigError(
@@ -191,10 +199,10 @@ class QueueWork(QueuedWork):
             )
         with open_store(create=False, patience=store_patience(), wait=True) as store:
             workers = self._workers = _JobExecutor()
-            listed = self._listed = ListedRuns(store, self.runs, self.share)
+            source = ListedRuns(store, self.runs, evaluates=self.is_first)
             # The queue's library handles signals and calls `interrupt`.
             scheduler = Scheduler(
-                *(store, workers, 1, _log_event, self.policy), source=listed, waits=False
+                *(store, workers, 1, _log_event, self.policy), source=source, waits=False
             )
             with contextlib.closing(workers):
                 scheduler.run()
@@ -202,21 +210,19 @@ class QueueWork(QueuedWork):
         return f"{result.done} done, {len(result.failed)} failed, {result.unfinished} unfinished"
 
     def interrupt(self) -> None:
-        if self._workers is not None and self._listed is not None:
+        """Stop the worker and wait for its end; called from a signal handler."""
+        if self._workers is not None:
             self._workers.interrupt()
-            self.runs = self._listed.left()
-        self._workers = self._listed = None
+        self._workers = None  # it cannot be pickled
 
 
 class ListedRuns(RunSource):
     """The runs of a list that no other job of the submission has, or had."""
 
-    def __init__(self, store: Store, runs: Sequence[QueuedRun], share: tuple[int, int]) -> None:
+    def __init__(self, store: Store, runs: Sequence[QueuedRun], *, evaluates: bool) -> None:
         self._store = store
-        self._job, self._jobs = share
+        self._evaluates = evaluates
         self._open = {run.run_id: run for run in runs}
-        self._numbers = {run.run_id: number for number, run in enumerate(runs)}
-        self._own: list[ScheduledRun] = []
 
     @property
     def is_exhausted(self) -> bool:
@@ -226,32 +232,22 @@ class ListedRuns(RunSource):
         while some := list(self._open)[:LOOKED_AT]:
             for record in self._store.runs.select(ids=some):
                 run = self._open.pop(record.id)
-                scheduled = ScheduledRun(
-                    run.run_id, [], run.settings, finished=run.finished, retries=run.retries
-                )
-                # An end since the submission is that of another job's work on the run, which is
-                # not repeated; an interruption is resumed by that job, once it is queued again.
-                if record.stop_requested or (scheduled.has_ended(record) and not run.resumed):
+                scheduled = ScheduledRun(run.run_id, [], run.settings, finished=run.finished)
+                # A failure since the submission is that of another job, which has retried the
+                # run; an interruption is that of a job whose time was up.
+                has_failed = record.status is Status.FAILED and scheduled.has_ended(record)
+                if record.stop_requested or has_failed:
                     continue
                 if record.status is Status.DONE:
-                    # There is no lease on evaluations: every job makes its share of them.
-                    if not run.settings or self._numbers[run.run_id] % self._jobs != self._job:
+                    if not (self._evaluates and run.settings):
                         continue
-                elif not self._store.leases.claim(run.run_id, Owner.current()):
+                elif self._store.leases.claim(run.run_id, Owner.current()):
+                    scheduled.claimed = True
+                else:
                     continue  # another job, or a worker elsewhere, has it
-                self._own.append(scheduled)
-                scheduler.add([scheduled], claimed=record.status is not Status.DONE)
+                scheduler.add(scheduled)
                 return True
         return False
-
-    def left(self) -> list[QueuedRun]:
-        """Return the runs to go on with after an interruption: this job's own come first."""
-        own = [
-            QueuedRun(run.run_id, run.finished, run.settings, run.retries, resumed=True)
-            for run in self._own
-            if run.end in (None, EventKind.INTERRUPTED)
-        ]
-        return own + list(self._open.values())
 
 
 class _JobExecutor(Executor):
@@ -262,20 +258,20 @@ class _JobExecutor(Executor):
     def __init__(self) -> None:
         super().__init__()
         self._workers = WorkerPool()
-        self._handle: PooledHandle | None = None
+        self._worker: ReusedWorker | None = None
 
     def capacity(self) -> int:
         return 1
 
     def start(self, job: Job) -> Handle:
-        self._handle = self._workers.start(job, os.environ)
-        return self._handle
+        self._worker = self._workers.start(job, os.environ)
+        return self._worker
 
     def interrupt(self) -> None:
         """Stop the worker and wait for its end; called from a signal handler."""
-        if self._handle is None or self._handle.is_over:
+        if self._worker is None or self._worker.is_over:
             return
-        process = self._handle.process
+        process = self._worker.process
         os.kill(process.pid, signal.SIGTERM)
         # The signal may have interrupted `Popen.poll`, whose lock `Popen.wait` would wait for.
         with contextlib.suppress(ChildProcessError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -139,16 +138,6 @@ def companions(
     # A single full stack would leave the other slots idle.
     share = math.ceil((1 + len(fitting)) / free)
     return [other for other, _ in fitting[: min(size, share) - 1]]
-
-
-def count_stackable(plan: Plan) -> int:
-    """Return how many runs of a plan can be trained together with another one of it."""
-    if not plan.executor.stacks:
-        return 0
-    runs = {planned.run.identity: planned.run for planned in plan.runs}.values()
-    keys = [run.backend.stack_key(run) for run in runs if run.backend.stack_size() > 1]
-    shapes = Counter(key.shape for key in keys if key is not None)
-    return sum(count for count in shapes.values() if count > 1)
 
 
 def schedule_runs(plan: Plan, store: Store, *, force: bool) -> list[ScheduledRun]:

@@ -39,7 +39,7 @@ Batch = Sequence[tuple[ScheduledRun, "RunRecord"]]
 
 
 class RunSource(ABC):
-    """Gives a scheduler further runs, such as the trials of a search."""
+    """Gives a scheduler further runs, such as open runs of a store."""
 
     @property
     @abstractmethod
@@ -189,23 +189,10 @@ class Scheduler:
 
     # Starting runs
 
-    def add(self, runs: Sequence[ScheduledRun], *, claimed: bool = False) -> None:
-        """Add further runs.
-
-        Args:
-            claimed: this process holds their leases.
-        """
-        self.runs += runs
-        if claimed:
-            for scheduled in runs:
-                scheduled.claimed = True
-            self._queue += runs
-        else:
-            self._enqueue(runs)
-
-    def emit(self, event: Event) -> None:
-        """Send an event of the source."""
-        self._on_event(event)
+    def add(self, scheduled: ScheduledRun) -> None:
+        """Add a run that is to be trained; `claimed` if this process holds its lease."""
+        self.runs.append(scheduled)
+        self._queue.append(scheduled)
 
     def _enqueue(self, runs: Sequence[ScheduledRun]) -> None:
         """Queue runs that are not complete; withdraw earlier stop requests."""
@@ -334,11 +321,8 @@ class Scheduler:
             code = worker.handle.poll()
             if code is not None:
                 self._workers.remove(worker)
-                if worker.is_stacked:
-                    self._handle_stacked_exit(worker, code)
-                else:
-                    [scheduled] = worker.runs
-                    self._handle_exit(scheduled, code, worker.cause)
+                for scheduled, record in zip(worker.runs, self._records(worker.runs), strict=True):
+                    self._handle_end(scheduled, record, worker, code)
 
     def _read_store(self) -> None:
         """Read the state of active and waiting runs from the store, and act on it."""
@@ -357,7 +341,7 @@ class Scheduler:
                 # The others of a stack may train for hours: who has ended is told now.
                 if worker.is_stacked and scheduled.has_final_end(record):
                     worker.runs.remove(scheduled)
-                    self._handle_exit(scheduled, exit_codes.OF_STATUS[record.status], None)
+                    self._handle_end(scheduled, record, worker, exit_codes.DONE)
         waiting, self._waiting = self._waiting, []
         for record, scheduled in zip(self._records(waiting), waiting, strict=True):
             if scheduled.is_done(record, self._store):
@@ -374,57 +358,48 @@ class Scheduler:
 
     # Ends of runs
 
-    def _handle_exit(self, scheduled: ScheduledRun, code: int, ours: FailureCause | None) -> None:
-        """Handle the end of a run's worker.
+    def _handle_end(
+        self, scheduled: ScheduledRun, record: RunRecord, worker: Worker, code: int
+    ) -> None:
+        """Handle the end of a run's worker, or of the run within its stack.
 
-        Args:
-            ours: why this process ended the worker; None if it did not.
+        An outcome in the store counts, however the process ended after that.
         """
-        record = self._record(scheduled)
-        # An outcome in the store counts, however the process ended after that.
-        has_ended = scheduled.has_ended(record)
-        has_stopped = has_ended and record.status is Status.INTERRUPTED
-        if code == exit_codes.ELSEWHERE:
-            self._wait_for(scheduled, record)
-        elif code == exit_codes.DONE or scheduled.is_done(record, self._store):
-            self._end(scheduled, EventKind.DONE, record)
-        elif (ours is None or self._stopping) and (code == exit_codes.STOPPED or has_stopped):
-            self._end(scheduled, EventKind.INTERRUPTED, record, record.error or "")
-        elif code == exit_codes.PRUNED:
-            self._end(scheduled, EventKind.PRUNED, record, record.error or "")
-        elif has_ended and record.status is Status.FAILED:
-            self._fail(scheduled, record, _recorded_cause(record))
-        elif record.status is Status.DONE:
-            # The training was complete before; only its evaluation failed.
-            failure, reason = ours or self._exits.cause(code)
-            cause = FailureCause(failure, f"evaluation: {reason}, see its log")
-            self._fail(scheduled, record, cause)
-        else:
-            cause = ours or self._exits.cause(code)
-            self._end_unrecorded(scheduled, cause, requested=record.stop_requested)
-
-    def _handle_stacked_exit(self, worker: Worker, code: int) -> None:
-        """Handle the end of a worker with several runs, by the record of each.
-
-        Runs without an end of their own are trained one by one.
-        """
-        orderly = code in (exit_codes.STACKED, exit_codes.STOPPED)
+        stacked, status = worker.is_stacked, record.status
+        stopping = self._stopping or record.stop_requested
         cause = worker.cause or self._exits.cause(code)
-        for scheduled, record in zip(worker.runs, self._records(worker.runs), strict=True):
-            interrupted = record.status is Status.INTERRUPTED
-            requested = self._stopping or record.stop_requested
-            if scheduled.has_ended(record) and (orderly or requested or not interrupted):
-                self._handle_exit(scheduled, exit_codes.OF_STATUS[record.status], None)
-            elif requested or code in (exit_codes.UNRECORDED, exit_codes.DISK_FULL):
-                self._end_unrecorded(scheduled, cause, requested=record.stop_requested)
-            elif record.status is Status.RUNNING:
-                self._wait_for(scheduled, record)
-            else:
-                # Which of them ended the process is unknown; alone, each answers for itself.
-                scheduled.alone = True
-                self._queue.append(scheduled)
-                reason = record.error if interrupted and record.error else cause.reason
-                self._emit(EventKind.RETRYING, record, f"{reason}; it is trained alone now")
+        ended = scheduled.has_ended(record)
+        interrupted = ended and status is Status.INTERRUPTED
+        # A stack that failed as a whole leaves its runs interrupted, to be trained alone.
+        given_up = stacked and code not in (exit_codes.DONE, exit_codes.STOPPED) and not stopping
+        if code == exit_codes.ELSEWHERE and not stacked:
+            self._wait_for(scheduled, record)
+        elif scheduled.is_done(record, self._store) or (
+            status is Status.DONE and code == exit_codes.DONE
+        ):
+            self._end(scheduled, EventKind.DONE, record)
+        elif ended and status is Status.PRUNED:
+            self._end(scheduled, EventKind.PRUNED, record, record.error or "")
+        elif ended and status is Status.FAILED:
+            self._fail(scheduled, record, _recorded_cause(record))
+        elif (interrupted or (code == exit_codes.STOPPED and not stacked)) and (
+            not given_up and (worker.cause is None or self._stopping)
+        ):
+            self._end(scheduled, EventKind.INTERRUPTED, record, record.error or "")
+        elif status is Status.DONE:
+            # The training was complete before; only its evaluation failed.
+            reason = f"evaluation: {cause.reason}, see its log"
+            self._fail(scheduled, record, FailureCause(cause.failure, reason))
+        elif not stacked or stopping or code in (exit_codes.UNRECORDED, exit_codes.DISK_FULL):
+            self._end_unrecorded(scheduled, cause, requested=record.stop_requested)
+        elif status is Status.RUNNING:
+            self._wait_for(scheduled, record)
+        else:
+            # Which of them ended the process is unknown; alone, each answers for itself.
+            scheduled.alone = True
+            self._queue.append(scheduled)
+            reason = record.error if interrupted and record.error else cause.reason
+            self._emit(EventKind.RETRYING, record, f"{reason}; it is trained alone now")
 
     def _fail(self, scheduled: ScheduledRun, record: RunRecord, cause: FailureCause) -> None:
         """Retry a failed run after a pause, or end it."""

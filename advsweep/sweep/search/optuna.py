@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -24,6 +23,7 @@ from advsweep.components import Component, option
 from advsweep.config.overrides import is_call
 from advsweep.errors import ConfigError
 from advsweep.packages import extra_command
+from advsweep.store.records import ValueState
 from advsweep.sweep.early_stopping import MetricDirection
 
 if TYPE_CHECKING:
@@ -34,48 +34,32 @@ SEED = "seed"
 
 
 @dataclass(frozen=True)
-class RangeDimension:
-    """Numbers from `low` to `high`, both included; integers if both are integers."""
+class Dimension:
+    """The values of a key.
 
-    low: float
-    high: float
+    Attributes:
+        values: all of them, without an order; of a range the least and the greatest.
+        is_range: whether the values in between belong to it; integers if both are integers.
+        log: whether a range has a logarithmic scale.
+    """
+
+    values: tuple[Any, ...]
+    is_range: bool = False
     log: bool = False
 
     @property
     def is_integer(self) -> bool:
-        return isinstance(self.low, int) and isinstance(self.high, int)
-
-    @property
-    def ends(self) -> tuple[float, ...]:
-        """The values at which a space is checked before it is searched."""
-        return (self.low, self.high)
+        return self.is_range and all(isinstance(value, int) for value in self.values)
 
     def __contains__(self, value: Any) -> bool:
-        return bool(self.low <= value <= self.high)
-
-    def __str__(self) -> str:
-        return f"{self.low:g} to {self.high:g}"
-
-
-@dataclass(frozen=True)
-class ChoiceDimension:
-    """Values without an order."""
-
-    values: tuple[Any, ...]
-
-    @property
-    def ends(self) -> tuple[Any, ...]:
-        """The values at which a space is checked before it is searched."""
-        return self.values
-
-    def __contains__(self, value: Any) -> bool:
+        if self.is_range:
+            return bool(self.values[0] <= value <= self.values[1])
         return value in self.values
 
     def __str__(self) -> str:
-        return ", ".join(str(value) for value in self.values)
-
-
-Dimension = RangeDimension | ChoiceDimension
+        if self.is_range:
+            return " to ".join(f"{value:g}" for value in self.values)
+        return ", ".join(map(str, self.values))
 
 
 def split_overrides(texts: Iterable[str]) -> tuple[dict[str, Dimension], list[str]]:
@@ -126,12 +110,11 @@ def _dimension(text: str, parsed: Any) -> Dimension | None:
 
     sweep = parsed.value() if parsed.is_sweep_override() else None
     if isinstance(sweep, IntervalSweep):
-        assert sweep.start is not None and sweep.end is not None  # noqa: PT018 (for mypy)
-        log = LOG in sweep.tags
-        if not sweep.start < sweep.end or (log and sweep.start <= 0):
+        low, high, log = sweep.start, sweep.end, LOG in sweep.tags
+        if low is None or high is None or not low < high or (log and low <= 0):
             above = " above 0" if log else ""
             raise ConfigError(f"{text}: expected interval(LOW,HIGH) with LOW < HIGH{above}")
-        return RangeDimension(sweep.start, sweep.end, log)
+        return Dimension((low, high), is_range=True, log=log)
     # `a=1,2` is a sweep over two values, `a=choice(1,2)` a dimension of the search.
     is_choice = isinstance(sweep, ChoiceSweep) and not sweep.simple_form
     if not is_choice and not isinstance(sweep, RangeSweep):
@@ -139,7 +122,7 @@ def _dimension(text: str, parsed: Any) -> Dimension | None:
     values = tuple(parsed.sweep_iterator(transformer=type(parsed)._convert_value))
     if not values or any(isinstance(value, (list, dict)) for value in values):
         raise ConfigError(f"{text}: expected numbers, texts, true or false to choose from")
-    return ChoiceDimension(values)
+    return Dimension(values)
 
 
 def fits(params: Mapping[str, Any], dimensions: Mapping[str, Dimension]) -> bool:
@@ -156,31 +139,16 @@ def format_params(params: Mapping[str, Any]) -> str:
 
 def format_override(key: str, *values: Any) -> str:
     """Write values of a key as an override."""
-    return f"{key}={','.join(map(_format_value, values))}"
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        escaped = value.replace("'", "\\'")
-        return f"'{escaped}'"
-    return "null" if value is None else repr(value)
-
-
-class TrialState(Enum):
-    """The state of a trial.
-
-    `OPEN`: some of its runs are still to be trained and none is being trained. `UNMEASURED`: its
-    runs are done and lack a finite value of a metric.
-    """
-
-    OPEN = "open"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    PRUNED = "pruned"
-    UNMEASURED = "unmeasured"
+    texts = []
+    for value in values:
+        if isinstance(value, bool):
+            texts.append(str(value).lower())
+        elif isinstance(value, str):
+            escaped = value.replace("'", "\\'")
+            texts.append(f"'{escaped}'")
+        else:
+            texts.append("null" if value is None else repr(value))
+    return f"{key}={','.join(texts)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,14 +162,14 @@ class TrialResult:
 
     number: int
     params: Mapping[str, Any]
-    state: TrialState
+    state: ValueState
     values: tuple[float, ...] = ()
     runs: tuple[int, ...] = ()
 
     @property
     def is_over(self) -> bool:
         """Whether all its runs are done."""
-        return self.state in (TrialState.DONE, TrialState.UNMEASURED)
+        return self.state in (ValueState.DONE, ValueState.UNMEASURED)
 
 
 @dataclass(kw_only=True)
@@ -256,7 +224,7 @@ class OptunaSearch(Component):
         self, results: Sequence[TrialResult], dimensions: Mapping[str, Dimension]
     ) -> list[TrialResult]:
         """Return the best trial, or with two metrics the Pareto front; empty if none is done."""
-        done = [result for result in results if result.state is TrialState.DONE]
+        done = [result for result in results if result.state is ValueState.DONE]
         study = self.study(done, dimensions)
         return [done[trial.number] for trial in study.best_trials]
 
@@ -272,14 +240,10 @@ class OptunaSearch(Component):
             seeds: further seeds of its sampler, besides the search's own.
         """
         library = _import_optuna()
-        states = {
-            TrialState.OPEN: library.trial.TrialState.RUNNING,
-            TrialState.RUNNING: library.trial.TrialState.RUNNING,
-            TrialState.DONE: library.trial.TrialState.COMPLETE,
-            TrialState.FAILED: library.trial.TrialState.FAIL,
-            TrialState.PRUNED: library.trial.TrialState.PRUNED,
-            TrialState.UNMEASURED: library.trial.TrialState.FAIL,
-        }
+        kinds = library.trial.TrialState
+        # A trial with open runs counts as running, and one without a value as failed.
+        states = {ValueState.OPEN: kinds.RUNNING, ValueState.DONE: kinds.COMPLETE}
+        states[ValueState.PRUNED] = kinds.PRUNED
         higher = MetricDirection.HIGHER.value
         made: optuna.Study = library.create_study(
             directions=["maximize" if b == higher else "minimize" for b in self.metrics.values()],
@@ -294,7 +258,7 @@ class OptunaSearch(Component):
         for result in results:
             made.add_trial(
                 library.trial.create_trial(
-                    state=states[result.state],
+                    state=states.get(result.state, kinds.FAIL),
                     params=dict(result.params),
                     distributions=distributions,
                     values=list(result.values) or None,
@@ -318,9 +282,9 @@ def _distributions(dimensions: Mapping[str, Dimension]) -> dict[str, Any]:
     kinds = _import_optuna().distributions
     found = {}
     for key, dimension in dimensions.items():
-        if isinstance(dimension, RangeDimension):
+        if dimension.is_range:
             kind = kinds.IntDistribution if dimension.is_integer else kinds.FloatDistribution
-            found[key] = kind(dimension.low, dimension.high, log=dimension.log)
+            found[key] = kind(*dimension.values, log=dimension.log)
         else:
             found[key] = kinds.CategoricalDistribution(dimension.values)
     return found

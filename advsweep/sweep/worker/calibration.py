@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -52,14 +52,12 @@ _log = logging.getLogger(__name__)
 Result = tuple[float, float]
 """The factor of the learning rate, and the norm of the weights' change with it."""
 
-
-def needs_calibration(run: Run) -> bool:
-    """Returns whether the learning rate of a run is that of a calibration."""
-    return run.optimizer.match is Match.STEP and not run.optimizer.calibrates
+Trials = Sequence[Result]
+"""Factors tried, each with the change; infinite where it is too large to be measured."""
 
 
 def calibrated(store: Store, runs: Sequence[Run], reporter: Reporter) -> list[Run | Exception]:
-    """Returns runs with the learning rates that their calibrations find, made now if missing.
+    """Return runs with the learning rates that their calibrations find, made now if missing.
 
     Args:
         runs: runs that can be trained together; those without match=step stay as they are.
@@ -68,9 +66,13 @@ def calibrated(store: Store, runs: Sequence[Run], reporter: Reporter) -> list[Ru
     Returns:
         Each run, or the error for which it has no learning rate.
     """
-    wanted = {i: calibration_of(run) for i, run in enumerate(runs) if needs_calibration(run)}
-    results = calibrate(store, list(wanted.values()), reporter)
+    wanted = {
+        i: calibration_of(run)
+        for i, run in enumerate(runs)
+        if run.optimizer.match is Match.STEP and not run.optimizer.calibrates
+    }
     found: list[Run | Exception] = list(runs)
+    results = calibrate(store, list(wanted.values()), reporter)
     for i, result in zip(wanted, results, strict=True):
         if isinstance(result, Exception):
             found[i] = result
@@ -82,16 +84,16 @@ def calibrated(store: Store, runs: Sequence[Run], reporter: Reporter) -> list[Ru
 def calibrate(
     store: Store, calibrations: Sequence[Run], reporter: Reporter, *, held: Sequence[int] = ()
 ) -> list[Result | Exception]:
-    """Returns the results of calibrations; makes those that the store lacks.
+    """Return the results of calibrations; make those that the store lacks.
 
     Args:
         held: ids of calibrations whose leases this process has; their ends are not recorded.
     """
     references = {run.identity: reference_run(run) for run in calibrations}
-    targets = _ensure(store, list(references.values()), {}, reporter, held)
-    of_run = {identity: targets[r.identity] for identity, r in references.items()}
-    others = [run for run in calibrations if run.identity not in targets]
-    results = targets | _ensure(store, others, of_run, reporter, held)
+    found = _ensure(store, list(references.values()), {}, reporter, held)
+    targets = {identity: found[run.identity] for identity, run in references.items()}
+    others = [run for run in calibrations if run.identity not in found]
+    results = found | _ensure(store, others, targets, reporter, held)
     return [results[run.identity] for run in calibrations]
 
 
@@ -102,15 +104,28 @@ def _ensure(
     reporter: Reporter,
     held: Sequence[int],
 ) -> dict[str, Result | Exception]:
-    """Returns the results of calibrations by identity.
+    """Return the results of calibrations by identity.
 
     Args:
         targets: the results of their references, by their own identity; references have none.
     """
-    failed = {i: target for i, target in targets.items() if isinstance(target, Exception)}
-    missing = {run.identity: run for run in runs if run.identity not in failed}
-    found: dict[str, Result | Exception] = {**failed}
-    ids = dict(zip(store.runs.add(list(map(_new, missing.values()))), missing, strict=True))
+    found: dict[str, Result | Exception] = {
+        i: target for i, target in targets.items() if isinstance(target, Exception)
+    }
+    missing = {run.identity: run for run in runs if run.identity not in found}
+    new = [
+        NewRun(
+            identity=run.identity,
+            config_hash=run.config_hash,
+            seed=run.seed,
+            config=run.plain(),
+            steps=run.steps,
+            estimator=run.estimator.name,
+            backend=run.backend.name,
+        )
+        for run in missing.values()
+    ]
+    ids = dict(zip(store.runs.add(new), missing, strict=True))
     waits = False
     while ids:
         records = store.runs.select(ids=list(ids))
@@ -119,9 +134,8 @@ def _ensure(
         for run_id in done:
             found[ids.pop(run_id)] = values[run_id][FACTOR], values[run_id][CHANGE]
         mine = [i for i in ids if i in held or store.leases.claim(i, Owner.current())]
-        for run_id, result in _make(
-            store, {i: missing[ids[i]] for i in mine}, targets, reporter, held
-        ):
+        made = _make(store, {i: missing[ids[i]] for i in mine}, targets, reporter, held)
+        for run_id, result in made.items():
             found[ids.pop(run_id)] = result
         if ids and not mine:
             if not waits:
@@ -131,221 +145,161 @@ def _ensure(
     return found
 
 
-def _new(run: Run) -> NewRun:
-    return NewRun(
-        identity=run.identity,
-        config_hash=run.config_hash,
-        seed=run.seed,
-        config=run.plain(),
-        steps=run.steps,
-        estimator=run.estimator.name,
-        backend=run.backend.name,
-    )
-
-
 def _make(
     store: Store,
     runs: Mapping[int, Run],
     targets: Mapping[str, Result | Exception],
     reporter: Reporter,
     held: Sequence[int],
-) -> Iterator[tuple[int, Result | Exception]]:
-    """Makes claimed calibrations, records their ends, and generates their results.
+) -> dict[int, Result | Exception]:
+    """Make claimed calibrations side by side, and record their ends.
 
     A calibration that another process has taken over meanwhile has no result.
     """
-    left = set(runs)
+    made: dict[int, Result | Exception] = {}
+
+    def end(run_id: int, result: Result | Exception) -> None:
+        if run_id not in held and isinstance(result, Exception):
+            store.leases.finish(run_id, Status.FAILED, failure=Failure.ERROR, error=str(result))
+        elif run_id not in held:
+            store.leases.finish(run_id, Status.DONE)
+        made[run_id] = result
+
     try:
-        for run_id, result in _search(store, runs, targets, reporter):
-            if run_id not in held:
-                _record_end(store, run_id, result)
-            left.remove(run_id)
-            yield run_id, result
+        searched: dict[int, list[Result]] = {}
+        for run_id in runs:
+            store.runs.set_environment(run_id, describe_environment())
+            # Those of an earlier process: the search goes on where that one ended.
+            searched[run_id] = _read_trials(store, run_id)
+        while searched:
+            tried: dict[int, Run] = {}
+            for run_id, trials in list(searched.items()):
+                target = targets.get(runs[run_id].identity)
+                assert not isinstance(target, Exception)
+                factor = next_factor(trials, target)
+                if factor is None:
+                    end(run_id, _conclude(store, run_id, runs[run_id], trials, target))
+                    del searched[run_id]
+                else:
+                    tried[run_id] = replace(runs[run_id], learning_rate_scale=factor)
+            for run_id, outcome in _change_norms(tried, reporter).items():
+                if isinstance(outcome, Exception) and not isinstance(outcome, TrainingError):
+                    end(run_id, outcome)
+                    del searched[run_id]
+                    continue
+                # A rate at which the training breaks is too large.
+                moved = math.inf if isinstance(outcome, TrainingError) else outcome
+                factor = tried[run_id].learning_rate_scale
+                searched[run_id].append((factor, moved))
+                number = len(searched[run_id])
+                points = [(TRIED, number, factor), (MOVED, number, moved)]
+                store.metrics.record(run_id, points, stage=f"trial {number}")
     except LeaseLostError as error:
         if held:
             raise
         _log.warning("%s", error)
     finally:
-        for run_id in left.difference(held):
+        # Also when this process is stopped: another one may go on with them at once.
+        for run_id in set(runs).difference(made, held):
             with suppress(LeaseLostError):
                 store.leases.finish(run_id, Status.INTERRUPTED)
+    return made
 
 
-def _record_end(store: Store, run_id: int, result: Result | Exception) -> None:
-    if isinstance(result, Exception):
-        store.leases.finish(run_id, Status.FAILED, failure=Failure.ERROR, error=str(result))
-    else:
-        store.leases.finish(run_id, Status.DONE)
-
-
-def _search(
-    store: Store,
-    runs: Mapping[int, Run],
-    targets: Mapping[str, Result | Exception],
-    reporter: Reporter,
-) -> Iterator[tuple[int, Result | Exception]]:
-    """Makes the trials of calibrations side by side, and generates their results."""
-    searches: dict[int, LogSearch] = {}
-    norms = {run_id: _target(targets.get(run.identity)) for run_id, run in runs.items()}
-    for run_id in runs:
-        store.runs.set_environment(run_id, describe_environment())
-        norm = norms[run_id]
-        if norm == 0:
-            yield run_id, TrainingError(_unmoved(runs[run_id]))
-            continue
-        searches[run_id] = (
-            LogSearch(1.0, tolerance=0.0, most=1)
-            if norm is None
-            else LogSearch(norm, tolerance=TOLERANCE, most=MOST_TRIALS)
-        )
-        for factor, moved in _trials(store, run_id):
-            searches[run_id].add(factor, moved)
-    while searches:
-        proposed = {run_id: search.next() for run_id, search in searches.items()}
-        for run_id in [i for i, factor in proposed.items() if factor is None]:
-            search = searches.pop(run_id)
-            yield run_id, _conclude(store, run_id, runs[run_id], search, norms[run_id])
-        tried = [
-            (run_id, replace(runs[run_id], learning_rate_scale=factor))
-            for run_id, factor in proposed.items()
-            if factor is not None
-        ]
-        for (run_id, run), outcome in zip(tried, _moves(tried, reporter), strict=True):
-            if isinstance(outcome, Exception) and not isinstance(outcome, TrainingError):
-                del searches[run_id]
-                yield run_id, outcome
-                continue
-            # A rate at which the training breaks is too large.
-            moved = math.inf if isinstance(outcome, TrainingError) else outcome
-            searches[run_id].add(run.learning_rate_scale, moved)
-            number = len(searches[run_id].trials)
-            points = [(TRIED, number, run.learning_rate_scale), (MOVED, number, moved)]
-            store.metrics.record(run_id, points, stage=f"trial {number}")
-
-
-def _target(reference: Result | Exception | None) -> float | None:
-    """The change of the weights to find the rate of; None for a reference."""
-    assert not isinstance(reference, Exception)
-    return None if reference is None else reference[1]
-
-
-def _trials(store: Store, run_id: int) -> list[tuple[float, float]]:
-    """Returns the trials that an earlier process has made."""
-    factors = store.metrics.series([run_id], TRIED)
-    moves = store.metrics.series([run_id], MOVED)
-    if run_id not in factors or run_id not in moves:
+def _read_trials(store: Store, run_id: int) -> list[Result]:
+    factors = store.metrics.series([run_id], TRIED).get(run_id)
+    moves = store.metrics.series([run_id], MOVED).get(run_id)
+    if factors is None or moves is None:
         return []
-    pairs = zip(factors[run_id][1].tolist(), moves[run_id][1].tolist(), strict=True)
+    pairs = zip(factors[1].tolist(), moves[1].tolist(), strict=True)
     return [(factor, moved if math.isfinite(moved) else math.inf) for factor, moved in pairs]
 
 
-def _moves(tried: Sequence[tuple[int, Run]], reporter: Reporter) -> list[float | Exception]:
+def _change_norms(tried: Mapping[int, Run], reporter: Reporter) -> dict[int, float | Exception]:
     if not tried:
-        return []
-    runs = [run for _, run in tried]
+        return {}
+    runs = list(tried.values())
     backend, steps = runs[0].backend, runs[0].steps
-    return backend.change_norms(
+    norms = backend.change_norms(
         runs, reporter, lambda step: reporter.progress("calibrating", step, steps)
     )
+    return dict(zip(tried, norms, strict=True))
 
 
 def _conclude(
-    store: Store, run_id: int, run: Run, search: LogSearch, norm: float | None
+    store: Store, run_id: int, run: Run, trials: Trials, target: Result | None
 ) -> Result | Exception:
-    """Records the result of a calibration."""
-    if search.best is None:
-        return TrainingError(_unmoved(run))
-    factor, moved = search.best
+    """Record the result of a calibration."""
+    best = best_trial(trials, target)
+    if best is None:
+        reference = run.optimizer.match_reference
+        assert isinstance(reference, Component)
+        return TrainingError(
+            "optimizer.match: expected weights that change by a finite amount in "
+            f"{counted(run.steps, 'step')}, with estimator "
+            f"'{run.estimator.name}' and with the reference '{reference.name}'; got "
+            f"none; try a smaller optimizer.lr, more match_steps, or match=none"
+        )
+    factor, moved = best
     points = [(FACTOR, run.steps, factor), (CHANGE, run.steps, moved)]
-    if norm is not None:
-        off = moved / norm - 1
+    if target is not None:
+        off = moved / target[1] - 1
         points.append((ERROR, run.steps, off))
         if abs(off) > TOLERANCE:
             _log.warning(
                 "optimizer.match: after %d trials the weights change %.3g times as far as those "
                 "of the reference, with %.4g of its learning rate",
-                *(len(search.trials), moved / norm, factor),
+                *(len(trials), moved / target[1], factor),
             )
     store.metrics.record(run_id, points, step=run.steps)
-    return factor, moved
+    return best
 
 
-def _unmoved(run: Run) -> str:
-    reference = run.optimizer.match_reference
-    assert isinstance(reference, Component)
-    return (
-        "optimizer.match: expected weights that change by a finite amount in "
-        f"{counted(run.steps, 'step')}, with estimator "
-        f"'{run.estimator.name}' and with the reference '{reference.name}'; got "
-        f"none; try a smaller optimizer.lr, more match_steps, or match=none"
-    )
+def next_factor(trials: Trials, target: Result | None, *, most: int = MOST_TRIALS) -> float | None:
+    """Return the factor to try next; None once the search is over.
 
-
-class LogSearch:
-    """Finds a factor f with q(f) = target, where log q grows with log f at a slope of about 1.
-
-    Secant steps in logarithms, from f = 1; within the bracket once there is one. The factors
-    depend on the trials alone, so that a search can be resumed from them.
+    It finds a factor f with change(f) = target, where log change grows with log f at a slope of
+    about 1: secant steps in logarithms, from f = 1; within the bracket once there is one.
 
     Args:
-        target: the value that q should have, above 0.
-        tolerance: the relative error that is good enough.
+        target: the result of the reference; None for the reference itself, which has one trial.
         most: the most trials.
     """
-
-    def __init__(self, target: float, *, tolerance: float, most: int) -> None:
-        self._target = target
-        self._tolerance = math.log1p(tolerance)
-        self._most = most
-        self.trials: list[tuple[float, float]] = []
-        """Factors tried, each with q of it; infinite where it is too large to be measured."""
-
-    def add(self, factor: float, value: float) -> None:
-        """Record a trial."""
-        self.trials.append((factor, value))
-
-    @property
-    def best(self) -> tuple[float, float] | None:
-        """The trial whose value is nearest to the target, in ratio; None without a finite one."""
-        usable = [trial for trial in self.trials if math.isfinite(trial[1]) and trial[1] > 0]
-        return min(usable, key=lambda trial: abs(self._error(trial)), default=None)
-
-    def next(self) -> float | None:
-        """Return the factor to try next; None once the search is over."""
-        if not self.trials:
-            return 1.0
-        best = self.best
-        if len(self.trials) >= self._most or (best and abs(self._error(best)) <= self._tolerance):
-            return None
-        if best is None:
-            # Nothing was measurable: far less if values were too large, far more if they were 0.
-            factor, value = self.trials[-1]
-            return factor / 100 if math.isinf(value) else factor * 100
-        return math.exp(self._inside(math.log(best[0]) - self._error(best) / self._slope()))
-
-    def _error(self, trial: tuple[float, float]) -> float:
-        return math.log(trial[1] / self._target) if trial[1] > 0 else -math.inf
-
-    def _slope(self) -> float:
-        """The slope between the two trials nearest to the target, kept within a sane range."""
-        finite = [t for t in self.trials if math.isfinite(self._error(t))]
-        nearest = sorted(finite, key=lambda trial: abs(self._error(trial)))[:2]
-        if len(nearest) < 2:
-            return 1.0
-        rise = self._error(nearest[0]) - self._error(nearest[1])
-        run = math.log(nearest[0][0] / nearest[1][0])
-        slope = rise / run if run else 0.0
-        return min(max(slope, _SLOPES[0]), _SLOPES[1]) if slope > 0 else 1.0
-
-    def _inside(self, proposed: float) -> float:
-        """Return a log factor within the bracket of trials: the middle if it lies outside."""
-        below = _logs(t for t in self.trials if self._error(t) < 0)
-        above = _logs(t for t in self.trials if self._error(t) > 0)
-        low, high = max(below, default=-math.inf), min(above, default=math.inf)
-        if not low < proposed < high and math.isfinite(low) and math.isfinite(high):
-            return (low + high) / 2
-        return proposed
+    if not trials:
+        return 1.0
+    if target is None or len(trials) >= most:
+        return None
+    best = best_trial(trials, target)
+    if best is None:
+        # Nothing was measurable: far less if values were too large, far more if they were 0.
+        factor, value = trials[-1]
+        return factor / 100 if math.isinf(value) else factor * 100
+    finite = [trial for trial in trials if math.isfinite(_off(trial, target))]
+    if abs(_off(best, target)) <= math.log1p(TOLERANCE):
+        return None
+    slope = 1.0
+    if len(finite) > 1:
+        # Between the two trials nearest to the target, kept within a sane range.
+        one, other = sorted(finite, key=lambda trial: abs(_off(trial, target)))[:2]
+        run = math.log(one[0] / other[0])
+        found = (_off(one, target) - _off(other, target)) / run if run else 0.0
+        slope = min(max(found, _SLOPES[0]), _SLOPES[1]) if found > 0 else 1.0
+    proposed = math.log(best[0]) - _off(best, target) / slope
+    low = max((math.log(t[0]) for t in trials if _off(t, target) < 0), default=-math.inf)
+    high = min((math.log(t[0]) for t in trials if _off(t, target) > 0), default=math.inf)
+    if not low < proposed < high and math.isfinite(low) and math.isfinite(high):
+        proposed = (low + high) / 2
+    return math.exp(proposed)
 
 
-def _logs(trials: Iterable[tuple[float, float]]) -> list[float]:
-    return [math.log(factor) for factor, _ in trials]
+def best_trial(trials: Trials, target: Result | None) -> Result | None:
+    """Return the trial whose change is nearest to the target, in ratio; None without a finite."""
+    usable = [trial for trial in trials if math.isfinite(trial[1]) and trial[1] > 0]
+    if target is None:
+        return next(iter(usable), None)
+    return min(usable, key=lambda trial: abs(_off(trial, target)), default=None)
+
+
+def _off(trial: Result, target: Result) -> float:
+    """Return the logarithm of a trial's change over that of the target."""
+    return math.log(trial[1] / target[1]) if trial[1] > 0 else -math.inf

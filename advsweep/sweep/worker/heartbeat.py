@@ -7,14 +7,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from advsweep.errors import StoreError, StoreUnavailableError
 from advsweep.sweep.exit_codes import ELSEWHERE, ORPHANED
 
 if TYPE_CHECKING:
     from advsweep.store import Store
-    from advsweep.sweep.stop_request import RunStopRequest, StopRequest
+    from advsweep.sweep.stop_request import StopRequest
+    from advsweep.sweep.worker.run import WorkerRun
 
 BEAT_SECONDS = 5.0
 STOP_SECONDS = 1.0
@@ -24,17 +25,6 @@ ORPHAN_SECONDS = 10.0
 """Time that a run without a parent has to write a checkpoint before it is ended."""
 
 _log = logging.getLogger(__name__)
-
-
-class LeasedRun(Protocol):
-    """A run whose lease is renewed until its end is recorded."""
-
-    run_id: int
-    is_open: bool
-    stop: RunStopRequest
-
-    def stop_as_lost(self) -> None:
-        """Stop the run at its next step: another process has taken it over."""
 
 
 class Heartbeat(threading.Thread):
@@ -47,7 +37,7 @@ class Heartbeat(threading.Thread):
     def __init__(
         self,
         store: Store,
-        runs: Sequence[LeasedRun],
+        runs: Sequence[WorkerRun],
         stop: StopRequest,
         parent_pid: int | None,
     ) -> None:
@@ -68,6 +58,7 @@ class Heartbeat(threading.Thread):
         self.join()
 
     def run(self) -> None:
+        # One thread for all runs: a stack of hundreds must not need as many.
         beaten = checked = time.monotonic()
         while not self._ended.wait(PARENT_SECONDS):
             self._watch_parent()
@@ -119,5 +110,6 @@ class Heartbeat(threading.Thread):
             _log.warning("the process that started this run is gone")
             self._stop_request.request("the process that started it is gone")
         elif now - self._orphaned_since > ORPHAN_SECONDS:
+            # Nobody is left to kill a run that hangs; its lease would stay valid for ever.
             _log.error("still busy %g s after the parent's end: ending now", ORPHAN_SECONDS)
             os._exit(ORPHANED)

@@ -24,13 +24,14 @@ from advsweep.components import Plain
 from advsweep.errors import LeaseLostError, StoreError
 from advsweep.local_files import open_private
 from advsweep.store import Owner, Status, open_store
-from advsweep.sweep.exit_codes import DONE, ELSEWHERE, REUSABLE, STACKED, STOPPED
+from advsweep.sweep.exit_codes import DONE, ELSEWHERE, REUSABLE, STOPPED
 from advsweep.sweep.retry_policy import store_patience
 from advsweep.sweep.stop_request import RunStopped, StopRequest
 from advsweep.sweep.worker.environment import ProcessCosts, had_large_children
 from advsweep.sweep.worker.heartbeat import Heartbeat
 from advsweep.sweep.worker.run import (
     DiskReserve,
+    RunEnd,
     RunLogs,
     WorkerRun,
     end_of,
@@ -120,16 +121,15 @@ def work_on(
     costs = ProcessCosts(run_ids)
     stop = StopRequest()
     with stop.installed():
+        # Claimed here and not by the parent alone: the lease names the process that writes.
         mine = [i for i in run_ids if store.leases.claim(i, Owner.current(), holder=holder)]
         if others := [i for i in run_ids if i not in mine]:
             for run_id in others:
                 costs.leave(run_id)
             _log.info("other processes have, or had, run %s", ", ".join(map(str, others)))
         if not mine:
-            if len(run_ids) > 1:
-                return STACKED
-            [record] = store.runs.select(ids=run_ids)
-            if record.status is not Status.DONE:
+            [record] = store.runs.select(ids=run_ids[:1])
+            if len(run_ids) > 1 or record.status is not Status.DONE:
                 return ELSEWHERE
             # A completed run cannot be claimed, and may lack evaluations of a later plan.
             return _evaluate(store, record, evaluations, stop, parent_pid)
@@ -142,12 +142,15 @@ def work_on(
             for run in runs:
                 with run.guard():
                     run.prepare(evaluations, len(runs), run_ids[0])
-            # What is left of a stack goes the way of a stack: its parent expects that exit code.
-            if len(run_ids) == 1:
-                with runs[0].guard():
-                    runs[0].train()
-                return runs[0].exit_code
-            return _train_together(store, runs, stop)
+            # A stack of which one run is left stays a stack: it may be given up.
+            failed = _train(store, runs, stop, is_stack=len(run_ids) > 1)
+        if unrecorded_run := next((run for run in runs if run.is_open), None):
+            return unrecorded_run.unrecorded
+        if failed is not None:
+            return failed.code
+        if len(run_ids) == 1:
+            return runs[0].exit_code
+        return STOPPED if stop.reason is not None else DONE
 
 
 def _evaluate(
@@ -168,40 +171,48 @@ def _evaluate(
     return DONE
 
 
-def _train_together(store: Store, runs: Sequence[WorkerRun], stop: StopRequest) -> int:
-    """Train prepared runs side by side; return the exit code."""
+def _train(
+    store: Store, runs: Sequence[WorkerRun], stop: StopRequest, *, is_stack: bool
+) -> RunEnd | None:
+    """Train prepared runs side by side; a single run is a stack of one.
+
+    Returns:
+        The error for which a whole stack was given up; None if each run has its own end.
+    """
     from advsweep.sweep.worker.calibration import calibrated
 
-    trained = [run for run in runs if run.is_active]
+    trained = [run for run in runs if run.is_active and not run.calibrate()]
+    if not trained:
+        return None
     try:
-        if trained:
-            with stop.interruptible():
-                first = trained[0].member
-                backend = first.run.backend
-                found = calibrated(store, [run.member.run for run in trained], first.reporter)
-                for run, ready in zip(trained, found, strict=True):
-                    with run.guard():
-                        run.set_run(ready)
-                trained = [run for run in trained if run.is_active]
-                backend.train_together([run.member for run in trained])
-    except RunStopped:
-        pass  # stopped before there was anything to save
+        with stop.interruptible():
+            first = trained[0].member
+            found = calibrated(store, [run.member.run for run in trained], first.reporter)
+            for run, ready in zip(trained, found, strict=True):
+                with run.guard():
+                    run.set_run(ready)
+            trained = [run for run in trained if run.is_active]
+            if trained:
+                first.run.backend.train_together([run.member for run in trained])
     except LeaseLostError:
         raise
-    except BaseException as error:  # noqa: BLE001 - each run is then trained alone
-        failed = end_of(error)
-        failed.log()
-        for run in trained:
-            if run.is_active:
-                with run.guard():
-                    run.give_up(failed)
-        return next((run.unrecorded for run in runs if run.is_open), failed.code)
+    except BaseException as error:
+        # A stop has nothing to save here: the runs end below, each by its own record.
+        if not isinstance(error, RunStopped):
+            failed = end_of(error)
+            failed.log()
+            for run in trained:
+                if run.is_active:
+                    with run.guard():
+                        if not is_stack:
+                            raise
+                        run.give_up(failed)
+            return failed if is_stack else None
     for run in trained:
         if run.is_active:
             with run.guard():
                 run.finish()
-    code = STOPPED if stop.reason is not None else STACKED
-    return next((run.unrecorded for run in runs if run.is_open), code)
+    return None
 
 
 if __name__ == "__main__":

@@ -97,6 +97,7 @@ class StoreReporter:
         patience = max(BATCH_SECONDS, (self._runs_in_process - 1) / WRITES_PER_SECOND)
         stale = time.monotonic() - self._flushed >= patience
         if checkpoint:
+            # Before the checkpoint exists: a run resumes after it, and would lack these points.
             self.flush()
         elif stale or len(self._points) >= BATCH_POINTS:
             self._try_writing()

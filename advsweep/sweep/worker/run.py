@@ -35,7 +35,6 @@ from advsweep.sweep.exit_codes import (
     ELSEWHERE,
     FAILED,
     OUT_OF_MEMORY,
-    PRUNED,
     STOPPED,
     UNRECORDED,
 )
@@ -228,8 +227,6 @@ class WorkerRun:
     @property
     def exit_code(self) -> int:
         """The exit code of the process, if it has no other run."""
-        if self.is_open:
-            return self.unrecorded
         return ELSEWHERE if self.end is None else self.end.code
 
     def prepare(self, evaluations: Sequence[Plain], runs_in_process: int, first_id: int) -> None:
@@ -283,27 +280,21 @@ class WorkerRun:
         )
         self.member = StackMember(run, record.directory, self._reporter, self.guard)
 
-    def train(self) -> None:
-        """Train the run by itself, from its last checkpoint, and end it."""
-        from advsweep.sweep.worker.calibration import calibrate, calibrated
+    def calibrate(self) -> bool:
+        """Make the run and end it if it is itself a calibration; else return False."""
+        from advsweep.sweep.worker.calibration import calibrate
 
-        if not self.is_active:
-            return
-        assert self._reporter is not None
         run = self.member.run
-        with self.stop.interruptible():
-            if run.optimizer.calibrates:
-                held = [self.run_id]
-                [result] = calibrate(self._store, [run], self._reporter, held=held)
-                if isinstance(result, Exception):
-                    raise result
-                evaluate_missing(self._record, self._evaluators)
-                self._end(FINISHED)
-                return
-            [ready] = calibrated(self._store, [run], self._reporter)
-            self.set_run(ready)
-            run.backend.train(self.member.run, self._record.directory, self._reporter)
-        self.finish()
+        if not run.optimizer.calibrates:
+            return False
+        with self.guard(), self.stop.interruptible():
+            assert self._reporter is not None
+            [result] = calibrate(self._store, [run], self._reporter, held=[self.run_id])
+            if isinstance(result, Exception):
+                raise result
+            evaluate_missing(self._record, self._evaluators)
+            self._end(FINISHED)
+        return True
 
     def set_run(self, ready: Run | Exception) -> None:
         """Take the run with its learning rate, or raise the error for which it has none."""
@@ -334,7 +325,7 @@ class WorkerRun:
             with self.stop.interruptible():
                 evaluate_missing(self._record, self._evaluators)
         elif self._reporter.prune_reason is not None:
-            end = RunEnd(PRUNED, Status.PRUNED, self._reporter.prune_reason)
+            end = RunEnd(DONE, Status.PRUNED, self._reporter.prune_reason)
         else:
             end = RunEnd(STOPPED, Status.INTERRUPTED, self.stop.reason)
         with self._process_stop.shielded():

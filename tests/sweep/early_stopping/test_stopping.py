@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
-from advsweep.errors import ConfigError
 from advsweep.store import Owner, Status, Store, open_store
 from advsweep.sweep.events import EventKind, RunEvent
-from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.resume import plan_again
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import schedule_runs
@@ -54,23 +51,6 @@ def test_a_run_stopped_while_it_is_waited_for_is_not_taken_up(plan, store: Store
     ending.join()
     assert kinds == ["waiting", "interrupted"]
     assert outcome.unfinished == 1
-
-
-def test_runs_are_started_again_from_their_records(plan, store: Store) -> None:
-    execute(plan("seed=0,1", "backend.fail_at=7"), store)
-    records, sweeps = store.runs.select(newest_first=False), store.sweeps.select()
-    again = replace(plan_again(records), executor=DebugExecutor())
-    outcome = execute(again, store)
-    assert list(outcome.failed) == [1, 2]
-    assert [p.config for p in again.runs] == [record.config for record in records]
-    assert store.sweeps.select() == sweeps
-
-
-def test_a_run_that_would_be_another_by_now_is_refused(plan, store: Store) -> None:
-    execute(plan("backend.fail_at=7"), store)
-    [record] = store.runs.select()
-    with pytest.raises(ConfigError, match="revised one of its components"):
-        plan_again([replace(record, identity="0" * 64)])
 
 
 @pytest.mark.slow

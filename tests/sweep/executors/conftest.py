@@ -35,14 +35,8 @@ for line in sys.stdin:
 """
 
 NVIDIA_SMI = """#!/bin/sh
-case "$1" in
--L)
-  echo "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aaaa)"
-  echo "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbb)" ;;
-*)
-  echo "GPU-aaaa, 40960, $(cat "$(dirname "$0")/free")"
-  echo "GPU-bbbb, 40960, 40000" ;;
-esac
+echo "GPU-aaaa, 40960, $(cat "$(dirname "$0")/free")"
+echo "GPU-bbbb, 40960, 40000"
 """
 
 

@@ -22,7 +22,6 @@ from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.registry import EXECUTORS
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.worker.environment import describe_environment
 
 Planner = Callable[..., Plan]
 Jobs = Callable[[int], Job]
@@ -71,21 +70,6 @@ Maker = Callable[..., LocalExecutor]
 @pytest.mark.parametrize("name", EXECUTORS.names())
 def test_every_executor_has_room(name: str) -> None:
     assert EXECUTORS.build(name).capacity() >= 1
-
-
-def test_jobs_are_the_capacity() -> None:
-    assert LocalExecutor(jobs=7).capacity() == 7
-
-
-def test_cores_and_gpus_are_the_capacity(
-    executor: Maker, free_memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12)))
-    assert executor().capacity() == 12
-    assert executor(Resources(cpus=5)).capacity() == 2
-    assert executor(Resources(gpus=0.25)).capacity() == 8
-    assert executor(Resources(gpus=0.25, cpus=3)).capacity() == 4
-    assert executor(Resources(gpus=2)).capacity() == 1
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -163,15 +147,6 @@ def test_runs_share_gpus_as_far_as_there_is_room(
     assert end_of(local.start(job(4))) == 12
 
 
-@pytest.mark.usefixtures("stand_in", "free_memory")
-def test_a_run_on_several_gpus_sees_them_all(
-    executor: Maker, job: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-aaaa")
-    end_of(executor(Resources(gpus=2)).start(job(1)))
-    assert told(job(1))["environment"]["CUDA_VISIBLE_DEVICES"] == "1,GPU-aaaa"
-
-
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.slow
 def test_runs_wait_for_memory_that_others_have(
@@ -210,16 +185,6 @@ def test_what_can_never_fit_is_refused(
     assert store.runs.select() == []
 
 
-def test_a_plan_for_gpus_can_be_made_where_there_are_none(
-    plan: Planner, monkeypatch: pytest.MonkeyPatch, store: Store
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    planned = plan("executor=local", "resources.gpus=0.5")
-    assert planned.executor.capacity() == 1
-    with pytest.raises(ConfigError, match=r"resources\.gpus: expected at most 0"):
-        execute(planned, store)
-
-
 @dataclass(kw_only=True)
 class Hesitant(DebugExecutor):
     """Has room for a job at the third time of asking."""
@@ -247,13 +212,3 @@ def test_a_run_that_there_is_no_room_for_is_offered_again(plan: Planner, store: 
     assert (outcome.done, outcome.exit_code) == (2, 0)
     assert executor.asked == [1, 1, 1, 2, 2, 2]
     assert executor.closed
-
-
-def test_the_environment_says_with_what_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ADVSWEEP_COMMAND", "advsweep sweep +experiment=demo")
-    environment = describe_environment()
-    assert json.loads(json.dumps(environment)) == environment
-    assert environment["command"] == "advsweep sweep +experiment=demo"
-    assert environment["packages"]["torch"].startswith("2.")
-    assert environment["memory_bytes"] > 1e8
-    assert environment["cpu"]

@@ -8,7 +8,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
 from advsweep.store import RunRecord, Status, Store, open_store
 from advsweep.sweep.events import Event
-from advsweep.sweep.executors.ray import RayExecutor, _room
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.scheduler.execute import execute
+from tests.sweep.helpers import measured, wait_until
 
 Planner = Callable[..., Plan]
 
@@ -65,16 +64,6 @@ def once(condition: Callable[[], object], do: Callable[[], None]) -> Callable[[E
             left.pop()()
 
     return take
-
-
-def measured(store: Store) -> dict[int, list[tuple[str, int, float]]]:
-    """What the run of each seed measured, times left out."""
-    return {
-        run.seed: [
-            p for p in store.metrics.points(run.id) if not p[0].startswith(("time/", "memory/"))
-        ]
-        for run in store.runs.select()
-    }
 
 
 @pytest.fixture(scope="module")
@@ -160,35 +149,12 @@ def test_what_no_machine_has_is_refused(cluster: Any, plan: Planner, store: Stor
         execute(plan("executor=ray", "resources.cpus=64"), store)
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
-
-
-def test_a_run_needs_room_on_one_machine() -> None:
-    big = {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 1.0, "memory": 16e9}}
-    dead = {"Alive": False, "Resources": {"CPU": 99.0}}
-    bare = {"Alive": True, "Resources": {"CPU": 3.0, "memory": 8e9}}
-    # 8 // 2 + 3 // 2 of cores; a quarter of one GPU goes four times; 16 // 6 + 8 // 6 of memory.
-    assert _room([big, dead, bare], {"CPU": 2}) == 4 + 1
-    assert _room([big, dead, bare], {"CPU": 1, "GPU": 0.25}) == 4
-    assert _room([big, dead, bare], {"CPU": 1, "memory": 6e9}) == 2 + 1
-    assert _room([big, dead, bare], {"CPU": 9}) == 0
-
-
 def test_without_ray_one_line_says_so(
     plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"package ray.* install advsweep\[ray\]"):
         execute(plan("executor=ray", "executor.address=auto"), store)
-
-
-def test_an_address_where_nobody_listens_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"a Ray cluster at '127\.0\.0\.1:1' .* refused"):
-        RayExecutor(address="127.0.0.1:1")._connect(None)
 
 
 LISTENING = """

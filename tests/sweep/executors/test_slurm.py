@@ -8,30 +8,26 @@ import pickle
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from advsweep.cli import execution
-from advsweep.cli.app import app
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
 from advsweep.store import Failure, Owner, Status, Store, open_store
 from advsweep.sweep import retry_policy
 from advsweep.sweep.events import Event, RunEvent
-from advsweep.sweep.executors.base import QueueEntry, remote_environment
+from advsweep.sweep.executors.base import remote_environment
 from advsweep.sweep.executors.slurm import SlurmExecutor, SlurmJob
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.queue import QueuedRun, QueueWork
 from advsweep.sweep.scheduler.runs import schedule_runs
-from advsweep.sweep.status import queued_jobs
+from tests.sweep.helpers import wait_until
 
 Planner = Callable[..., Plan]
 
@@ -98,13 +94,6 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     wait_until(lambda: not any((folder / "queue").iterdir()))
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
 def messages(plan: Plan, store: Store, **options: Any) -> list[str]:
     events: list[Event] = []
     execute(plan, store, on_event=events.append, **options)
@@ -126,21 +115,6 @@ def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> str:
     with open_store(str(directory / "advsweep.db")) as store:
         execute(plan("seed=0,1", "steps=40", name="same"), store)
         return table(store)
-
-
-@pytest.mark.slow
-def test_processes_of_submitit_give_the_same_table(
-    plan: Planner, store: Store, undisturbed: str
-) -> None:
-    local = plan("seed=0,1", "steps=40", "executor=slurm", "executor.cluster=local", name="same")
-    outcome = execute(local, store)
-    assert (outcome.submitted, outcome.done, outcome.exit_code) == (2, 0, 0)
-    again = execute(local, store)
-    assert (again.submitted, again.queued + again.skipped) == (0, 2)
-    wait_until(lambda: all(run.status is Status.DONE for run in store.runs.select()))
-    assert table(store) == undisturbed
-    for run in store.runs.select():
-        assert "done" in (run.directory / "log.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -227,26 +201,11 @@ def test_arrays_say_what_runs_need_and_leave_out_those_that_are_queued(
     ]
 
 
-def test_a_queue_that_cannot_be_asked_is_given_nothing(
-    slurm: Path, plan: Planner, store: Store
-) -> None:
-    (slurm / "hold").touch()
-    (slurm / "start").write_text(IDLE)
-    (slurm / "refuse").touch()
-    with pytest.raises(ConfigError, match=r"expected Slurm to take 1 job, got: .*Invalid account"):
-        execute(plan(*ON_SLURM), store)
-    (slurm / "refuse").unlink()
-    execute(plan(*ON_SLURM), store)
-    (slurm / "down").touch()
-    with pytest.raises(ConfigError, match=r"expected squeue to list .* no controller"):
-        execute(plan(*ON_SLURM), store)
-
-
 def test_a_job_of_this_machine_is_queued_as_long_as_it_lives() -> None:
     executor = SlurmExecutor()
     me = executor._name("100"), SlurmExecutor.build({"cluster": "local"})._name(str(os.getpid()))
     assert me[0] == "100"
-    assert executor.queued([me[1], "1@0.0", "999999999@1.5"]) == {me[1]: QueueEntry("RUNNING")}
+    assert executor.queued([me[1], "1@0.0", "999999999@1.5"]) == {me[1]}
 
 
 @pytest.fixture
@@ -265,26 +224,12 @@ def order(plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch) -> Order
 
 
 def work(store: Store, runs: Sequence[QueuedRun], policy: Policy | None = None) -> QueueWork:
-    return QueueWork(runs, (0, 1), remote_environment(1, store.url), policy or Policy())
+    return QueueWork(runs, remote_environment(1, store.url), policy or Policy())
 
 
 def log_of(store: Store, run_id: int) -> str:
     [run] = store.runs.select(ids=[run_id])
     return (run.directory / "log.txt").read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_a_job_tries_its_runs_again_as_often_as_it_may(store: Store, order: Orders) -> None:
-    [crashing] = order("backend.crash_at=13")
-    # One of the two retries was made before.
-    runs = [replace(crashing, retries=1), *order("seed=1")]
-    assert work(store, runs, Policy(retries=2))() == "1 done, 1 failed, 0 unfinished"
-    run, other = store.runs.select(ids=[runs[0].run_id, runs[1].run_id])
-    assert (run.status, run.failure) == (Status.FAILED, Failure.KILLED)
-    assert run.error == "killed by signal 11 (SIGSEGV)"
-    assert other.status is Status.DONE
-    assert log_of(store, run.id).count(" training grpo") == 2
-    assert log_of(store, run.id).count("resuming after step 10") == 1
 
 
 @pytest.mark.slow
@@ -296,16 +241,13 @@ def test_a_job_holds_its_run_to_its_limits_and_tries_again_by_the_class_of_failu
     assert work(store, slow, policy)() == "0 done, 1 failed, 0 unfinished"
     [run] = store.runs.select()
     assert (run.status, run.failure) == (Status.FAILED, Failure.TIMEOUT)
-    assert run.error == "took longer than its time limit of 3s"
+    assert run.error == "took longer than its time limit of 3 s"
     assert log_of(store, run.id).count(" training grpo") <= 1
 
 
 @pytest.mark.slow
-def test_a_job_that_is_queued_again_takes_along_its_run_and_how_often_it_tried(
-    store: Store, order: Orders
-) -> None:
-    first, second = order("backend.step_seconds=0.1", "steps=200", "seed=0,1")
-    runs = [replace(first, retries=2), second]
+def test_a_job_that_is_queued_again_goes_on_with_its_list(store: Store, order: Orders) -> None:
+    runs = order("backend.step_seconds=0.1", "steps=200", "seed=0,1")
     its = work(store, runs)
     # Before it has begun there is nothing to stop.
     assert SlurmJob(its).checkpoint().function == SlurmJob(work(store, runs))
@@ -332,9 +274,7 @@ def test_a_job_that_is_queued_again_takes_along_its_run_and_how_often_it_tried(
     run, other = store.runs.select(ids=[1, 2])
     assert (run.status, run.error) == (Status.INTERRUPTED, "asked to stop")
     assert other.status is Status.PENDING
-    assert again[0].work.runs == [replace(runs[0], resumed=True), second]
-    # Another job of the submission leaves it to this one.
-    assert work(store, runs[:1])() == "0 done, 0 failed, 0 unfinished"
+    assert again[0].work == work(store, runs)
 
 
 def test_a_job_leaves_runs_that_others_have_or_that_are_to_stop(
@@ -357,97 +297,17 @@ def test_a_job_leaves_runs_that_others_have_or_that_are_to_stop(
 
 
 @pytest.mark.slow
-def test_the_jobs_of_a_submission_share_what_is_left_to_evaluate(
+def test_the_first_job_of_a_submission_makes_what_is_left_to_evaluate(
     plan: Planner, store: Store
 ) -> None:
     ids = execute(plan("seed=0,1"), store).run_ids
     settings = plan("evaluation.n=4", "evaluation.k=[1]").runs[0].config["evaluation"]
     runs = [QueuedRun(r.id, r.finished, (settings,)) for r in store.runs.select(ids=ids)]
-    for job in (0, 1):
-        its = QueueWork(runs, (job, 2), remote_environment(1, store.url), Policy())
-        assert its() == "1 done, 0 failed, 0 unfinished"
+    environment = remote_environment(1, store.url)
+    other = QueueWork(runs, environment, Policy(), is_first=False)
+    assert other() == "0 done, 0 failed, 0 unfinished"
+    assert work(store, runs)() == "2 done, 0 failed, 0 unfinished"
     assert all(any(e.settings["n"] == 4 for e in store.evaluations.select([i])) for i in ids)
-
-
-def test_runs_that_were_pruned_are_not_submitted(slurm: Path, plan: Planner, store: Store) -> None:
-    rule = ("stopping=acr", "stopping.last=5")
-    sweep = plan(*ON_SLURM, *rule, "seed=0,1")
-    ids = [unit.run_id for unit in schedule_runs(sweep, store, force=False)]
-    store.leases.claim(ids[0], Owner.current())
-    store.leases.finish(ids[0], Status.PRUNED, error="its ACR is high")
-    (slurm / "hold").touch()
-    (slurm / "start").write_text(IDLE)
-    outcome = execute(sweep, store)
-    assert (outcome.pruned, outcome.submitted, outcome.queued) == (
-        {ids[0]: "its ACR is high"},
-        1,
-        0,
-    )
-
-
-def test_nobody_counts_the_failures_of_jobs(plan: Planner, store: Store) -> None:
-    with pytest.raises(ConfigError, match="--max-failures: executor 'slurm' hands"):
-        execute(plan(*ON_SLURM), store, policy=Policy(max_failures=1))
-    assert store.runs.select() == []
-
-
-def test_status_asks_the_queue_once_and_only_about_runs_that_are_not_at_their_end(
-    slurm: Path, plan: Planner, store: Store
-) -> None:
-    (slurm / "hold").touch()
-    (slurm / "start").write_text(IDLE)
-    execute(plan(*ON_SLURM, "seed=0,1,2", name="three"), store)
-    execute(plan(*ON_SLURM, "seed=5", name="one"), store)
-    (slurm / "squeues").unlink()
-    queued = queued_jobs(store, "three")
-    assert [(q.job, q.runs) for q in queued] == [("100_0", 3), ("100_1", 3), ("100_2", 3)]
-    assert {(q.executor, q.state, q.reason) for q in queued} == {
-        ("slurm", "PENDING", "Nodes are busy")
-    }
-    assert len(queued_jobs(store)) == 4
-    assert len((slurm / "squeues").read_text().splitlines()) == 2
-    for run_id in (1, 2, 3):
-        store.leases.claim(run_id, Owner.current())
-        store.leases.finish(run_id, Status.DONE)
-    assert queued_jobs(store, "three") == []
-    assert len((slurm / "squeues").read_text().splitlines()) == 2
-
-
-def test_status_says_what_is_queued_and_does_without_a_queue(
-    slurm: Path, plan: Planner, store: Store
-) -> None:
-    def status(*arguments: str) -> Any:
-        command = ["status", *arguments, "--store", store.url]
-        return CliRunner().invoke(app, command, catch_exceptions=False)
-
-    (slurm / "hold").touch()
-    (slurm / "start").write_text(IDLE)
-    execute(plan(*ON_SLURM, "seed=0,1", name="two"), store)
-    done = status("two")
-    assert done.exit_code == 0
-    head, blank, *lines = done.stdout.splitlines()
-    assert (head, blank) == ("sweep two: 2 runs, 2 pending", "")
-    assert lines[0] == "jobs: 2 pending in slurm"
-    assert lines[1].split() == ["job", "state", "why"]
-    assert lines[3].split(maxsplit=2) == ["100_1", "pending", "Nodes are busy"]
-    first, _ = json.loads(status("--format", "json").stdout)["queued"]
-    assert first == {
-        "executor": "slurm",
-        "job": "100_0",
-        "state": "PENDING",
-        "reason": "Nodes are busy",
-        "runs": 2,
-    }
-    (slurm / "down").touch()
-    done = status("two")
-    assert (done.exit_code, done.stdout) == (0, head + "\n")
-    assert "advsweep: executor: expected squeue to list" in done.stderr
-    assert json.loads(status("two", "--format", "json").stdout)["queued"] is None
-
-
-def test_shares_of_a_gpu_are_refused(plan: Planner) -> None:
-    with pytest.raises(ConfigError, match=r"resources\.gpus: expected whole GPUs, .* got 0\.5"):
-        plan(*ON_SLURM, "resources.gpus=0.5")
 
 
 def test_without_slurm_or_submitit_one_line_says_so(

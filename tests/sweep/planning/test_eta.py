@@ -9,7 +9,7 @@ import pytest
 
 from advsweep.config.space import PublishedTime
 from advsweep.store import Owner, Status, Store
-from advsweep.sweep.planning.eta import estimate
+from advsweep.sweep.planning.eta import EARLIER, estimate
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import new_run
@@ -32,28 +32,17 @@ def finish(store: Store, run_id: int, step: int, status: Status, seconds: float)
 def test_without_a_store_all_is_missing_and_nothing_tells_the_time(plan: Planner) -> None:
     left = estimate(plan("seed=0,1"), None, slots=2)
     assert (left.states, left.steps, left.seconds) == ({"missing": 2}, 40, None)
-    assert (left.unknown, left.sources, left.gpu_hours) == (2, 0, None)
-    assert [(run.run_id, run.step, run.seconds_left) for run in left.runs] == [(None, 0, None)] * 2
+    assert (left.unknown, left.sources, left.gpu_hours) == (2, [], None)
 
 
 def test_time_goes_by_earlier_runs_of_the_same_shape(plan: Planner, store: Store) -> None:
     [first] = record(store, plan("seed=0"))
     finish(store, first, 20, Status.DONE, 10.0)
-    left = estimate(plan("seed=0,1,2,3"), store, slots=2)
-    # The one before took half a second per step: 10 s for each of three, two of them at once.
-    assert (left.states, left.steps, left.sources) == ({"done": 1, "missing": 3}, 60, 1)
-    assert [run.seconds_left for run in left.runs] == [0, 10, 10, 10]
-    assert left.seconds == pytest.approx(20.0)
-    other = estimate(plan("group_size=4"), store, slots=2)
-    assert (other.steps, other.seconds, other.sources) == (20, None, 0)
-
-
-def test_what_nothing_tells_of_is_left_out_of_the_time(plan: Planner, store: Store) -> None:
-    [first] = record(store, plan("seed=0"))
-    finish(store, first, 20, Status.DONE, 10.0)
-    left = estimate(plan("group_size=8,4", "seed=0,1"), store, slots=1)
-    assert [run.seconds_left for run in left.runs] == [0, 10, None, None]
-    assert (left.seconds, left.unknown) == (pytest.approx(10.0), 2)
+    left = estimate(plan("group_size=8,4", "seed=0,1,2"), store, slots=2)
+    # The one before took half a second per step: 10 s for each of two, side by side.
+    assert (left.states, left.steps) == ({"done": 1, "missing": 5}, 100)
+    assert [run.seconds_left for run in left.runs] == [0, 10, 10, None, None, None]
+    assert (left.seconds, left.sources, left.unknown) == (10.0, [EARLIER], 3)
 
 
 def test_each_state_of_the_store_is_told(plan: Planner, store: Store) -> None:
@@ -86,16 +75,6 @@ def test_a_training_that_is_evaluated_in_two_ways_is_trained_once(
     assert estimate(both, store, slots=1).states == {"done": 2}
 
 
-def test_gpu_hours_are_those_of_all_runs_together(plan: Planner, store: Store) -> None:
-    [first] = record(store, plan("seed=0"))
-    finish(store, first, 20, Status.DONE, 3600.0)
-    four = plan("seed=1,2,3,4", "resources.gpus=0.5")
-    left = estimate(four, store, slots=2)
-    # Four runs of an hour on half a GPU each, two side by side.
-    assert (left.seconds, left.gpu_hours) == (pytest.approx(7200.0), pytest.approx(2.0))
-    assert estimate(four, None, slots=2).gpu_hours is None
-
-
 def test_a_printed_time_counts_until_there_is_an_earlier_run(plan: Planner, store: Store) -> None:
     asked = plan("seed=0,1", "resources.gpus=2")
     time = PublishedTime(gpu_hours=10, steps=50, source="Table 7")
@@ -104,12 +83,7 @@ def test_a_printed_time_counts_until_there_is_an_earlier_run(plan: Planner, stor
     # 20 of 50 steps: 4 of 10 GPU-hours, on two GPUs 2 hours; nobody prints the other's.
     assert [run.seconds_left for run in left.runs] == [pytest.approx(7200.0), None]
     assert (left.gpu_hours, left.unknown) == (pytest.approx(4.0), 1)
-    assert (left.sources, left.published) == (0, ["Table 7"])
-    # Without GPUs a time of GPUs tells nothing.
-    plain = estimate(replace(plan("seed=0,1"), runs=told.runs), store, slots=1)
-    assert (plain.seconds, plain.published) == (None, [])
+    assert left.sources == ["Table 7"]
     [before] = record(store, plan("seed=5"))
     finish(store, before, 20, Status.DONE, 10.0)
-    left = estimate(told, store, slots=1)
-    assert [run.seconds_left for run in left.runs] == [10, 10]
-    assert (left.sources, left.published) == (1, [])
+    assert estimate(told, store, slots=1).sources == [EARLIER]

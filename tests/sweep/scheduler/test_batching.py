@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import pytest
 
 from advsweep.backends.base import StackKey
-from advsweep.store import Owner, Status, Store, open_store
+from advsweep.store import Status, Store
 from advsweep.sweep.executors.base import Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.runs import ScheduledRun, companions, count_stackable
+from advsweep.sweep.scheduler.runs import ScheduledRun, companions
 
 Planner = Callable[..., Plan]
 
@@ -66,28 +66,11 @@ def test_those_of_the_same_kind_come_first() -> None:
     assert chosen(scheduled(1, size=4), *queue) == [3, 5, 2]
 
 
-def test_no_more_than_the_backend_trains_together() -> None:
-    queue = [scheduled(i) for i in range(2, 9)]
-    assert chosen(scheduled(1, size=3), *queue) == [2, 3]
-    assert chosen(scheduled(1, size=1), *queue) == []
-
-
 @pytest.mark.parametrize(("free", "others"), [(1, 9), (2, 4), (3, 3), (4, 2), (10, 0), (20, 0)])
 def test_as_much_is_left_for_each_free_slot(free: int, others: int) -> None:
     """10 runs: ceil(10 / free) for each slot, of which one is the first's own."""
     queue = [*(scheduled(i) for i in range(2, 11)), scheduled(11, "b"), scheduled(12, "b")]
     assert len(chosen(scheduled(1), *queue, free=free)) == others
-
-
-def test_what_is_to_be_alone_is_alone() -> None:
-    alone, tried = replace(scheduled(2), alone=True), replace(scheduled(3), retries=1)
-    assert chosen(scheduled(1), alone, tried, scheduled(4)) == [4]
-    assert chosen(alone, scheduled(1)) == []
-    assert chosen(tried, scheduled(1)) == []
-
-
-def test_a_unit_without_a_planned_run_is_alone() -> None:
-    assert chosen(ScheduledRun(1, []), scheduled(2)) == []
 
 
 @dataclass(kw_only=True)
@@ -103,12 +86,6 @@ class Noting(DebugExecutor):
     def start(self, job: Job) -> Handle:
         self.given.append([job.run_id, *job.others])
         return super().start(job)
-
-
-class Apart(Noting):
-    """One that cannot have runs trained together."""
-
-    stacks: ClassVar[bool] = False
 
 
 def given(
@@ -131,19 +108,11 @@ def test_the_runs_of_a_plan_are_divided_among_workers(plan: Planner, store: Stor
     assert {run.status for run in store.runs.select()} == {Status.DONE}
 
 
-def test_a_backend_that_stacks_nothing_has_a_worker_for_each(plan: Planner, store: Store) -> None:
-    assert given(plan(*STACK[1:], "seed=0,1"), store) == [[1], [2]]
-
-
 def test_limits_are_for_processes_of_a_single_run(plan: Planner, store: Store) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Noting, "limits", frozenset({"time"}))
         limited = given(plan(*STACK, "seed=0,1"), store, policy=Policy(time_limit=600))
     assert limited == [[1], [2]]
-
-
-def test_an_executor_says_whether_it_can(plan: Planner, store: Store) -> None:
-    assert given(plan(*STACK, "seed=0,1"), store, Apart()) == [[1], [2]]
 
 
 def test_runs_that_failed_or_are_only_evaluated_are_alone(plan: Planner, store: Store) -> None:
@@ -158,41 +127,3 @@ def test_runs_that_failed_or_are_only_evaluated_are_alone(plan: Planner, store: 
     assert failed | trained <= alone
     # 8 of the 12 are new: six are given together, three by three, and two.
     assert sorted(len(ids) for ids in workers if not (failed | trained) & set(ids)) == [2, 3, 3]
-
-
-@pytest.mark.slow
-def test_runs_that_another_process_has_are_waited_for(plan: Planner, store: Store) -> None:
-    stacked = plan(*STACK, "seed=0,1,2")
-    given(plan(*STACK, "seed=1", "steps=2"), store)
-    with open_store(store.url) as other:
-        [run_id] = [store.runs.new_attempt(1)]
-        assert other.leases.claim(run_id, Owner.current())
-        seen: list[list[int]] = []
-
-        def on_event(event: Any) -> None:
-            if not seen and getattr(event, "waiting", None):
-                seen.append(list(event.waiting))
-                other.leases.finish(run_id, Status.DONE)
-
-        workers = given(stacked, store, on_event=on_event)
-    assert seen == [[run_id]]
-    assert [len(ids) for ids in workers] == [2]
-
-
-@pytest.mark.slow
-def test_runs_to_be_evaluated_otherwise_are_not_of_the_same_worker(
-    plan: Planner, store: Store
-) -> None:
-    given(plan(*STACK, "seed=0,1,2", "evaluation.n=2", "backend.fail_at=1"), store)
-    one = plan(*STACK, "seed=3,4", "evaluation.n=2")
-    both = plan(*STACK, "seed=5", "evaluation.n=2,4")
-    mixed = replace(one, runs=[*one.runs, *both.runs])
-    assert sorted(len(ids) for ids in given(mixed, store)) == [1, 2]
-
-
-def test_a_plan_tells_how_many_runs_can_be_trained_together(plan: Planner) -> None:
-    stacked = replace(plan(*STACK, "seed=0,1"), executor=Noting())
-    other = plan(*STACK, "seed=0", "task.train_per_level=60")
-    assert count_stackable(replace(stacked, runs=[*stacked.runs, *other.runs])) == 2
-    assert count_stackable(replace(stacked, executor=Apart())) == 0
-    assert count_stackable(plan(*STACK[1:], "seed=0,1")) == 0

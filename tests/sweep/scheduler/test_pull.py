@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 
 from advsweep.backends.base import Run
 from advsweep.errors import ConfigError
-from advsweep.report import build_report, render
 from advsweep.store import Owner, Status, Store, open_store
 from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
 from advsweep.sweep.executors.base import Handle, Job, Resources
@@ -25,9 +23,9 @@ from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.scheduler.execute import execute, pull_runs
 from advsweep.sweep.scheduler.runs import new_run, schedule_runs
+from tests.sweep.helpers import Measured, measured, wait_until
 
 Planner = Callable[..., Plan]
-Measured = dict[int, list[tuple[str, int, float]]]
 
 
 def add(plan: Plan, store: Store) -> list[int]:
@@ -42,16 +40,6 @@ def joined(store: Store, sweep: str | None = None) -> tuple[SweepResult, list[tu
     events: list[Event] = []
     outcome = pull_runs(store, sweep, DebugExecutor(), events.append)
     return outcome, [(e.run.id, e.kind.value) for e in events if isinstance(e, RunEvent)]
-
-
-def measured(store: Store) -> Measured:
-    """What the run of each seed measured, times left out."""
-    return {
-        run.seed: [
-            p for p in store.metrics.points(run.id) if not p[0].startswith(("time/", "memory/"))
-        ]
-        for run in store.runs.select()
-    }
 
 
 @pytest.fixture(scope="module")
@@ -74,22 +62,6 @@ def test_a_worker_does_the_runs_of_a_sweep_in_its_order(plan: Planner, store: St
     assert joined(store)[0].run_ids == []
 
 
-def test_a_run_that_fails_stops_no_worker_and_is_not_tried_again(
-    plan: Planner, store: Store
-) -> None:
-    add(plan("backend.fail_at=7,0", name="demo"), store)
-    outcome, events = joined(store)
-    assert [kind for _, kind in events] == ["started", "failed", "started", "done"]
-    assert (outcome.done, list(outcome.failed), outcome.exit_code) == (1, [1], 1)
-
-
-def test_runs_of_others_are_neither_taken_nor_waited_for(plan: Planner, store: Store) -> None:
-    ids = add(plan("seed=0,1", name="demo"), store)
-    with open_store(store.url) as other:
-        other.leases.claim(ids[0], Owner("elsewhere", 1, 0.0))
-        assert joined(store)[0].run_ids == [ids[1]]
-
-
 @pytest.mark.slow
 def test_a_worker_waits_for_more(plan: Planner, store: Store) -> None:
     later = plan("seed=0", name="demo")
@@ -103,20 +75,6 @@ def test_a_worker_waits_for_more(plan: Planner, store: Store) -> None:
 
     outcome = pull_runs(store, "demo", DebugExecutor(), on_event, idle_seconds=1.5)
     assert outcome.done == 2
-
-
-def test_a_run_whose_process_could_not_be_started_is_recorded(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add(plan("seed=0,1", name="demo"), store)
-    monkeypatch.setattr(DebugExecutor, "start", no_start)
-    outcome, _ = joined(store)
-    assert outcome.exit_code == 1
-    assert [run.status for run in store.runs.select()] == [Status.FAILED] * 2
-
-
-def no_start(*_: object) -> None:
-    raise OSError("no processes left")
 
 
 @dataclass(kw_only=True)
@@ -158,13 +116,6 @@ def test_a_worker_gives_runs_what_their_sweep_does(plan: Planner, store: Store) 
     assert outcome.done == 4
     first, second = [("run", i) for i in narrow], [("run", i) for i in wide]
     assert executor.told == [("prepared", 1), *first, ("prepared", 4), *second]
-
-
-def test_a_worker_gives_runs_what_it_is_told_to(plan: Planner, store: Store) -> None:
-    ids = planned(plan("seed=0", "resources.cpus=4", name="wide"), store)
-    executor = Roomy()
-    assert pull_runs(store, "wide", executor, overrides=["resources.cpus=2"]).done == 1
-    assert executor.told == [("prepared", 2), ("run", ids[0])]
 
 
 def test_a_worker_without_room_leaves_the_runs_to_others(plan: Planner, store: Store) -> None:
@@ -258,34 +209,11 @@ def test_eight_workers_lose_and_repeat_nothing(
     assert len(noted) == len(set(noted)) >= len(ids) - 2
 
 
-@pytest.mark.slow
-def test_two_workers_on_a_server_give_the_same_table(
-    plan: Planner, postgres_url: str, store: Store, tmp_path: Path
-) -> None:
-    demo = plan("steps=40", "seed=range(6)", name="demo")
-    assert execute(demo, store).done == 6
-    with open_store(postgres_url) as shared:
-        add(demo, shared)
-        workers = [fork(work, postgres_url, str(tmp_path / "started.txt")) for _ in range(2)]
-        for worker in workers:
-            worker.join()
-        assert measured(shared) == measured(store)
-        tables = [render(build_report(each, "demo"), "csv") for each in (shared, store)]
-    assert tables[0] == tables[1]
-
-
 def fork(target: Callable[..., None], *arguments: str) -> multiprocessing.process.BaseProcess:
     # A fork has everything imported already, which takes seconds otherwise.
     process = multiprocessing.get_context("fork").Process(target=target, args=arguments)
     process.start()
     return process
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def work_beside(url: str) -> None:

@@ -7,13 +7,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from advsweep.errors import ConfigError, StoreError
+from advsweep.errors import StoreError
 from advsweep.store import Failure, Owner, Status, Store, open_store
 from advsweep.sweep.events import Event, EventKind, RunEvent, SweepProgress, SweepResult
 from advsweep.sweep.executors.base import Executor, Handle, Job
@@ -73,17 +71,6 @@ def test_what_is_done_is_not_done_again(plan: Planner, store: Store) -> None:
     assert kinds(events) == ["skipped"] * 3
 
 
-def test_two_sweeps_share_their_common_runs(plan: Planner, store: Store) -> None:
-    run(plan("seed=0,1", name="first"), store)
-    outcome, _ = run(plan("seed=1,2", name="second"), store)
-    assert (outcome.done, outcome.skipped) == (1, 1)
-    assert {r.seed: r.sweeps for r in store.runs.select()} == {
-        0: ("first",),
-        1: ("first", "second"),
-        2: ("second",),
-    }
-
-
 def test_force_makes_a_new_attempt_of_what_is_done(plan: Planner, store: Store) -> None:
     run(plan(name="again"), store)
     outcome, _ = run(plan(name="again"), store, force=True)
@@ -94,25 +81,6 @@ def test_force_makes_a_new_attempt_of_what_is_done(plan: Planner, store: Store) 
     assert first[0] == second[0]  # the base model's
     assert set(first[1:]).isdisjoint(second[1:])
     assert store.metrics.points(1, ["reward/mean"]) == store.metrics.points(2, ["reward/mean"])
-
-
-def test_another_n_evaluates_without_training(plan: Planner, store: Store) -> None:
-    run(plan(), store)
-    trained = store.metrics.points(1)
-    outcome, _ = run(plan("evaluation.n=16"), store)
-    assert outcome.done == 1
-    assert store.metrics.points(1) == trained
-    found = {(e.step, e.settings["n"]) for e in store.evaluations.select([1])}
-    assert found == {(0, 8), (10, 8), (20, 8), (0, 16), (20, 16)}
-    outcome, _ = run(plan("evaluation.n=16"), store)
-    assert outcome.skipped == 1
-
-
-def test_one_plan_may_evaluate_a_training_in_two_ways(plan: Planner, store: Store) -> None:
-    outcome, _ = run(plan("evaluation.n=8,16"), store)
-    assert (outcome.run_ids, outcome.done) == ([1], 1)
-    found = {(e.step, e.settings["n"]) for e in store.evaluations.select([1])}
-    assert {(0, 8), (20, 8), (0, 16), (20, 16)} <= found
 
 
 def test_a_failing_run_does_not_hurt_the_others(plan: Planner, store: Store) -> None:
@@ -130,15 +98,6 @@ def test_a_failing_run_does_not_hurt_the_others(plan: Planner, store: Store) -> 
     assert third.traceback is None
     assert fourth.status is Status.DONE
     assert kinds(events).count("failed") == 3
-
-
-def test_failed_runs_are_tried_again_when_the_sweep_is_started_again(
-    plan: Planner, store: Store
-) -> None:
-    for _ in range(2):
-        outcome, events = run(plan("backend.fail_at=7"), store)
-        assert kinds(events) == ["started", "failed"]
-        assert list(outcome.failed) == [1]
 
 
 def other_process(store: Store, run_id: int, owner: Owner) -> Store:
@@ -166,22 +125,6 @@ def test_a_run_that_another_process_has_is_waited_for(
     ending.join()
     assert kinds(events) == ["waiting", expected]
     assert (outcome.done, len(outcome.failed)) == ((1, 0) if expected == "done" else (0, 1))
-
-
-@pytest.mark.slow
-def test_a_run_that_another_process_leaves_is_taken_up(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scheduler, "STORE_SECONDS", 0.05)
-    quick = plan()
-    units = schedule_runs(quick, store, force=False)
-    other = other_process(store, units[0].run_id, Owner.current())
-    ending = threading.Timer(0.4, lambda: other.leases.finish(1, Status.INTERRUPTED))
-    ending.start()
-    outcome, events = run(quick, store)
-    ending.join()
-    assert kinds(events) == ["waiting", "started", "done"]
-    assert outcome.done == 1
 
 
 def test_a_run_of_a_dead_process_is_free_at_once(plan: Planner, store: Store) -> None:
@@ -298,29 +241,6 @@ def test_a_run_rests_before_it_is_tried_again_while_others_go_on(
     assert [job.run_id for job in executor.started] == [1, 2, 3, 1]
 
 
-def test_pauses_are_short_again_once_a_run_gets_further(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("advsweep.sweep.retry_policy.BACKOFF_SECONDS", 0.01)
-    quick, steps = plan(), iter([0, 0, 5, 3, 5, 6, 7])
-
-    def killed_at_a_step(executor: Executor, job: Job) -> Handle:
-        with open_store(store.url) as worker:
-            assert worker.leases.claim(job.run_id, Owner.current())
-            worker.leases.heartbeat(job.run_id, step=next(steps))
-        return EndedHandle(-9)
-
-    monkeypatch.setattr(type(quick.executor), "start", killed_at_a_step)
-    monkeypatch.setattr(store.leases, "claim", partial(store.leases.claim, holder=Owner.current()))
-    _, events = run(quick, store, policy=Policy(retries=6))
-    messages = [e.message for e in events if isinstance(e, RunEvent) and "retry" in e.message]
-    assert [message.split()[-2] for message in messages] == [
-        *("0.01", "0.02"),  # did not begin
-        *("0.01", "0.02", "0.04"),  # stays at its fifth step
-        "0.01",
-    ]
-
-
 def test_what_a_run_recorded_of_its_end_counts_whatever_ended_its_process(
     plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,32 +270,10 @@ def test_nothing_more_is_started_after_so_many_failures(plan: Planner, store: St
     assert (len(executor.started), outcome.halted) == (6, False)
 
 
-def test_a_retry_is_no_failure_yet(plan: Planner, store: Store, no_pause: None) -> None:
-    told, executor = scripted(plan("seed=0,1"), -9, 70, -9, 70)
-    outcome, _ = run(told, store, policy=Policy(max_failures=2), jobs=1)
-    assert len(executor.started) == 4
-    assert (len(outcome.failed), outcome.unfinished) == (2, 0)
-
-
-def test_limits_that_an_executor_cannot_hold_to_are_refused(plan: Planner, store: Store) -> None:
-    with pytest.raises(ConfigError, match=r"--time-limit: executor 'debug' cannot hold"):
-        run(plan(), store, policy=Policy(time_limit=1.0))
-    assert store.runs.select() == []
-
-
 def test_a_process_that_cannot_be_started_fails_its_run_alone(plan: Planner, store: Store) -> None:
     told, _ = scripted(plan())
     outcome, _ = run(told, store)
     assert outcome.failed == {1: "its process could not be started: no more processes"}
-
-
-def test_no_more_workers_than_slots(plan: Planner, store: Store) -> None:
-    told, executor = scripted(plan("seed=range(6)"), *[70] * 6)
-    run(told, store)
-    assert executor.most == 2
-    told, executor = scripted(plan("seed=range(6)", "steps=21"), *[70] * 6)
-    run(told, store, jobs=3)
-    assert executor.most == 3
 
 
 def test_a_run_that_was_taken_between_look_and_start_is_waited_for(
@@ -434,17 +332,3 @@ def test_a_request_to_stop_starts_nothing_more(plan: Planner, store: Store) -> N
     assert outcome.exit_code == 130
     assert any(isinstance(e, SweepProgress) and e.stopping for e in seen)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_an_execution_in_a_thread_leaves_signals_alone(plan: Planner, tmp_path: Path) -> None:
-    told, _ = scripted(plan(), 70)
-    outcomes: list[SweepResult] = []
-
-    def work() -> None:
-        with open_store(str(tmp_path / "threaded.db")) as store:
-            outcomes.append(execute(told, store))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert len(outcomes[0].failed) == 1

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from advsweep.store import Store, open_store
+from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.search.study import Study, execute_search, plan_search
 
 QUICK = [
@@ -46,6 +48,8 @@ def finished(
 ) -> Iterator[Store]:
     """A store after an undisturbed search of five trials, one at a time; do not change it."""
     with open_store(str(tmp_path_factory.mktemp("search") / "advsweep.db")) as store:
-        outcome = execute_search(study(), store, 2)
+        outcome = execute_search(
+            study(), store, 2, lambda plan, policy: execute(plan, store, 2, policy=policy), Policy()
+        )
         assert (outcome.done, outcome.skipped, outcome.exit_code) == (10, 0, 0)
         yield store

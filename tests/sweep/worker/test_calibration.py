@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,12 @@ from typing import Any
 import pytest
 
 from advsweep.backends.bandit.backend import BanditBackend
-from advsweep.backends.base import Run, StackMember
+from advsweep.backends.base import Run
 from advsweep.backends.build import build_run, calibration_of, reference_run
-from advsweep.errors import ConfigError, TrainingError
+from advsweep.errors import TrainingError
 from advsweep.report.data.runs import read_runs
 from advsweep.store import NewRun, Owner, RunRecord, Status, Store, open_store
-from advsweep.sweep.exit_codes import DONE, FAILED, STACKED, STOPPED
+from advsweep.sweep.exit_codes import DONE, FAILED, STOPPED
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.registry import config_groups
 from advsweep.sweep.scheduler.runs import new_run
@@ -93,7 +92,7 @@ def test_the_first_steps_change_the_weights_as_those_of_the_reference(
     bandit: Callable[..., Plan], store: Store
 ) -> None:
     plan = bandit("estimator=power_alpha,rloo", "seed=0,1")
-    assert work(store, plan) == STACKED
+    assert work(store, plan) == DONE
     for planned, record in zip(plan.runs, store.runs.select(ids=[1, 2, 3, 4]), strict=True):
         assert record.status is Status.DONE
         factor = last(store, record)[FACTOR]
@@ -135,28 +134,6 @@ def test_calibrations_are_runs_that_others_share(bandit: Callable[..., Plan], st
     assert len(read_runs(store, None)) == 6
     # Its calibrations were started after it.
     assert store.runs.find("last").id == 10
-
-
-def test_a_run_alone_gets_the_rate_that_it_gets_in_a_stack(
-    bandit: Callable[..., Plan], store: Store, tmp_path: Path
-) -> None:
-    work(store, bandit("estimator=power_alpha,rloo", "seed=0,1"))
-    with open_store(str(tmp_path / "alone.db")) as alone:
-        assert work(alone, bandit("estimator=rloo", "seed=1")) == DONE
-        [own] = [r for r in calibrations(alone) if r.estimator == "rloo"]
-        [other] = [r for r in calibrations(store) if (r.estimator, r.seed) == ("rloo", 1)]
-        assert own.identity == other.identity
-        assert trials(alone, own) == trials(store, other)
-
-
-def test_schedules_span_the_whole_run_while_its_first_steps_are_tried(
-    bandit: Callable[..., Plan],
-) -> None:
-    [planned] = bandit("optimizer.schedule=cosine", "optimizer.match_steps=5").runs
-    first = calibration_of(planned.run)
-    assert (first.steps, first.total_steps, planned.run.total_steps) == (5, 30, 30)
-    [short] = bandit("steps=3").runs
-    assert calibration_of(short.run).steps == 3
 
 
 def test_a_stopped_calibration_goes_on_after_its_last_trial(
@@ -246,43 +223,6 @@ def test_a_calibration_can_be_started_by_itself(bandit: Callable[..., Plan], sto
     assert len(calibrations(store)) == 2
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["backend=fake", "model=tiny", "task=countdown"],
-            "expected none, mass or max, got step, which backend 'fake' cannot",
-        ),
-        (["optimizer.match_reference=aapo"], "optimizer.match_reference: estimator: 'aapo' needs"),
-        (["optimizer.calibrates=10"], "optimizer.calibrates: expected 0 or at least steps=30"),
-        (["optimizer.match=none", "optimizer.calibrates=40"], "expected 0 without match=step"),
-    ],
-)
-def test_what_cannot_be_calibrated_is_refused(
-    bandit: Callable[..., Plan], overrides: list[str], message: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        bandit(*overrides)
-    assert message in str(caught.value)
-
-
-def test_no_backend_trains_without_the_rate(bandit: Callable[..., Plan], tmp_path: Path) -> None:
-    [planned] = bandit("estimator=rloo").runs
-    errors: list[BaseException] = []
-
-    @contextmanager
-    def guard() -> Iterator[None]:
-        try:
-            yield
-        except ConfigError as error:
-            errors.append(error)
-
-    member = StackMember(planned.run, tmp_path, NOBODY, guard)
-    planned.run.backend.train_together([member])
-    [error] = errors
-    assert "expected a run whose learning rate a calibration has found" in str(error)
-
-
 def test_a_rate_at_which_training_breaks_is_too_large(
     bandit: Callable[..., Plan], store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,20 +242,3 @@ def test_a_rate_at_which_training_breaks_is_too_large(
     assert 1 <= last(store, record)[FACTOR] <= 1.5
     own = calibrations(store)[1]
     assert last(store, own)[ERROR] < -TOLERANCE
-
-
-@pytest.mark.slow
-def test_the_tiny_backend_is_calibrated(store: Store) -> None:
-    model = "width=32 layers=1 heads=2 kv_heads=1 mlp_width=64 pretraining_steps=60"
-    plan = make_plan(
-        [
-            *(f"model.{setting}" for setting in model.split()),
-            *("task.levels=[0,1]", "task.held_out_per_level=2", "optimizer.match=step"),
-            *("optimizer.lr=3e-3", "estimator=positive_dominant", "steps=8", "prompts_per_step=8"),
-            *("evaluation.n=8", "evaluation.every=0"),
-        ]
-    )
-    assert work(store, plan) == DONE
-    own = calibrations(store)[-1]
-    assert own.steps == 8
-    assert abs(last(store, own)[ERROR]) <= TOLERANCE

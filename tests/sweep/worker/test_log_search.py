@@ -9,47 +9,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.sweep.worker.calibration import LogSearch
+from advsweep.sweep.worker.calibration import MOST_TRIALS, best_trial, next_factor
+
+Trials = list[tuple[float, float]]
 
 
-def searched(value_at: Callable[[float], float], target: float, most: int = 5) -> LogSearch:
-    search = LogSearch(target, tolerance=0.02, most=most)
-    while (factor := search.next()) is not None:
-        search.add(factor, value_at(factor))
-    return search
+def searched(value_at: Callable[[float], float], target: float, most: int = MOST_TRIALS) -> Trials:
+    trials: Trials = []
+    while (factor := next_factor(trials, (1.0, target), most=most)) is not None:
+        trials.append((factor, value_at(factor)))
+    return trials
 
 
 def test_a_proportional_quantity_takes_two_trials() -> None:
     # q = 3 f and target 6: f = 1 gives 3, and 6/3 = 2 is exact.
-    assert searched(lambda f: 3 * f, 6.0).trials == [(1.0, 3.0), (pytest.approx(2.0), 6.0)]
-
-
-def test_nothing_is_tried_again_where_the_first_trial_is_near_enough() -> None:
-    search = searched(lambda f: 0.99 * f, 1.0)
-    assert search.trials == [(1.0, 0.99)]
-    assert search.best == (1.0, 0.99)
+    assert searched(lambda f: 3 * f, 6.0) == [(1.0, 3.0), (pytest.approx(2.0), 6.0)]
 
 
 def test_a_power_is_found_by_its_slope() -> None:
     # log q = 0.5 log f: from q(1) = 1, slope 1 proposes 4 for target 4, where q is 2; the secant
     # has slope log 2 / log 4 = 1/2 and proposes 4 · (4/2)² = 16, which is exact.
-    factors = [factor for factor, _ in searched(lambda f: f**0.5, 4.0).trials]
+    factors = [factor for factor, _ in searched(lambda f: f**0.5, 4.0)]
     assert factors == pytest.approx([1, 4, 16])
 
 
 def test_a_rate_that_breaks_the_training_bounds_the_search() -> None:
-    search = searched(lambda f: math.inf if f > 3 else f, 3.0, most=8)
-    assert search.best == (pytest.approx(3.0, rel=0.02), pytest.approx(3.0, rel=0.02))
+    near = pytest.approx(3.0, rel=0.02)
+    trials = searched(lambda f: math.inf if f > 3 else f, 3.0, most=8)
+    assert best_trial(trials, (1.0, 3.0)) == (near, near)
     broken = searched(lambda f: math.inf if f >= 0.1 else f, 0.05)
-    assert broken.trials[:2] == [(1.0, math.inf), (0.01, 0.01)]
-    assert broken.best is not None
-    assert broken.best[0] == pytest.approx(0.05, rel=0.02)
+    assert broken[:2] == [(1.0, math.inf), (0.01, 0.01)]
+    best = best_trial(broken, (1.0, 0.05))
+    assert best is not None
+    assert best[0] == pytest.approx(0.05, rel=0.02)
 
 
 def test_a_quantity_that_never_moves_has_no_best() -> None:
-    search = searched(lambda f: 0.0, 1.0, most=3)
-    assert [factor for factor, _ in search.trials] == [1, 100, 10_000]
-    assert search.best is None
+    trials = searched(lambda f: 0.0, 1.0, most=3)
+    assert [factor for factor, _ in trials] == [1, 100, 10_000]
+    assert best_trial(trials, (1.0, 1.0)) is None
 
 
 @given(
@@ -57,18 +55,11 @@ def test_a_quantity_that_never_moves_has_no_best() -> None:
     scale=st.floats(0.02, 50),
     target=st.floats(0.1, 10),
 )
-def test_any_power_is_found_and_goes_on_from_its_trials(
-    slope: float, scale: float, target: float
-) -> None:
+def test_any_power_is_found(slope: float, scale: float, target: float) -> None:
     def value_at(factor: float) -> float:
         return scale * factor**slope
 
-    search = searched(value_at, target)
-    assert search.best is not None
-    assert abs(math.log(search.best[1] / target)) <= math.log(1.021)
-    for done in range(len(search.trials) + 1):
-        resumed = LogSearch(target, tolerance=0.02, most=5)
-        for trial in search.trials[:done]:
-            resumed.add(*trial)
-        expected = search.trials[done][0] if done < len(search.trials) else None
-        assert resumed.next() == expected
+    trials = searched(value_at, target)
+    best = best_trial(trials, (1.0, target))
+    assert best is not None
+    assert abs(math.log(best[1] / target)) <= math.log(1.021)

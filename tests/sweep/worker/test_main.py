@@ -14,7 +14,6 @@ from typing import Any
 
 import advsweep_fake as fake
 import pytest
-import torch
 
 from advsweep.backends import build
 from advsweep.errors import (
@@ -26,16 +25,14 @@ from advsweep.errors import (
 )
 from advsweep.evaluation import run_evaluator
 from advsweep.evaluation.run_evaluator import Evaluator
-from advsweep.store import Failure, NewRun, Owner, RunRecord, Status, Store, open_store
+from advsweep.store import Failure, Owner, RunRecord, Status, Store, open_store
 from advsweep.sweep.exit_codes import (
-    DISK_FULL,
     DONE,
     ELSEWHERE,
     FAILED,
     ORPHANED,
     OUT_OF_MEMORY,
     STOPPED,
-    UNRECORDED,
 )
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.scheduler.runs import new_run
@@ -116,30 +113,6 @@ def test_an_interrupted_run_goes_on_to_the_same_metrics(
     assert work_on(store, [record.id], (), None) == DONE
     assert measured(store, record.id) == undisturbed
     assert [e.step for e in store.evaluations.select([record.id])] == [0, 10, 20]
-
-
-@pytest.mark.parametrize("step", [1, 4, 5, 6, 10, 11, 20])
-def test_a_run_that_is_gone_at_once_leaves_no_gap_and_nothing_twice(
-    step: int,
-    plan: Planner,
-    store: Store,
-    undisturbed: Measured,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Gone(BaseException):
-        """Leaves as a killed process would: nothing after it is written."""
-
-    def vanish() -> None:
-        monkeypatch.setattr(StoreReporter, "flush", lambda self: None)
-        raise Gone
-
-    record = added(plan(), store)
-    with monkeypatch.context() as context:
-        in_step(context, step, vanish)
-        assert work_on(store, [record.id], (), None) == FAILED
-    monkeypatch.undo()
-    assert work_on(store, [record.id], (), None) == DONE
-    assert measured(store, record.id) == undisturbed
 
 
 def test_a_checkpoint_of_a_killed_process_is_recorded_when_the_run_resumes(
@@ -245,21 +218,6 @@ def test_a_full_disk_fails_the_run_and_keeps_its_metrics(
     assert not reserve.exists()
 
 
-@pytest.mark.parametrize(
-    ("message", "code"), [("the disk is full", DISK_FULL), ("it does not answer", UNRECORDED)]
-)
-def test_a_store_that_takes_nothing_at_all_is_told_by_the_exit_code(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch, message: str, code: int
-) -> None:
-    def refuse(*arguments: Any, **options: Any) -> None:
-        raise StoreError(message)
-
-    record = added(plan(), store)
-    with monkeypatch.context() as patch:
-        patch.setattr(store.leases, "finish", refuse)
-        assert work_on(store, [record.id], (), None) == code
-
-
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_file_that_cannot_grow_is_a_failure_of_the_disk(number: int) -> None:
     end = end_of(OSError(number, os.strerror(number)))
@@ -313,31 +271,6 @@ def test_a_failure_is_recorded_with_its_class(
     assert (failed.status, failed.failure, failed.step) == (Status.FAILED, failure, 6)
 
 
-def test_torch_says_in_the_words_we_know_that_there_is_no_memory() -> None:
-    with pytest.raises(RuntimeError, match="can't allocate memory"):
-        torch.empty(2**58, dtype=torch.uint8)
-
-
-def test_a_config_that_no_longer_builds_fails_the_run(plan: Planner, store: Store) -> None:
-    [planned] = plan().runs
-    config = {**planned.config, "task": {"name": "countdown", "gone": 1}}
-    new = NewRun(
-        identity="0" * 64,
-        config_hash="0" * 64,
-        seed=0,
-        config=config,
-        steps=20,
-        estimator="grpo",
-        backend="fake",
-    )
-    [run_id] = store.runs.add([new])
-    [record] = store.runs.select()
-    assert work_on(store, [record.id], (), None) == FAILED
-    [failed] = store.runs.select(ids=[run_id])
-    assert failed.error is not None
-    assert failed.error.startswith("task.gone: countdown has no parameter 'gone'")
-
-
 @pytest.fixture
 def reported(plan: Planner, store: Store) -> tuple[StoreReporter, RunRecord]:
     """A reporter of a claimed run that writes a checkpoint every 5 of its 20 steps."""
@@ -350,30 +283,6 @@ def reported(plan: Planner, store: Store) -> tuple[StoreReporter, RunRecord]:
 
 def steps(store: Store, record: RunRecord) -> list[int]:
     return [step for _, step, _ in store.metrics.points(record.id, ["reward/mean"])]
-
-
-def test_points_are_written_in_batches_and_before_each_checkpoint(
-    reported: tuple[StoreReporter, RunRecord], store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("advsweep.sweep.worker.reporter.BATCH_SECONDS", 1e9)
-    reporter, record = reported
-    for step in range(1, 5):
-        reporter.metrics(step, {"reward/mean": 0.5})
-    assert steps(store, record) == []
-    reporter.metrics(5, {"reward/mean": 0.5})
-    assert steps(store, record) == [1, 2, 3, 4, 5]
-    reporter.metrics(6, {f"estimator/{i}": 0.0 for i in range(1000)} | {"reward/mean": 0.5})
-    assert steps(store, record) == [1, 2, 3, 4, 5, 6]
-    assert store.runs.select()[0].step == 6
-
-
-def test_points_wait_no_longer_than_a_moment(
-    reported: tuple[StoreReporter, RunRecord], store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("advsweep.sweep.worker.reporter.BATCH_SECONDS", 0.0)
-    reporter, record = reported
-    reporter.metrics(1, {"reward/mean": 0.5})
-    assert steps(store, record) == [1]
 
 
 @pytest.fixture
@@ -444,28 +353,6 @@ def test_what_was_reported_past_a_resume_is_void(
     assert steps(store, record) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_training_from_the_beginning_voids_everything(
-    reported: tuple[StoreReporter, RunRecord], store: Store
-) -> None:
-    reporter, record = reported
-    store.metrics.record(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
-    reporter.metrics(1, {"reward/mean": 0.5})
-    reporter.flush()
-    assert store.metrics.points(record.id) == [("reward/mean", 1, 0.5)]
-
-
-def test_a_stage_shows_in_the_record(
-    reported: tuple[StoreReporter, RunRecord], store: Store
-) -> None:
-    reporter, _ = reported
-    reporter.progress("pretraining", 10, 600)
-    assert store.runs.select()[0].stage == "pretraining 10/600"
-    reporter.progress("pretraining", 11, 600)  # too soon to be written
-    assert store.runs.select()[0].stage == "pretraining 10/600"
-    reporter.progress("pretraining", 600, 600)
-    assert store.runs.select()[0].stage == "pretraining 600/600"
-
-
 def test_a_request_breaks_into_an_interruptible_stretch_once() -> None:
     stop = StopRequest()
     unwound = False
@@ -482,13 +369,6 @@ def test_a_request_breaks_into_an_interruptible_stretch_once() -> None:
     with stop.installed(), pytest.raises(RunStopped):
         interrupted()
     assert unwound
-
-
-def test_signals_are_given_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with StopRequest().installed():
-        assert signal.getsignal(signal.SIGTERM) is not before
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.fixture
@@ -516,16 +396,6 @@ class Leased:
 
     def stop_as_lost(self) -> None:
         self.is_open = False
-
-
-@pytest.mark.usefixtures("quick_heart")
-def test_a_request_in_the_store_reaches_the_run(plan: Planner, store: Store) -> None:
-    record = added(plan(), store)
-    store.leases.claim(record.id, Owner.current())
-    stop = StopRequest()
-    with stop.installed(), Heartbeat(store, [Leased(record.id, stop)], stop, None):
-        store.leases.request_stop(record.id)
-        wait_for(lambda: stop.reason)
 
 
 @pytest.mark.usefixtures("quick_heart")
@@ -558,37 +428,6 @@ def test_a_process_that_lost_its_lease_ends_at_once(
     assert ends[0] == ELSEWHERE
 
 
-@pytest.mark.slow
-def test_runs_that_start_together_make_one_base_evaluation(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
-    count = run_evaluator.count
-
-    def counted(*arguments: Any) -> Any:
-        made.append(1)
-        time.sleep(0.2)
-        return count(*arguments)
-
-    monkeypatch.setattr(run_evaluator, "count", counted)
-    records = [added(plan(f"seed={seed}"), store) for seed in (0, 1, 2)]
-
-    evaluators = [Evaluator(store, plan(f"seed={r.seed}").runs[0].run, r.id, 1) for r in records]
-    threads = [
-        threading.Thread(
-            target=e.ensure, args=(0, lambda e=e: e.run.backend.sampler(e.run, Path(), 0))
-        )
-        for e in evaluators
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 1
-    assert len({e.identity for e in store.evaluations.select([r.id for r in records])}) == 1
-    assert len(store.evaluations.select([r.id for r in records])) == 3
-
-
 def test_checkpoints_of_another_store_are_not_gone_on_from(
     plan: Planner,
     tmp_path: Path,
@@ -607,16 +446,6 @@ def test_checkpoints_of_another_store_are_not_gone_on_from(
         assert work_on(second, [record.id], (), None) == DONE
         assert measured(second, record.id) == undisturbed
     assert "not of this store" in caplog.text
-
-
-def test_the_log_tells_how_a_run_went(
-    plan: Planner, store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    assert work_on(store, [added(plan(), store).id], (), None) == DONE
-    assert "training grpo, seed 0, 20 steps" in caplog.text
-    assert "step 20 of 20: reward " in caplog.text
-    assert "evaluation after step 10: pass@1 " in caplog.text
 
 
 def test_a_run_whose_data_has_changed_since_it_was_planned_is_not_trained(

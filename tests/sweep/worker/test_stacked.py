@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,17 +20,15 @@ from advsweep.store import Owner, RunRecord, Status, Store, open_store
 from advsweep.store.leases import Leases
 from advsweep.sweep.early_stopping import StoppingCheck
 from advsweep.sweep.events import Event, RunEvent, SweepResult
-from advsweep.sweep.exit_codes import STACKED
+from advsweep.sweep.exit_codes import DONE
 from advsweep.sweep.planning.plan import Plan, make_plan
-from advsweep.sweep.scheduler import scheduler
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.stop_request import RunStopRequest
 from advsweep.sweep.worker import environment, heartbeat
 from advsweep.sweep.worker.environment import ProcessCosts
-from advsweep.sweep.worker.heartbeat import Heartbeat
 from advsweep.sweep.worker.main import work_on
-from advsweep.sweep.worker.run import RunLogs, logging_to
+from advsweep.sweep.worker.run import RunLogs
 from tests.sweep.forked_workers import ForkingExecutor
 
 Planner = Callable[..., Plan]
@@ -110,19 +106,6 @@ def test_they_get_the_numbers_that_they_get_alone(
 
 
 @pytest.mark.slow
-def test_those_of_other_shapes_and_lengths_are_the_same_too(
-    plan: Planner, store: Store, tmp_path: Path
-) -> None:
-    mixed = ("estimator=grpo,fade", "group_size=4,8", "steps=5,9")
-    with open_store(str(tmp_path / "alone.db")) as other:
-        run(plan(*mixed), other)
-        expected = all_measured(other)
-    outcome, _ = run(plan(*mixed, "backend.stack=8"), store)
-    assert outcome.done == 8
-    assert all_measured(store) == expected
-
-
-@pytest.mark.slow
 def test_bandits_that_differ_in_all_they_may_are_as_they_are_alone(
     store: Store, tmp_path: Path
 ) -> None:
@@ -155,25 +138,6 @@ def test_a_failing_run_does_not_hurt_those_beside_it(
         assert [step for _, step, _ in store.metrics.points(record.id, ["reward/mean"])] == [
             *range(1, 7)
         ]
-
-
-def test_a_run_that_cannot_be_built_does_not_hurt_those_beside_it(
-    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    build = fake.Fake.base_key
-
-    def broken(backend: Any, its: Any) -> str:
-        if its.seed == 1:
-            raise OSError("no such model")
-        return build(backend, its)
-
-    monkeypatch.setattr(fake.Fake, "base_key", broken)
-    outcome, _ = run(plan(*STACK), store)
-    assert (outcome.done, list(outcome.failed.values())) == (2, ["OSError: no such model"])
-    monkeypatch.undo()
-    found = all_measured(store)
-    assert len(found) == 2
-    assert found.items() <= alone.items()
 
 
 def test_one_that_is_asked_to_stop_does_so_alone_and_all_of_them_go_on(
@@ -235,25 +199,6 @@ def test_one_that_a_rule_stops_early_leaves_the_others(
     assert found.items() <= alone.items()
 
 
-@pytest.mark.slow
-def test_further_evaluations_are_made_for_each(plan: Planner, store: Store) -> None:
-    outcome, events = run(plan(*STACK, "evaluation.n=8,16"), store)
-    assert (outcome.done, len(kinds(events))) == (3, 6)
-    for record in store.runs.select():
-        found = {(e.step, e.settings["n"]) for e in store.evaluations.select([record.id])}
-        assert found == {(0, 8), (10, 8), (20, 8), (0, 16), (20, 16)}
-
-
-def test_a_run_is_recorded_when_it_ends_and_not_with_the_last(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Status] = []
-    longer = plan("backend.stack=8", "steps=5,9")
-    in_step(monkeypatch, 0, 9, lambda: seen.extend(r.status for r in store.runs.select()))
-    run(longer, store)
-    assert seen == [Status.RUNNING, Status.DONE]
-
-
 def added(plan: Plan, store: Store) -> list[int]:
     return [unit.run_id for unit in schedule_runs(plan, store, force=False)]
 
@@ -269,7 +214,7 @@ def test_a_run_that_was_taken_over_is_let_go_and_the_others_go_on(
 ) -> None:
     ids = added(plan(*STACK), store)
     in_step(monkeypatch, 1, 7, lambda: take_over(store.url, 2))
-    assert work_on(store, ids, (), None) == STACKED
+    assert work_on(store, ids, (), None) == DONE
     [lost] = store.runs.select(ids=[2])
     assert (lost.status, lost.host, lost.finished) == (Status.RUNNING, "elsewhere", None)
     assert [c.step for c in store.checkpoints.select(2)] == [5]
@@ -284,7 +229,7 @@ def test_runs_that_others_have_are_left_to_them(
     ids = added(plan(*STACK), store)
     with open_store(store.url) as other:
         assert other.leases.claim(1, Owner.current())
-        assert work_on(store, ids, (), None) == STACKED
+        assert work_on(store, ids, (), None) == DONE
     assert [r.status for r in store.runs.select(ids=ids)] == [
         Status.RUNNING,
         Status.DONE,
@@ -292,38 +237,6 @@ def test_runs_that_others_have_are_left_to_them(
     ]
     assert store.metrics.points(1) == []
     assert all_measured(store).items() <= alone.items()
-
-
-@pytest.mark.slow
-def test_one_heart_beats_for_all_and_tells_which_are_lost(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heartbeat, "PARENT_SECONDS", 0.01)
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
-    ids = added(plan(*STACK), store)
-    losses: list[int] = []
-    all_lost = threading.Event()
-
-    @dataclass
-    class OpenRun:
-        run_id: int
-        is_open: bool = True
-
-        def stop_as_lost(self) -> None:
-            losses.append(self.run_id)
-            all_lost.set()
-
-    for run_id in ids:
-        assert store.leases.claim(run_id, Owner.current())
-    before = {r.id: r.heartbeat for r in store.runs.select()}
-    runs: Any = [OpenRun(1), OpenRun(2), OpenRun(3, is_open=False)]
-    take_over(store.url, 2)
-    with Heartbeat(store, runs, None, None):  # type: ignore[arg-type]
-        assert all_lost.wait(60)
-    assert losses == [2]
-    after = {r.id: r.heartbeat for r in store.runs.select()}
-    assert after[1] != before[1]
-    assert after[3] == before[3]
 
 
 def test_what_befalls_all_of_them_is_tried_with_each_alone(
@@ -426,53 +339,9 @@ def test_a_process_that_ends_without_a_word_takes_no_run_with_it(
     assert "seed 1" not in logs[2]
 
 
-def test_the_end_of_a_run_is_told_while_the_others_go_on(
-    plan: Planner, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The longer run waits in step 9 until it was told that the shorter one is done."""
-    monkeypatch.setattr(scheduler, "STORE_SECONDS", 0.05)
-    told = tmp_path / "told"
-
-    def wait() -> None:
-        deadline = time.monotonic() + 60
-        while not told.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert told.exists()
-
-    def on_event(event: Event) -> None:
-        if isinstance(event, RunEvent) and (event.run.id, event.kind.value) == (1, "done"):
-            told.touch()
-
-    in_step(monkeypatch, 0, 9, wait)
-    both = replace(plan("backend.stack=8", "steps=5,9"), executor=StackingExecutor())
-    assert execute(both, store, on_event=on_event).done == 2
-
-
 def test_the_time_of_the_process_is_divided_among_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 110.0, 130.0])
     monkeypatch.setattr(environment.time, "monotonic", lambda: next(times))
     shared = ProcessCosts([1, 2])
     assert shared.leave(1) == 5.0  # half of ten seconds
     assert shared.leave(2) == 25.0  # and all of the twenty after them
-
-
-def test_costs_are_recorded_with_each(plan: Planner, store: Store) -> None:
-    run(plan(*STACK), store)
-    found = store.metrics.summaries([1, 2, 3])
-    assert all(set(own) == {"time/run", "memory/peak"} for own in found.values())
-    assert all(own["time/run"] > 0 for own in found.values())
-
-
-def test_lines_go_to_the_log_of_the_run_that_they_are_about(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logger = logging.Logger("lines")
-    logger.addHandler(RunLogs(sys.stdout))
-    logger.info("of all")
-    for name in ("a", "b", "a"):
-        with logging_to(tmp_path / name):
-            logger.info("of %s", name)
-    logger.info("of all again")
-    assert (tmp_path / "a").read_text() == "of a\nof a\n"
-    assert (tmp_path / "b").read_text() == "of b\n"
-    assert capsys.readouterr().out == "of all\nof all again\n"
