@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from advsweep.components import option
-from advsweep.sweep.executors.base import Executor, ProcessHandle, worker_environment
+from advsweep.sweep.executors.base import (
+    Executor,
+    ProcessHandle,
+    start_worker,
+    worker_environment,
+)
 
 
 @dataclass(kw_only=True)
@@ -23,7 +28,7 @@ class Nice(Executor):
 
     def start(self, job):
         environment = worker_environment(self.resources.cpus, job.store_url)
-        process = job.start({**os.environ, **environment})
+        process = start_worker(job, {**os.environ, **environment})
         with contextlib.suppress(ProcessLookupError):  # It may have ended already.
             os.setpriority(os.PRIO_PROCESS, process.pid, self.niceness)
         return ProcessHandle(process)
