@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from advsweep import __version__
@@ -31,20 +32,10 @@ from advsweep.config.groups import PRESET_GROUPS, ConfigGroups
 from advsweep.config.overrides import CALL
 from advsweep.config.space import PublishedTime, Tune
 from advsweep.tasks.controls import CONTROL
+from advsweep.yaml_files import read_yaml
 
+TEMPLATE = Path(__file__).with_name("sweep_file.yaml")
 _INTERPOLATION = {"$ref": "#/$defs/interpolation"}
-_SHARED = {
-    "interpolation": {
-        "type": "string",
-        "pattern": r"\$\{|^\?\?\?$",
-        "description": "the value of another key, ${KEY}, or ??? for one that must be given",
-    },
-    "call": {
-        "type": "string",
-        "pattern": CALL.pattern,
-        "description": "several values: choice(4,8), range(4,17,4); interval(0.1,2) in a search",
-    },
-}
 
 
 def make_schema(groups: ConfigGroups) -> Plain:
@@ -72,109 +63,38 @@ def make_schema(groups: ConfigGroups) -> Plain:
             "description": f"the {group}: a name, or a mapping of its keys",
             "anyOf": [{"enum": names}, _closed({"name": {"enum": names}, **own})],
         }
-    definitions = {**_SHARED, **values}
+    schema: Plain = read_yaml(TEMPLATE)
+    schema["description"] = f"Made by advsweep {__version__}: advsweep schema"
+    schema["properties"] |= nodes | {key: {"$ref": f"#/$defs/{key}"} for key in PARAMETERS}
+    definitions = schema["$defs"]
+    definitions |= values
     keys: dict[str, Plain] = {}
     for key, value in {**choices, **values}.items():
         definitions[f"swept-{key}"] = _swept(key, value, group=key in choices)
         keys[key] = {"$ref": f"#/$defs/swept-{key}"}
     # Keys may follow those whose values are mappings, as in `task.verifier.deadline`.
-    nested = [k for k, v in values.items() if "." in k and {"type": "object"} in _types(v)]
-    inner: Plain = {rf"^({'|'.join(map(re.escape, nested))})\.": {}}
+    nested = [
+        re.escape(key)
+        for key, value in values.items()
+        if "." in key and any(form.get("type") == "object" for form in value["anyOf"])
+    ]
+    for name in ("keys", "when", "block"):
+        definitions[name] |= _closed({**definitions[name]["properties"], **keys})
+        definitions[name]["patternProperties"] = {rf"^({'|'.join(nested)})\.": {}}
     entries = {f"override /{group}": _nullable(choice) for group, choice in choices.items()}
-    top = {key: {"$ref": f"#/$defs/{key}"} for key in PARAMETERS}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A sweep file of advsweep",
-        "description": f"Made by advsweep {__version__}: advsweep schema",
-        **_closed(
-            {
-                "defaults": {
-                    "description": "what is chosen from groups, and files that this one extends",
-                    "type": "array",
-                    "items": {"anyOf": [{"type": "string"}, _closed(entries)]},
-                },
-                **top,
-                **nodes,
-                "sweep": _sweep(groups),
-            }
-        ),
-        "$defs": {**definitions, **_blocks(keys, inner)},
-    }
-
-
-def _sweep(groups: ConfigGroups) -> Plain:
     controls = [
         component_schema(cls, groups.member_values(CONTROL, cls.name))
         for cls in groups.registries[CONTROL].classes()
         if cls.name != "none"
     ]
-    tune = component_fields(Tune) | {"set": {"$ref": "#/$defs/keys"}}
-    texts = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-    seeds = {"type": "array", "items": {"$ref": "#/$defs/seed"}, "minItems": 1}
-    blocks = {"type": "array", "items": {"$ref": "#/$defs/block"}, "minItems": 1}
-    names = {"enum": [control["properties"]["name"]["const"] for control in controls]}
-    described: dict[str, tuple[str, Plain]] = {
-        "name": (
-            "the sweep's name, for `advsweep report NAME`; default: the file's",
-            {"type": "string", "minLength": 1},
-        ),
-        "seeds": (
-            "how many seeds, counted from 0, or a list of seeds",
-            {"anyOf": [{"type": "integer", "minimum": 1}, seeds]},
-        ),
-        "tune": (
-            "each arm finds its own value of a key, with seeds of its own",
-            _nullable({**_closed(tune), "required": ["values"]}),
-        ),
-        "baseline": (
-            "what the controls repeat; default: the first estimator",
-            {"type": ["string", "null"]},
-        ),
-        "controls": (
-            "arms that repeat the baseline: names, or names with fields",
-            {"type": "array", "items": {"anyOf": [names, *controls]}},
-        ),
-        "outcomes": (
-            "the columns of reports whose differences are tested; default: pass@1, pass@k above "
-            "chance and the entropy of correct answers",
-            texts,
-        ),
-        "common": ("keys of all blocks", {"$ref": "#/$defs/block"}),
-        "blocks": ("grids of runs; a list of values is swept over", blocks),
-    }
-    return {
-        "description": "the runs: each block is a grid, and the sweep is their union",
-        **_closed({key: {"description": text, **form} for key, (text, form) in described.items()}),
-    }
-
-
-def _blocks(keys: Mapping[str, Plain], inner: Plain) -> dict[str, Plain]:
-    """Return the definitions of a block of a sweep file and of its parts.
-
-    Args:
-        keys: the keys that runs have.
-        inner: patterns of keys below them.
-    """
-
-    def mapping(described: str, **more: Plain) -> Plain:
-        closed = _closed({**more, **keys})
-        return {"description": described, **closed, "patternProperties": inner}
-
-    own_keys, condition = {"$ref": "#/$defs/keys"}, {"$ref": "#/$defs/condition"}
-    when = mapping("values of the runs for which `if` holds", **{"if": condition, "zip": own_keys})
+    known = {"enum": [control["properties"]["name"]["const"] for control in controls]}
     printed = component_fields(PublishedTime)
-    return {
-        "keys": mapping("keys with their values"),
-        "condition": {"allOf": [own_keys], "minProperties": 1},
-        "when": {**when, "required": ["if"], "minProperties": 2},
-        "block": mapping(
-            "keys of a run, such as estimator or optimizer.lr, each with a value or a list",
-            zip=own_keys,
-            when={"type": "array", "items": {"$ref": "#/$defs/when"}},
-            exclude={"type": "array", "items": condition},
-            printed={**_closed(printed), "required": list(printed)},
-        ),
-    }
+    definitions["call"]["pattern"] = CALL.pattern
+    definitions["choices"] = _closed(entries)
+    definitions["control"] = {"anyOf": [known, *controls]}
+    definitions["tune"] |= _closed(component_fields(Tune) | {"set": {"$ref": "#/$defs/keys"}})
+    definitions["printed"] |= {**_closed(printed), "required": list(printed)}
+    return schema
 
 
 def component_schema(cls: type[Component], given: Mapping[str, Any]) -> Plain:
@@ -263,10 +183,6 @@ def _swept(key: str, value: Plain, *, group: bool) -> Plain:
         described = {"description": value["description"]}
     swept = {"type": "array", "items": items, "minItems": 1}
     return {**described, "anyOf": [*single, swept, {"$ref": "#/$defs/call"}]}
-
-
-def _types(value: Plain) -> list[Plain]:
-    return [{"type": form.get("type")} for form in value["anyOf"]]
 
 
 def _nullable(schema: Plain) -> Plain:

@@ -74,7 +74,7 @@ def test_a_table_is_for_people(invoke, planned):
     assert lines[-2].startswith("sweep sweep-")
     assert lines[-2].endswith(": 6 runs, 3 done, 3 missing")
     assert lines[-1].startswith("36 steps left, about ")
-    assert lines[-1].endswith(" with 2 side by side (from 6 earlier runs)")
+    assert lines[-1].endswith(" with 2 side by side (by earlier runs)")
 
 
 def without_room(line):
@@ -87,9 +87,7 @@ def test_the_last_line_tells_gpu_hours_and_what_nothing_tells_of(fake_folder, ca
     print_plan(plan, str(fake_folder / "advsweep.db"), 2, as_json=False)
     last = without_room(capsys.readouterr().out.splitlines()[-1])
     assert last.startswith("48 steps left, about ")
-    assert (
-        " GPU-hours with 2 side by side (from 6 earlier runs); no time estimate for 2 runs" in last
-    )
+    assert " GPU-hours with 2 side by side (by earlier runs); no time estimate for 2 runs" in last
 
 
 def test_plans_and_warns_of_missing_resources(invoke):
@@ -151,7 +149,7 @@ def test_time_estimate_names_its_source(invoke, tmp_path):
     )
     overrides = ["+experiment=theirs", "resources.gpus=2", "prompts_per_step=3", *FAKE[1:]]
     done = invoke("plan", *overrides, "-j1", "--config-dir", str(tmp_path))
-    assert done.stdout.splitlines()[-1].startswith("12 steps left, roughly ")
+    assert done.stdout.splitlines()[-1].startswith("12 steps left, about ")
     assert "Table 7" not in done.stdout  # another number of prompts per step
     done = invoke("plan", *overrides[:2], *FAKE[1:], "-j1", "--config-dir", str(tmp_path))
     said = "12 steps left, about 3.0 h and 6 GPU-hours with 1 side by side (by Table 7)"

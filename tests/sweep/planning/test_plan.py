@@ -129,28 +129,6 @@ def test_a_key_that_some_estimators_lack_is_given_to_the_others(tmp_path: Path) 
     assert [p.config["estimator"].get("delta") for p in over.runs] == [None, 0.25, None]
 
 
-def test_all_keys_and_names_that_do_not_exist_are_listed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        study(
-            tmp_path,
-            """
-sweep:
-  blocks:
-    - {estimator: grpo, estimator.delta: 2, estimator.epz: 3, groupsize: 4}
-    - {estimator: [asym_grpo, fade], estimator.delta: 2, steps: 0}
-    - {estimator: grop, estimator.delta: 2, +steps: 3}
-    - {estimator: asym_grpo, estimator.delta: 1, groupsize: 4}
-""",
-        )
-    shown = [line.split(";")[0] for line in str(caught.value).splitlines()]
-    assert shown == [
-        "5 of 5 runs cannot be built:",
-        "  groupsize: no config group or key is called 'groupsize'",
-        "  steps: expected >= 1, got 0 (2 runs)",
-        "  estimator: no estimator is called 'grop'",
-    ]
-
-
 def test_a_run_has_one_value_of_each_key() -> None:
     said = refused("estimator=grpo,fade", single=True)
     assert "expected one value" in said

@@ -18,7 +18,6 @@ from advsweep.backends.training_loop import RoundRobin
 from advsweep.errors import StoreError
 from advsweep.store import Owner, RunRecord, Status, Store, open_store
 from advsweep.store.leases import Leases
-from advsweep.sweep.early_stopping import StoppingCheck
 from advsweep.sweep.events import Event, RunEvent, SweepResult
 from advsweep.sweep.exit_codes import DONE
 from advsweep.sweep.planning.plan import Plan, make_plan
@@ -180,23 +179,6 @@ def test_a_request_before_the_first_step_ends_all(
     assert [(r.status, r.step) for r in store.runs.select()] == [(Status.INTERRUPTED, 0)] * 3
     assert run(plan(*STACK), store)[0].done == 3
     assert all_measured(store) == alone
-
-
-def test_one_that_a_rule_stops_early_leaves_the_others(
-    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(StoppingCheck, "is_due", lambda judge, step: step == 10)
-    monkeypatch.setattr(
-        StoppingCheck, "judge", lambda judge, _: "poor" if judge.run_id == 2 else None
-    )
-    outcome, _ = run(plan(*STACK, "stopping=acr"), store)
-    assert (outcome.done, outcome.pruned) == (2, {2: "poor"})
-    [pruned] = store.runs.select(ids=[2])
-    assert (pruned.status, pruned.step) == (Status.PRUNED, 10)
-    assert [c.step for c in store.checkpoints.select(2)] == [5, 10]
-    found = all_measured(store)
-    assert len(found) == 2
-    assert found.items() <= alone.items()
 
 
 def added(plan: Plan, store: Store) -> list[int]:
