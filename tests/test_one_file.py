@@ -13,13 +13,14 @@ import torch
 
 from advsweep.backends.build import build_run
 from advsweep.backends.training_loop import compute_advantages, group_batch
-from advsweep.estimators import build_estimator, estimator_names
+from advsweep.estimators import GroupBatch, build_estimator, estimator_names
 from advsweep.rollouts.base import Collected
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.tasks.base import Problem
 
 FILE = Path(__file__).parents[1] / "examples" / "grpo_in_one_file.py"
 PROBLEMS, GROUP = [7, 40, 137, 198], 8
+Batches = tuple[GroupBatch, GroupBatch, Collected]
 
 
 @pytest.fixture(scope="module", name="example")
@@ -44,6 +45,7 @@ def test_it_has_at_most_300_lines_and_needs_torch_and_the_estimators_alone() -> 
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_it_trains(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(FILE), "--pretraining-steps", "60", "--steps", "20"],
@@ -66,9 +68,9 @@ def test_its_verifier(example: ModuleType, answer: str, reward: float) -> None:
     assert example.verify(137, answer) == reward
 
 
-@pytest.mark.parametrize("name", estimator_names())
-def test_its_advantages_are_those_of_the_backend(example: ModuleType, name: str) -> None:
-    """The inputs of the backend come from the same answers, by torch's distributions."""
+@pytest.fixture(scope="module")
+def batches(example: ModuleType) -> Batches:
+    """The example's batch, and the backend's of the same answers, by torch's distributions."""
     torch.manual_seed(0)
     model, base = example.Transformer(), example.Transformer()
     batch, answers, _ = example.make_batch(model, base, PROBLEMS, GROUP, 3, 10)
@@ -107,11 +109,20 @@ def test_its_advantages_are_those_of_the_backend(example: ModuleType, name: str)
         entropies=entropies,
         answered=(answers == example.END).any(dim=1).view(rewards.shape),
     )
+    return batch, drawn, Collected(torch.arange(len(PROBLEMS)), ref_rewards=rewards.flip(1))
+
+
+def test_its_batch_is_that_of_the_backend(batches: Batches) -> None:
+    batch, drawn, _ = batches
     for field, value in vars(drawn).items():
         if isinstance(value, torch.Tensor):
             given = getattr(batch, field)
             torch.testing.assert_close(given, value, rtol=1e-4, atol=1e-5, msg=field)
-    everything = Collected(torch.arange(len(PROBLEMS)), ref_rewards=rewards.flip(1))
+
+
+@pytest.mark.parametrize("name", estimator_names())
+def test_its_advantages_are_those_of_the_backend(batches: Batches, name: str) -> None:
+    batch, drawn, everything = batches
     expected = compute_advantages(build_estimator(name), drawn, everything)
     found = build_estimator(name).compute(batch)
     torch.testing.assert_close(found.values, expected.values, rtol=1e-4, atol=1e-5)

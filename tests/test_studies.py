@@ -108,6 +108,7 @@ def test_a_table_of_the_leaderboard_follows_from_the_values_of_its_runs() -> Non
             assert getattr(found, end) == pytest.approx(recorded, abs=2e-5), name
 
 
+@pytest.mark.slow
 def test_the_values_of_a_study_s_runs_are_those_of_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,7 @@ def per_token(inputs: LossInputs, seed: int) -> LossInputs:
     return replace(inputs, advantages=noise)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 2**32))
 def test_equal_advantages_of_the_tokens_are_one_of_the_rollout(
     spec: dict[str, Any], random_inputs: Any, gradient: Any, seed: int
@@ -68,7 +68,7 @@ def test_equal_advantages_of_the_tokens_are_one_of_the_rollout(
         assert torch.equal(found, expected)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 2**32))
 def test_equals_naive_loops(spec: dict[str, Any], random_inputs: Any, seed: int) -> None:
     inputs = per_token(random_inputs(seed), seed + 1)
@@ -139,7 +139,7 @@ def test_golden_of_the_sequence_ratio(make_inputs: Any, gradient: Any) -> None:
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 2**32))
 def test_numbers_past_the_end_are_not_read(
     spec: dict[str, Any], random_inputs: Any, gradient: Any, seed: int

@@ -61,7 +61,7 @@ def test_kl_and_entropy_golden(make_inputs: Any) -> None:
     assert output.loss.item() == pytest.approx(0.5 + 0.1 * kl - 0.01 * 0.7, abs=1e-12)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 2**32))
 def test_penalty_and_bonus_equal_naive_loops(
     spec: dict[str, Any], random_inputs: Any, seed: int
@@ -145,7 +145,7 @@ def test_the_mean_over_the_parts_of_a_minibatch_is_its_loss(
     torch.testing.assert_close(mean, objective.loss(whole).loss)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 2**32))
 def test_padding_changes_nothing(
     spec: dict[str, Any], random_inputs: Any, gradient: Any, seed: int
@@ -173,7 +173,7 @@ def test_padding_changes_nothing(
     torch.testing.assert_close(gradient(objective, padded)[:, :width], gradient(objective, inputs))
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32), skipped=st.sets(st.integers(0, 4), max_size=5))
 def test_skipping_rollouts_without_advantage_is_exact(
     spec: dict[str, Any], random_inputs: Any, gradient: Any, seed: int, skipped: set[int]

@@ -82,7 +82,7 @@ def test_a_pool_without_mixed_groups_ends_with_an_error(script: Any) -> None:
     assert source.asked == [4, 4, 4]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(
     st.lists(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=3, max_size=3), min_size=1),
     st.integers(1, 6),
