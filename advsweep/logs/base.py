@@ -210,6 +210,7 @@ class Reader(Component):
 
     def _drop(self, name: Any, why: str, count: int = 1) -> None:
         if (known := self._name(name)) is not None:
+            # Reasons are stored and shown, so that their number is bounded.
             if len(self._dropped) < _NAMED:
                 self._dropped.add(known)
             shown = known if known in self._dropped else "further metrics"
@@ -219,7 +220,9 @@ class Reader(Component):
         """Return the name under which a metric is kept; count a name that cannot be kept."""
         if not isinstance(name, str):
             name = str(name)
+        # Cleaned once per name: a log has many steps with the same few names.
         if name not in self._names:
+            # A hostile log may have a new name on every line.
             if len(self._names) >= MAX_NAMES:
                 self.left_out[f"values of more than {MAX_NAMES:,} metrics"] += 1
                 return None

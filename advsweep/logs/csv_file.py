@@ -75,9 +75,11 @@ class CsvFile(TextLog):
         cells = self._cells(line)
         value = cells[self._step_column] if self._step_column < len(cells) else None
         step = whole_step(self._number(value))
+        # A trainer that resumes may write its header again in the middle.
         if step is None and any(cell in self._step_names for cell in cells):
             self._read_header(line)
             return None
+        # A step that is cut, 12 of 123, would be another step: only whole lines have one.
         if len(cells) < len(self._header) or (step is None and not ended):
             self.left_out["incomplete lines"] += 1
             return None

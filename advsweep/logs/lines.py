@@ -107,6 +107,7 @@ class LineLog(Reader):
 
     def lines(self) -> Iterator[tuple[str, bool]]:
         """Yield each new line with whether its end was read."""
+        # Blocks and not lines are read, since a line without an end could fill the memory.
         for block in self._blocks():
             *lines, rest = (self._rest + block).split(b"\n")
             if lines and self._skipping:
@@ -132,6 +133,7 @@ class LineLog(Reader):
         except OSError as error:
             raise unreadable(self.path, error) from error
         with file:
+            # Opened anew at each poll: a trainer that restarts replaces its file.
             if file.seek(0, 2) < self._offset:
                 self._restart()
             file.seek(self._offset)
@@ -307,6 +309,8 @@ class TextLog(LineLog):
             if name in self.by:
                 continue
             if isinstance(value, str) and self._number(value) is None:
+                # Whether a text is a setting is not known before the last line: until another
+                # value comes it is one, and then all of them are counted at once.
                 known, count = self._texts.get(name, (value, 0))
                 is_room = len(value) <= MAX_NAME and len(self._texts) < MAX_NAMES
                 if known == value and (count or (is_room and name not in self._names)):

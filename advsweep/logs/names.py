@@ -147,6 +147,7 @@ class NameMap:
 
     def _learn(self, values: Mapping[str, float]) -> None:
         new = [name for name in values if name not in self.renamed and name not in self.kept]
+        # The names of this step count as taken, so that a metric of ours in the log stays itself.
         taken = {*self.renamed.values(), *self.kept, *values, *self._extra.values()}
         entries = [(self._find(name), name) for name in new]
         for entry, name in sorted(entries, key=lambda pair: pair[0].rank):

@@ -234,6 +234,7 @@ class _Recording:
             name for name in optional if all(getattr(batch, name) is not None for batch in batches)
         }
         added = {name: value for name, value in assumed.items() if name not in self.inputs}
+        # An input that only some steps have would make steps incomparable.
         missing: dict[str, Any] = dict.fromkeys(optional - self.inputs)
         batches = [dataclasses.replace(b, **(missing | _assumed(b, added))) for b in batches]
         self.inputs |= added.keys()
@@ -247,6 +248,7 @@ class _Recording:
         for step, batch, own, table in zip(kept, batches, runs, rewards, strict=True):
             successes = self._successes(own, table)
             solved = own.group_count(successes)
+            # Estimators that need a solve rate cannot count one from graded rewards.
             if self._threshold is not None and not distinct <= {0.0, 1.0}:
                 rates = ratio(solved, own.scored).astype(np.float64)
                 batch = dataclasses.replace(batch, solve_rates=torch.from_numpy(rates[0]))
@@ -321,6 +323,7 @@ class _Recording:
 
     def advantages(self, estimator: Estimator) -> tuple[list[Advantages | None], list[str]]:
         """Return the advantages of each step, None where the estimator refuses it, and why."""
+        # Memory starts fresh and goes through the steps in order.
         estimator.reset()
         found: list[Advantages | None] = []
         reasons = []
@@ -364,6 +367,7 @@ class _Recording:
         count: int,
     ) -> Statistics:
         """Return the statistics of each part of the groups."""
+        # Groups of refused steps have no sums.
         known = ~np.isnan(sums[0])
         parts, solved, scored = parts[known], self._solved[known], self._scored[known]
         sizes, upward, total, own, both, grpo, highest = sums[:, known]

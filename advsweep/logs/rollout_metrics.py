@@ -110,6 +110,7 @@ def metrics_of_dump(
             metrics["cost/rollouts"] = count / (prompts * size)
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         found.steps.append(LoggedStep(step.step, finite))
+        # Of float32, as they are compared with the threshold.
         rewards = batch.rewards[scorable].tolist()
         low, high = min([low, *rewards]), max([high, *rewards])
     found.notes = source.notes()
@@ -156,6 +157,7 @@ class _AdvantagesOfDump:
             self._without += computed is None
             return computed
         self._logged += 1
+        # The logged ones count; the computed ones only say whether the name is right.
         if computed is not None and computed.values.shape == logged.values.shape:
             difference = (computed.values - logged.values).abs().max().item()
             self._furthest = max(self._furthest, (difference, step.step))
@@ -168,6 +170,7 @@ class _AdvantagesOfDump:
         if missing:
             self._refuse(f"it needs {', '.join(missing)}, which the dump lacks")
         elif estimator.stateful and step != self._next:
+            # Its memory would lack a step, and every later number would be another one.
             self._refuse(f"it has memory, and the rollouts of step {self._next} are missing")
         if self._why:
             return None

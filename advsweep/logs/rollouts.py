@@ -188,6 +188,7 @@ def _last_of_each_step(
             steps[step] = groups
             notes.left_out["groups of steps that are logged again later"] += len(earlier)
             continue
+        # Parts of a step that other steps interrupt, as several processes write them.
         for key, more in groups.items():
             earlier.setdefault(key, []).extend(more)
     return steps
@@ -286,6 +287,7 @@ def _parts(
             )
             if unscorable := sum(map(math.isnan, rewards)):
                 notes.left_out[_NOT_FINITE] += unscorable
+            # One copy of each prompt: a group repeats it, and so do later epochs.
             text = _as_text(_first(row, _PROMPT))
             prompt = texts.setdefault(text, text)
             key: Hashable = name
@@ -326,6 +328,7 @@ def _named_rows(rows: Sequence[_Fields], notes: RolloutNotes) -> list[tuple[str 
     sessions = [match for key in keys if key is not None and (match := _SESSION.fullmatch(key))]
     if len(sessions) < len(rows) or len(set(keys)) < len(keys):
         return list(zip(keys, rows, strict=True))
+    # verl's GRPO takes the last output of a session, and counts it once.
     last: dict[tuple[str, str], tuple[int, int]] = {}
     for place, match in enumerate(sessions):
         prompt, session, output = match.groups()
@@ -404,6 +407,7 @@ def _of_tables(
             notes.left_out[REPEATED] += 1
             continue
         before = content
+        # TRL's tables have no group: rollouts of a prompt follow each other.
         runs = [list(own) for _, own in groupby(rows, lambda row: (row.get("step"), row["prompt"]))]
         usual = size or (Counter(map(len, runs)).most_common(1)[0][0] if runs else 1)
         for number, run in enumerate(runs):

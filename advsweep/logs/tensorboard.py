@@ -84,6 +84,7 @@ class TensorBoardEvents(Reader):
         if not file.is_file():
             return
         try:
+            # A loader keeps its place in a growing file.
             if file not in self._loaders:
                 self._loaders[file] = loader(str(file.resolve()))
             for content in self._loaders[file].Load():

@@ -136,9 +136,11 @@ class Trl(Reader):
             marks = [(file, (s := file.stat()).st_mtime_ns, s.st_size) for file in files]
         except FileNotFoundError:  # A checkpoint that is being deleted.
             return
+        # Files are whole JSON documents, of which the last may have hundreds of megabytes.
         if marks == self._seen:
             return
         self._seen = marks
+        # What was being written at the last call may be complete by now.
         for reason in [reason for reason in self.left_out if reason.startswith(_CUT)]:
             del self.left_out[reason]
         best = _State(0, 0, self._entries, self._config)
@@ -371,6 +373,7 @@ def _weights(
             raise ConfigError(
                 f"reward_weights: there is no reward function '{name}'; {nearest(name, names)}"
             )
+    # Weights that are not named are those of the training: leaving them out would be 0.
     weights = dict.fromkeys(names, 1.0)
     listed = arguments.get("reward_weights")
     if isinstance(listed, list) and len(listed) == len(names) and all(map(_is_number, listed)):

@@ -263,6 +263,7 @@ def _config(theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of the run: our keys, and those of theirs that have none of ours."""
     table = _table()
     ours = {"estimator", "backend", "rows"} | {key.partition(".")[0] for key in table["keys"]}
+    # Of theirs, a node called as one of ours would be taken for it: a backend, a model.
     config = {key: value for key, value in theirs.items() if key not in ours}
     translated = [*table["keys"].values(), *_OF_ESTIMATOR]
     config = _without(config, frozenset([*table["of_one_run"], *translated]))

@@ -133,6 +133,7 @@ class Wandb(Reader):
 
     def _step(self, row: Mapping[str, Any]) -> LoggedStep | None:
         """Return the step of a row; None, and count it, if it has none."""
+        # wandb's own count rises with each call of log(), several of which may be of one step.
         keys = [key for key in self.step_keys if key != _OWN_STEP]
         named = (step for key in keys if (step := whole_step(row.get(key))) is not None)
         self._last = next(named, self._last)
@@ -223,7 +224,7 @@ class Wandb(Reader):
                 checksum, length, kind = _HEADER.unpack(header)
                 content = file.read(length)
                 if len(content) < length:
-                    break
+                    break  # Being written: `_offset` stays before it.
                 if not _FULL <= kind <= _LAST or zlib.crc32(header[6:] + content) != checksum:
                     # Nothing tells where the next record begins, but blocks begin with one.
                     self.left_out["damaged records"] += 1
