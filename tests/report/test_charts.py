@@ -289,32 +289,28 @@ def test_difficulty_has_the_spread_of_problems_and_fitted_betas(lab):
     # Both seeds together; the first problem lacks samples.
     counts = np.bincount(sum(np.minimum(solved, 15) for solved in seeds)[1:], minlength=33)
     assert "Left out in grpo: 1 problem with samples" in notes_of(lab, "difficulty")
-    one = [r for r in found if r["betas"] == 1]
-    assert [(r["from"], r["to"]) for r in one][:3] == [(0, 3), (4, 6), (7, 9)]
-    assert (one[-1]["to"], len(one), one[0]["problems"], one[0]["samples"]) == (32, 10, 199, 32)
-    assert one[1]["share"] == pytest.approx(counts[4:7].sum() / 199)
-    assert sum(r["share"] for r in one) == pytest.approx(1)
-    fit = fit_solve_rates(counts, 1)
-    assert one[1]["expected"] == pytest.approx(fit.shares[4:7].sum())
-    assert one[0]["alpha_1"] == pytest.approx(fit.components[0].alpha.value)
-    ends = (one[0]["alpha_1_low"], one[0]["alpha_1_high"])
-    assert ends == pytest.approx(fit.components[0].alpha[1:])
-    assert (one[0]["p_value"], one[0]["aic"]) == (fit.p_value, fit.aic)
-    assert (one[0]["alpha_2"], one[0]["weight_1"]) == (None, 1)
-    assert f"Beta({fit.components[0].alpha.value:.3g}, " in notes_of(lab, "difficulty")
-    bars, line, *_ = collect(FIGURES["difficulty"], data_of(lab), Options()).panels[0].series
-    assert bars.y.tolist() == [r["share"] for r in one]
-    assert line.y.tolist() == [r["expected"] for r in one]
+    assert [(r["from"], r["to"]) for r in found][:3] == [(0, 3), (4, 6), (7, 9)]
+    first = found[0]
+    assert (found[-1]["to"], len(found), first["problems"], first["samples"]) == (32, 10, 199, 32)
+    assert found[1]["share"] == pytest.approx(counts[4:7].sum() / 199)
+    assert sum(r["share"] for r in found) == pytest.approx(1)
+    fit = fit_solve_rates(counts)
+    assert found[1]["expected"] == pytest.approx(fit.shares[4:7].sum())
+    ends = (first["alpha"], first["alpha_low"], first["alpha_high"])
+    assert ends == pytest.approx(fit.alpha)
+    assert first["p_value"] == fit.p_value
+    assert f"Beta({fit.alpha.value:.3g}, " in notes_of(lab, "difficulty")
+    bars, line = collect(FIGURES["difficulty"], data_of(lab), Options()).panels[0].series
+    assert bars.y.tolist() == [r["share"] for r in found]
+    assert line.y.tolist() == [r["expected"] for r in found]
 
 
 def test_difficulty_says_why_there_is_no_fit(lab):
     lab.run("grpo")
     found = records_of(lab, "difficulty")
     assert {r["expected"] for r in found} == {None}
-    assert {r["refused"] for r in found if r["betas"] == 2} == {
-        "2 prompts: a fit of 5 parameters needs at least 25"
-    }
-    assert "In base: no fit of one beta: 2 prompts" in notes_of(lab, "difficulty")
+    assert {r["refused"] for r in found} == {"2 prompts: a fit needs at least 10"}
+    assert "In base: no fit: 2 prompts" in notes_of(lab, "difficulty")
     lab.unscorable = (4, 4)
     lab.run("fade", solved=(0, 0))
     with pytest.raises(ReportError, match="no sample of fade could be scored"):

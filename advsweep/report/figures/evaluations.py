@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from advsweep.report.figures.style import BLACK, UNTRAINED, RowStyle
 from advsweep.statistics import mean_over_problems, pass_at_k, student_t_interval
 from advsweep.statistics.intervals import Band, student_t_band
 from advsweep.statistics.pass_laws import PowerLaw, fit_pass_at_k
-from advsweep.statistics.solve_rates import SolveRateFit, fit_solve_rates
+from advsweep.statistics.solve_rates import fit_solve_rates
 from advsweep.store import EvaluationRecord
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ _RESAMPLED_FROM = 15
 """With fewer problems the intervals of laws come from residuals, not from resampled problems."""
 
 _BINS = 10
-_BETAS = {1: ("one beta", RowStyle(BLACK, "o")), 2: ("two betas", RowStyle(BLACK, "o", 1))}
-"""The name and the line, solid or dashed, of each number of fitted betas."""
 
 
 def passk(data: FigureData, options: chart.Options) -> chart.Chart:
@@ -204,6 +202,7 @@ def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
     """Draw FADE's distribution of difficulty (arXiv:2607.01490, sec. 12) of held-out problems."""
     rows = data.evaluated_rows()
     resamples = 200 if options.intervals else 1
+    goodness = ("sse", "chi_square", "degrees", "p_value")
     left: list[str] = []
     described: list[str] = []
     records: list[chart.Record] = []
@@ -227,36 +226,35 @@ def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
         shares = np.add.reduceat(histogram / histogram.sum(), starts[:-1])
         edges = starts / (samples + 1)
         series = [chart.Series("", row.style, edges, shares, chart.BARS)]
-        texts = []
-        for betas, (name, style) in _BETAS.items():
-            fit, refused, expected = None, None, [None] * number
-            try:
-                fit = fit_solve_rates(histogram, betas, resamples=resamples)
-            except FitError as error:
-                refused = str(error)
-                texts.append(f"no fit of {name}: {refused}")
-            if fit is not None:
-                y = np.add.reduceat(fit.shares, starts[:-1])
-                expected = y.tolist()
-                middles = (edges[:-1] + edges[1:]) / 2
-                series.append(chart.Series(name, style, middles, y, chart.FIT))
-                texts.append(_describe_betas(fit))
-            records += [
-                {
-                    "row": row.label,
-                    "betas": betas,
-                    "problems": int(histogram.sum()),
-                    "samples": samples,
-                    "from": int(starts[i]),
-                    "to": int(starts[i + 1]) - 1,
-                    "share": float(shares[i]),
-                    "expected": expected[i],
-                    **_parameters(fit),
-                    "refused": refused,
-                }
-                for i in range(number)
-            ]
-        described.append(f"in {row.label}: {'; '.join(texts)}")
+        fit, refused, expected = None, None, [None] * number
+        try:
+            fit = fit_solve_rates(histogram, resamples=resamples)
+        except FitError as error:
+            refused = str(error)
+            described.append(f"in {row.label}: no fit: {refused}")
+        if fit is not None:
+            y = np.add.reduceat(fit.shares, starts[:-1])
+            expected = y.tolist()
+            middles = (edges[:-1] + edges[1:]) / 2
+            series.append(chart.Series("beta", RowStyle(BLACK, "o"), middles, y, chart.FIT))
+            p = f", p = {fit.p_value:.2g}" if math.isfinite(fit.p_value) else ""
+            shapes = f"Beta({fit.alpha.value:.3g}, {fit.beta.value:.3g})"
+            described.append(f"in {row.label}: {shapes}{p}")
+        records += [
+            {
+                "row": row.label,
+                "problems": int(histogram.sum()),
+                "samples": samples,
+                "from": int(starts[i]),
+                "to": int(starts[i + 1]) - 1,
+                "share": float(shares[i]),
+                "expected": expected[i],
+                **chart.estimate_fields(fit, "alpha", "beta"),
+                **{name: getattr(fit, name, None) for name in goodness},
+                "refused": refused,
+            }
+            for i in range(number)
+        ]
         panels.append((row.label, series))
     top = 1.05 * max(float(np.max(own.y)) for _, series in panels for own in series)
     note = "of each problem the samples of all seeds together; lines: beta-binomials fitted "
@@ -278,26 +276,3 @@ def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
         ],
         columns=chart.grid_columns(len(panels)),
     )
-
-
-def _describe_betas(fit: SolveRateFit) -> str:
-    parts = [
-        (f"{part.weight.value:.2g} " if len(fit.components) > 1 else "")
-        + f"Beta({part.alpha.value:.3g}, {part.beta.value:.3g})"
-        for part in fit.components
-    ]
-    p = f", p = {fit.p_value:.2g}" if math.isfinite(fit.p_value) else ""
-    return f"{' + '.join(parts)} (AIC {fit.aic:.1f}{p})"
-
-
-def _parameters(fit: SolveRateFit | None) -> chart.Record:
-    """Return the parameters of both components with intervals, and the goodness of the fit."""
-    parts = () if fit is None else fit.components
-    found: dict[str, Any] = {}
-    for place in range(max(_BETAS)):
-        part = parts[place] if place < len(parts) else None
-        for name, value in chart.estimate_fields(part, "weight", "alpha", "beta").items():
-            parameter, *end = name.split("_")
-            found["_".join([parameter, str(place + 1), *end])] = value
-    goodness = ("sse", "chi_square", "degrees", "p_value", "aic")
-    return found | {name: getattr(fit, name, None) for name in goodness}

@@ -50,7 +50,7 @@ _ROWS = (
     (passk, "task", "pass@k over k after training, with shifted power laws fitted to it"),
     (acr, "task", "final pass@1 over the ACR of the first 100 steps, a point per run, with R²"),
     (diversity, "task", "pass@1 against pass@k at a quarter of the samples, and answer entropy"),
-    (difficulty, "task", "solve rates of problems after training, with one beta and two fitted"),
+    (difficulty, "task", "solve rates of problems after training, with a fitted beta"),
     (
         controllers,
         "smooth",

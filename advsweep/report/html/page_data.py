@@ -49,7 +49,7 @@ _FAMILIES = ("estimator", "collapse", "mass", "entropy", "reward", "advantage", 
 _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
 _FIGURES = {
     "passk": ("pass@k after training", ""),
-    "difficulty": ("solve rates of the problems", "solid line: one beta fitted, dashed: two"),
+    "difficulty": ("solve rates of the problems", "line: a fitted beta distribution"),
     "heatmap": ("pass@1 over two keys", ""),
 }
 """Title and hint of each figure of `advsweep plot` on the page."""
