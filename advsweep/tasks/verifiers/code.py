@@ -92,83 +92,12 @@ class ProgramResult(NamedTuple):
     failure: str = ""
 
 
-class Limits(NamedTuple):
-    """What a program may use.
-
-    Attributes:
-        seconds: CPU time; also its wall-clock time, without the start.
-        memory: largest address space of each of its processes, in bytes.
-        file: largest size of a file in bytes.
-        processes: largest number of processes and threads.
-    """
-
-    seconds: float
-    memory: int
-    file: int
-    processes: int
-
-
 @functools.cache
 def namespaces_missing() -> str:
     """Return why programs cannot have their own namespaces here; empty if they can."""
     if not sys.platform.startswith("linux") or not shutil.which("unshare"):
         return "there is no program unshare (Linux, util-linux)"
-    limits = Limits(20.0, 2**29, 2**20, 4)
-    return run_locally("", ProgramTests(""), limits, namespaces=True).failure
-
-
-def run_locally(
-    program: str, tests: ProgramTests, limits: Limits, *, namespaces: bool
-) -> ProgramResult:
-    """Run a program and its tests under a supervisor of their own, which ends all processes.
-
-    Args:
-        namespaces: whether the program gets its own root folder, processes and network.
-    """
-    passed, order = _request(program, tests)
-    # Soft and hard ones, so that no program can raise them. Without namespaces, a limit on
-    # processes counts all those of the user.
-    most = {"CPU": math.ceil(limits.seconds), "AS": limits.memory, "FSIZE": limits.file}
-    most |= {"NPROC": limits.processes if namespaces else 1, "NOFILE": 64, "CORE": 0}
-    settings = {
-        "seconds": limits.seconds + STARTING_SECONDS,
-        "limits": [(name, n, n) for name, n in most.items()],
-        "root": {"python": _python_folders(), "hidden": _homes()} if namespaces else None,
-        "scratch": {"size": _FILES_OF_DISK * limits.file, "files": _FILES},
-    }
-    prefix = _UNSHARE if namespaces else ()
-    with (
-        tempfile.TemporaryFile() as errors,
-        subprocess.Popen(
-            # -I: no module of the working folder and no variable of the environment takes part.
-            [*prefix, sys.executable, "-I", "-c", script(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            cwd="/",
-            # Nothing of this process's environment, which may hold keys.
-            env={"PATH": os.defpath, "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"},
-            start_new_session=True,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 (judging processes have one thread)
-        ) as supervisor,
-    ):
-        try:
-            output, _ = supervisor.communicate(
-                # By a pipe: what stands in the arguments could be read in /proc.
-                order.encode(),
-                limits.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS,
-            )
-        except BaseException as error:
-            # All that runs in its process namespace ends with it.
-            os.killpg(supervisor.pid, signal.SIGKILL)
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            output, _ = supervisor.communicate()
-        if not output.startswith(STARTED.encode()):
-            errors.seek(0)
-            text = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
-            return ProgramResult(failure=f"its process did not start ({text[:200] or 'no answer'})")
-    return ProgramResult(output.decode(errors="replace") == passed)
+    return Code(seconds=20.0).run_here("", ProgramTests("")).failure
 
 
 def _request(program: str, tests: ProgramTests) -> tuple[str, str]:
@@ -342,14 +271,61 @@ class Code(Verifier):
         if self.url:
             result = run_remotely(self.url, program, tests, self.seconds)
         else:
-            most = Limits(
-                self.seconds, self.memory_mb * 2**20, self.file_mb * 2**20, self.processes
-            )
-            namespaces = self.isolation is Isolation.NAMESPACES
-            result = run_locally(program, tests, most, namespaces=namespaces)
+            result = self.run_here(program, tests)
         if result.failure:
             return Verdict(Outcome.UNSCORABLE, program, result.failure)
         return verdict(result.passed, program)
+
+    def run_here(self, program: str, tests: ProgramTests) -> ProgramResult:
+        """Run a program and its tests under a supervisor of their own, which ends all processes."""
+        passed, order = _request(program, tests)
+        # Soft and hard ones, so that no program can raise them. Without namespaces, a limit on
+        # processes counts all those of the user.
+        namespaces = self.isolation is Isolation.NAMESPACES
+        file = self.file_mb * 2**20
+        most = {"CPU": math.ceil(self.seconds), "AS": self.memory_mb * 2**20, "FSIZE": file}
+        most |= {"NPROC": self.processes if namespaces else 1, "NOFILE": 64, "CORE": 0}
+        settings = {
+            "seconds": self.seconds + STARTING_SECONDS,
+            "limits": [(name, n, n) for name, n in most.items()],
+            "root": {"python": _python_folders(), "hidden": _homes()} if namespaces else None,
+            "scratch": {"size": _FILES_OF_DISK * file, "files": _FILES},
+        }
+        prefix = _UNSHARE if namespaces else ()
+        with (
+            tempfile.TemporaryFile() as errors,
+            subprocess.Popen(
+                # -I: no module of the working folder and no variable of the environment takes part.
+                [*prefix, sys.executable, "-I", "-c", script(settings)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd="/",
+                # Nothing of this process's environment, which may hold keys.
+                env={"PATH": os.defpath, "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"},
+                start_new_session=True,
+                preexec_fn=end_with_parent,  # noqa: PLW1509 (judging processes have one thread)
+            ) as supervisor,
+        ):
+            try:
+                output, _ = supervisor.communicate(
+                    # By a pipe: what stands in the arguments could be read in /proc.
+                    order.encode(),
+                    self.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS,
+                )
+            except BaseException as error:
+                # All that runs in its process namespace ends with it.
+                os.killpg(supervisor.pid, signal.SIGKILL)
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                output, _ = supervisor.communicate()
+            if not output.startswith(STARTED.encode()):
+                errors.seek(0)
+                text = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+                return ProgramResult(
+                    failure=f"its process did not start ({text[:200] or 'no answer'})"
+                )
+        return ProgramResult(output.decode(errors="replace") == passed)
 
     def solution(self, reference: ReferenceAnswer) -> str:
         """Return a program that passes the tests, if the data has one."""
