@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -158,8 +157,7 @@ class UpdateMeans:
 
     def __init__(self) -> None:
         self.norm = 0.0
-        self._sums: dict[str, float] = defaultdict(float)
-        self._losses: list[float] = []
+        self._updates: list[dict[str, float]] = []
         self._lr = 0.0
         self.begin()
 
@@ -175,25 +173,26 @@ class UpdateMeans:
         self._passes.append(torch.stack([loss, *metrics.values()]).detach())
 
     def means(self) -> tuple[float, dict[str, float]]:
-        """Return the means of the loss and of each metric."""
+        """Return the means of the loss and of each metric over the passes."""
         loss, *numbers = torch.stack(self._passes).mean(dim=0).tolist()
         return loss, dict(zip(self._names, numbers, strict=True))
 
     def end(self, metrics: Mapping[str, float], lr: float) -> None:
         """Count an update that the optimizer makes."""
-        for name, value in {**metrics, "optim/grad_norm": self.norm}.items():
-            self._sums[name] += value
-        self._losses.append(metrics.get("loss/policy", math.nan))
+        self._updates.append({**metrics, "optim/grad_norm": self.norm})
         self._lr = lr
         self.begin()
 
     @property
     def metrics(self) -> dict[str, float]:
         """Means over the updates of the step, and `loss/variance`; empty without an update."""
-        if not self._losses:
+        if not self._updates:
             return {}
-        means = {name: value / len(self._losses) for name, value in self._sums.items()}
-        return means | loss_variance(self._losses) | {"optim/lr": self._lr}
+        names = dict.fromkeys(name for update in self._updates for name in update)
+        sums = {name: sum(update.get(name, 0.0) for update in self._updates) for name in names}
+        losses = [update.get("loss/policy", math.nan) for update in self._updates]
+        means = {name: value / len(losses) for name, value in sums.items()}
+        return means | loss_variance(losses) | {"optim/lr": self._lr}
 
 
 @dataclass
