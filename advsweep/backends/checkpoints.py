@@ -95,6 +95,7 @@ class Checkpoints:
         Raises:
             CheckpointError: the disk is full or not writable; older checkpoints are intact.
         """
+        # Random names: a suspended process that wakes up must not write into another's files.
         partial, aside = self._scratch(step), self._scratch(step)
         target = self.path(step)
         try:

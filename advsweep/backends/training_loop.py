@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -19,6 +19,7 @@ from advsweep.backends.base import StackMember
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.config.settings import Match
+from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import ConfigError
 from advsweep.estimators.batch import Advantages, GroupBatch
 
@@ -103,6 +104,7 @@ def train_together(
     Args:
         make: makes a stack of runs in the state of their base models.
     """
+    # Runs of one stack are at the same step: schedules, draws and evaluations go by its number.
     slots_by_start: dict[int, list[_StackSlot]] = defaultdict(list)
     for member in members:
         with member.guard():
@@ -207,6 +209,7 @@ class Loop:
         self._save = save
         self._evaluated = frozenset(run.evaluation.schedule(run.steps))
         self._checkpoints = Checkpoints(directory, run.identity)
+        # The run's lease is this process's, so no other is writing a checkpoint now.
         self._checkpoints.discard_unfinished()
         self.newest = self._checkpoints.newest_sound(reporter.log)
         self.start = self.newest.step if self.newest else 0
@@ -217,6 +220,7 @@ class Loop:
             self._reporter.resumed(self.start)
             # A process that is killed after it has written a checkpoint has not reported it.
             self._reporter.checkpoint(self.start, self._checkpoints.path(self.start))
+        # Also when it resumes: it may have been killed between a checkpoint and its evaluation.
         if self.start in self._evaluated:
             self._reporter.evaluate(self.start, self._sampler())
 
@@ -228,10 +232,12 @@ class Loop:
         self._reporter.metrics(step, metrics)
         if step in self._evaluated:
             self._reporter.evaluate(step, self._sampler())
+        # Asked once a step: a checkpoint is only written where a step ends.
         stopping = self._reporter.stop_requested()
         every = backend.checkpoint_every
         if step == self._run.steps or stopping or (every > 0 and step % every == 0):
             self._reporter.checkpoint(step, self._save(self._checkpoints, step))
+            # Only now: until the new one is complete, the old ones are all that a killed run has.
             for old in self._checkpoints.prune(backend.keep_last, backend.keep_every):
                 self._reporter.pruned(old)
         return stopping
@@ -278,6 +284,30 @@ def base_solve_rate(run: Run, sampler: Sampler) -> float:
     drawn = sampler.sample(problems, 1, temperature=run.generation.temperature, seed=run.seed)
     outcomes = run.task.score(problems, [text for (text,) in drawn.texts])
     return float((outcomes == 1).mean())
+
+
+def metrics_of_rollouts(
+    run: Run, source: Any, collected: Collected, drawn: GroupBatch, advantages: Advantages
+) -> dict[str, float]:
+    """Return the metrics of a step's rollouts, for one run.
+
+    Args:
+        source: drew the groups; also has their `outcomes`, `levels` and `references`.
+        drawn: all groups drawn.
+    """
+    return rollout_metrics(
+        drawn,
+        advantages,
+        groups=collected.groups,
+        outcomes=source.outcomes,
+        judged=run.rollout.judged(drawn.rewards, source.outcomes),
+        levels=source.levels,
+        prompts=run.prompts_per_step,
+        references=source.references,
+        turns=collected.turns,
+        last_turn=collected.last_turn,
+        verifier_free=run.estimator.verifier_free,
+    )
 
 
 def control_metrics(run: Run, base_rate: float) -> dict[str, float]:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from advsweep.backends import training_loop
 from advsweep.backends.base import Run
-from advsweep.backends.tiny import trainer
 from advsweep.diagnostics import rollout_metrics
 from advsweep.logs import READERS, ImportOptions
 from advsweep.logs.names import NameMap
@@ -31,7 +31,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.Tensor, torch.
         steps.append((batch.rewards, advantages.values))
         return rollout_metrics(batch, advantages, **options)
 
-    monkeypatch.setattr(trainer, "rollout_metrics", record)
+    monkeypatch.setattr(training_loop, "rollout_metrics", record)
     return steps
 
 

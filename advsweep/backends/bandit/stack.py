@@ -71,6 +71,7 @@ class BanditStack:
         self._runs = list(runs)
         self._options = options
         self._tables = Tables.of([run.task for run in runs if isinstance(run.task, BanditTask)])
+        # Copies, as planned runs share their components and each training has its own memory.
         self._estimators = [copy.deepcopy(run.estimator) for run in runs]
         for estimator in self._estimators:
             estimator.reset()
@@ -134,6 +135,7 @@ class BanditStack:
             for outcome, more in zip(outcomes, added, strict=True):
                 if not isinstance(outcome, Exception):
                     outcome |= more
+        # Runs of a stack have these settings in common, so one decides for all.
         parameters = self._state[PARAMETERS]
         if first.rollout.renews_reference(step):
             self._state[_REFERENCE] = parameters.clone()
@@ -171,6 +173,7 @@ class BanditStack:
             whole=self._whole,
             step=step,
         )
+        # Policies that may fail or drop groups train alone: a stack's runs have equal shapes.
         try:
             collected = first.rollout.collect(source, first.prompts_per_step)
         except TrainingError as error:

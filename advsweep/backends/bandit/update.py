@@ -127,6 +127,7 @@ class Updates:
         is_first = True
         for groups in slices * options.inner_epochs:
             minibatch = experience[groups]
+            # All runs compute; those without a rollout here keep their parameters (`active`).
             active = minibatch.keep.flatten(1).any(dim=1)
             if not active.any():
                 continue
@@ -163,6 +164,7 @@ class Updates:
         if isinstance(drawn, ShiftedPolicy):
             norm = self._descend(drawn, minibatch.actions, of_log_probs, active)
             return {**metrics, "optim/grad_norm": norm}
+        # The optimizer's moments, a shared map and drawn prompts take the whole table.
         gradient = score_gradient(drawn, minibatch.actions, of_log_probs)
         if of_entropies is not None:
             gradient = gradient + of_entropies.sum(-1, keepdim=True) * entropy_gradient(drawn)

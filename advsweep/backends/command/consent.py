@@ -42,6 +42,7 @@ def allowed_places(content: Mapping[str, Any]) -> Mapping[str, str] | None:
     Returns:
         An empty mapping if only the store names them and is trusted; None without consent.
     """
+    # By content, so that a store cannot put another command behind the name of a file.
     allowed = _read()
     found = allowed.get(hash_json(dict(content)), allowed.get(_ANY))
     return None if found is None else dict(found)

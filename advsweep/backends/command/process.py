@@ -122,6 +122,7 @@ class RunningCommand:
             self._reader.join(_JOIN_SECONDS)
             self._ended = Ended(**{"code": self._supervisor.returncode or 1, **report})
         elif self._stop_deadline is not None and time.monotonic() > self._stop_deadline:
+            # It hangs itself, in a driver; the kernel then ends the command (PDEATHSIG).
             self._supervisor.kill()
         return self._ended
 

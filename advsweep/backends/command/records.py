@@ -73,6 +73,7 @@ class CommandCheckpoints:
 
     def prepare(self) -> None:
         """Make the command's folder, unless it exists."""
+        # A link would lead what is deleted and written here to somewhere else.
         if self.folder.is_symlink():
             raise TrainingError(f"{self.folder}: expected a folder, got a link; remove it")
         make_private_folder(self.folder)

@@ -87,6 +87,7 @@ class CommandTraining:
         found = self._position()
         if found == self._steps:
             return
+        # The kernel says of no process why it was killed; a higher count since the start does.
         kills = memory_kills()
         with closing(self._start_command(found)) as command:
             ended = self._follow(command)
@@ -167,6 +168,7 @@ class CommandTraining:
             ended = command.wait(POLL_SECONDS)
             for line in command.output.take():
                 self._reporter.log(line)
+            # In this order: what the command wrote before its end is read before it is judged.
             if ended is not None:
                 self._log.finish()
             steps = self._logged()
@@ -213,6 +215,7 @@ class CommandTraining:
         for step, path in found.items():
             # Without a file that is written last, a later step says that this one is complete.
             whole = bool(options.complete) or step < self._step or (ended and not self._stopping)
+            # Metrics first: a checkpoint whose steps the store lacks could not be resumed from.
             if step not in self._registered and step <= reached and whole:
                 self._register(step, path)
         for step in [s for s in self._registered if s not in found]:

@@ -89,6 +89,7 @@ def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None =
             f"to a writable folder"
         ) from error
     try:
+        # Another process may have made it while this one waited for the lock.
         if (weights := _cached(entry, reporter)) is not None:
             return weights
         entry.discard_unfinished()

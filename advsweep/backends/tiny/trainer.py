@@ -29,10 +29,10 @@ from advsweep.backends.training_loop import (
     compute_advantages,
     control_metrics,
     group_batch,
+    metrics_of_rollouts,
     reads_answers,
     reads_token_entropies,
 )
-from advsweep.diagnostics import rollout_metrics
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -72,6 +72,7 @@ class TinyTrainer:
         self._renewed: Weights | None = None
         self._penalty: Weights | None = None
         self._options = options
+        # It trains these tensors in place; what is to stay as it was has to be a copy.
         self._update = PolicyUpdate(run, options, model, self._weights, base)
         self._meter = ChangeMeter(self._weights)
 
@@ -101,19 +102,10 @@ class TinyTrainer:
             update[KL_STEP] = self._update.kl_step(experience)
             if self._options.entropy_change:
                 update["entropy/change"] = self._update.entropy_change(experience)
+        # After the update: the reference of the next step is what this one has made.
         if run.rollout.renews_reference(step):
             self._renewed = self._copy()
-        metrics = rollout_metrics(
-            drawn,
-            advantages,
-            groups=groups,
-            levels=source.levels,
-            prompts=run.prompts_per_step,
-            references=source.references,
-            turns=collected.turns,
-            last_turn=collected.last_turn,
-            verifier_free=self._estimator.verifier_free,
-        )
+        metrics = metrics_of_rollouts(run, source, collected, drawn, advantages)
         changes = self._meter.measure()
         self._reset(step)
         return {

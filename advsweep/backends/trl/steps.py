@@ -88,6 +88,7 @@ class StepSource:
         started = time.perf_counter()
         problems = list(self._run.task.draw(prompts, self._rng))
         self._problems += problems
+        # TRL's rows of each draw have a width of their own; `rows` pads them to one.
         self._parts.append(self._trainer.roll_out(self._repeated(problems)))
         scored, statistics = self._trainer.step_buffer.take_draw()
         self._statistics.append(statistics)

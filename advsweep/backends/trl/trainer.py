@@ -27,6 +27,7 @@ from advsweep.backends.step_changes import ChangeMeter, peak_memory
 from advsweep.backends.training_loop import (
     compute_advantages,
     control_metrics,
+    metrics_of_rollouts,
     reads_answers,
     reads_token_entropies,
 )
@@ -39,7 +40,6 @@ from advsweep.backends.trl.sampling import (
 )
 from advsweep.backends.trl.steps import StepBuffer, StepEffect, StepSource, pick_rows, rows_of
 from advsweep.config.settings import AdamW
-from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import TrainingError
 from advsweep.estimators.batch import nonzero_rows
 from advsweep.objectives.base import LossInputs
@@ -113,7 +113,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """Return the metrics of the step that has just ended."""
         buffer = self.step_buffer
         seconds = time.perf_counter() - buffer.update_started
-        # TRL never clears its own metrics, which nothing here reads.
+        # TRL never clears its own metrics, which nothing here reads: they would grow for ever.
         self._metrics["train"].clear()
         return {
             **buffer.metrics,
@@ -134,6 +134,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """Make the rollouts of a whole step; TRL calls this once per step."""
         run, step = self._run, self.steps_done + 1
         rng = numpy_generator(run.seed, Stream.CONTROL, step)
+        # A new one each step, so that nothing of the last step can be read by mistake.
         self.step_buffer = buffer = StepBuffer(control_rng=rng, base_rate=self.base_rate)
         source = StepSource(self, run, step)
         collected = run.rollout.collect(source, run.prompts_per_step)
@@ -141,21 +142,12 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         started = time.perf_counter()
         advantages = compute_advantages(self.estimator, drawn, collected)
         estimated = time.perf_counter()
-        buffer.metrics = rollout_metrics(
-            drawn,
-            advantages,
-            groups=collected.groups,
-            outcomes=source.outcomes,
-            judged=run.rollout.judged(drawn.rewards, source.outcomes),
-            levels=source.levels,
-            prompts=run.prompts_per_step,
-            references=source.references,
-            verifier_free=self.estimator.verifier_free,
-        ) | {
+        buffer.metrics = {
+            **metrics_of_rollouts(run, source, collected, drawn, advantages),
+            **control_metrics(run, self.base_rate),
             "time/rollout": source.seconds - buffer.reward_seconds,
             "time/reward": buffer.reward_seconds,
             "time/estimator": estimated - started,
-            **control_metrics(run, self.base_rate),
         }
         rows = source.rows(collected.groups)
         # TRL's rows are always those of a full step: what is missing has no part in the loss.
@@ -201,6 +193,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         return completions, None  # transformers gives no log-probabilities
 
     def _calculate_rewards(self, *arguments: Any, **named: Any) -> Tensor:
+        # TRL turns them into advantages of its own and drops them; the estimator needs them.
         scored: Tensor = super()._calculate_rewards(*arguments, **named)
         self.step_buffer.scored = scored
         return scored
@@ -227,6 +220,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     # Updates
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
+        # TRL generates when its buffer of minibatches is used up, and then replaces it.
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         if self._buffered_inputs is not before:
@@ -313,6 +307,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         loss, metrics = updates.means()
         rollouts, _ = self._share(self._step - 1)
         if rollouts == 0:
+            # Not a gradient of 0, with which AdamW's momentum would move the weights on.
             for parameter in self.model_wrapped.parameters():
                 parameter.grad = None
             updates.begin()
