@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError
-from advsweep.tasks.base import CorpusShares, SymbolTask
+from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
     from advsweep.tasks.base import Task
@@ -105,26 +105,21 @@ class TinyModel(Component):
             "one, such as pretraining_seed=0"
         )
 
-    def corpus_shares(self, task: SymbolTask) -> CorpusShares:
-        """Return the shares of mistaken answers: those of the recipe, else the task's."""
-        random, mistaken = self.random_share, self.left_to_right_share
-        return CorpusShares(
-            task.corpus_shares.random if random is None else random,
-            task.corpus_shares.mistaken if mistaken is None else mistaken,
-        )
-
     def for_task(self, task: Task) -> TinyModel:
-        """Return the recipe for a task, with the shares of mistaken answers filled in.
+        """Return the recipe for a task, whose shares of mistaken answers fill in missing ones.
 
         Raises:
             ConfigError: the shares are more than 1 together.
         """
-        if None not in (self.random_share, self.left_to_right_share):
+        random, mistaken = self.random_share, self.left_to_right_share
+        if not isinstance(task, SymbolTask) or None not in (random, mistaken):
             return self
-        if not isinstance(task, SymbolTask):
-            return self
-        random, mistaken = self.corpus_shares(task)
-        return dataclasses.replace(self, random_share=random, left_to_right_share=mistaken)
+        theirs = task.corpus_shares
+        return dataclasses.replace(
+            self,
+            random_share=theirs.random if random is None else random,
+            left_to_right_share=theirs.mistaken if mistaken is None else mistaken,
+        )
 
     @property
     def head_width(self) -> int:

@@ -17,6 +17,7 @@ from advsweep.backends.tiny.tokens import Encoded, encode
 from advsweep.backends.tiny.weights import Weights, from_bytes, initial_weights, to_bytes
 from advsweep.errors import CheckpointError
 from advsweep.local_files import cache_folder
+from advsweep.tasks.base import CorpusShares
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -123,6 +124,7 @@ def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = Non
     Raises:
         PretrainingStoppedError: the reporter asked to stop.
     """
+    model = model.for_task(task)
     steps, batch = model.pretraining_steps, model.pretraining_batch
     generator = torch_generator(model.base_seed, Stream.WEIGHTS)
     weights = initial_weights(model, task.vocabulary_size, generator)
@@ -131,7 +133,7 @@ def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = Non
     pairs = task.pretraining_pairs(
         steps * batch,
         numpy_generator(model.base_seed, Stream.CORPUS),
-        shares=model.corpus_shares(task),
+        shares=CorpusShares(model.random_share or 0.0, model.left_to_right_share or 0.0),
     )
     prompts, completions = encode(pairs[0], task), encode(pairs[1], task, end=True)
     parameters = [weight.requires_grad_() for weight in weights.values()]

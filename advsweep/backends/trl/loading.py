@@ -149,7 +149,7 @@ def load_model(model: HfModel, folder: Path | None = None) -> Any:
     place = str(folder or model.location)
     with loading(model, ValueError):
         loaded = AutoModelForCausalLM.from_pretrained(place, **arguments)
-    return loaded.to(device()).eval()
+    return loaded.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
 @contextmanager
@@ -169,32 +169,6 @@ def loading(model: HfModel, *others: type[Exception]) -> Iterator[None]:
         raise ConfigError(
             f"model: expected one that transformers can load, got {model.path}: {_first(error)}"
         ) from error
-
-
-def fetched_folder(model: HfModel) -> Path:
-    """Return the folder of the model's files, after fetching those of the hub.
-
-    Raises:
-        ConfigError: there is no such folder, or fetching fails.
-    """
-    model.check_folder()
-    if model.folder.is_dir():
-        return model.folder
-    from huggingface_hub import snapshot_download
-
-    try:
-        patterns = ["*.safetensors", "*.json"]
-        found = snapshot_download(model.path, revision=model.hub_revision, allow_patterns=patterns)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"model.path: expected a model that can be fetched, got {model.path}: {_first(error)}"
-        ) from error
-    return Path(found)
-
-
-def device() -> torch.device:
-    """Return the device of a single process."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _first(error: Exception) -> str:

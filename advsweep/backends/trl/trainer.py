@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, numpy_generator
@@ -95,7 +94,6 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         functions = [self._reward, *([self._outcome] if run.task.is_shaped else [])]
         functions += [self._has_answer] if reads_answers(run.estimator) else []
         super().__init__(model=self._model_settings.location, reward_funcs=functions, **arguments)
-        self.add_callback(_BeforeOptimizer(self))
         weights = {name: w for name, w in self.model.named_parameters() if w.requires_grad}
         is_measured = sum(map(torch.numel, weights.values())) <= backend.measured_weights
         self.meter = ChangeMeter(weights) if is_measured else None
@@ -296,7 +294,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         return norm
 
     def end_update(self) -> None:
-        """Check an update before the optimizer makes it.
+        """Check an update before the optimizer makes it: call it once gradients are clipped.
 
         Drop the gradients if no rollout takes part, so that weights and moments stay.
 
@@ -354,13 +352,3 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
-
-
-class _BeforeOptimizer(TrainerCallback):  # type: ignore[misc]
-    """Calls `end_update` when gradients are complete and clipped."""
-
-    def __init__(self, trainer: EstimatorTrainer) -> None:
-        self._trainer = trainer
-
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._trainer.end_update()

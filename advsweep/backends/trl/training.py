@@ -285,6 +285,9 @@ class _AroundSteps(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self._training.begin()
 
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        self._training.trainer.end_update()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         if self._training.end_update():
             control.should_training_stop = True
