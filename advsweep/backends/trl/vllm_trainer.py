@@ -24,7 +24,7 @@ from advsweep.backends.trl.sampling import (
 from advsweep.backends.trl.trainer import EstimatorTrainer
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Int
 
     from advsweep.backends.base import Run
     from advsweep.backends.trl.backend import TrlBackend
@@ -104,34 +104,20 @@ class VllmTrainer(EstimatorTrainer):
         )
         generated = attention_mask[:, -logits_to_keep:].bool()
         entropies = entropies.where(generated, 0.0)
+        certainty = torch.full((len(input_ids),), torch.nan, device=input_ids.device)
+        if self._needs_certainty:
+            # By a pass of its own, which only estimators that read it pay for.
+            rows = self.args.per_device_train_batch_size
+            of_tokens = forward_certainty(*whole, temperature=self.temperature, rows=rows)
+            certainty = of_tokens.where(generated, 0.0).sum(dim=1)
         self.step_buffer.statistics = TokenStatistics(
             lengths=generated.sum(dim=1).float(),
             surprisal=(-log_probs).where(generated, 0.0).sum(dim=1),
             entropy=entropies.sum(dim=1),
-            certainty=self._certainty(*whole),
+            certainty=certainty,
             entropies=entropies if self._each_token else None,
         )
         return log_probs, None, auxiliary
-
-    def _certainty(
-        self,
-        model: Any,
-        ids: Int[Tensor, "rows width"],
-        mask: Int[Tensor, "rows width"],
-        tokens: int,
-    ) -> Float[Tensor, " rows"]:
-        """Compute it by a pass of its own if the estimator reads it; NaN otherwise."""
-        if not self._needs_certainty:
-            return torch.full((len(ids),), torch.nan, device=ids.device)
-        certainty = forward_certainty(
-            model,
-            ids,
-            mask,
-            tokens,
-            temperature=self.temperature,
-            rows=self.args.per_device_train_batch_size,
-        )
-        return certainty.where(mask[:, -tokens:].bool(), 0.0).sum(dim=1)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if self._generation.correction is not Correction.NONE:
