@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import resource
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -136,6 +137,16 @@ def loss_variance(losses: Sequence[float]) -> dict[str, float]:
         return {}
     mean = sum(losses) / len(losses)
     return {LOSS_VARIANCE: sum((loss - mean) ** 2 for loss in losses) / len(losses)}
+
+
+def update_means(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means of metrics over a step's updates, and `loss_variance` of the policy loss."""
+    sums: dict[str, float] = defaultdict(float)
+    # One after another: Python's `sum` rounds otherwise from version 3.12 on.
+    for name, value in (item for update in updates for item in update.items()):
+        sums[name] += value
+    means = {name: value / len(updates) for name, value in sums.items()}
+    return means | loss_variance([update.get("loss/policy", math.nan) for update in updates])
 
 
 def peak_memory() -> dict[str, float]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from advsweep.backends.step_changes import evenly_spaced, kl_estimate, loss_variance
+from advsweep.backends.step_changes import evenly_spaced, kl_estimate, update_means
 from advsweep.backends.tiny.network import Continuations, fuse
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
@@ -99,20 +98,16 @@ class PolicyUpdate:
         """
         lr = self._lr * self._settings.share(step, self._steps)
         self._optimizer.param_groups[0]["lr"] = lr
-        sums: dict[str, float] = defaultdict(float)
-        losses: list[float] = []
         # Minibatches are of whole groups, divided as evenly as possible.
         groups, size = np.arange(len(experience.prompts.lengths)), experience.group_size
         parts = np.array_split(groups, self._options.minibatches)
         minibatches = [slice(p[0] * size, (p[-1] + 1) * size) for p in parts if len(p)]
-        for rows in minibatches * self._options.inner_epochs:
-            if experience.keep[rows].any():
-                metrics = self._train_on(step, experience, rows)
-                losses.append(metrics.get("loss/policy", math.nan))
-                for name, value in metrics.items():
-                    sums[name] += value
-        means = {name: value / len(losses) for name, value in sums.items()}
-        return {**means, **loss_variance(losses), "optim/lr": lr}
+        updates = [
+            self._train_on(step, experience, rows)
+            for rows in minibatches * self._options.inner_epochs
+            if experience.keep[rows].any()
+        ]
+        return {**update_means(updates), "optim/lr": lr}
 
     @torch.no_grad()
     def kl_step(self, experience: Experience) -> float:

@@ -20,7 +20,7 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
-from advsweep.backends.step_changes import KL_STEP, evenly_spaced, kl_estimate, loss_variance
+from advsweep.backends.step_changes import KL_STEP, evenly_spaced, kl_estimate, update_means
 from advsweep.backends.training_loop import group_batch, reads_answers
 from advsweep.backends.trl.sampling import TokenStatistics
 
@@ -187,13 +187,7 @@ class UpdateMeans:
     @property
     def metrics(self) -> dict[str, float]:
         """Means over the updates of the step, and `loss/variance`; empty without an update."""
-        if not self._updates:
-            return {}
-        names = dict.fromkeys(name for update in self._updates for name in update)
-        sums = {name: sum(update.get(name, 0.0) for update in self._updates) for name in names}
-        losses = [update.get("loss/policy", math.nan) for update in self._updates]
-        means = {name: value / len(losses) for name, value in sums.items()}
-        return means | loss_variance(losses) | {"optim/lr": self._lr}
+        return update_means(self._updates) | ({"optim/lr": self._lr} if self._updates else {})
 
 
 @dataclass
