@@ -163,7 +163,6 @@ def _check(run: Run) -> None:
     estimator, backend, task = run.estimator, run.backend, run.task
     if not run.absent:
         task.check()
-        check_validation(task, run.evaluation)
     if not run.absent and not task.can_train:
         raise ConfigError(
             f"task: '{task.label}' has no training problems, only held-out ones; choose another "
@@ -198,6 +197,8 @@ def _check(run: Run) -> None:
         )
     _check_support(run)
     check_sampling(backend, run.evaluation)
+    if not run.absent:
+        check_validation(task, run.evaluation)
     _check_control(run)
 
 
