@@ -218,11 +218,10 @@ def collapse_by_level(
     Args:
         levels: level of each group's problem, one run after another.
     """
-    known, inverse = np.unique(np.ravel(levels), return_inverse=True)
-    shape = (len(collapsed), len(known))
-    cells = inverse + np.repeat(len(known) * np.arange(shape[0]), collapsed.shape[1])
+    of_group = np.reshape(levels, collapsed.shape)
     counted = runs.scored > 0
-    groups = np.bincount(cells, counted.ravel(), minlength=shape[0] * shape[1])
-    those = np.bincount(cells, (collapsed & counted).ravel(), minlength=shape[0] * shape[1])
-    rates = ratio(those, groups).reshape(shape)
-    return dict(zip(known.tolist(), rates.T, strict=True))
+    rates = {}
+    for level in np.unique(of_group).tolist():
+        own = counted & (of_group == level)
+        rates[level] = ratio((collapsed & own).sum(axis=1), own.sum(axis=1))
+    return rates

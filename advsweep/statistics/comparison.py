@@ -186,17 +186,12 @@ class Comparison:
 
 
 def compare_paired(
-    a: ArrayLike,
-    b: ArrayLike,
-    level: float = LEVEL,
-    seed: int = 0,
-    pooled: PooledSpread | None = None,
+    a: ArrayLike, b: ArrayLike, level: float = LEVEL, pooled: PooledSpread | None = None
 ) -> Comparison:
     """Compare two methods on the same seeds by the paired t-test.
 
     Args:
         a, b: [seeds], in the same order. Pairs with a value that is not finite are left out.
-        seed: seed of the random patterns of signs for n > 20.
         pooled: the spread of the differences as `pool_spread` estimates it from several methods;
             by default that of these differences alone.
 
@@ -207,20 +202,16 @@ def compare_paired(
     whole = np.isfinite(all_a) & np.isfinite(all_b)
     of_a, of_b = all_a[whole], all_b[whole]
     n = of_a.size
-    scale = _scale(of_a, of_b)
-    difference = _mean_difference(of_a, of_b, scale)
+    difference, scale = _difference(of_a, of_b)
     sd = df = math.nan
     if n > 1 and pooled is None:
         sd, df = sample_sd(of_a - of_b, scale), n - 1
     elif n > 1 and pooled is not None:
         sd, df = pooled.sd, pooled.df
-    low, high, p_value = _judge(difference, sd / math.sqrt(max(n, 1)), df, level)
     return Comparison(
-        difference=difference,
-        low=low,
-        high=high,
-        p_value=p_value,
-        p_permutation=permutation_p_value(of_a - of_b, seed),
+        difference,
+        *_judge(difference, sd / math.sqrt(max(n, 1)), df, level),
+        p_permutation=permutation_p_value(of_a - of_b),
         effect_size=_effect_size(difference, sd, df),
         sd=sd,
         df=df,
@@ -244,8 +235,7 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Compar
     """
     of_a, of_b = (own[np.isfinite(own)] for own in map(as_sample, (a, b)))
     n_a, n_b = of_a.size, of_b.size
-    scale = _scale(of_a, of_b)
-    difference = _mean_difference(of_a, of_b, scale)
+    difference, scale = _difference(of_a, of_b)
     sd = pooled = error = df = math.nan
     if min(n_a, n_b) > 1:
         var_a, var_b = sample_sd(of_a, scale) ** 2, sample_sd(of_b, scale) ** 2
@@ -254,12 +244,9 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Compar
         if error:
             df = error**4 / ((var_a / n_a) ** 2 / (n_a - 1) + (var_b / n_b) ** 2 / (n_b - 1))
         pooled = math.sqrt(((n_a - 1) * var_a + (n_b - 1) * var_b) / (n_a + n_b - 2))
-    low, high, p_value = _judge(difference, error, df, level)
     return Comparison(
-        difference=difference,
-        low=low,
-        high=high,
-        p_value=p_value,
+        difference,
+        *_judge(difference, error, df, level),
         p_permutation=math.nan,
         effect_size=_effect_size(difference, pooled, n_a + n_b - 2),
         sd=sd,
@@ -344,15 +331,13 @@ def improvement_share(a: ArrayLike, b: ArrayLike) -> float:
     return float((np.sign(of_a[:, None] - of_b).mean() + 1) / 2)
 
 
-def _scale(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " m"]) -> float:
-    return float(max(np.abs(a).max(initial=0), np.abs(b).max(initial=0)))
-
-
-def _mean_difference(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " m"], scale: float) -> float:
+def _difference(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " m"]) -> tuple[float, float]:
+    """Return the difference of the means, 0 if it is rounding error, and the values' magnitude."""
     if not a.size or not b.size:
-        return math.nan
+        return math.nan, 0.0
+    scale = float(max(np.abs(a).max(), np.abs(b).max()))
     difference = float(a.mean() - b.mean())
-    return difference if abs(difference) > ROUNDING * scale else 0.0
+    return difference if abs(difference) > ROUNDING * scale else 0.0, scale
 
 
 def _judge(difference: float, error: float, df: float, level: float) -> tuple[float, float, float]:

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from advsweep.errors import AdvsweepError, FitError
 from advsweep.statistics.solve_rates import fit_solve_rates
 
-MIXTURE = ((0.6, 1.0, 8.0), (0.4, 8.0, 2.0))
-
 
 def expected(group_size, prompts, *components):
     """How many prompts have each count, rounded."""

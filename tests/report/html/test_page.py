@@ -217,7 +217,7 @@ def test_no_text_of_a_store_becomes_markup(lab, constant, visit):
     assert page.evaluate("window.hurt") is None
     # Characters that end a line or turn its direction are escaped.
     assert page.locator("h1").text_content() == printable(HOSTILE)
-    assert printable(HOSTILE) in page.locator(".tick-y").all_text_contents()
+    assert printable(HOSTILE) in page.locator(".tick-x, .tick-y").all_text_contents()
     assert printable(HOSTILE) in (page.locator("#forests").text_content() or "")
     page.locator("button.open").first.click()
     assert printable(HOSTILE) in page.locator("tr.details dd").all_text_contents()
