@@ -47,7 +47,6 @@ def import_(
     mapping: list[str] | None = None,
     by: str | None = None,
     rows: str | None = None,
-    decimal: str | None = None,
     dry_run: bool = False,
     store: options.Store = None,
     how: options.Record = "text",
@@ -75,8 +74,6 @@ def import_(
             seed, run, run_id and run_name).
         --rows KEY,...: Config keys that alone tell settings apart (default: all that do not
             name folders, machines or times). Runs that differ in others are replicates.
-        --decimal SIGN: The decimal sign of csv, . or , (default: a point, and no cell
-            with a comma).
         --dry-run: Print what would be imported; change nothing.
 
     Examples:
@@ -94,8 +91,7 @@ def import_(
         if not theirs or not ours:
             raise ConfigError(f"--map: expected THEIRS=OURS, got {text!r}")
         names[theirs] = ours
-    node = form if decimal is None else {"name": form, "decimal": decimal}
-    reader = READERS.build(node, where="FORMAT")
+    reader = READERS.build(form, where="FORMAT")
     settings = parse_settings(assignments or [])
     pattern = None if name_pattern is None else NamePattern(name_pattern)
     with open_store(store) as opened, progress_bar("runs") as on_run:

@@ -13,7 +13,6 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.logs.base import whole_step
 from advsweep.logs.lines import CUT_VALUES, TextLog
@@ -23,15 +22,12 @@ _DELIMITERS = (",", "\t", ";")
 _NAMES = ("name", "metric", "tag", "key")
 _VALUE = "value"
 
-_FORM = (
-    r"[+-]?(?:(?:\d+{decimal}?\d*|{decimal}\d+)(?:e[+-]?\d+)?"
-    r"|[1-9]\d{{0,2}}(?:{grouping}\d{{3}})+(?:{decimal}\d*)?)"
+_UNCLEAR = re.compile(
+    r"[+-]?(?:\d+,\d*|,\d+|[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?|[1-9]\d{0,2}(?:\.\d{3})+,\d*)"
+    r"(?:e[+-]?\d+)?",
+    re.IGNORECASE | re.ASCII,
 )
-_FORMS = {
-    sign: re.compile(_FORM.format(decimal=re.escape(sign), grouping=re.escape(other)), re.I | re.A)
-    for sign, other in (".,", ",.")
-}
-"""Numbers by their decimal sign; the other sign may separate groups of three digits."""
+"""Numbers with a comma, which may be a decimal comma or separate groups of three digits."""
 
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
 
@@ -40,20 +36,16 @@ _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
 class CsvFile(TextLog):
     """A table of text with a header: `step,reward,...`, or `step,name,value`.
 
-    Numbers have a decimal point, unless `decimal` says otherwise. A cell that may also be a number
-    with a decimal comma, or with groups of digits, is refused until `decimal` is given.
+    Numbers have a decimal point. A cell that may also be a number with a decimal comma, or with
+    groups of digits, is refused.
     """
 
     name: ClassVar[str] = "csv"
     table: ClassVar[str] = "csv"
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
 
-    decimal: str = option("", help="decimal sign, . or ,; the other separates groups of digits")
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.decimal and self.decimal not in _FORMS:
-            raise ConfigError(f"decimal: expected '.' or ',', got {self.decimal!r}")
         self._step_names += tuple(key.capitalize() for key in self._step_names)
         self._delimiter = ","
         self._step_column = 0
@@ -128,18 +120,13 @@ class CsvFile(TextLog):
 
     def _number(self, value: Any) -> float | None:
         text = value.strip() if isinstance(value, str) else ""
-        if "," not in text and "." not in text:
-            return super()._number(value)
-        if self.decimal:
-            if not _FORMS[self.decimal].fullmatch(text):
-                return None
-            other = "," if self.decimal == "." else "."
-            return super()._number(text.replace(other, "").replace(self.decimal, "."))
         # A table separated by semicolons is often of a country with decimal commas.
-        is_unclear = "," in text or (self._delimiter == ";" and _GROUPED.fullmatch(text))
-        if is_unclear and any(form.fullmatch(text) for form in _FORMS.values()):
+        is_unclear = ("," in text and _UNCLEAR.fullmatch(text)) or (
+            self._delimiter == ";" and _GROUPED.fullmatch(text)
+        )
+        if is_unclear:
             raise ConfigError(
                 f"{self.path}: expected numbers with a decimal point and no other sign, got "
-                f"{text[:40]!r}; say how to read it with --decimal . or --decimal ,"
+                f"{text[:40]!r}; save the table so, separated by commas"
             )
         return super()._number(value)
