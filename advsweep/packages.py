@@ -63,13 +63,18 @@ def missing(required: Iterable[Requirement]) -> tuple[list[str], list[Requiremen
 
 def install_command(required: Iterable[Requirement]) -> str:
     """Return the command that gets packages into this environment."""
+    texts = []
+    for requirement in required:
+        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        texts.append(shlex.quote(f"{requirement.name}{extras}{requirement.specifier}"))
+    packages = " ".join(texts)
     if (Path(sys.prefix) / "pipx_metadata.json").is_file():
-        return f"pipx inject advsweep {quoted(required)}"
+        return f"pipx inject advsweep {packages}"
     python = shlex.quote(sys.executable)
     # uv makes environments without pip.
     has_pip = importlib.util.find_spec("pip") is not None
     pip = f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
-    return f"{pip} {quoted(required)}"
+    return f"{pip} {packages}"
 
 
 def extra_command(extra: str, package: str = "") -> str:
@@ -86,12 +91,3 @@ def extra_command(extra: str, package: str = "") -> str:
     except importlib.metadata.PackageNotFoundError:
         # advsweep is on the path without being installed.
         return f"pip install 'FOLDER_OF_ADVSWEEP[{extra}]'"
-
-
-def quoted(required: Iterable[Requirement]) -> str:
-    """Return requirements as arguments of pip."""
-    texts = []
-    for requirement in required:
-        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-        texts.append(shlex.quote(f"{requirement.name}{extras}{requirement.specifier}"))
-    return " ".join(texts)

@@ -99,15 +99,6 @@ def test_values_that_do_not_fit_are_refused(field: str, value: Any, message: str
         Outer.build({field: value})
 
 
-def test_plain_round_trip() -> None:
-    outer = Outer.build({"limit": math.inf, "ks": (2,), "extra": {"a": (1, 2)}, "inner": Inner()})
-    plain = outer.plain()
-    assert plain["limit"] == "inf"
-    assert plain["extra"] == {"a": [1, 2]}
-    again = Outer.build({**plain, "inner": outer.inner})
-    assert again.plain() == plain
-
-
 def test_identity_leaves_out_what_cannot_matter() -> None:
     one, other = Outer(label="a"), Outer(label="b")
     assert one.identity() == other.identity()

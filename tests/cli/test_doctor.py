@@ -15,10 +15,7 @@ from advsweep.cli.doctor import (
     Check,
     check_gpu,
     check_packages,
-    check_postgres,
-    check_slurm,
     check_store,
-    check_vllm,
 )
 from advsweep.store import open_store
 
@@ -59,8 +56,7 @@ def torch_says(*devices: tuple[str, int], built: str | None = None) -> str:
 
 def test_every_extra_is_examined():
     extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
-    own_checks = {"vllm", "vllm-cpu", "postgres", "slurm"}
-    assert {*FEATURES, *own_checks} == set(extras) - {"bench", "dev", "docs"}
+    assert set(FEATURES) == set(extras) - {"bench", "dev", "docs"}
 
 
 @pytest.mark.slow
@@ -122,27 +118,12 @@ def test_what_torch_says_of_gpus(monkeypatch, case):
     assert word in check.detail
 
 
-def test_vllm_without_a_gpu_is_unusable(pretended):
-    pretended("numpy; extra == 'vllm'", "nothing-of-this-name; extra == 'vllm-cpu'")
-    none = Check("GPU", "missing", "")
-    assert check_vllm(none).state == "unusable"
-    assert check_vllm(Check("GPU", "ok", "")).state == "ok"
-    pretended("nothing; extra == 'vllm'", "nothing-of-this-name; extra == 'vllm-cpu'")
-    check = check_vllm(none)
-    assert check.state == "missing"
-    assert check.remedy.endswith("pip install nothing-of-this-name")
-    assert check_vllm(Check("GPU", "ok", "")).remedy.endswith("pip install nothing")
-    for own in ("nothing", "numpy"):
-        pretended(f"{own}; extra == 'vllm'", "numpy; extra == 'vllm-cpu'")
-        assert check_vllm(none).state == "ok"
-
-
 def test_slurm_needs_its_commands(monkeypatch, pretended):
     pretended("numpy; extra == 'slurm'")
     answers(monkeypatch, sbatch=done())
-    assert "lacks squeue, scancel" in check_slurm().detail
+    assert "lacks squeue, scancel" in check_packages("Slurm", "use", "slurm").detail
     answers(monkeypatch, sbatch=done(), squeue=done(), scancel=done())
-    assert check_slurm().state == "ok"
+    assert check_packages("Slurm", "use", "slurm").state == "ok"
 
 
 def test_store_is_named_and_a_damaged_one_is_unusable(tmp_path):
@@ -155,18 +136,6 @@ def test_store_is_named_and_a_damaged_one_is_unusable(tmp_path):
     assert check_store(url).state == "unusable"
 
 
-def test_server_that_the_environment_names_is_tried(monkeypatch, pretended):
-    pretended("numpy; extra == 'postgres'")
-    monkeypatch.delenv("ADVSWEEP_STORE", raising=False)
-    check = check_postgres(None)
-    assert check.state == "ok"
-    assert "no server named" in check.detail
-    monkeypatch.setenv("ADVSWEEP_STORE", "postgresql://me@127.0.0.1:1/runs")
-    assert check_postgres(None).state == "unusable"
-    pretended("nothing; extra == 'postgres'")
-    assert check_postgres(None).state == "missing"
-
-
 def test_password_of_a_server_is_not_shown(monkeypatch, in_process):
     monkeypatch.setattr(doctor, "check_gpu", lambda: Check("GPU", "missing", "none"))
     code, out, err = in_process(
@@ -175,7 +144,7 @@ def test_password_of_a_server_is_not_shown(monkeypatch, in_process):
     assert code == 0
     assert "hunter2" not in out + err
     states = {check["name"]: check["state"] for check in json.loads(out)["checks"]}
-    assert states["store"] == states["PostgreSQL"] == "unusable"
+    assert states["store"] == "unusable"
 
 
 def test_hostile_message_of_torch_is_printed_escaped(monkeypatch, in_process):

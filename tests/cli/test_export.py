@@ -42,18 +42,6 @@ def test_the_page_describes_every_column(call):
         assert {word for word in words if "." not in word} == fixed
 
 
-def test_tables_go_to_a_folder_and_counts_to_stderr(call):
-    code, out, err = call("export", "two", "out", "--to", "csv")
-    assert (code, out) == (0, "out\n")
-    assert re.fullmatch(r"Wrote 6 runs, \d+ metrics, \d+ problems, 18 evaluations to out.\n", err)
-    assert call("export", "two", "out", "--to", "csv")[0] == 0
-    assert call("export", "1", "one", "--to", "csv")[0] == 0
-    assert pd.read_csv("one/runs.csv")["run"].tolist() == [1]
-    assert sorted(path.name for path in Path("one").iterdir()) == [
-        *("evaluations.csv", "metrics.csv", "problems.csv", "runs.csv", "tables.json"),
-    ]
-
-
 def test_a_tracker_gets_each_run(call):
     for _ in range(2):
         code, out, err = call("export", "two", "out", "--to", "tensorboard")

@@ -56,12 +56,6 @@ def test_the_exit_code_of_a_sweep_that_nobody_hears_is_right(shell, tmp_path, st
     assert _statuses(tmp_path) == [Status.DONE, Status.FAILED]
 
 
-def test_a_full_device_under_stdout_is_one_line(fake_folder, shell):
-    done = shell(">/dev/full", "ls", "--store", str(fake_folder / "advsweep.db"))
-    assert done.returncode == 2
-    assert done.stderr == "advsweep: [Errno 28] No space left on device\n"
-
-
 def test_closed_streams_are_no_place_for_other_files():
     program = """if True:
         import os

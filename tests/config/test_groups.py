@@ -13,7 +13,6 @@ from advsweep.config import groups as config_module
 from advsweep.config.compose import patch
 from advsweep.config.groups import PRESET_GROUPS, ConfigGroups, conf_directory
 from advsweep.errors import ConfigError, UnknownNameError
-from advsweep.registry import Registry
 from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.yaml_files import read_yaml
 
@@ -73,12 +72,6 @@ def test_a_preset_may_choose_a_component_without_a_file(tmp_path: Path) -> None:
     with config_groups([tmp_path]) as groups:
         composed = groups.compose({"method": "mine"}).config["estimator"]
     assert composed == {"name": "fade", "h_star": 0.5}
-
-
-def test_a_choice_beats_a_preset(groups: ConfigGroups) -> None:
-    config = groups.compose({"method": "dr_grpo", "estimator": "fade"}).config
-    assert config["estimator"]["name"] == "fade"
-    assert config["objective"]["aggregation"] == "constant"
 
 
 @pytest.mark.security
@@ -153,14 +146,6 @@ def test_a_broken_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None
     with config_groups([tmp_path]) as groups, pytest.raises(ConfigError) as caught:
         patch(groups, groups.compose({"task": "broken"}), {})
     assert "\n" not in str(caught.value)
-
-
-def test_a_component_without_a_file_can_be_chosen() -> None:
-    registry: Registry[Any] = Registry("task", {"plugged_in": "some.package"})
-    with ConfigGroups({**GROUPS, "task": registry}, PARAMETERS) as groups:
-        assert groups.member("task", "plugged_in") == "plugged_in"
-        config = groups.compose({"task": "plugged_in"}).config
-    assert config["task"] == {"name": "plugged_in"}
 
 
 def test_the_hydra_of_the_caller_is_left_as_it_was(groups: ConfigGroups) -> None:

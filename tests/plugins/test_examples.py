@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import os
@@ -11,19 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from advsweep.backends import BACKENDS
-from advsweep.cli.app import app
 from advsweep.cli.catalogue import plugin_registries
-from advsweep.components import parameters
 from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.logs import READERS, ImportOptions
 from advsweep.logs.names import NameMap
@@ -77,32 +73,6 @@ def test_there_is_one_for_each_kind() -> None:
     assert documented == set(KINDS)
 
 
-@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
-def test_a_package_is_short_and_of_its_group(folder: Path) -> None:
-    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
-    [(group, points)] = project["entry-points"].items()
-    assert group == f"advsweep.{folder.name}s"
-    [(name, target)] = points.items()
-    assert name == KINDS[folder.name]
-    [module] = folder.glob("*.py")
-    assert target.partition(":")[0] == module.stem
-    assert _statements(module.read_text("utf-8")) <= 45
-
-
-def _statements(source: str) -> int:
-    """The lines that are no docstring, comment or blank."""
-    tree = ast.parse(source)
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    strings = [
-        node.body[0]
-        for node in ast.walk(tree)
-        if isinstance(node, documented) and ast.get_docstring(node) is not None
-    ]
-    text = {n for node in strings for n in range(node.lineno, (node.end_lineno or 0) + 1)}
-    lines = enumerate(source.splitlines(), start=1)
-    return sum(bool(line.split("#")[0].strip()) and n not in text for n, line in lines)
-
-
 def test_the_page_shows_a_package_as_it_is() -> None:
     folder = ROOT / "examples" / "plugins" / "stopping"
     [toml] = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.M | re.S)
@@ -121,34 +91,6 @@ def test_all_are_found_and_usable(advsweep: Command) -> None:
     ours = [row for row in listed if row["name"] in KINDS.values()]
     assert {row["name"]: row["state"] for row in ours} == dict.fromkeys(KINDS.values(), "usable")
     assert {row["group"].removeprefix("advsweep.")[:-1] for row in ours} == set(KINDS)
-
-
-def test_all_are_described() -> None:
-    for registry in plugin_registries().values():
-        for name in set(registry.names()) & set(KINDS.values()):
-            cls = registry.get(name)
-            assert cls.__doc__
-            assert not cls.__doc__.startswith(f"{cls.__name__}(")  # what dataclass writes
-            assert [p["name"] for p in parameters(cls) if not p["help"]] == []
-
-
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("sweep estimator = grpo,capped_g", "grpo,capped_grpo"),
-        ("sweep executor = ni", "nice"),
-        ("describe capped_g", "capped_grpo"),
-        ("export 1 --to json_l", "json_lines"),
-    ],
-)
-def test_shells_complete_their_names(words: str, offered: str) -> None:
-    environment = {
-        "_ADVSWEEP_COMPLETE": "complete_bash",
-        "COMP_WORDS": f"advsweep {words}",
-        "COMP_CWORD": str(len(words.split(" "))),
-    }
-    shown = CliRunner().invoke(app, [], prog_name="advsweep", env=environment)
-    assert shown.stdout.strip() == offered
 
 
 # Their values
@@ -265,20 +207,6 @@ def test_the_importer_reads_archives(tmp_path: Path) -> None:
     assert second.left_out == {"values that are NaN or infinite": 1}
 
 
-def test_a_folder_of_archives_becomes_a_report(advsweep: Command, tmp_path: Path) -> None:
-    for estimator, reward in (("grpo", 0.25), ("mine", 0.5)):
-        for seed in (0, 1):
-            np.savez(tmp_path / f"{estimator}-s{seed}.npz", step=[1, 2], score=[reward, reward])
-    command = ["import", "npz", str(tmp_path), "--name-pattern", "{estimator}-s{seed}"]
-    command += ["--map", "score=reward/mean", "--sweep", "theirs"]
-    said(advsweep(*command))
-    report = said(advsweep("report", "theirs", "--columns", "reward/mean@end"))
-    assert re.search(r"^grpo\b.*0\.25", report, re.M), report
-    assert re.search(r"^mine\b.*0\.5", report, re.M), report
-    said(advsweep(*command))
-    assert len(json.loads(said(advsweep("ls", "--format", "json")))) == 4
-
-
 # In commands
 
 
@@ -347,22 +275,6 @@ def test_a_killed_run_resumes_on_the_executor(advsweep: Command, tmp_path: Path)
     assert re.search(r"resuming after step [1-9]", log), log
 
 
-def test_a_sweep_over_data_takes_the_verifier_and_the_reward(
-    advsweep: Command, tmp_path: Path
-) -> None:
-    rows = [{"question": f"roots of {i}?", "answer": f"{i}, -{i}"} for i in range(1, 13)]
-    (tmp_path / "roots.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = ["task=dataset", "task.data=roots.jsonl", "task.held_out=4", "task.verifier=unordered"]
-    reward = "task.reward={accuracy:1,repetition:-0.5}"
-    said(advsweep("run", *QUICK, *task, reward, "estimator=dr_grpo", "steps=5", "executor=debug"))
-    [run] = json.loads(said(advsweep("ls", "--format", "json")))
-    assert run["status"] == "done"
-    assert run["config"]["task"]["verifier"] == {"name": "unordered", "separator": ","}
-    assert run["config"]["task"]["reward"]["repetition"] == {"weight": -0.5, "n": 3}
-    evaluation = json.loads(said(advsweep("show", str(run["id"]), "--format", "json")))
-    assert "unordered" in json.dumps(evaluation)
-
-
 def test_the_backend_trains_like_tiny_and_writes_a_profile(
     advsweep: Command, tmp_path: Path
 ) -> None:
@@ -385,23 +297,6 @@ def test_the_backend_trains_like_tiny_and_writes_a_profile(
             own, tiny = (np.array(curves[run.id]) for run in (profiled, plain))
             assert own.size > 0
             assert np.array_equal(own, tiny)
-
-
-def test_workers_of_the_executor_have_its_niceness(plugged: None, tmp_path: Path) -> None:
-    from advsweep.sweep.executors.base import Job
-    from advsweep.sweep.registry import EXECUTORS
-
-    executor = EXECUTORS.build("nice", niceness=7, jobs=3)
-    assert executor.capacity() == 3
-    job = Job(run_id=1, store_url=str(tmp_path / "none.db"), directory=tmp_path / "run")
-    handle = executor.start(job)
-    assert handle is not None
-    pid = handle.pid()
-    assert pid is not None
-    assert os.getpriority(os.PRIO_PROCESS, pid) == 7
-    handle.kill()
-    while handle.poll() is None:
-        time.sleep(0.01)
 
 
 def test_the_contract_suites_find_them(site: Path) -> None:
