@@ -5,18 +5,23 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from advsweep.backends.base import RunParameters
 from advsweep.cli import options
 from advsweep.cli.completion import complete_group, complete_list
 from advsweep.cli.output import echo_line, print_json, print_listing, warn
 from advsweep.components import Component, parameters
+from advsweep.config.groups import ConfigGroups
+from advsweep.config.space import Tune
 from advsweep.errors import AdvsweepWarning, PluginError, UnknownNameError, nearest
+from advsweep.logs import READERS
 from advsweep.plugins import EXTENSIONS, GROUP_PREFIX, discover, load_extension
-
-if TYPE_CHECKING:
-    from advsweep.config.groups import ConfigGroups
-    from advsweep.registry import Registry
+from advsweep.registry import Registry
+from advsweep.sweep.json_schema import make_schema
+from advsweep.sweep.registry import GROUPS, config_groups
+from advsweep.tasks.rewards import REWARDS
+from advsweep.tasks.verifiers import VERIFIERS
 
 Records = list[dict[str, Any]]
 
@@ -48,7 +53,6 @@ def list_(
         advsweep list tasks --config-dir conf
         advsweep list plugins --format json
     """
-    from advsweep.sweep.registry import config_groups
 
     group = what.removesuffix("s")
     if group == "plugin":  # the config groups would warn of what it lists
@@ -123,10 +127,6 @@ def list_members(groups: ConfigGroups, group: str) -> Records:
 
 def plugin_registries() -> dict[str, Registry[Any]]:
     """Return the registries that other packages can add to, by entry point group."""
-    from advsweep.logs import READERS
-    from advsweep.sweep.registry import GROUPS
-    from advsweep.tasks.rewards import REWARDS
-    from advsweep.tasks.verifiers import VERIFIERS
 
     registries = (*GROUPS.values(), VERIFIERS, REWARDS, READERS)
     return {registry.group: registry for registry in registries if registry.group is not None}
@@ -181,7 +181,6 @@ def keys(
         advsweep keys learning rate
         advsweep keys estimator=fade --format json
     """
-    from advsweep.sweep.registry import config_groups
 
     with config_groups() as groups:
         group, equals, name = words[0].partition("=") if words else ("", "", "")
@@ -200,7 +199,6 @@ def _key_groups(groups: ConfigGroups) -> list[str]:
 
 def _default_rows(groups: ConfigGroups) -> Iterator[dict[str, Any]]:
     """Yield the keys of the default run: numbers, groups, and their components' fields."""
-    from advsweep.backends.base import RunParameters
 
     config = groups.compose({}).config
     yield from _rows(RunParameters, config, prefix="")
@@ -219,8 +217,6 @@ def group_rows(
     Raises:
         UnknownNameError: there is no such group or component.
     """
-    from advsweep.config.space import Tune
-    from advsweep.tasks.verifiers import VERIFIERS
 
     if group == TUNE:
         yield from _rows(Tune, {}, prefix=f"{TUNE}.")
@@ -244,7 +240,6 @@ def _search(groups: ConfigGroups, words: Sequence[str]) -> Records:
     Raises:
         UnknownNameError: there is none.
     """
-    from advsweep.backends.base import RunParameters
 
     sought = [word.lower() for word in words]
     rows = list(_rows(RunParameters, {}, prefix=""))
@@ -294,8 +289,6 @@ def schema(config_dirs: options.ConfigDir = None) -> None:
         advsweep schema > advsweep.schema.json
         advsweep schema > .vscode/advsweep.schema.json
     """
-    from advsweep.sweep.json_schema import make_schema
-    from advsweep.sweep.registry import config_groups
 
     with config_groups(config_dirs or ()) as groups:
         print_json(make_schema(groups))

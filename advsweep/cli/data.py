@@ -9,28 +9,27 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from advsweep.backends.build import build_run
 from advsweep.cli import options
 from advsweep.cli.completion import complete_export_format, complete_importer, complete_target
-from advsweep.cli.output import (
-    echo,
-    echo_line,
-    echo_rendered,
-    print_json,
-    print_pairs,
-    progress_bar,
-    warn,
-)
+from advsweep.cli.execution import without_prompts
+from advsweep.cli.output import echo, echo_line, echo_rendered, print_json, progress_bar, warn
 from advsweep.cli.runs import find_targets
+from advsweep.config.overrides import parse_assignments
 from advsweep.errors import ConfigError, NotFoundError, StoreError, counted, first_of, nearest
+from advsweep.importing import ImportSummary, import_runs
+from advsweep.logs import READERS
+from advsweep.logs.names import NamePattern, parse_settings
 from advsweep.store import RunRecord, Status, Store, open_store
-
-if TYPE_CHECKING:
-    from advsweep.importing import ImportSummary
-    from advsweep.sweep.tracking.base import Tracking
+from advsweep.store.merge import merge as merge_stores
+from advsweep.store.run_folders import owners
+from advsweep.sweep.registry import TRACKINGS
+from advsweep.sweep.tracking.base import Tracking
+from advsweep.sweep.tracking.client import sync
 
 _LISTED = 20
 
@@ -80,9 +79,6 @@ def import_(
         advsweep import csv log.csv --set estimator=grpo --set seed=0
         advsweep import tensorboard logs --name-pattern '{estimator}-s{seed}'
     """
-    from advsweep.importing import import_runs
-    from advsweep.logs import READERS
-    from advsweep.logs.names import NamePattern, parse_settings
 
     names = {}
     for text in mapping or ():
@@ -150,16 +146,15 @@ def _print_imported(summary: ImportSummary, *, dry_run: bool) -> None:
     if summary.unmatched:
         left.append(f"name does not match: {first_of(summary.unmatched, 8)}")
     renamed = [f"{theirs} -> {ours}" for theirs, ours in sorted(names.renamed.items())]
-    print_pairs(
-        {
-            "would take" if dry_run else "took": took,
-            "renamed": first_of(renamed, 8) or "nothing",
-            "kept": first_of(sorted(names.kept), 8) or "nothing",
-            "left out": "; ".join(left) or "nothing",
-        }
-    )
-    for note in summary.notes:
-        echo_line(f"note: {note}")
+    lines = [
+        ("would take" if dry_run else "took", took),
+        ("renamed", first_of(renamed, 8) or "nothing"),
+        ("kept", first_of(sorted(names.kept), 8) or "nothing"),
+        ("left out", "; ".join(left) or "nothing"),
+        *(("note", note) for note in summary.notes),
+    ]
+    for title, text in lines:
+        echo_line(f"{title:<10} {text}")
 
 
 # export
@@ -207,7 +202,6 @@ def export(
         advsweep export demo --to wandb --set project=mine
     """
     from advsweep.report.data.export import FORMATS, export_tables
-    from advsweep.sweep.registry import TRACKINGS
 
     names = ["hf", *FORMATS, *(name for name in TRACKINGS if name != "none")]
     if to not in names:
@@ -251,7 +245,6 @@ def export(
 
 
 def _export_weights(store: Store, key: str, directory: Path, step: int | None) -> None:
-    from advsweep.backends.build import build_run
 
     record = store.runs.find(key)
     spec = build_run(record.config)
@@ -267,8 +260,6 @@ def _tracking(name: str, fields: Sequence[str], directory: Path | None) -> Track
     Raises:
         ConfigError: a field does not exist, has no value or several, or the folder decides it.
     """
-    from advsweep.config.overrides import parse_assignments
-    from advsweep.sweep.registry import TRACKINGS
 
     given = parse_assignments(fields)
     tracking: Tracking = TRACKINGS.build({**given, "name": name}, where="tracking")
@@ -289,8 +280,6 @@ def _send(
     store: Store, runs: Sequence[RunRecord], tracking: Tracking, directory: Path | None
 ) -> bool:
     """Send runs to a tracker; return whether one could not be sent."""
-    from advsweep.cli.execution import without_prompts
-    from advsweep.sweep.tracking.client import sync
 
     if directory is not None:
         (directory / _MARK).mkdir(parents=True, exist_ok=True)
@@ -343,7 +332,6 @@ def merge(
         advsweep merge ../other/advsweep.db --dry-run
         advsweep merge ../other/advsweep.db
     """
-    from advsweep.store.merge import merge as merge_stores
 
     with (
         open_store(other, create=False) as source,
@@ -468,7 +456,6 @@ def remove_folder(store: Store, run: RunRecord) -> None:
     Raises:
         StoreError: the folder could not be deleted.
     """
-    from advsweep.store.run_folders import owners
 
     directory = run.directory
     inside = directory.parent == store.runs_directory

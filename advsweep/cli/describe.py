@@ -13,12 +13,16 @@ from advsweep.cli import options
 from advsweep.cli.catalogue import PRESETS, group_rows, list_members, print_members
 from advsweep.cli.completion import complete_component
 from advsweep.cli.output import echo, echo_line, print_columns, print_json, print_listing, warn
+from advsweep.config.compose import patch
+from advsweep.config.groups import ConfigGroups
+from advsweep.config.overrides import parse_assignments
 from advsweep.errors import ConfigError, UnknownNameError, counted, nearest
+from advsweep.sweep.registry import config_groups
+from advsweep.tasks import TASKS
+from advsweep.tasks.base import Problem, Split
 
 if TYPE_CHECKING:
-    from advsweep.config.groups import ConfigGroups
     from advsweep.estimators import Estimator
-    from advsweep.tasks.base import Problem
 
 _FIRST = ("estimator", "task", *PRESETS)
 """Groups in which a bare name is looked up first."""
@@ -64,7 +68,6 @@ def describe(
         advsweep describe dr_grpo,power_alpha:alpha=3 --output masses.svg
         advsweep describe countdown
     """
-    from advsweep.sweep.registry import config_groups
 
     with config_groups(config_dirs or ()) as groups:
         group, name = _find(groups, names)
@@ -182,10 +185,6 @@ def draw_masses(records: Sequence[dict[str, Any]], output: Path, given: dict[str
 def _describe_task(
     groups: ConfigGroups, name: str, fields: Sequence[str], how: options.ListFormat
 ) -> None:
-    from advsweep.config.compose import patch
-    from advsweep.config.overrides import parse_assignments
-    from advsweep.tasks import TASKS
-    from advsweep.tasks.base import Split
 
     values = {f"task.{key}": value for key, value in parse_assignments(fields).items()}
     composition = groups.compose({"task": groups.member("task", name)})

@@ -11,22 +11,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from advsweep.cli import options
+from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS
+from advsweep.backends.build import build_run
+from advsweep.cli import options, runs
 from advsweep.cli.output import echo_line, print_json, progress_bar
-from advsweep.components import fields_of, option_of
+from advsweep.components import Plain, fields_of, option_of
+from advsweep.config.compose import check_literal, patch
+from advsweep.config.overrides import parse_assignments
+from advsweep.config.settings import EvaluationSettings, Generation
 from advsweep.errors import ConfigError, counted
+from advsweep.evaluation.evaluate import solve_rate_levels
+from advsweep.evaluation.standalone import (
+    EvaluationSubject,
+    evaluate_subject,
+    model_subject,
+    run_subject,
+)
 from advsweep.local_files import replace_file
 from advsweep.store import open_store
-
-if TYPE_CHECKING:
-    from advsweep.components import Plain
-    from advsweep.config.settings import EvaluationSettings, Generation
-    from advsweep.evaluation.standalone import EvaluationSubject
-    from advsweep.tasks.base import Task
+from advsweep.sweep.planning.plan import with_fitting_k
+from advsweep.sweep.registry import config_groups
+from advsweep.tasks import TASKS
+from advsweep.tasks.base import Split, Task
 
 TaskName = Annotated[
     str | None,
@@ -69,21 +79,17 @@ class EvaluationRequest:
         Args:
             seed: that of the run to evaluate; None for a model.
         """
-        from advsweep.tasks import TASKS
 
         task = TASKS.build(self.nodes["task"], where="task")
         return task if seed is None else task.for_seed(seed)
 
     def settings(self) -> EvaluationSettings:
         """Build the sampling settings."""
-        from advsweep.backends import EVALUATIONS
 
         return EVALUATIONS.build(self.nodes["evaluation"], where="evaluation")
 
     def subject(self) -> EvaluationSubject:
         """Build the model as its backend evaluates it."""
-        from advsweep.backends import BACKENDS, MODELS
-        from advsweep.evaluation.standalone import model_subject
 
         backend = BACKENDS.build(self.nodes["backend"], where="backend")
         model = MODELS.build(self.nodes["model"], where="model")
@@ -117,12 +123,6 @@ def parse_request(
     Raises:
         ConfigError: an option is unknown, does not apply, or has several values.
     """
-    from advsweep.backends import BACKENDS, GENERATIONS
-    from advsweep.config.compose import check_literal, patch
-    from advsweep.config.overrides import parse_assignments
-    from advsweep.config.settings import Generation
-    from advsweep.sweep.planning.plan import with_fitting_k
-    from advsweep.sweep.registry import config_groups
 
     given = parse_assignments(fields)
     name = run_config["backend"]["name"] if run_config else given.get("backend", "trl")
@@ -230,9 +230,6 @@ def evaluate(
         advsweep eval demo --task routes -n 64
         advsweep eval --model Qwen/Qwen2.5-0.5B --task gsm8k -n 8
     """
-    from advsweep.backends.build import build_run
-    from advsweep.cli import runs
-    from advsweep.evaluation.standalone import evaluate_subject, run_subject
 
     options.give_consent(run_code)
     if (model is None) == (not targets):
@@ -300,9 +297,6 @@ def select(
     Examples:
         advsweep select --model Qwen/Qwen2.5-0.5B --task gsm8k --output levels.jsonl
     """
-    from advsweep.evaluation.evaluate import solve_rate_levels
-    from advsweep.evaluation.standalone import evaluate_subject
-    from advsweep.tasks.base import Split
 
     options.give_consent(run_code)
     if output.is_dir() or not output.absolute().parent.is_dir():

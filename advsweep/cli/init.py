@@ -6,6 +6,8 @@ from pathlib import Path
 
 from advsweep.cli.output import echo_line
 from advsweep.errors import ConfigError
+from advsweep.sweep.json_schema import make_schema
+from advsweep.sweep.registry import config_groups
 from advsweep.writing import write
 
 SCHEMA = "advsweep.schema.json"
@@ -28,8 +30,6 @@ def init(
         advsweep init first
         advsweep init first && cd first && advsweep sweep sweep.yaml
     """
-    from advsweep.sweep.json_schema import make_schema
-    from advsweep.sweep.registry import config_groups
 
     names = [*NAMES, SCHEMA]
     # A link counts as well, wherever it leads.

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from advsweep.cli import options
+from advsweep.cli import execution, options, plans, runs, sweeps
 from advsweep.cli.completion import complete_target
 from advsweep.cli.output import echo, echo_line, flatten, print_json
-from advsweep.cli.runs import find_targets, split_overrides
+from advsweep.cli.runs import Targets, find_targets, split_overrides
+from advsweep.components import Plain
 from advsweep.errors import ConfigError
-from advsweep.store import Status
-
-if TYPE_CHECKING:
-    from advsweep.cli.runs import Targets
-    from advsweep.components import Plain
-    from advsweep.store import RunRecord, Store
-    from advsweep.sweep.planning.resume import Settings
+from advsweep.store import RunRecord, Status, Store
+from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.planning.resume import (
+    DEFAULTS,
+    Settings,
+    changed_settings,
+    plan_again,
+    settings_again,
+)
+from advsweep.sweep.search.study import refuse_search
 
 DryRun = Annotated[
     bool,
@@ -50,9 +54,6 @@ def run(
         advsweep run estimator=fade seed=3
         advsweep run method=dapo task=routes steps=50 --dry-run
     """
-    from advsweep.cli import execution, plans, runs
-    from advsweep.sweep.planning.plan import make_plan
-    from advsweep.sweep.search.study import refuse_search
 
     given = execution.check_overrides(overrides)
     options.give_consent(run_code)
@@ -77,7 +78,6 @@ def run(
 
 def _print_config(config: Plain, how: options.RecordFormat) -> None:
     """Print a run's resolved config, and on stderr what differs from the default run."""
-    from advsweep.sweep.planning.plan import make_plan
 
     values = flatten(config)
     if how == "json":
@@ -141,7 +141,6 @@ def sweep(
         advsweep sweep sweep.yaml --jobs 2
         advsweep sweep +experiment=demo --dry-run
     """
-    from advsweep.cli import execution, plans, runs, sweeps
 
     given = execution.check_overrides(overrides)
     if not given:
@@ -197,8 +196,6 @@ def retry(
         advsweep retry demo
         advsweep retry 12 14 --retries 0
     """
-    from advsweep.cli import execution
-    from advsweep.sweep.planning.resume import plan_again
 
     options.give_consent(run_code)
     options.trust_commands(trust_store)
@@ -238,7 +235,6 @@ def _settings(
     Raises:
         ConfigError: their settings differ, or only the store names an executor.
     """
-    from advsweep.sweep.planning.resume import DEFAULTS, changed_settings, settings_again
 
     sweeps = store.sweeps.select()
     meant = [sweep for sweep in sweeps if sweep.name in targets.sweeps]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_sweep
+from advsweep.cli.execution import without_prompts, writable_store
 from advsweep.cli.output import echo, echo_line, warn
+from advsweep.cli.runs import split_overrides
 from advsweep.errors import ConfigError
-
-if TYPE_CHECKING:
-    from advsweep.sweep.events import Event
+from advsweep.sweep.events import Event, RunEvent
+from advsweep.sweep.executors.local import LocalExecutor
+from advsweep.sweep.planning.resume import DEFAULTS, changed_settings
+from advsweep.sweep.registry import TRACKINGS
+from advsweep.sweep.scheduler.execute import pull_runs
+from advsweep.sweep.tracking.client import tracker_client
 
 
 def worker(
@@ -57,13 +62,6 @@ def worker(
         advsweep worker --store postgresql://me@db.example.org/runs --runs /shared/runs
         advsweep worker demo
     """
-    from advsweep.cli.execution import without_prompts, writable_store
-    from advsweep.cli.runs import split_overrides
-    from advsweep.sweep.executors.local import LocalExecutor
-    from advsweep.sweep.planning.resume import DEFAULTS, changed_settings
-    from advsweep.sweep.registry import TRACKINGS
-    from advsweep.sweep.scheduler.execute import pull_runs
-    from advsweep.sweep.tracking.client import tracker_client
 
     options.give_consent(run_code)
     options.trust_commands(trust_store)
@@ -103,7 +101,6 @@ def worker(
 
 
 def _print_event(event: Event) -> None:
-    from advsweep.sweep.events import RunEvent
 
     if isinstance(event, RunEvent):
         run, reason = event.run, f": {event.message}" if event.message else ""

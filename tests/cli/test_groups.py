@@ -125,7 +125,7 @@ def test_other_packages_add_commands(
     assert (done.returncode, done.stdout) == (2, "")
     assert "'bad' of package 'package-of-others' cannot be loaded" in done.stderr
     states = command("list", "plugins", "--format", "csv").stdout
-    assert re.search(r"^command,say_hello,package-of-others,1\.0,usable,$", states, re.M)
+    assert re.search(r"^command,say_hello,package-of-others,1\.0,usable,,", states, re.M)
     assert re.search(r"^command,bad,.*,unusable,", states, re.M)
 
 
