@@ -84,8 +84,8 @@ class Finding:
     Attributes:
         reason: a sentence with the numbers, without the verdict.
         difference, low, high: the number that decides and its 95 % interval; NaN where there is
-            none. A relative change or a ratio of spreads is given minus 1.
-        n: the number of seeds, points or runs, which `unit` names.
+            none. A relative change is given minus 1.
+        n: the number of seeds or points, which `unit` names.
         p_value: two-sided p of the test that decides; NaN where there is nothing to test.
         p_adjusted: p after Benjamini and Hochberg of the primary difference that decides; NaN for
             any other comparison.

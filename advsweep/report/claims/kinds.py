@@ -1,16 +1,23 @@
 """The kinds of claims: how each is written, what it says as text, and how runs judge it.
 
+    statement: 'pass@1[fade] > pass@1[grpo]'                        assertions that must all hold
+    metric: pass@1, of: fade, than: grpo, direction: within, margin: 0.02         the same in words
+    trend: {of: pass@1, over: collapse/acr, direction: falls}            a line through rows or runs
+
 docs/claims.md says how each kind is judged, with sources.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from scipy.special import ndtri
 
 from advsweep.errors import ConfigError, ReportError, nearest
 from advsweep.report.claims.assertions import (
@@ -23,16 +30,19 @@ from advsweep.report.claims.assertions import (
     judge_assertion,
     parse_assertion,
 )
-from advsweep.report.data.runs import Filter, parse_where
-from advsweep.report.tables.comparison import LEVEL, count_seeds
+from advsweep.report.data.runs import split_list
+from advsweep.report.tables.comparison import LEVEL, MOST_SEEDS, count_seeds
 from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import (
+    CommonSlope,
     Comparison,
-    difference_of_shares,
-    fisher_p_value,
+    Regression,
+    correlation_interval,
+    correlation_p_value,
     holm,
     ratio_of_means,
-    ratio_of_spreads,
+    regress,
+    regress_within,
 )
 from advsweep.writing import show
 
@@ -48,7 +58,9 @@ WORST_FIRST = (
 """The first verdict among those on the parts of a claim is the claim's."""
 
 _TOST_LEVEL = 0.90  # two one-sided tests at 5 %
-_SIDES = {"higher": 1, "lower": -1}
+_POWER = 0.8
+_SLOPES = {"rises": 1, "falls": -1}
+_POINTS = {"runs": True, "rows": False}
 # The comparison, and the sign of a margin that makes it stricter or more lenient.
 _DIRECTIONS = {
     "higher": (">", +1),
@@ -85,11 +97,10 @@ class Kind(ABC):
 
 def withhold(finding: Finding, verdict: ClaimVerdict, reason: str = "") -> Finding:
     """Return a finding whose numbers are no test of the claim, and why."""
-    text = f"{reason}; {finding.reason}" if reason else finding.reason
     return replace(
         finding,
         verdict=verdict,
-        reason=text,
+        reason=f"{reason}; {finding.reason}" if reason else finding.reason,
         p_value=math.nan,
         p_adjusted=math.nan,
         family="",
@@ -97,38 +108,18 @@ def withhold(finding: Finding, verdict: ClaimVerdict, reason: str = "") -> Findi
     )
 
 
-def above_chance(
-    finding: Finding, reports: ClaimReports, claim: Claim, baselines: Mapping[str, Sequence[str]]
+def _above_chance(
+    finding: Finding, reports: ClaimReports, claim: Claim, terms: Sequence[Term]
 ) -> Finding:
-    """Withhold the verdict where base or baselines (rows by column) are at chance."""
+    """Withhold the verdict where the base or a row that a term subtracts is at chance."""
+    baselines: dict[str, list[str]] = {term.column: [] for term in terms}
+    for term in terms:
+        baselines[term.column] += [term.row] if term.factor < 0 else []
     reason = reports.describe_chance(claim, baselines)
     return withhold(finding, ClaimVerdict.AT_CHANCE, reason) if reason else finding
 
 
-def _baselines(terms: Sequence[Term]) -> dict[str, list[str]]:
-    """Return the rows that terms subtract, by column."""
-    baselines: dict[str, list[str]] = {term.column: [] for term in terms}
-    for term in terms:
-        baselines[term.column] += [term.row] if term.factor < 0 else []
-    return baselines
-
-
-def by_interval(low: float, high: float, sign: int) -> ClaimVerdict:
-    """Return the verdict on the claim that a number is above 0, or below 0 for the sign -1."""
-    low, high = (low, high) if sign > 0 else (-high, -low)
-    if low > 0:
-        return ClaimVerdict.HOLDS
-    return ClaimVerdict.CONTRADICTED if high < 0 else ClaimVerdict.CANNOT_TELL
-
-
-def by_p_value(value: float, p_value: float, sign: int) -> ClaimVerdict:
-    """Return the verdict on the sign of a number whose test has this two-sided p."""
-    if not p_value <= LEVEL or not value:
-        return ClaimVerdict.CANNOT_TELL
-    return ClaimVerdict.HOLDS if value * sign > 0 else ClaimVerdict.CONTRADICTED
-
-
-def show_interval(low: float, high: float, level: str = "95") -> str:
+def _show_interval(low: float, high: float, level: str = "95") -> str:
     return f"{level} % interval [{low:+.4g}, {high:+.4g}]"
 
 
@@ -172,7 +163,7 @@ class Statements(Kind):
             finding = judge_assertion(report, assertion)
             if self.change is not None:
                 finding = self._with_ratio(finding, report, claim)
-            found.append(above_chance(finding, reports, claim, _baselines(assertion.terms)))
+            found.append(_above_chance(finding, reports, claim, assertion.terms))
         tested = [place for place, own in enumerate(found) if not math.isnan(own.p_value)]
         for place, p_value in zip(tested, holm([found[i].p_value for i in tested]), strict=True):
             own = found[place]
@@ -189,12 +180,14 @@ class Statements(Kind):
         assert self.change is not None
         metric = self.change[0]
         of, than = (find_row(report, name, f"claim {claim.id}") for name in self.rows)
+        if not of.seeds or not than.seeds:
+            raise ReportError(f"{self.text}: a base model of one evaluation has no seeds")
         if not all(value > 0 for value in than.cells[metric].values if math.isfinite(value)):
             raise ReportError(
                 f"{self.text}: a relative change needs values of [{self.rows[1]}] above 0, got "
                 f"{show(min(than.cells[metric].values))}"
             )
-        ratio = ratio_of_means(_seeds(of, metric), _seeds(than, metric))
+        ratio = ratio_of_means(of.by_seed(metric), than.by_seed(metric))
         change, low, high = (value - 1 for value in ratio)
         reason = f"{finding.reason}; relative change {change:+.1%}"
         if math.isfinite(low):
@@ -209,12 +202,6 @@ def _clearness(finding: Finding) -> float:
         # Without a test a number is certain, or there is none.
         p_value = 1.0 if finding.verdict is ClaimVerdict.CANNOT_TELL else 0.0
     return p_value if finding.verdict is ClaimVerdict.CONTRADICTED else -p_value
-
-
-def _seeds(row: Row, column: str) -> dict[int, float]:
-    if not row.seeds:
-        raise ReportError(f"a base model of one evaluation has no seeds: '{row.group}'")
-    return row.by_seed(column)
 
 
 @dataclass(frozen=True)
@@ -234,47 +221,47 @@ class Equivalence(Kind):
 
     def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
         finding = self._judge(reports.of(claim))
-        return above_chance(finding, reports, claim, _baselines(self.difference.terms))
+        return _above_chance(finding, reports, claim, self.difference.terms)
 
     def _judge(self, report: Report) -> Finding:
         shown = compare_sides(report, self.difference)
         close = compare_sides(report, self.difference, _TOST_LEVEL)
         if shown is None or close is None:
             return replace(judge_assertion(report, self.difference), needed=None)
-        found = [compare_sides(report, side) for side in self.sides]
-        narrow = [compare_sides(report, side, _TOST_LEVEL) for side in self.sides]
         # Distances to the two ends of the margin, above 0 inside.
-        wide = [_turned(own, sign) for own, sign in zip(found, (1, -1), strict=True)]
-        inside = all(_turned(own, sign)[1] > 0 for own, sign in zip(narrow, (1, -1), strict=True))
-        outside = [p for _, _, high, p in wide if high < 0]
-        verdict = ClaimVerdict.CONTRADICTED if outside else ClaimVerdict.CANNOT_TELL
-        p_value = max(p / 2 if distance > 0 else 1 - p / 2 for distance, _, _, p in wide)
-        if inside:
+        wide = [_inward(report, side, 0.95) for side in self.sides]
+        outside = [own.p_value for own in wide if own.high < 0]
+        p_value = max(
+            own.p_value / 2 if own.difference > 0 else 1 - own.p_value / 2 for own in wide
+        )
+        verdict = ClaimVerdict.CANNOT_TELL
+        if all(_inward(report, side, _TOST_LEVEL).low > 0 for side in self.sides):
             verdict = ClaimVerdict.HOLDS
         elif outside:
-            p_value = outside[0]
+            verdict, p_value = ClaimVerdict.CONTRADICTED, outside[0]
         needed = None
-        if all(distance > 0 for distance, *_ in wide):
-            nearest_end = min(filter(None, found), key=lambda own: abs(own.difference))
+        if all(own.difference > 0 for own in wide):
+            nearest_end = min(wide, key=lambda own: own.difference)
             needed = count_seeds(nearest_end, nearest_end.difference)
         over = "seeds" if shown.paired else "seeds of each, unpaired"
         reason = (
             f"{self.text}: difference {shown.difference:+.4g}, "
-            f"{show_interval(shown.low, shown.high)}, "
-            f"{show_interval(close.low, close.high, '90')} over {shown.n} {over}"
+            f"{_show_interval(shown.low, shown.high)}, "
+            f"{_show_interval(close.low, close.high, '90')} over {shown.n} {over}"
         )
         p_value = p_value if shown.sd > 0 else math.nan
         numbers = shown.difference, shown.low, shown.high, shown.n, p_value
         return Finding(verdict, reason, *numbers, needed=needed)
 
 
-def _turned(found: Comparison | None, sign: int) -> tuple[float, float, float, float]:
-    """Return a difference, the ends of its interval, times a sign, and its p."""
-    if found is None:
-        return math.nan, math.nan, math.nan, 1.0
-    low, high = (found.low, found.high) if sign > 0 else (-found.high, -found.low)
-    p_value = 1.0 if math.isnan(found.p_value) else found.p_value
-    return sign * found.difference, low, high, p_value
+def _inward(report: Report, side: Assertion, level: float) -> Comparison:
+    """Compare the sides of an assertion so that the difference is above 0 where it is true."""
+    found = compare_sides(report, side, level)
+    assert found is not None
+    found = replace(found, p_value=1.0 if math.isnan(found.p_value) else found.p_value)
+    if side.above:
+        return found
+    return replace(found, difference=-found.difference, low=-found.high, high=-found.low)
 
 
 def parse_compared(entry: Mapping[str, Any], name: str) -> Statements | Equivalence:
@@ -283,9 +270,7 @@ def parse_compared(entry: Mapping[str, Any], name: str) -> Statements | Equivale
         if key not in entry:
             raise ConfigError(f"{name}: a metric needs of, than and direction; '{key}' is missing")
     metric, of, than, direction = (entry[key] for key in ("metric", "of", "than", "direction"))
-    if direction not in (*_DIRECTIONS, "within"):
-        expected = ", ".join((*_DIRECTIONS, "within"))
-        raise ConfigError(f"{name}: direction: expected one of {expected}, got {direction!r}")
+    choose({**_DIRECTIONS, "within": None}, direction, f"{name}: direction")
     margin = entry.get("margin", 0)
     if not isinstance(margin, (int, float)) or isinstance(margin, bool) or margin < 0:
         raise ConfigError(f"{name}: margin: expected a number >= 0, got {margin!r}")
@@ -324,94 +309,138 @@ def _parse_share(given: Any, where: str) -> float:
 
 
 @dataclass(frozen=True)
-class Spread(Kind):
-    """A row's metric has a larger or smaller standard deviation over seeds than another's.
-
-    Judged by the test of Pitman and Morgan, or by F. `sign` is 1 if it is to be larger.
-    """
-
-    sign: int
-
-    @classmethod
-    def parse(cls, given: Any, name: str) -> Spread:
-        name = f"{name}: spread"
-        check_mapping(given, ("metric", "of", "than", "direction"), (), name)
-        metric, of, than = (str(given[key]) for key in ("metric", "of", "than"))
-        sign = choose(_SIDES, given["direction"], f"{name}.direction")
-        text = f"spread of {metric}[{of}] {given['direction']} than [{than}]"
-        return cls(text, (metric,), (of, than), sign)
-
-    def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
-        report, [metric] = reports.of(claim), self.columns
-        of, than = (find_row(report, name, f"claim {claim.id}") for name in self.rows)
-        ratio = ratio_of_spreads(_seeds(of, metric), _seeds(than, metric))
-        test = "Pitman and Morgan, paired" if ratio.paired else "F test, unpaired"
-        if math.isnan(ratio.value):
-            reason = f"{self.text}: that takes two seeds or more of each that differ"
-            finding = Finding(ClaimVerdict.CANNOT_TELL, reason, n=ratio.n)
-        else:
-            low, high = ratio.low - 1, ratio.high - 1
-            reason = (
-                f"{self.text}: ratio of the standard deviations {ratio.value:.4g}, 95 % interval "
-                f"[{ratio.low:.4g}, {ratio.high:.4g}] over {ratio.n} seeds ({test})"
-            )
-            verdict = by_interval(low, high, self.sign)
-            finding = Finding(verdict, reason, ratio.value - 1, low, high, ratio.n, ratio.p_value)
-        return above_chance(finding, reports, claim, {metric: [self.rows[1]]})
-
-
-@dataclass(frozen=True)
-class Failures(Kind):
-    """More or fewer runs of a row fail than of another row, or than a number.
-
-    Judged by Fisher's exact test; against a number by the count alone.
+class Trend(Kind):
+    """A column rises or falls with another column or a config key, along a line.
 
     Attributes:
-        than: a row or a number.
-        sign: 1 if more are to fail, -1 if fewer.
-        when: filters on columns; a finished run that matches all of them counts as failed, too.
+        of, over: the column, and the column or key.
+        sign: 1 if it is to rise, -1 if it is to fall.
+        of_runs: each run is a point; otherwise the mean of each row.
+        within: config keys; the slope is that among rows with the same values of these keys.
+        r2: the least share of the variance that the line must explain; None for the slope alone.
     """
 
     of: str
-    than: str | int
+    over: str
     sign: int
-    when: tuple[Filter, ...]
+    of_runs: bool
+    within: tuple[str, ...] = ()
+    r2: float | None = None
 
     @classmethod
-    def parse(cls, given: Any, name: str) -> Failures:
-        name = f"{name}: failures"
-        check_mapping(given, ("of", "than", "direction"), ("when",), name)
-        of, than, when = str(given["of"]), given["than"], given.get("when", "")
-        if isinstance(than, bool) or not isinstance(than, (str, int)):
-            raise ConfigError(f"{name}.than: expected a row or a number of runs, got {than!r}")
-        if not isinstance(when, str):
-            raise ConfigError(f"{name}.when: expected conditions such as pass@1<0.1, got {when!r}")
-        sign = choose(_SIDES, given["direction"], f"{name}.direction")
-        filters = tuple(parse_where(when, f"{name}.when")) if when else ()
-        text = f"failed runs of [{of}] {given['direction']} than "
-        text += f"{than}" if isinstance(than, int) else f"[{than}]"
-        text += f", also where {' '.join(own.text for own in filters)}" if filters else ""
-        columns = tuple(dict.fromkeys(own.key for own in filters))
-        rows = (of, than) if isinstance(than, str) else (of,)
-        return cls(text, columns, rows, of, than, sign, filters)
+    def parse(cls, given: Any, name: str) -> Trend:
+        name = f"{name}: trend"
+        needed = ("of", "over", "direction")
+        if not isinstance(given, Mapping) or not set(given) >= set(needed):
+            raise ConfigError(f"{name}: expected a mapping of {', '.join(needed)}, got {given!r}")
+        check_keys(given, (*needed, "points", "within", "r2"), name)
+        within = given.get("within", [])
+        within = split_list(within) if isinstance(within, str) else within
+        if not isinstance(within, list) or not all(isinstance(key, str) for key in within):
+            raise ConfigError(f"{name}.within: expected a list of keys, got {within!r}")
+        r2 = given.get("r2")
+        if r2 is not None and (not isinstance(r2, (int, float)) or not 0 < r2 < 1):
+            raise ConfigError(f"{name}.r2: expected a number in (0, 1), got {r2!r}")
+        of, over = str(given["of"]), str(given["over"])
+        text = f"{of} {given['direction']} with {over}"
+        text += f" within {', '.join(within)}" if within else ""
+        text += f" with R² >= {r2:g}" if r2 is not None else ""
+        return cls(
+            text,
+            (of,),  # it may be over a config key, which is no column
+            (),
+            of,
+            over,
+            choose(_SLOPES, given["direction"], f"{name}.direction"),
+            choose(_POINTS, given.get("points", "rows"), f"{name}.points"),
+            tuple(within),
+            None if r2 is None else float(r2),
+        )
 
     def judge(self, reports: ClaimReports, claim: Claim) -> Finding:
-        failed, runs = reports.count_failures(claim, self.of, self.when)
-        if isinstance(self.than, int):
-            more = (failed - self.than) * self.sign > 0
-            verdict = ClaimVerdict.HOLDS if more else ClaimVerdict.CONTRADICTED
-            verdict = verdict if runs else ClaimVerdict.CANNOT_TELL
-            count = f"{failed} of {runs} runs of [{self.of}] failed, a count without a test"
-            return Finding(verdict, f"{self.text}: {count}", n=runs, unit="runs")
-        others, all_others = reports.count_failures(claim, self.than, self.when)
-        share = difference_of_shares(failed, runs, others, all_others)
-        p_value = fisher_p_value(failed, runs, others, all_others)
-        verdict = by_p_value(share.value, p_value, self.sign)
+        report = reports.of(claim)
+        if self.over not in report.keys:
+            report = reports.build(claim, (self.of, self.over))
+        xs, ys, groups = self._points(report)
+        line: Regression | CommonSlope
+        line = regress_within(xs, ys, groups) if self.within else regress(xs, ys)
+        slope = line.slope
+        low, high = sorted((self.sign * slope.low, self.sign * slope.high))
+        verdict, p_value, bounds = _by_interval(low, high, 0.0), line.p_value, ""
+        if self.r2 is not None:
+            verdict, p_value, bounds = self._judge_r2(line, self.r2)
+        half, needed = (slope.high - slope.low) / 2, None
+        if math.isfinite(half) and half > 0 and slope.value:
+            # Points for a power of 80 %, by the normal approximation.
+            quantiles = float(ndtri(1 - LEVEL / 2)), float(ndtri(_POWER))
+            ratio = sum(quantiles) / quantiles[0] * half / abs(slope.value)
+            needed = min(math.ceil(line.n * ratio**2), MOST_SEEDS + 1)
+        unit = "runs" if self.of_runs else "rows"
         reason = (
-            f"{self.text}: {failed} of {runs} runs of [{self.of}] and {others} of {all_others} of "
-            f"[{self.than}] failed, p = {p_value:.3g} (Fisher's exact test)"
+            f"{self.text}: slope {slope.value:+.4g}, {_show_interval(slope.low, slope.high)}, "
+            f"R² = {show(line.r_squared.value)}{bounds} over {line.n} {unit}"
         )
-        return Finding(verdict, reason, *share, min(runs, all_others), p_value, unit="runs")
+        numbers = slope.value, slope.low, slope.high, line.n, p_value
+        finding = Finding(verdict, reason, *numbers, needed=needed, unit=unit)
+        return _above_chance(finding, reports, claim, [Term(1.0, self.of, "")])
+
+    def _judge_r2(
+        self, line: Regression | CommonSlope, least: float
+    ) -> tuple[ClaimVerdict, float, str]:
+        """Judge R² of at least a value by Fisher's interval of the correlation.
+
+        The correlation has the sign of the slope in the claimed direction, so that a line in the
+        other direction explains nothing of what is claimed. Each group's intercept takes a point.
+        """
+        n = line.n - (line.groups - 1 if isinstance(line, CommonSlope) else 0)
+        share = line.r_squared.value
+        size = 0.0 if math.isnan(share) else math.sqrt(share)
+        r = math.copysign(size, line.slope.value * self.sign)
+        low, high = correlation_interval(r, n)
+        bound = math.sqrt(least)
+        ends = [show(max(end, 0.0) ** 2) for end in (low, high)]
+        shown = "" if math.isnan(low) else f", 95 % interval [{ends[0]}, {ends[1]}]"
+        return _by_interval(low, high, bound), correlation_p_value(r, n, bound), shown
+
+    def _points(self, report: Report) -> tuple[list[float], list[float], list[str]]:
+        """Return the points' x, y and the values of the keys that the trend is within, as JSON."""
+        for key in self.within:
+            if not any(key in row.group for row in report.rows):
+                raise ReportError(
+                    f"'{key}', which the trend is within, tells no rows apart; expected some of "
+                    f"{', '.join(report.keys)}"
+                )
+        points: list[tuple[float, float, str]] = []
+        for row in report.rows:
+            if row.is_base:
+                continue
+            places = _places(row, self.over)
+            found = [
+                (places[seed], y)
+                for seed, y in row.by_seed(self.of).items()
+                if seed in places and math.isfinite(places[seed] + y)
+            ]
+            if not self.of_runs and found:
+                x, y = (math.fsum(values) / len(found) for values in zip(*found, strict=True))
+                found = [(x, y)]
+            group = json.dumps([row.group.get(key) for key in self.within])
+            points += [(x, y, group) for x, y in found]
+        return [x for x, _, _ in points], [y for _, y, _ in points], [g for _, _, g in points]
+
+
+def _by_interval(low: float, high: float, bound: float) -> ClaimVerdict:
+    """Return the verdict on the claim that a number is above a bound."""
+    if low > bound:
+        return ClaimVerdict.HOLDS
+    return ClaimVerdict.CONTRADICTED if high < bound else ClaimVerdict.CANNOT_TELL
+
+
+def _places(row: Row, over: str) -> dict[int, float]:
+    """Return where each seed of a row lies: its value of a key, or of a column."""
+    value = row.group.get(over)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return dict.fromkeys(row.seeds, float(value))
+    return row.by_seed(over) if over in row.cells else {}
 
 
 def check_keys(given: Mapping[str, Any], known: Sequence[str], name: str) -> None:
@@ -425,13 +454,12 @@ def check_keys(given: Mapping[str, Any], known: Sequence[str], name: str) -> Non
             raise ConfigError(f"{name}: no key is called '{key}'; {nearest(str(key), known)}")
 
 
-def check_mapping(given: Any, needed: Sequence[str], optional: Sequence[str], name: str) -> None:
-    if not isinstance(given, Mapping) or not set(given) >= set(needed):
-        raise ConfigError(f"{name}: expected a mapping of {', '.join(needed)}, got {given!r}")
-    check_keys(given, (*needed, *optional), name)
-
-
 def choose(choices: Mapping[str, Any], given: Any, where: str) -> Any:
+    """Return the choice of a name.
+
+    Raises:
+        ConfigError: there is no such choice.
+    """
     if given not in list(choices):
-        raise ConfigError(f"{where}: expected {' or '.join(choices)}, got {given!r}")
+        raise ConfigError(f"{where}: expected one of {', '.join(choices)}, got {given!r}")
     return choices[given]

@@ -34,26 +34,22 @@ from advsweep.errors import (
     ReportError,
     StoreError,
     counted,
-    first_of,
 )
 from advsweep.report.claims.assertions import DECIDED, ClaimVerdict, Finding, correct, find_row
 from advsweep.report.claims.kinds import (
-    Failures,
     Kind,
-    Spread,
     Statements,
+    Trend,
     check_keys,
     parse_compared,
     withhold,
 )
-from advsweep.report.claims.points import Shape, Trend
 from advsweep.report.claims.reports import ClaimReports, columns_of
 from advsweep.report.data.columns import (
     OUTCOMES,
     REACHED,
     Column,
     Cutoff,
-    find_outcome,
     parse_cutoff,
     parse_outcomes,
 )
@@ -68,10 +64,6 @@ KINDS: Mapping[str, Callable[[Any, str], Kind]] = {
     "statement": Statements.parse,
     "metric": parse_compared,
     "trend": Trend.parse,
-    "rank": Trend.parse_rank,
-    "shape": Shape.parse,
-    "spread": Spread.parse,
-    "failures": Failures.parse,
 }
 """The keys that say what a claim claims; `metric` needs the claim's other keys, too."""
 
@@ -91,7 +83,7 @@ class Claim:
         says: the claim in words.
         source, setting: who claims it and in which setting; for readers.
         kind: what it claims.
-        seeds: the least number of seeds (points of a trend, runs that may fail) for a verdict.
+        seeds: the least number of seeds (points of a trend) for a verdict.
         confounded: whether its rows differ in the length of their steps as well.
         sweep, where, at, rows: arguments of the report of its runs.
     """
@@ -219,12 +211,17 @@ def _claim(entry: Mapping[str, Any], name: str) -> Claim:
     confounded = entry.get("confounded")
     if confounded not in (None, _CONFOUNDED):
         raise ConfigError(f"{name}: confounded: expected '{_CONFOUNDED}', got {confounded!r}")
+    kinds = [kind for kind in KINDS if kind in entry]
+    if len(kinds) != 1:
+        got = " and ".join(kinds) or "none of them"
+        raise ConfigError(f"{name}: expected one of {', '.join(KINDS)}, got {got}")
+    kind = KINDS[kinds[0]](entry if kinds[0] == "metric" else entry[kinds[0]], name)
     return Claim(
         id=texts["id"],
         says=texts["says"],
         source=texts["source"],
         setting=texts["setting"],
-        kind=_parse_kind(entry, name),
+        kind=kind,
         seeds=seeds,
         confounded=confounded is not None,
         sweep=texts["sweep"] or None,
@@ -232,22 +229,6 @@ def _claim(entry: Mapping[str, Any], name: str) -> Claim:
         at=parse_cutoff(texts["at"], f"{name}: at") if texts["at"] else None,
         rows=tuple(split_list(texts["rows"])) if texts["rows"] else None,
     )
-
-
-def _parse_kind(entry: Mapping[str, Any], name: str) -> Kind:
-    """Parse what an entry of a list claims.
-
-    Args:
-        name: the claim, for messages.
-
-    Raises:
-        ConfigError: it has none of the kinds, several, or one that is not complete.
-    """
-    kinds = [kind for kind in KINDS if kind in entry]
-    if len(kinds) != 1:
-        got = " and ".join(kinds) or "none of them"
-        raise ConfigError(f"{name}: expected one of {', '.join(KINDS)}, got {got}")
-    return KINDS[kinds[0]](entry if kinds[0] == "metric" else entry[kinds[0]], name)
 
 
 def _text(entry: Mapping[str, Any], key: str, name: str) -> str:
@@ -278,24 +259,11 @@ def evaluate_claims(
     settled = []
     for result, p_value in zip(results, benjamini_hochberg(alone), strict=True):
         if not result.family and not math.isnan(p_value):
-            tests = counted(size, "test")
-            family = f"{tests} of this list: {_why_apart(result.claim, reports)}"
+            family = f"{counted(size, 'test')} of this list"
             result = replace(result, p_adjusted=float(p_value), family=family)
         corrected = correct(result)
         settled.append(replace(corrected, reason=corrected.text))
     return ClaimResults(claims.title, tuple(settled), tuple(reports.provenance))
-
-
-def _why_apart(claim: Claim, reports: ClaimReports) -> str:
-    """Say why a claim is not about a primary difference of the report of its runs."""
-    if isinstance(claim.kind, Failures):
-        return "numbers of failed runs are no primary outcome"
-    report = reports.of(claim)
-    columns = [column for column in report.columns if column.name in claim.kind.columns]
-    others = [c.name for c in columns if find_outcome(c, report.outcomes) is None]
-    if others:
-        return f"{first_of(others, _NAMED)} is no primary outcome"
-    return "it is no plain difference of two rows"
 
 
 def _judge(claim: Claim, reports: ClaimReports) -> ClaimResult:
@@ -321,8 +289,6 @@ def _judge(claim: Claim, reports: ClaimReports) -> ClaimResult:
 
 def _describe_survivors(claim: Claim, reports: ClaimReports) -> str:
     """Say how many runs reach the cutoffs of a claim, by row."""
-    if isinstance(claim.kind, Failures):
-        return ""
     report = reports.of(claim)
     cutoffs = [name for name in columns_of(claim) if name.startswith(f"{REACHED}@")]
     cutoffs += [REACHED] if claim.at is not None and not claim.at.is_cost else []

@@ -1,4 +1,4 @@
-"""The reports that claims are judged on, the runs that failed, and whether rows are at chance."""
+"""The reports that claims are judged on, and whether their rows are at chance."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING
 
 from advsweep.errors import NotFoundError, ReportError, StoreError
 from advsweep.report.claims.assertions import find_row
-from advsweep.report.data.columns import REACHED, Column, needs_curves, parse_column
-from advsweep.report.data.evaluations import select_evaluations
-from advsweep.report.data.measure import measure
+from advsweep.report.data.columns import REACHED, Column, parse_column
 from advsweep.report.data.runs import (
-    Filter,
     is_key,
     name_group,
     parse_where,
@@ -25,13 +22,10 @@ from advsweep.report.data.runs import (
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.notes import chance_column, describe_chance, guess, provenance
 from advsweep.report.tables.types import Report, SpreadKind, Subject, count_states
-from advsweep.store import Failure, RunRecord, Status, Store
+from advsweep.store import RunRecord, Store
 
 if TYPE_CHECKING:
     from advsweep.report.claims.lists import Claim
-
-# The machine ended these: no estimator is to blame.
-_MACHINE = (Failure.OOM, Failure.TIMEOUT, Failure.KILLED, Failure.DISK)
 
 
 class ClaimReports:
@@ -152,42 +146,6 @@ class ClaimReports:
                 values = {"bases": math.fsum(means) / len(means)}
             texts.append(describe_chance(plain, guessed, values))
         return "; ".join(filter(None, texts))
-
-    def count_failures(self, claim: Claim, name: str, when: Sequence[Filter]) -> tuple[int, int]:
-        """Count the failed runs of a row, and its runs that are finished or failed.
-
-        Runs that the machine ended (memory, time, disk, a kill) do not count, and neither do
-        those that a stopping rule ended.
-
-        Args:
-            when: filters on columns; finished runs that match all of them have failed, too.
-
-        Raises:
-            NotFoundError: no run has the name, finished or not.
-        """
-        runs = self._runs(claim, name, claim.rows[0] if claim.rows else "estimator")
-        if not runs:
-            raise NotFoundError(f"claim {claim.id}: no run is called '{name}'")
-        records = self._store.runs.select(ids=[run.id for run in runs])
-        failed = [r for r in records if r.status is Status.FAILED and r.failure not in _MACHINE]
-        done = [run for run in records if run.status is Status.DONE]
-        hits = self._count_matching(done, when) if when and done else 0
-        return len(failed) + hits, len(failed) + len(done)
-
-    def _count_matching(self, done: Sequence[RunRecord], when: Sequence[Filter]) -> int:
-        columns = []
-        for filter in when:
-            column = parse_column(filter.key)
-            if column is None:
-                raise NotFoundError(f"no column is called '{filter.key}'")
-            columns.append(column)
-        along = needs_curves(filter.key for filter in when)
-        evaluated = select_evaluations(self._store, done, along=along)
-        values = measure(self._store, done, evaluated, columns)
-        for column in columns:
-            if values[column.name].isna().all():
-                raise NotFoundError(f"no run has a number '{column.name}'")
-        return sum(all(f.holds(float(values[f.key][run.id])) for f in when) for run in done)
 
     def _runs(self, claim: Claim, name: str, key: str) -> list[RunRecord]:
         """Return a claim's runs that a row's name fits, whatever their status."""
