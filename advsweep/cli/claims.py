@@ -18,7 +18,6 @@ from advsweep.yaml_files import YAML_SUFFIXES
 def claims(
     name: Annotated[str, complete_claims],
     strict: bool = False,
-    spread: options.Spread = "pooled",
     store: options.Store = None,
     output: Literal["table", "markdown", "latex", "csv", "json"] = "table",
 ) -> None:
@@ -39,7 +38,6 @@ def claims(
     """
     from advsweep.report import (
         ClaimVerdict,
-        SpreadKind,
         evaluate_claims,
         read_claim_list,
         render_claims,
@@ -47,7 +45,7 @@ def claims(
 
     listed = read_claim_list(find_claims(name))
     opened = open_store(store, create=False)
-    results = evaluate_claims(opened, listed, SpreadKind(spread))
+    results = evaluate_claims(opened, listed)
     echo_rendered(render_claims(results, output))
     if results.count(ClaimVerdict.NOT_JUDGED):
         raise typer.Exit(2)

@@ -150,11 +150,3 @@ Listing = Annotated[
 Record = Annotated[
     RecordFormat, typer.Option("--format", help="text for people; json for programs.")
 ]
-Spread = Annotated[
-    Literal["pooled", "own"],
-    typer.Option(
-        "--spread",
-        help="Test differences with the spread pooled over the rows that share seeds and "
-        "settings, or with their own.",
-    ),
-]

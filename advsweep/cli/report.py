@@ -42,10 +42,8 @@ def report(
     sort: str | None = None,
     baseline: str | None = None,
     difference: float | None = None,
-    spread: options.Spread = "pooled",
     at: str | None = None,
     assertions: list[str] | None = None,
-    models: bool = False,
     pool: bool = False,
     mixed_protocols: bool = False,
     short: bool = False,
@@ -77,8 +75,6 @@ def report(
             runs have, or rollouts=50000), or at an equal value of a metric (pass@1=0.5).
         --assert EXPR (assertions): Exit with code 1 unless the data support this:
             'pass@1[fade] >= pass@1[grpo] - 0.02'; may be repeated.
-        --models: Report models evaluated by `advsweep eval --model` instead of runs, with
-            intervals over problems.
         --pool: Average the different configs of a row for each seed.
         --mixed-protocols: Include runs with different evaluation protocols.
         --short: Print what the differences say, and a table of few columns without notes.
@@ -93,8 +89,6 @@ def report(
     """
     from advsweep.report import (
         ClaimVerdict,
-        SpreadKind,
-        build_model_report,
         build_report,
         evaluate_assertion,
         parse_assertion,
@@ -107,14 +101,8 @@ def report(
     filters = [filter for text in where or () for filter in parse_where(text)]
     cutoff = None if at is None else parse_cutoff(at)
     names = None if columns is None else split_list(columns)
-    if short and (models or output != "table"):
-        raise ConfigError("--short: expected a table of runs, without --models and --format")
-    if models:
-        if sweep or where or rows or sort or baseline or at or assertions:
-            raise ConfigError("--models: models have no runs; expected no option but --columns")
-        opened = open_store(store, create=False)
-        _print(build_model_report(opened, names), opened, output, [])
-        return
+    if short and output != "table":
+        raise ConfigError("--short: expected a table, without --format")
     asserted = [parse_assertion(text) for text in assertions or ()]
     opened = open_store(store, create=False)
     build = functools.partial(
@@ -127,7 +115,6 @@ def report(
         mixed_protocols=mixed_protocols,
         at=cutoff,
         baseline=baseline,
-        spread=SpreadKind(spread),
     )
     ranked = sort is not None and sort.startswith("rank:")
     with _without_garbage_collection():

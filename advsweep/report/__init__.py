@@ -25,17 +25,12 @@ from types import ModuleType
 from typing import Any
 
 from advsweep.report.claims.assertions import (
-    Assertion,
     ClaimVerdict,
     Finding,
     evaluate_assertion,
     parse_assertion,
 )
 from advsweep.report.claims.lists import (
-    Claim,
-    ClaimList,
-    ClaimResult,
-    ClaimResults,
     claim_lists,
     evaluate_claims,
     parse_claim_list,
@@ -43,39 +38,23 @@ from advsweep.report.claims.lists import (
 )
 from advsweep.report.claims.render import render_claims
 from advsweep.report.claims.sentences import describe_findings, lay_out_short, shorten_report
-from advsweep.report.data.columns import Column, Cutoff, parse_cutoff
+from advsweep.report.data.columns import parse_cutoff
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import Filter, parse_where, split_list
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import find_marks
-from advsweep.report.tables.models import build_model_report
 from advsweep.report.tables.render import lay_out, render
-from advsweep.report.tables.types import Cell, Difference, Provenance, Report, Row, SpreadKind
-from advsweep.writing import FORMATS, Document, Mark, Table
+from advsweep.report.tables.types import Report
+from advsweep.writing import FORMATS, Mark
 
 __all__ = [
     "FORMATS",
-    "Assertion",
-    "Cell",
-    "Claim",
-    "ClaimList",
-    "ClaimResult",
-    "ClaimResults",
     "ClaimVerdict",
-    "Column",
-    "Cutoff",
-    "Difference",
-    "Document",
     "Filter",
     "Finding",
     "Mark",
     "MetricDirection",
-    "Provenance",
     "Report",
-    "Row",
-    "SpreadKind",
-    "Table",
-    "build_model_report",
     "build_report",
     "claim_lists",
     "describe_findings",

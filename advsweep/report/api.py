@@ -19,8 +19,7 @@ from contextlib import contextmanager
 
 import pandas as pd
 
-from advsweep.errors import ConfigError, counted
-from advsweep.printable import printable
+from advsweep.errors import counted
 from advsweep.report.data.columns import parse_cutoff
 from advsweep.report.data.frames import (
     evaluation_frame,
@@ -32,16 +31,13 @@ from advsweep.report.data.frames import (
 from advsweep.report.data.runs import Filter, name_group, parse_where, read_runs, split_list
 from advsweep.report.data.selection import select_runs
 from advsweep.report.tables.build import build_report
-from advsweep.report.tables.models import build_model_report
 from advsweep.report.tables.render import lay_out, render, report_records
-from advsweep.report.tables.types import Report, SpreadKind
+from advsweep.report.tables.types import Report
 from advsweep.store import RunRecord, Store, open_store
-from advsweep.writing import Entry, Mark, Table
+from advsweep.writing import write_table
 
 StoreLike = str | os.PathLike[str] | Store | None
 """A path, a URL, an open store, or None for `$ADVSWEEP_STORE`, else `advsweep.db` here."""
-
-_TAGS = {Mark.BEST: "b", Mark.SECOND: "u"}
 
 
 def load_runs(
@@ -177,7 +173,7 @@ class ReportTable:
             }
             for d in report.differences
         )
-        frame.attrs["family"] = report.family.text
+        frame.attrs["family"] = report.family
         return frame
 
     def render(self, format: str = "table") -> str:
@@ -196,29 +192,8 @@ class ReportTable:
         return f"<report of {counted(self.report.provenance.runs, 'run')}, {rows}>"
 
     def _repr_html_(self) -> str:
-        document = lay_out(self.report).map_texts(lambda text: html.escape(printable(text)))
-        legend = [f"{_tagged('like this', mark)}: {text}" for mark, text in document.legend.items()]
-        below = (*document.notes, *legend, *document.provenance)
-        notes = "".join(f"<li>{note}</li>" for note in below)
-        return "\n".join([*map(_table_html, document.tables), f"<ul>{notes}</ul>"])
-
-
-def _table_html(table: Table) -> str:
-    names = [(*("" for _ in range(table.levels - 1)), name) for name in table.names]
-    columns = pd.MultiIndex.from_tuples([*names, *(heading.levels for heading in table.columns)])
-    rows = [(*line.names, *map(_entry_html, line.entries)) for line in table.lines]
-    shown: str = pd.DataFrame(rows, columns=columns).to_html(index=False, escape=False, border=0)
-    return (f"<p><b>{table.title}</b></p>\n" if table.title else "") + shown
-
-
-def _entry_html(entry: Entry) -> str:
-    text = entry.text if entry.mark is None else _tagged(entry.text, entry.mark)
-    half_width = f" ±{entry.half_width}" if entry.half_width else ""
-    return text + half_width + (f" {entry.aside}" if entry.aside else "")
-
-
-def _tagged(text: str, mark: Mark) -> str:
-    return f"<{_TAGS[mark]}>{text}</{_TAGS[mark]}>"
+        text = write_table(lay_out(self.report), styled=False, wrapped=True)
+        return f"<pre>{html.escape(text)}</pre>"
 
 
 def report(
@@ -232,10 +207,8 @@ def report(
     baseline: str | None = None,
     difference: float | None = None,
     at: str | None = None,
-    models: bool = False,
     pool: bool = False,
     mixed_protocols: bool = False,
-    spread: str = "pooled",
 ) -> ReportTable:
     """Compares the finished runs of a sweep, as `advsweep report` does with the same options.
 
@@ -248,22 +221,14 @@ def report(
         baseline: the row that others are compared with; `none` for no comparison.
         difference: the difference that seeds needed are counted for.
         at: where in the training runs are compared, such as `rollouts` or `pass@1=0.5`.
-        models: report the models that were evaluated without a run.
         pool: average over what differs within a row, seed by seed.
         mixed_protocols: accept evaluations that were not made alike.
-        spread: `pooled` over the rows that share seeds and settings, or each difference's `own`.
 
     Raises:
         AdvsweepError: the store, the sweep, a key, a column or a row does not exist, an option
             cannot be read, or the data cannot stand in one table.
     """
-    if models and (sweep or where or rows or sort or baseline or at):
-        raise ConfigError("models: expected columns at most, as models have no runs")
-    if spread not in [kind.value for kind in SpreadKind]:
-        raise ConfigError(f"spread: expected pooled or own, got {spread!r}")
     with _opened(store) as opened:
-        if models:
-            return ReportTable(build_model_report(opened, _list(columns)))
         return ReportTable(
             build_report(
                 opened,
@@ -277,7 +242,6 @@ def report(
                 at=None if at is None else parse_cutoff(at, "at"),
                 pool=pool,
                 mixed_protocols=mixed_protocols,
-                spread=SpreadKind(spread),
             )
         )
 

@@ -3,11 +3,7 @@
 from advsweep.statistics.association import (
     correlation_interval,
     correlation_p_value,
-    difference_of_shares,
-    fisher_p_value,
-    rank_correlation,
     ratio_of_means,
-    ratio_of_spreads,
 )
 from advsweep.statistics.comparison import (
     Comparison,
@@ -31,9 +27,7 @@ from advsweep.statistics.curves import (
 )
 from advsweep.statistics.intervals import (
     Interval,
-    all_or_none_interval,
     bootstrap_over_problems,
-    interquartile_mean,
     student_t_interval,
 )
 from advsweep.statistics.pass_at_k import (
@@ -50,7 +44,6 @@ __all__ = [
     "Interval",
     "RankInterval",
     "Regression",
-    "all_or_none_interval",
     "answer_entropy",
     "benjamini_hochberg",
     "bootstrap_over_problems",
@@ -59,21 +52,16 @@ __all__ = [
     "compare_unpaired",
     "correlation_interval",
     "correlation_p_value",
-    "difference_of_shares",
-    "fisher_p_value",
     "holm",
     "improvement_share",
-    "interquartile_mean",
     "mean_over_problems",
     "pass_at_k",
     "permutation_p_value",
     "pool_spread",
     "predict",
-    "rank_correlation",
     "rank_intervals",
     "rarefied_entropy",
     "ratio_of_means",
-    "ratio_of_spreads",
     "regress",
     "seeds_needed",
     "student_t_interval",

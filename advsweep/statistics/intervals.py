@@ -158,7 +158,7 @@ def bootstrap_over_problems(
     the factor √((n-1)/n), and as if the spread were known. The quantiles therefore lie farther
     out, at Φ(∓t · √(n/(n-1))), which gives Student's t on normal data (Hesterberg, 2015,
     "expanded percentile interval"). If all problems have the same value the interval has width
-    0, because resampling cannot produce other values (`all_or_none_interval` helps then).
+    0, because resampling cannot produce other values.
 
     Args:
         per_problem_values: [problems], such as pass@k of each.
@@ -186,30 +186,3 @@ def bootstrap_over_problems(
     tail = float(sp.special.ndtr(-t * math.sqrt(n / (n - 1))))
     low, high = np.quantile(means, [tail, 1 - tail])
     return Interval(mean, float(low), float(high), n)
-
-
-def all_or_none_interval(value: float, n: int) -> tuple[float, float]:
-    """Return the interval of a mean of n values in [0, 1] that all equal `value`, 0 or 1.
-
-    Clopper and Pearson's interval (1934) of the share of values that differ is 0 to
-    1 - ((1 - level)/2)^(1/n). The mean is never farther from `value` than this share.
-    """
-    assert value in (0.0, 1.0)
-    assert n > 0
-    most = 1 - ((1 - LEVEL) / 2) ** (1 / n)
-    return (0.0, most) if value == 0 else (1 - most, 1.0)
-
-
-def interquartile_mean(values: ArrayLike) -> float:
-    """Return the mean of the middle half of some values: ⌊n/4⌋ are cut off at each end.
-
-    As in rliable (Agarwal et al., 2021) the values of all runs and tasks count together, in an
-    array of any shape. Fewer outliers count than in a mean, and more values than in a median.
-    NaN if there are no values or any is NaN.
-    """
-    ordered = np.sort(np.asarray(values, dtype=np.float64), axis=None)
-    # Sorting puts NaN last, where the cut could hide it.
-    if not ordered.size or math.isnan(ordered[-1]):
-        return math.nan
-    cut = ordered.size // 4
-    return float(ordered[cut : ordered.size - cut].mean())

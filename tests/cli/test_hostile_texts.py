@@ -364,7 +364,7 @@ READ: dict[str, list[list[str]]] = {
     "status": [[], [HOSTILE]],
     "logs": [["1"], ["5", "--follow"]],
     "samples": [["1"], ["--models"]],
-    "report": [[], [HOSTILE], ["--models"], ["--assert", "reward/mean[grpo] > 0"]],
+    "report": [[], [HOSTILE], ["--assert", "reward/mean[grpo] > 0"]],
     "claims": [["claims.yaml"]],
     "merge": [["other.db", "--dry-run"]],
     "list": [["tasks", "--config-dir", "conf"], ["experiments", "--config-dir", "conf"]],

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import advsweep
-from advsweep.errors import AdvsweepError, ConfigError, NoStoreError, NotFoundError, ReportError
+from advsweep.errors import AdvsweepError, NoStoreError, NotFoundError
 from advsweep.report import build_report, render
 from advsweep.store import Status
 
@@ -53,12 +53,6 @@ def test_selects_runs_and_columns(demo):
     assert runs["seed"].tolist() == [0, 1]
     assert runs["collapse/acr@end"].tolist() == pytest.approx([0.1, 0.1])
     assert advsweep.load_runs(where="pass@1>0.9")["estimator"].tolist() == ["rloo"]
-
-
-def test_lists_of_a_config_can_be_grouped(lab):
-    lab.run("grpo", 0, task={"name": "countdown", "levels": [0, 1]})
-    runs = advsweep.load_runs("advsweep.db")
-    assert list(runs.groupby("task.levels").groups) == [(0, 1)]
 
 
 def test_loads_metric_points(lab, constant):
@@ -114,18 +108,12 @@ def test_report_is_that_of_the_command(demo):
     pd.testing.assert_frame_equal(frame, read, check_dtype=False)
 
 
-def test_report_shows_as_a_table_in_a_notebook(demo):
-    shown = advsweep.report(demo.store, sweep="demo")._repr_html_()
-    # The table, the differences of the primary outcomes, and those of pass@2.
-    assert shown.count("<table") == 3
-    assert "<td>fade</td>" in shown
-
-
 def test_report_in_a_notebook_escapes_texts(lab):
     for name in ("a", "<script>"):
         lab.run("grpo", 0, objective={"name": name})
-    for columns in ("pass@1", "pass@1,objective"):
+    for columns in ("pass@1", "pass@1,pass@2"):
         shown = advsweep.report(lab.store, columns=columns)._repr_html_()
+        assert shown.startswith("<pre>")
         assert "&lt;script&gt;" in shown
         assert "<script>" not in shown
 
@@ -136,10 +124,6 @@ def test_report_takes_the_options_of_the_command(demo):
     )
     assert len(report.to_frame()) == 2
     assert "steps 10" in str(report)
-    with pytest.raises(ConfigError, match="models: expected columns at most"):
-        advsweep.report(sweep="demo", models=True)
-    with pytest.raises(ReportError, match="no models"):
-        advsweep.report(models=True)
 
 
 @pytest.mark.parametrize("name", [*LOADS, "report"])
@@ -152,10 +136,3 @@ def test_errors_of_the_api(name, demo):
         load("advsweep.db", sweep="dmeo")
     with pytest.raises(AdvsweepError, match="did you mean 'estimator'"):
         load("advsweep.db", where="estimater=fade")
-
-
-def test_unknown_columns_and_metrics(demo):
-    with pytest.raises(NotFoundError, match="did you mean 'collapse/acr'"):
-        advsweep.load_runs(columns="collapse/arc")
-    with pytest.raises(NotFoundError, match="did you mean 'collapse/acr'"):
-        advsweep.load_metrics(names="collapse/arc")

@@ -6,14 +6,9 @@ import math
 
 import numpy as np
 import pytest
-import scipy.stats
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advsweep.statistics import (
-    all_or_none_interval,
     bootstrap_over_problems,
-    interquartile_mean,
     student_t_interval,
 )
 
@@ -66,26 +61,6 @@ class TestOverProblems:
         assert math.isnan(bootstrap_over_problems([NAN]).mean)
 
 
-class TestInterquartileMean:
-    def test_worked_values(self):
-        # A quarter of 8 values is 2: the middle ones are 3, 4, 5, 6. Of 7 one is cut at each
-        # end, ⌊7/4⌋; of 3 none.
-        assert interquartile_mean([1, 2, 3, 4, 5, 6, 70, 800]) == 4.5
-        assert interquartile_mean([1, 2, 3, 4, 5, 6, 70]) == 4
-        assert interquartile_mean([1, 2, 9]) == 4
-
-    @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 1000))
-    def test_is_that_of_rliable(self, runs, tasks, seed):
-        # rliable: scipy.stats.trim_mean(scores, proportiontocut=0.25, axis=None).
-        scores = np.random.default_rng(seed).normal(size=(runs, tasks))
-        expected = scipy.stats.trim_mean(scores, 0.25, axis=None)
-        assert interquartile_mean(scores) == pytest.approx(expected)
-
-    def test_not_a_number_is_not_cut_off_unseen(self):
-        assert math.isnan(interquartile_mean([1, 2, 3, NAN]))
-        assert math.isnan(interquartile_mean([]))
-
-
 def test_many_resamples_are_drawn_in_portions(monkeypatch):
     import advsweep.statistics.intervals as module
 
@@ -93,12 +68,3 @@ def test_many_resamples_are_drawn_in_portions(monkeypatch):
     whole = bootstrap_over_problems(scores)
     monkeypatch.setattr(module, "_AT_ONCE", 1000)
     assert bootstrap_over_problems(scores) == whole
-
-
-class TestAllOrNone:
-    @pytest.mark.parametrize("n", [1, 10, 200])
-    def test_it_is_clopper_and_pearsons(self, n):
-        for value in (0, 1):
-            exact = scipy.stats.binomtest(value * n, n).proportion_ci(0.95, method="exact")
-            found = all_or_none_interval(value, n)
-            assert found == pytest.approx((exact.low, exact.high), abs=1e-9)

@@ -338,7 +338,7 @@ def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> 
         sums = [constant + math.fsum(f * values[seed] for f, values in varying) for seed in shared]
         pooled = None
         if assertion.is_of_two_rows:
-            spreads = Spreads(report.rows, report.spread, report.tuned)
+            spreads = Spreads(report.rows, report.tuned)
             pooled = spreads.pooled(rows[0], rows[1], assertion.terms[0].column)
         found = compare_paired(sums, np.zeros(len(sums)), level, pooled=pooled)
     elif len(varying) == 2:
@@ -388,7 +388,7 @@ def _adjusted(report: Report, assertion: Assertion, rows: Mapping[str, Row]) -> 
     if difference is None or math.isnan(difference.p_adjusted):
         return math.nan, ""
     where = f" in {report.provenance.sweep}" if report.provenance.sweep else ""
-    return difference.p_adjusted, f"{report.family.text} against {report.baseline}{where}"
+    return difference.p_adjusted, f"{report.family} against {report.baseline}{where}"
 
 
 def _difference_of(report: Report, outcome: Column, pair: set[str]) -> Difference | None:

@@ -34,7 +34,6 @@ from advsweep.report.data.runs import split_list
 from advsweep.report.tables.comparison import LEVEL, MOST_SEEDS, count_seeds
 from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import (
-    CommonSlope,
     Comparison,
     Regression,
     correlation_interval,
@@ -42,7 +41,6 @@ from advsweep.statistics import (
     holm,
     ratio_of_means,
     regress,
-    regress_within,
 )
 from advsweep.writing import show
 
@@ -362,8 +360,7 @@ class Trend(Kind):
         if self.over not in report.keys:
             report = reports.build(claim, (self.of, self.over))
         xs, ys, groups = self._points(report)
-        line: Regression | CommonSlope
-        line = regress_within(xs, ys, groups) if self.within else regress(xs, ys)
+        line = regress(xs, ys, groups if self.within else None)
         slope = line.slope
         low, high = sorted((self.sign * slope.low, self.sign * slope.high))
         verdict, p_value, bounds = _by_interval(low, high, 0.0), line.p_value, ""
@@ -384,15 +381,13 @@ class Trend(Kind):
         finding = Finding(verdict, reason, *numbers, needed=needed, unit=unit)
         return _above_chance(finding, reports, claim, [Term(1.0, self.of, "")])
 
-    def _judge_r2(
-        self, line: Regression | CommonSlope, least: float
-    ) -> tuple[ClaimVerdict, float, str]:
+    def _judge_r2(self, line: Regression, least: float) -> tuple[ClaimVerdict, float, str]:
         """Judge R² of at least a value by Fisher's interval of the correlation.
 
         The correlation has the sign of the slope in the claimed direction, so that a line in the
         other direction explains nothing of what is claimed. Each group's intercept takes a point.
         """
-        n = line.n - (line.groups - 1 if isinstance(line, CommonSlope) else 0)
+        n = line.n - (line.groups - 1)
         share = line.r_squared.value
         size = 0.0 if math.isnan(share) else math.sqrt(share)
         r = math.copysign(size, line.slope.value * self.sign)

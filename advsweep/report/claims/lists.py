@@ -55,7 +55,6 @@ from advsweep.report.data.columns import (
 )
 from advsweep.report.data.runs import Filter, name_group, parse_where, split_list
 from advsweep.report.tables.comparison import SEEDS_FOR_A_MARK
-from advsweep.report.tables.types import SpreadKind
 from advsweep.statistics import benjamini_hochberg
 from advsweep.store import Store
 from advsweep.yaml_files import read_yaml
@@ -238,21 +237,16 @@ def _text(entry: Mapping[str, Any], key: str, name: str) -> str:
     return str(value)
 
 
-def evaluate_claims(
-    store: Store, claims: ClaimList, spread: SpreadKind = SpreadKind.POOLED
-) -> ClaimResults:
+def evaluate_claims(store: Store, claims: ClaimList) -> ClaimResults:
     """Evaluate every claim of a list on the finished runs of a store.
 
     A claim cannot be told if its runs are not finished; it is not judged if it names a sweep, a
     row, a column or a metric that does not exist.
 
-    Args:
-        spread: the spread that intervals of differences rest on.
-
     Raises:
         ConfigError: a claim is ambiguous; the message names it.
     """
-    reports = ClaimReports(store, claims.claims, claims.outcomes, spread)
+    reports = ClaimReports(store, claims.claims, claims.outcomes)
     results = [_judge(claim, reports) for claim in claims.claims]
     alone = [math.nan if result.family else result.p_value for result in results]
     size = sum(not math.isnan(p) for p in alone)

@@ -21,8 +21,8 @@ from advsweep.report.data.runs import (
 )
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.notes import chance_column, describe_chance, guess, provenance
-from advsweep.report.tables.types import Report, SpreadKind, Subject, count_states
-from advsweep.store import RunRecord, Store
+from advsweep.report.tables.types import Report, Subject, count_states
+from advsweep.store import Status, Store
 
 if TYPE_CHECKING:
     from advsweep.report.claims.lists import Claim
@@ -36,17 +36,15 @@ class ClaimReports:
         store: Store,
         claims: Sequence[Claim],
         outcomes: Sequence[Column] = (),
-        spread: SpreadKind = SpreadKind.POOLED,
     ) -> None:
         self._store = store
         self._outcomes = outcomes
-        self._spread = spread
         self._columns: dict[object, dict[str, None]] = {}
         # The tests against chance have numbers after training.
         for claim in (own for c in claims for own in (c, replace(c, at=None))):
             known = self._columns.setdefault(_runs_of(claim), {})
             known |= dict.fromkeys(columns_of(claim))
-        self._built: dict[object, Report | None] = {}
+        self._built: dict[object, Report | ReportError | StoreError] = {}
         self._used: dict[int, Report] = {}
 
     @property
@@ -73,22 +71,19 @@ class ClaimReports:
             NotFoundError: the claim names what does not exist.
             ReportError: its runs are not finished, or lack what it needs.
         """
-        shared = _runs_of(claim), None
-        if shared not in self._built:
-            try:
-                self._built[shared] = self.build(claim, [*self._columns[shared[0]]])
-            except (ReportError, StoreError):
-                # Another claim's metric may be missing, so each claim gets a report of its own.
-                self._built[shared] = None
-        report = self._built[shared] or self.build(claim, columns_of(claim))
+        try:
+            report = self.build(claim, list(self._columns[_runs_of(claim)]))
+        except (ReportError, StoreError):
+            # Another claim's metric may be missing, so each claim gets a report of its own.
+            report = self.build(claim, columns_of(claim))
         for name in claim.kind.rows:
             try:
                 find_row(report, name, f"claim {claim.id}")
             except NotFoundError:
-                runs = self._runs(claim, name, report.keys[0])
-                if not runs:
+                statuses = self._statuses(claim, name, report.keys[0])
+                if not statuses:
                     raise
-                states = count_states(Counter(run.status for run in runs))
+                states = count_states(Counter(statuses))
                 raise ReportError(f"no run of [{name}] is finished ({states})") from None
         self._used[id(report)] = report
         return report
@@ -96,20 +91,24 @@ class ClaimReports:
     def build(self, claim: Claim, columns: Sequence[str]) -> Report:
         """Return a report of a claim's runs with some columns."""
         key = _runs_of(claim), tuple(columns)
-        report = self._built.get(key)
-        if report is None:
-            report = self._built[key] = build_report(
-                self._store,
-                claim.sweep,
-                columns=columns,
-                rows=claim.rows,
-                where=claim.where,
-                at=claim.at,
-                spread=self._spread,
-                outcomes=self._outcomes,
-                described=False,
-            )
-        return report
+        if key not in self._built:
+            try:
+                self._built[key] = build_report(
+                    self._store,
+                    claim.sweep,
+                    columns=columns,
+                    rows=claim.rows,
+                    where=claim.where,
+                    at=claim.at,
+                    outcomes=self._outcomes,
+                    described=False,
+                )
+            except (ReportError, StoreError) as error:
+                self._built[key] = error
+        found = self._built[key]
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def describe_chance(self, claim: Claim, baselines: Mapping[str, Sequence[str]]) -> str:
         """Say which rows of a claim are at chance; empty if none is.
@@ -147,16 +146,16 @@ class ClaimReports:
             texts.append(describe_chance(plain, guessed, values))
         return "; ".join(filter(None, texts))
 
-    def _runs(self, claim: Claim, name: str, key: str) -> list[RunRecord]:
-        """Return a claim's runs that a row's name fits, whatever their status."""
+    def _statuses(self, claim: Claim, name: str, key: str) -> list[Status]:
+        """Return the statuses of a claim's runs that a row's name fits."""
         filters = parse_where(name, f"claim {claim.id}") if "=" in name else []
         runs = read_runs(self._store, claim.sweep)
-        own = [f for f in claim.where if f.key != "status" and is_key(runs, f.key)]
+        filters += [f for f in claim.where if f.key != "status" and is_key(runs, f.key)]
         return [
-            run
+            run.status
             for run in runs
-            if all(f.holds(value_of(run, f.key)) for f in (*filters, *own))
-            and (filters or show_key(value_of(run, key)) == name)
+            if all(f.holds(value_of(run, f.key)) for f in filters)
+            and ("=" in name or show_key(value_of(run, key)) == name)
         ]
 
 

@@ -14,7 +14,7 @@ Columns of evaluations select a task, problems or a reference:
     pass@8[gsm8k]  [level=3]  [gsm8k,level=3]  [split=train]
     pass@8[base=0.1:0.5]     the problems whose solve rate before the training is in [.1, .5)
     pass@8[above=guess]      minus that of an answerer without skill on the same problems
-    pass@8[mean]  [iqm]      mean, or interquartile mean, over the tasks
+    pass@8[mean]             mean over the tasks, of the last evaluations alone
 
 Without a task they measure the task that the runs were trained on. `*` stands for every k, task
 or level: pass@*, pass@1[*], pass@1[level=*].
@@ -100,7 +100,7 @@ _SOURCE = re.compile(
 )
 _PART = re.compile(
     rf"level=(?P<level>\d{{1,9}})|base=(?P<low>{_SHARE}):(?P<high>{_SHARE})|m=(?P<m>\d{{1,4}})"
-    r"|(?P<train>split=train)|above=(?P<above>[A-Za-z_]\w*)|(?P<over>mean|iqm)|(?P<task>[^=]+)"
+    r"|(?P<train>split=train)|above=(?P<above>[A-Za-z_]\w*)|(?P<mean>mean)|(?P<task>[^=]+)"
 )
 _WINDOW = re.compile(
     r"(?P<first>first)(?P<steps>[1-9]\d{0,8})"
@@ -238,12 +238,12 @@ def parse_cutoff(text: str, option: str = "--at") -> Cutoff:
 
 @dataclass(frozen=True)
 class Select:
-    """What a column of evaluations measures.
+    """Which evaluation a column measures, and on which of its problems.
 
     Attributes:
         task: the evaluated task; None for the task that the runs were trained on.
+        is_mean: whether it is the mean over all tasks.
         level: the level of the problems that count; None for all.
-        over: `mean` or `iqm` over all tasks; None for one task.
         base: the solve rates of the run's own base model that the problems have that count: from
             the first on, below the second (1 itself where that is 1); None for all problems.
         is_train: whether it is of the evaluation on training problems.
@@ -252,8 +252,8 @@ class Select:
     """
 
     task: str | None = None
+    is_mean: bool = False
     level: int | None = None
-    over: str | None = None
     base: tuple[float, float] | None = None
     is_train: bool = False
     m: int | None = None
@@ -269,6 +269,7 @@ class Column:
         header: the short name in tables.
         direction: which values are better.
         source: the metric, the cost or the number of evaluations, such as `pass@8`.
+        is_evaluated: whether it is of evaluations.
         select: what a column of evaluations measures.
         window: what it takes from the curve; None for the mean of a metric, and for the value of
             the last evaluation.
@@ -279,7 +280,8 @@ class Column:
     header: str
     direction: MetricDirection
     source: str
-    select: Select | None = None
+    is_evaluated: bool = False
+    select: Select = Select()
     window: Window | None = None
     at: Cutoff | None = None
 
@@ -311,43 +313,6 @@ class Column:
         return int(self.source.removeprefix("pass@")) if is_pass else None
 
     @property
-    def law(self) -> str | None:
-        """The number of a law of pass@k, such as `law/a`; None for other columns."""
-        return self.source if self.is_evaluated and self.source.startswith("law/") else None
-
-    @property
-    def task(self) -> str | None:
-        return self.select.task if self.select else None
-
-    @property
-    def level(self) -> int | None:
-        return self.select.level if self.select else None
-
-    @property
-    def over(self) -> str | None:
-        return self.select.over if self.select else None
-
-    @property
-    def base(self) -> tuple[float, float] | None:
-        return self.select.base if self.select else None
-
-    @property
-    def is_train(self) -> bool:
-        return self.select is not None and self.select.is_train
-
-    @property
-    def m(self) -> int | None:
-        return self.select.m if self.select else None
-
-    @property
-    def above(self) -> str | None:
-        return self.select.above if self.select else None
-
-    @property
-    def is_evaluated(self) -> bool:
-        return self.select is not None
-
-    @property
     def is_reached(self) -> bool:
         """Whether it says if runs come to `at`."""
         return self.source == REACHED and self.at is not None
@@ -376,12 +341,13 @@ class Column:
     @property
     def needs_runs(self) -> bool:
         """Whether a number takes more than an evaluation: the base or the task of a run."""
-        return self.base is not None or self.above is not None
+        return self.select.base is not None or self.select.above is not None
 
     @property
     def is_resampled(self) -> bool:
         """Whether a single evaluation has an interval over problems like its own."""
-        return self.is_single and not (self.over or self.law or self.needs_runs)
+        is_of_one = not (self.needs_runs or self.select.is_mean)
+        return self.is_single and is_of_one and not self.source.startswith("law/")
 
 
 def parse_column(name: str) -> Column | None:
@@ -396,12 +362,12 @@ def parse_column(name: str) -> Column | None:
         if name[:place] == REACHED:
             return reached_column(cutoff, name)
         column = parse_column(name[:place])
-        if column is not None and column.at is None:
+        if column is not None and column.at is None and not column.select.is_mean:
             return replace(column, name=name, header=f"{column.header} @ {cutoff.text}", at=cutoff)
     before, _, after = name.rpartition("@")
     match = _WINDOW.fullmatch(after) if before else None
     column = None if match is None else _parse_source(before)
-    if match is None or column is None:
+    if match is None or column is None or column.select.is_mean:
         return _parse_source(name)
     kind = match["first"] or match["plain"] or match["valued"]
     window = Window(kind, float(match["steps"] or match["value"] or 0))
@@ -441,50 +407,47 @@ def _parse_source(name: str) -> Column | None:
     if not match["evaluated"]:
         header = header.format(cost=match["total"]) if match["total"] else header
         return Column(name, header, direction, source)
-    select = _parse_selection(match["of"], source)
-    if select is None:
+    found: dict[str, Any] = {"m": RAREFIED} if source.startswith(RAREFIED_ENTROPY) else {}
+    seen: set[str] = set()
+    for text in match["of"].split(",") if match["of"] else ():
+        part = _PART.fullmatch(text.strip())
+        kind = str(part.lastgroup) if part is not None else ""
+        if part is None or kind in seen:
+            return None
+        seen.add(kind)
+        if kind == "high":
+            found["base"] = float(part["low"]), float(part["high"])
+        elif kind in ("train", "mean"):
+            found[f"is_{kind}"] = True
+        else:
+            found[kind] = int(part[kind]) if kind in ("level", "m") else part[kind]
+    select = Select(**found)
+    is_wrong = (
+        (select.base is not None and select.base[0] >= select.base[1])
+        or ("m" in seen and not (source.startswith(RAREFIED_ENTROPY) and found["m"] >= 2))
+        or (select.above is not None and not source.startswith("pass@"))
+        or (select.is_mean and select.task is not None)
+    )
+    if is_wrong:
         return None
     if entry is not None:
         header = entry.header or entry.end or source
-    short = header.format(k=match["k"], m=select.m)
-    rates = "" if select.base is None else f"base {select.base[0]:g}-{select.base[1]:g}"
-    level = "" if select.level is None else f"level {select.level}"
-    parts = (select.task or select.over, level, "train" if select.is_train else "", rates, short)
+    parts = (
+        "mean" if select.is_mean else select.task,
+        None if select.level is None else f"level {select.level}",
+        "train" if select.is_train else None,
+        None if select.base is None else f"base {select.base[0]:g}-{select.base[1]:g}",
+        header.format(k=match["k"], m=select.m),
+        None if select.above is None else f"above {select.above}",
+    )
     header = " ".join(part for part in parts if part)
-    header += f" above {select.above}" if select.above else ""
-    return Column(name, header, direction, source, select)
-
-
-def _parse_selection(text: str | None, source: str) -> Select | None:
-    """Parse what stands in brackets; return None where it cannot, or twice the same."""
-    found: dict[str, Any] = {"m": RAREFIED} if source.startswith(RAREFIED_ENTROPY) else {}
-    seen: set[str] = set()
-    for part in text.split(",") if text else ():
-        match = _PART.fullmatch(part.strip())
-        kind = "" if match is None else str(match.lastgroup)
-        place = "task" if kind == "over" else kind
-        if match is None or place in seen:
-            return None
-        seen.add(place)
-        if kind == "high":
-            found["base"] = float(match["low"]), float(match["high"])
-            if found["base"][0] >= found["base"][1]:
-                return None
-        elif kind == "train":
-            found["is_train"] = True
-        elif (kind == "m" and ("m" not in found or int(match["m"]) < 2)) or (
-            kind == "above" and not source.startswith("pass@")
-        ):
-            return None
-        else:
-            found[kind] = int(match[kind]) if kind in ("level", "m") else match[kind]
-    return Select(**found)
+    return Column(name, header, direction, source, is_evaluated=True, select=select)
 
 
 def metric_range(name: str) -> tuple[float, float] | None:
     """Return the bounds of a metric or column that is a share; None for others."""
     column = parse_column(name)
-    if column is None or column.above is not None:
+    if column is None or column.select.above is not None:
         return None
     kind = "" if column.window is None else column.window.kind
     if column.is_reached or kind in ("share>", "share<"):
@@ -527,12 +490,11 @@ def find_outcome(column: Column, outcomes: Sequence[Column]) -> Column | None:
 
     A chance baseline that is subtracted from both rows cancels.
     """
-    return next((outcome for outcome in outcomes if _compared(outcome) == _compared(column)), None)
 
+    def compared(one: Column) -> Any:
+        return one.source, replace(one.select, above=None), one.window, one.at
 
-def _compared(column: Column) -> Any:
-    select = None if column.select is None else replace(column.select, above=None)
-    return column.source, select, column.window, column.at
+    return next((outcome for outcome in outcomes if compared(outcome) == compared(column)), None)
 
 
 def parse_outcomes(names: Any, where: str) -> list[Column]:

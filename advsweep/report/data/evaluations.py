@@ -25,8 +25,8 @@ _NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
 # Sampling from the whole distribution; older settings leave it out.
 _WHOLE = ("top_p", 1.0)
 
-TASK_SETTINGS = ("task", "problems", "verifier", "system", "max_tokens")
-"""Keys of a protocol that are of the task, not of `evaluation`."""
+_OF_TASK = ("task", "problems", "verifier", "system", "max_tokens", "sampler")
+"""Keys of a protocol that are not of `evaluation`."""
 
 Protocol = dict[str, Any]
 """How an evaluation was made: task, number of problems, and sampling."""
@@ -247,11 +247,28 @@ def _by_task(
         finals = {run_id: found for run_id, found in ends.items() if found}
         if not finals:
             continue
-        chosen = _choose(finals, mixed)
-        if not chosen:
+        # The key of each run's protocol: with `mixed` its newest, else the newest that all share.
+        shared = set.intersection(*(set(found) for found in finals.values()))
+        uses = {key: max(found[key].created for found in finals.values()) for key in shared}
+        if mixed:
+            chosen = {i: max(own, key=lambda k: own[k].created) for i, own in finals.items()}
+        elif uses:
+            chosen = dict.fromkeys(finals, max(uses, key=lambda key: uses[key]))
+        else:
             differing[task] = _describe_differing(finals, key_of.protocols)
             continue
-        along = {i: _along(records[i], key, key_of.loose, steps[i]) for i, key in chosen.items()}
+        along = {}
+        for run_id, key in chosen.items():
+            # Within the training evaluations may have another number of samples.
+            by_step = {
+                record.step: record
+                for other, record in sorted(
+                    records[run_id], key=lambda one: one[1].settings.get("n", 0)
+                )
+                if key_of.loose[other] == key_of.loose[key] and 0 < record.step < steps[run_id]
+            }
+            by_step |= {record.step: record for other, record in records[run_id] if other == key}
+            along[run_id] = [by_step[step] for step in sorted(by_step)]
         used = sorted(set(chosen.values()))
         tasks[task] = TaskEvaluations(
             protocol=_merge([key_of.protocols[key] for key in used]),
@@ -262,28 +279,6 @@ def _by_task(
             settings={i: settings[i] for i in finals if i in settings and settings[i].name == task},
         )
     return tasks, differing
-
-
-def _choose(finals: Mapping[int, Mapping[str, EvaluationRecord]], mixed: bool) -> dict[int, str]:
-    """Return the key of each run's protocol: the newest that all share, or with `mixed` its own."""
-    if mixed:
-        return {i: max(found, key=lambda key: found[key].created) for i, found in finals.items()}
-    common = set.intersection(*(set(found) for found in finals.values()))
-    uses = {key: max(found[key].created for found in finals.values()) for key in common}
-    return dict.fromkeys(finals, max(uses, key=lambda key: uses[key])) if uses else {}
-
-
-def _along(
-    records: Sequence[tuple[str, EvaluationRecord]], key: str, loose: Mapping[str, str], last: int
-) -> list[EvaluationRecord]:
-    """Return a run's evaluations by a protocol; within the training with any number of samples."""
-    found = {
-        record.step: record
-        for other, record in sorted(records, key=lambda one: one[1].settings.get("n", 0))
-        if loose[other] == loose[key] and 0 < record.step < last
-    }
-    found |= {record.step: record for other, record in records if other == key}
-    return [found[step] for step in sorted(found)]
 
 
 def _merge(protocols: Sequence[Protocol]) -> Protocol:
@@ -345,25 +340,17 @@ class _Protocols:
         return self._known[short]
 
 
-def model_evaluations(store: Store) -> list[tuple[Protocol, EvaluationRecord]]:
-    """Return the evaluations of models without a run, each with its protocol."""
-    key_of = _Protocols([], {})
-    return [(key_of.protocols[key_of(r)], r) for r in store.evaluations.of_models()]
-
-
 def _describe_differing(
     finals: Mapping[int, Mapping[str, EvaluationRecord]], protocols: Mapping[str, Protocol]
 ) -> str:
-    keys = sorted({key for found in finals.values() for key in found})
+    used = [protocols[key] for found in finals.values() for key in found]
     # Settings with their default value may not be recorded.
-    names = {name: None for key in keys for name in protocols[key] if name != "problems"}
+    names = dict.fromkeys(name for protocol in used for name in sorted(protocol))
     parts = []
-    for name in [*names, "problems"]:
-        counts = Counter(
-            str(protocols[key].get(name, "the default")) for f in finals.values() for key in f
-        )
+    for name in names:
+        counts = Counter(str(protocol.get(name, "the default")) for protocol in used)
         if len(counts) > 1:
-            shown = name if name in (*TASK_SETTINGS, "sampler") else f"evaluation.{name}"
+            shown = name if name in _OF_TASK else f"evaluation.{name}"
             some = " and ".join(f"{v} ({counted(n, 'run')})" for v, n in sorted(counts.items()))
             parts.append(f"{shown}: {some}")
     return _refusal("; ".join(parts) or "the problems themselves, or their prompts")

@@ -47,56 +47,31 @@ _CELLS: Mapping[str, Callable[[Any], Any]] = {
     "time": lambda value: None if value is None else value.isoformat(),
 }
 
-_COLUMNS: Mapping[str, Mapping[str, str]] = {
-    "runs": {
-        "run": "integer",
-        "identity": "text",
-        "attempt": "integer",
-        "config_hash": "text",
-        "sweeps": "text",
-        "estimator": "text",
-        "backend": "text",
-        "seed": "integer",
-        "status": "text",
-        "failure": "text",
-        "error": "text",
-        "step": "integer",
-        "steps": "integer",
-        "created": "time",
-        "started": "time",
-        "finished": "time",
-        "config": "text",
-    },
-    "metrics": {"run": "integer", "metric": "text", "step": "integer", "value": "number"},
-    "evaluations": {
-        "run": "integer",
-        "step": "integer",
-        "evaluation": "text",
-        "task": "text",
-        "split": "text",
-        "problems": "integer",
-        "samples": "integer",
-        "created": "time",
-        "settings": "text",
-    },
-    "problems": {
-        "run": "integer",
-        "step": "integer",
-        "evaluation": "text",
-        "task": "text",
-        "problem": "text",
-        "level": "integer",
-        "n": "integer",
-        "c": "integer",
-        "distinct": "integer",
-        "unscorable": "integer",
-        "answer_entropy": "number",
-        "token_entropy": "number",
-        "right_entropy": "number",
-        "kl_base": "number",
-        "right_rarefied": "number",
-    },
+_COLUMNS: Mapping[str, Sequence[str]] = {
+    "runs": [
+        *("run", "identity", "attempt", "config_hash", "sweeps", "estimator", "backend", "seed"),
+        *("status", "failure", "error", "step", "steps", "created", "started", "finished"),
+        "config",
+    ],
+    "metrics": ["run", "metric", "step", "value"],
+    "evaluations": [
+        *("run", "step", "evaluation", "task", "split", "problems", "samples", "created"),
+        "settings",
+    ],
+    "problems": [
+        *("run", "step", "evaluation", "task", "problem", "level", "n", "c", "distinct"),
+        *("unscorable", "answer_entropy", "token_entropy", "right_entropy", "kl_base"),
+        "right_rarefied",
+    ],
 }
+_ENTROPIES = ("answer_entropy", "token_entropy", "right_entropy", "kl_base", "right_rarefied")
+_INTEGERS = ("run", "attempt", "seed", "step", "steps", "problems", "samples", "level")
+_TYPES: Mapping[str, str] = {
+    **dict.fromkeys((*_INTEGERS, "n", "c", "distinct", "unscorable"), "integer"),
+    **dict.fromkeys(("value", *_ENTROPIES), "number"),
+    **dict.fromkeys(("created", "started", "finished"), "time"),
+}
+"""The types of these columns that are no texts."""
 
 
 def export_tables(
@@ -161,7 +136,7 @@ def _describe_runs(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, An
     summaries = store.metrics.summaries([run.id for run in runs])
     rows = []
     for run in runs:
-        own = {name: getattr(run, name) for name in _COLUMNS["runs"] if name not in ("run",)}
+        own = {name: getattr(run, name) for name in _COLUMNS["runs"] if name != "run"}
         failure = None if run.failure is None else run.failure.value
         own |= {"run": run.id, "status": run.status.value, "failure": failure}
         config = {f"config.{key}": value for key, value in flatten(run.config)}
@@ -224,7 +199,7 @@ def _write_table(path: Path, name: str, parts: Iterator[Any]) -> tuple[int, Mapp
 
     A part is a mapping of columns, or the list of all rows, which may have more columns.
     """
-    columns = dict(_COLUMNS[name])
+    columns = {own: _TYPES.get(own, "text") for own in _COLUMNS[name]}
     count = 0
     with ExitStack() as stack:
         write = None

@@ -17,8 +17,8 @@ from advsweep.errors import NotFoundError, nearest
 from advsweep.report.data.columns import RIGHT_ENTROPY, needs_curves
 from advsweep.report.data.evaluations import select_evaluations
 from advsweep.report.data.measure import measure
-from advsweep.report.data.runs import flatten, group_runs
-from advsweep.report.data.selection import refuse_empty, select_columns, split_columns
+from advsweep.report.data.runs import flatten, group_runs, is_key
+from advsweep.report.data.selection import refuse_empty, select_columns
 from advsweep.statistics import mean_over_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.evaluation_records import COUNTS, IN_NATS
@@ -55,7 +55,7 @@ def run_frame(
     frame = pd.DataFrame([_describe(run) for run in runs], index=ids)
     evaluated = select_evaluations(store, runs, along=needs_curves(columns or ()), mixed=mixed)
     # Config keys are columns of the frame already.
-    names = None if columns is None else split_columns(runs, columns)[1] or []
+    names = None if columns is None else [name for name in columns if not is_key(runs, name)]
     chosen = select_columns(names, evaluated)
     numbers = measure(store, runs, evaluated, chosen)
     if columns is not None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from advsweep.errors import FitError, NotFoundError, ReportError, counted, nearest
+from advsweep.errors import FitError, NotFoundError, ReportError, counted, first_of, nearest
 from advsweep.report.data.analyses import analysis_columns, analysis_curves
 from advsweep.report.data.columns import (
     ANSWER_ENTROPY,
@@ -32,13 +30,7 @@ from advsweep.report.data.columns import (
 )
 from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations
 from advsweep.report.data.runs import Group, name_group
-from advsweep.statistics import (
-    bootstrap_over_problems,
-    interquartile_mean,
-    mean_over_problems,
-    pass_at_k,
-    value_at,
-)
+from advsweep.statistics import bootstrap_over_problems, mean_over_problems, pass_at_k, value_at
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
 if TYPE_CHECKING:
@@ -66,26 +58,35 @@ class Arrivals:
     Attributes:
         steps: the step at which each run comes to it; NaN for one that never does.
         gaps: of the runs that come to it between two evaluations too far apart: the steps between
-            these, and those of the run. They are not compared.
+            these, and those of the run. They are not compared, as a line between two distant
+            points need not be the curve.
     """
 
     steps: Mapping[int, float]
-    gaps: Mapping[int, tuple[int, int]]
-
-    @property
-    def reached(self) -> dict[int, float]:
-        """The runs that come to it, with the step."""
-        return {i: step for i, step in self.steps.items() if not math.isnan(step)}
+    gaps: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def usable(self) -> dict[int, float]:
         """The runs that are compared, with the step."""
-        return {i: step for i, step in self.reached.items() if i not in self.gaps}
+        reached = {i: step for i, step in self.steps.items() if not math.isnan(step)}
+        return {i: step for i, step in reached.items() if i not in self.gaps}
 
-    @property
-    def range(self) -> str:
-        low, high = min(self.usable.values()), max(self.usable.values())
-        return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+    def describe(self, groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> str:
+        """Say at which steps runs are compared, and which runs are not, and why."""
+        steps = sorted({f"{step:.4g}" for step in self.usable.values()}, key=float)
+        text = f"at steps {' to '.join(steps[:1] + steps[1:][-1:])}" if steps else "in no run"
+        rows: list[str] = []
+        missing = 0
+        for group, members in groups:
+            own = [r.seed for r in members if math.isnan(self.steps.get(r.id, math.nan))]
+            missing += len(own)
+            if own:
+                seeds = ", ".join(map(str, sorted(set(own))))
+                rows.append(f"{name_group(group)} (seeds {seeds})")
+        if missing:
+            text += f"; {counted(missing, 'run')} that do not come to it are left out of its "
+            text += f"numbers: {first_of(rows, _NAMED)}"
+        return text + (f"; {self.describe_gaps()}" if self.gaps else "")
 
     def describe_gaps(self) -> str:
         """Say how many runs come to it in a gap between evaluations, and what to do."""
@@ -95,26 +96,6 @@ class Arrivals:
             f"evaluations more than {MAX_GAP:.0%} of their steps apart ({gap} of {steps}), too far "
             f"to interpolate, and are left out of its numbers; evaluation.every="
             f"{max(1, math.floor(MAX_GAP * steps))}, or evaluation.at, makes more evaluations"
-        )
-
-    def describe_missing(self, groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> str:
-        """Say how many runs are not compared at it, and why; empty if all are."""
-        in_gaps = f"; {self.describe_gaps()}" if self.gaps else ""
-        reached = self.reached
-        rows: list[str] = []
-        missing = total = 0
-        for group, members in groups:
-            own = [run for run in members if run.id not in reached]
-            missing, total = missing + len(own), total + len(members)
-            if own:
-                seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in own}))
-                rows.append(f"{name_group(group)}: {len(own)} of {len(members)} (seeds {seeds})")
-        if not missing:
-            return in_gaps
-        more = [counted(len(rows) - _NAMED, "more row")] if len(rows) > _NAMED else []
-        return (
-            f"; {missing} of {total} runs do not come to it and are left out of its numbers, by "
-            f"row: {'; '.join([*rows[:_NAMED], *more])}{in_gaps}"
         )
 
 
@@ -169,7 +150,8 @@ class Measures:
                 continue
             end = None if ends is None else ends[run_id]
             if column.window is None and (column.metric is None or end is None):
-                values[run_id] = _value_at(column, curve, end)
+                interpolate = value_at if column.total is None else _cost_at
+                values[run_id] = float(curve[1][-1] if end is None else interpolate(*curve, end))
                 continue
             if column.metric is not None and window.kind == "steps_to=":
                 curve = smoothed(curve) or (curve[0][:0], curve[1][:0])
@@ -222,15 +204,8 @@ class Measures:
                 found[run_id] = _summed(steps, np.sum([part[run_id][1] for part in parts], axis=0))
         return found
 
-    def cutoff_curves(self, cutoff: Cutoff, origin: str) -> Mapping[int, Curve]:
-        """Return the curves in which a cutoff is looked for; those of metrics are smoothed.
-
-        Args:
-            origin: the option or column that has the cutoff, for the message.
-
-        Raises:
-            NotFoundError: no run has such a curve.
-        """
+    def _cutoff_curves(self, cutoff: Cutoff, origin: str) -> Mapping[int, Curve]:
+        """Return the curves in which a cutoff is looked for; those of metrics are smoothed."""
         column = parse_column(f"total/{cutoff.what}" if cutoff.is_cost else cutoff.what)
         if column is None or column.window or column.at or (column.total and not cutoff.is_cost):
             raise NotFoundError(f"{origin}: expected a metric or a pass@k, got '{cutoff.what}'")
@@ -245,16 +220,23 @@ class Measures:
         return {i: short for i, curve in found.items() if (short := smoothed(curve)) is not None}
 
     def arrivals(self, cutoff: Cutoff, origin: str) -> Arrivals:
-        """Return where each run comes to a value; arguments and errors as of `cutoff_curves`."""
+        """Return where each run comes to a value.
+
+        Args:
+            origin: the option or column that has the cutoff, for the message.
+
+        Raises:
+            NotFoundError: no run has the curve that the cutoff is a value of.
+        """
         assert cutoff.value is not None
-        found = self.cutoff_curves(cutoff, origin)
+        found = self._cutoff_curves(cutoff, origin)
         column = None if cutoff.is_cost else parse_column(cutoff.what)
         # A cost only grows, so that it comes from below.
         steps = {run_id: step_at(curve, cutoff.value) for run_id, curve in found.items()}
         gaps: dict[int, tuple[int, int]] = {}
         if column is not None and column.is_evaluated:
             lengths = {run.id: run.steps for run in self._runs}
-            for run_id, step in Arrivals(steps, {}).reached.items():
+            for run_id, step in Arrivals(steps).usable.items():
                 at = found[run_id][0][~np.isnan(found[run_id][1])]
                 after = int(np.searchsorted(at, step))
                 gap = 0 if at[after] == step else int(at[after] - at[after - 1])
@@ -263,62 +245,34 @@ class Measures:
         return Arrivals(steps, gaps)
 
     def compare_at(self, at: Cutoff) -> tuple[Arrivals, str]:
-        """Return where each run is compared with `--at`, and a sentence about it.
+        """Return where each run is compared with `--at`, and what that is in words.
 
         Raises:
             NotFoundError: no run has the metric of the cutoff.
             ReportError: no run can be compared at the cutoff.
         """
-        found = self.cutoff_curves(at, "--at")
+        found = self._cutoff_curves(at, "--at")
+        if not found:
+            raise ReportError(f"--at {at.text}: no run of the table recorded what it takes")
         if not at.is_cost:
             came = self.arrivals(at, "--at")
-            if came.gaps and not came.usable:
-                raise ReportError(f"--at {at.text}: {came.describe_gaps()}")
             if not came.usable:
-                seen = [value for _, own in found.values() for value in own if value == value]
-                known = (
-                    f"they are from {min(seen):.3f} to {max(seen):.3f}" if seen else "none has any"
-                )
-                raise ReportError(f"--at {at.text}: no run of the table comes to it; {known}")
-            where = f"where {at.what} first comes to {at.value:g}"
-            return came, f"each run as it was {where}: steps {came.range}{self.describe_gaps()}"
-        if not found:
-            raise ReportError(f"--at {at.what}: no run of the table recorded what it takes")
+                seen = np.concatenate([values for _, values in found.values()])
+                why = f"they are from {np.nanmin(seen):.3f} to {np.nanmax(seen):.3f}"
+                why = f"no run of the table comes to it; {why}" if not came.gaps else ""
+                raise ReportError(f"--at {at.text}: {why or came.describe_gaps()}")
+            return came, f"each run as it was where {at.what} first comes to {at.value:g}"
         spent = [float(values[-1]) for _, values in found.values()]
         budget = min(spent) if at.value is None else at.value
         steps = {i: float(value_at(own, steps, budget)) for i, (steps, own) in found.items()}
-        came = Arrivals(steps, {})
-        if not came.reached:
+        came = Arrivals({i: step for i, step in steps.items() if not math.isnan(step)})
+        if not came.steps:
             raise ReportError(
                 f"--at {at.what}={budget:g}: expected at most the {max(spent):g} that a run of "
                 "the table has spent"
             )
-        came = Arrivals(came.reached, {})
         shown = f"{budget:.4g}" if budget < 1000 else f"{budget:.0f}"
-        where = f"where it had spent {shown} {at.what}"
-        return came, f"each run as it was {where}: steps {came.range}{self.describe_gaps()}"
-
-    def describe_own(self, at: Cutoff) -> tuple[Arrivals, str]:
-        """Return where each run comes to a column's own cutoff, and a sentence about it."""
-        found = self.arrivals(at, at.text)
-        if not found.reached:
-            return found, f"@{at.text}: no run of the table comes to it"
-        if not found.usable:
-            return found, f"@{at.text}: no run of the table can be compared there"
-        return found, f"@{at.text}: at steps {found.range}{self.describe_gaps()}"
-
-    def describe_gaps(self) -> str:
-        """Say how far evaluations within the training are apart; empty without any."""
-        gaps = [
-            later.step - earlier.step
-            for task in self._evaluated.tasks.values()
-            for records in task.along.values()
-            for earlier, later in itertools.pairwise(records)
-        ]
-        if not gaps:
-            return ""
-        steps = counted(max(gaps), "step")
-        return f", evaluations on the straight line between two, {steps} apart at most"
+        return came, f"each run as it was where it had spent {shown} {at.what}"
 
 
 def measure(
@@ -332,13 +286,8 @@ def _summed(steps: np.ndarray, values: np.ndarray) -> Curve:
     return np.concatenate([[0], steps]), np.concatenate([[0.0], np.cumsum(values)])
 
 
-def _value_at(column: Column, curve: Curve, end: float | None) -> float:
-    """Return a cost, a score or a number of an analysis at a step; None for the last one."""
-    if end is None:
-        return float(curve[1][-1])
-    if column.total is not None:
-        return float(np.interp(end, *curve))
-    return float(value_at(*curve, end))
+def _cost_at(steps: np.ndarray, values: np.ndarray, end: float) -> float:
+    return float(np.interp(end, steps, values))
 
 
 def scores(
@@ -346,20 +295,15 @@ def scores(
     column: Column,
     choose: Callable[[TaskEvaluations], Mapping[K, EvaluationRecord]],
 ) -> dict[K, float]:
-    """Score the evaluations that `choose` takes from each task in a column of evaluations."""
-    if column.over is None:
-        task = evaluated.of(column.task, train=column.is_train)
-        return {} if task is None else _score(task, choose(task), column)
-    tasks = (evaluated.train if column.is_train else evaluated.tasks).values()
-    parts = [_score(task, choose(task), column) for task in tasks]
-    # The mean over all tasks needs every task: a mean over some of them is another quantity.
-    shared = [key for key in (parts[0] if parts else ()) if all(key in part for part in parts)]
-    return {key: over_tasks(column, [part[key] for part in parts]) for key in shared}
-
-
-def over_tasks(column: Column, values: Sequence[float]) -> float:
-    """Combine the values of a column on several tasks."""
-    return interquartile_mean(values) if column.over == "iqm" else float(np.mean(values))
+    """Score the evaluations that `choose` takes from a column's task."""
+    if column.select.is_mean:
+        tasks = (evaluated.train if column.select.is_train else evaluated.tasks).values()
+        parts = [_score(task, choose(task), column) for task in tasks]
+        # A mean over some of the tasks is another quantity.
+        shared = [key for key in (parts[0] if parts else ()) if all(key in own for own in parts)]
+        return {key: float(np.mean([own[key] for own in parts])) for key in shared}
+    task = evaluated.of(column.select.task, train=column.select.is_train)
+    return {} if task is None else _score(task, choose(task), column)
 
 
 def _score(
@@ -369,9 +313,10 @@ def _score(
 
     pass@k is undefined for a problem with fewer than k samples that could be scored.
     """
-    if column.law is not None:
+    if column.source.startswith("law/"):
         return _fit_laws(task, chosen, column)
-    if column.base is not None:
+    rates = column.select.base
+    if rates is not None:
         # Without a base there are no solve rates to choose problems by.
         chosen = {key: record for key, record in chosen.items() if record.run_id in task.base}
     records = list(chosen.values())
@@ -381,21 +326,20 @@ def _score(
         alike = np.flatnonzero(sizes == size)
         part = [records[int(i)] for i in alike]
         each = by_problem(part, column)
-        if column.base is not None:
-            each = np.where([_in_range(record, task, column.base) for record in part], each, np.nan)
-        if column.above is not None and column.k is not None:
-            for i, record in enumerate(part):
-                floor = task.floors(record).get(column.above)
-                each[i] -= (
-                    math.nan if floor is None else floor.pass_at(column.k, record.problem_ids)
-                )
+        for i, record in enumerate(part):
+            if rates is not None:
+                each[i, ~_in_range(record, task, rates)] = np.nan
+            if column.select.above is not None and column.k is not None:
+                floor = task.floors(record).get(column.select.above)
+                own = math.nan if floor is None else floor.pass_at(column.k, record.problem_ids)
+                each[i] -= own
         values[alike] = mean_over_problems(each)
     return dict(zip(chosen, values.tolist(), strict=True))
 
 
 def _in_range(
     record: EvaluationRecord, task: TaskEvaluations, rates: tuple[float, float]
-) -> list[bool]:
+) -> np.ndarray:
     """Tell of each problem whether the run's base model solves it at a rate in a range."""
     assert record.run_id is not None
     base, (low, high) = task.base[record.run_id], rates
@@ -404,7 +348,7 @@ def _in_range(
     # The last class has the problems that the base always solves.
     found = (rate >= low) & (rate < (math.inf if high == 1 else high))
     chosen = {problem for problem, own in zip(base.problem_ids, found, strict=True) if own}
-    return [problem in chosen for problem in record.problem_ids]
+    return np.array([problem in chosen for problem in record.problem_ids], dtype=bool)
 
 
 def _fit_laws(
@@ -443,32 +387,24 @@ def _fit_laws(
 
 def curves(evaluated: EvaluationsByTask, column: Column) -> dict[int, Curve]:
     """Return the curve of each run in a column of evaluations, along its training."""
-    known = evaluated.train if column.is_train else evaluated.tasks
-    own = None if column.over else evaluated.of(column.task, train=column.is_train)
-    tasks = list(known.values()) if column.over else [own] if own else []
+    task = evaluated.of(column.select.task, train=column.select.is_train)
+    if task is None:
+        return {}
     # A line from the first evaluation to the last alone would not be a curve.
-    short = {
-        run_id
-        for task in tasks
+    long = {
+        run_id: records
         for run_id, records in task.along.items()
-        if any(
-            record.settings.get("n", column.k) < (column.k or 0) for record in records if column.k
-        )
+        if column.k is None
+        or all(record.settings.get("n", column.k) >= column.k for record in records)
     }
+    chosen = {(run_id, r.step): r for run_id, records in long.items() for r in records}
     points: dict[int, list[tuple[int, float]]] = {}
-    for step in sorted({r.step for task in tasks for own in task.along.values() for r in own}):
-        found = scores(evaluated, column, functools.partial(_at_step, step))
-        for run_id, value in found.items():
-            if run_id not in short:
-                points.setdefault(run_id, []).append((step, value))
+    for (run_id, step), value in _score(task, chosen, column).items():
+        points.setdefault(run_id, []).append((step, value))
     return {
         run_id: (np.array([s for s, _ in listed]), np.array([v for _, v in listed]))
         for run_id, listed in points.items()
     }
-
-
-def _at_step(step: int, task: TaskEvaluations) -> dict[int, EvaluationRecord]:
-    return {i: r for i, records in task.along.items() for r in records if r.step == step}
 
 
 def by_problem(
@@ -484,17 +420,17 @@ def by_problem(
         size = int(n.max(initial=0)) + 1
         pairs, which = np.unique(n * size + c, return_inverse=True)
         values = pass_at_k(*np.divmod(pairs, size), column.k)[which].reshape(n.shape)
-    elif column.m is not None:
-        values = np.stack([record.rarefied(column.m) for record in records])
+    elif column.select.m is not None:
+        values = np.stack([record.rarefied(column.select.m) for record in records])
         if column.source == RAREFIED_SHARE:
             known = np.array([[record.right_counts is not None] for record in records])
             values = np.where(known, ~np.isnan(values), np.nan)
     else:
         values = np.stack([getattr(record, _BY_PROBLEM[column.source]) for record in records])
-    if column.level is None:
+    if column.select.level is None:
         return values
     levels = np.stack([record.levels for record in records])
-    return np.where(levels == column.level, values, np.nan)
+    return np.where(levels == column.select.level, values, np.nan)
 
 
 def over_problems(record: EvaluationRecord, column: Column) -> float:

@@ -311,25 +311,16 @@ def group_by(
         groups.setdefault(json.dumps(group), (group, []))[1].append(run)
     for group, members in groups.values():
         if not pool and len({run.config_hash for run in members}) > 1:
-            raise ReportError(_describe_mixture(group, members))
+            listed = "; ".join(
+                f"{key}: {first_of(map(show_key, values), _SHOWN)}"
+                for key, values in varying_keys(members).items()
+            )
+            raise ReportError(
+                f"the runs of {name_group(group)} differ in other keys as well "
+                f"({listed or f'{HASH_KEY}, from before and after a fix'}): give them among "
+                "--rows, choose with --where, or average over them with --pool"
+            )
     return list(groups.values())
-
-
-def _describe_mixture(group: Group, members: Sequence[RunRecord]) -> str:
-    name = ", ".join(f"{key}={show_key(value)}" for key, value in group.items())
-    varying = varying_keys(members)
-    if not varying:
-        return (
-            f"the runs of {name} are of several revisions of a component, from before and after "
-            f"a fix: give {HASH_KEY} among --rows, choose with --where, or average them with --pool"
-        )
-    listed = "; ".join(
-        f"{key}: {first_of(map(show_key, values), _SHOWN)}" for key, values in varying.items()
-    )
-    return (
-        f"the runs of {name} differ in other keys as well ({listed}): give them among --rows or "
-        "--columns, choose with --where, or average over them with --pool"
-    )
 
 
 def varying_keys(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
@@ -123,20 +124,7 @@ def _known_metrics(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     return [*store.metrics.names(runs[0].id), ANSWER_ENTROPY, "pass@1", *costs]
 
 
-def split_columns(
-    runs: Sequence[RunRecord], names: Sequence[str] | None
-) -> tuple[list[str], list[str] | None]:
-    """Split names into config keys, whose values become columns, and metrics; None for none."""
-    if names is None:
-        return [], None
-    keys = [name for name in names if is_key(runs, name)]
-    metrics = [name for name in names if name not in keys]
-    return keys, metrics or None
-
-
-def select_columns(
-    names: Sequence[str] | None, evaluated: EvaluationsByTask, *, pivoted: bool = False
-) -> list[Column]:
+def select_columns(names: Sequence[str] | None, evaluated: EvaluationsByTask) -> list[Column]:
     """Parse the names of columns; without any, return the default columns of a table.
 
     Raises:
@@ -145,16 +133,12 @@ def select_columns(
     main = evaluated.of(None)
     records = list(main.final.values()) if main is not None else []
     ks = sorted({k for record in records for k in record.settings.get("k", ())})
-    if names is None:
-        names = standard_columns(ks, evaluated.others)
-        if pivoted:
-            names = [f"pass@{min(ks)}"] if ks else names[:1]
+    listed = list(standard_columns(ks, evaluated.others) if names is None else names)
     levels: set[int] = set()
-    if any("level=*" in name for name in names):
-        levels = {int(level) for record in records for level in set(record.levels.tolist())}
-    listed = list(names)
-    stars: Mapping[str, Iterable[object]]
-    stars = {"pass@": ks, "[": evaluated.tasks, "level=": sorted(levels)}
+    if any("level=*" in name for name in listed):
+        levels = {int(level) for record in records for level in np.unique(record.levels)}
+    stars: Mapping[str, Sequence[object]]
+    stars = {"pass@": ks, "[": list(evaluated.tasks), "level=": sorted(levels)}
     for before, values in stars.items():
         star = f"{before}*"
         listed = [
@@ -186,8 +170,8 @@ def refuse_empty(
     """Refuse columns that the user named and that no run has.
 
     Raises:
-        NotFoundError: the metric, task or level does not exist; the message offers the nearest.
-        ReportError: no problem has k samples.
+        NotFoundError: the metric, task, level or floor does not exist.
+        ReportError: the runs lack what the column needs.
     """
     for column in columns:
         if not values[column.name].isna().all():
@@ -207,73 +191,49 @@ def refuse_empty(
             )
         if command := install_command(column.metric.partition("/")[0]):
             raise NotFoundError(f"no run of the table has a metric '{column.metric}'; {command}")
-        known = _known_metrics(store, runs)
-        hint = nearest(column.metric, known)
-        if not hint.startswith("did you mean"):
-            hint = nearest(column.metric, {*known, *known_keys(runs)})
-        raise NotFoundError(f"no run of the table has a metric '{column.metric}'; {hint}")
+        known = {*_known_metrics(store, runs), *known_keys(runs)}
+        raise NotFoundError(
+            f"no run of the table has a metric '{column.metric}'; {nearest(column.metric, known)}"
+        )
 
 
 def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:
-    name = column.name
-    if column.task is not None and column.task not in evaluated.tasks:
-        raise NotFoundError(
-            f"{name}: no run of the table was evaluated on '{column.task}'; "
-            f"{nearest(column.task, evaluated.tasks)}; `advsweep eval` evaluates runs on others"
-        )
-    task = evaluated.of(column.task, train=column.is_train)
-    if task is None and column.is_train:
-        raise ReportError(
-            f"{name}: no run of the table was evaluated on training problems; "
-            "evaluation.train_problems says on how many"
-        )
-    if task is None:
-        tasks = ", ".join(evaluated.tasks)
-        raise ReportError(
-            f"{name}: the runs were trained on different tasks; expected one of [{tasks}]"
-            if tasks and not column.over
-            else f"{name}: no run of the table was evaluated"
-        )
-    if column.is_selected and not task.selected:
-        raise ReportError(
-            f"{name}: no run of the table has a step that validation problems chose; "
-            "evaluation.select_on evaluates them within the training, which --force repeats"
-        )
-    levels = {str(int(level)) for record in task.final.values() for level in set(record.levels)}
-    if column.level is not None and str(column.level) not in levels:
-        raise NotFoundError(f"{name}: no problem is of level {column.level}; {nearest('', levels)}")
-    if column.law is not None:
-        raise ReportError(
-            f"{name}: no evaluation supports a fit; expected at least 16 samples per problem and a "
-            "pass@k that rises with k"
-        )
-    if column.above is not None:
-        floors = [name for record in task.final.values() for name in task.floors(record)]
-        if column.above not in floors:
-            raise NotFoundError(
-                f"{name}: the task of the evaluations has no floor '{column.above}' that can be "
-                f"computed here; {nearest(column.above, floors)}"
-            )
-    if column.base is not None:
-        raise ReportError(
-            f"{name}: no problem has such a solve rate before the training, or the runs were not "
-            "evaluated then"
-        )
-    samples = max((int(record.n.max(initial=0)) for record in task.final.values()), default=0)
-    if column.k is not None and column.k > samples:
-        raise ReportError(
-            f"{name}: expected k up to the {samples} samples per problem, got {column.k}; "
-            "`advsweep eval --samples` draws more"
-        )
-
-
-def used_tasks(evaluated: EvaluationsByTask, columns: Sequence[Column]) -> list[str]:
-    """Return the tasks that some columns measure; the main task if they measure none."""
-    used: dict[str | None, None] = {}
-    for column in columns:
-        if column.is_evaluated:
-            own = evaluated.tasks if column.over else [column.task or evaluated.main]
-            used |= dict.fromkeys(own)
-    return [
-        task for task in used or [evaluated.main] if task is not None and task in evaluated.tasks
-    ]
+    """Refuse a column of evaluations that no run has, and say what the evaluations have."""
+    select = column.select
+    task = evaluated.of(select.task, train=select.is_train)
+    records = [] if task is None else list(task.final.values())
+    levels = sorted({int(level) for record in records for level in np.unique(record.levels)})
+    floors = sorted({name for r in records if task is not None for name in task.floors(r)})
+    samples = max((int(record.n.max(initial=0)) for record in records), default=0)
+    is_unknown = select.task not in (None, *evaluated.tasks) or (
+        bool(records)
+        and (select.level not in (None, *levels) or select.above not in (None, *floors))
+    )
+    # A window or a cutoff may have no number, such as the step of a value that no run comes to.
+    is_lacking = (
+        task is None
+        or is_unknown
+        or (column.is_selected and not task.selected)
+        or column.source.startswith("law/")
+        or select.base is not None
+        or (column.k or 0) > samples
+    )
+    if not is_lacking:
+        return
+    hints = {
+        "`advsweep eval` evaluates runs on other tasks and with more samples": not select.is_train,
+        "evaluation.train_problems evaluates on training problems": select.is_train,
+        "evaluation.select_on chooses steps, which --force repeats": column.is_selected,
+        "it takes an evaluation before the training": select.base is not None,
+        "a fit takes at least 16 samples per problem": column.source.startswith("law/"),
+    }
+    known = f"tasks {', '.join(evaluated.tasks) or 'none'}"
+    if records:
+        shown = ", ".join(map(str, levels))
+        known += f", levels {shown}, chance baselines {', '.join(floors) or 'none'}"
+        known += f", {samples} samples per problem (the largest k)"
+    # A name that does not exist is told apart from what the runs lack so far.
+    raise (NotFoundError if is_unknown else ReportError)(
+        f"{column.name}: no run of the table has a number for it; the evaluations have: {known}; "
+        f"{'; '.join(hint for hint, applies in hints.items() if applies)}"
+    )

@@ -66,7 +66,7 @@ def forest(data: FigureData, options: chart.Options) -> chart.Chart:
     differences.sort(key=lambda one: (list(outcomes).index(one[0]), labels.index(one[1])))
     return chart.Chart(
         title=f"{data.name}: differences to {baseline}",
-        notes=[*_forest_notes(differences, margins, report.family.text), *remarks],
+        notes=[*_forest_notes(differences, margins, report.family), *remarks],
         records=[
             {
                 "outcome": name,

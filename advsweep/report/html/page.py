@@ -58,17 +58,14 @@ def render_page(
         claim_results: the results of a list of claims, which get a section of their own.
     """
     title = report.provenance.sweep or report.provenance.store
-    runs = None
     findings = find_differences(report)
     embedded: dict[str, Any] = {"differences": collect_differences(report)}
-    # Models that were evaluated without a run have neither curves nor configs.
-    if report.over == "seeds":
-        selected = store.runs.select(sweep=report.provenance.sweep, newest_first=False)
-        data = FigureData(store, selected, title, where)
-        listed = data.runs if where else selected
-        last = read_last_values(store, listed)
-        embedded |= collect_figures(data, report.columns) | collect_runs(store, listed, last)
-        runs = lay_out_runs(listed, last)
+    selected = store.runs.select(sweep=report.provenance.sweep, newest_first=False)
+    data = FigureData(store, selected, title, where)
+    listed = data.runs if where else selected
+    last = read_last_values(store, listed)
+    embedded |= collect_figures(data, report.columns) | collect_runs(store, listed, last)
+    runs = lay_out_runs(listed, last)
     page: str = (
         _environment()
         .get_template("page.html")

@@ -165,7 +165,7 @@ def collect_differences(report: Report) -> list[dict[str, Any]]:
         {
             "name": column.header,
             "better": column.direction.value,
-            "primary": any(column is outcome for outcome in report.family.outcomes),
+            "primary": any(column is d.column for d in report.primary),
             "lines": [
                 {
                     "label": label_row(report.rows[d.row]),

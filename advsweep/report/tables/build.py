@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,11 +50,8 @@ from advsweep.report.data.selection import (
     refuse_empty,
     select_columns,
     select_runs,
-    split_columns,
-    used_tasks,
 )
 from advsweep.report.tables.comparison import (
-    BaselineRows,
     compare_rows,
     default_baseline,
     parse_baseline,
@@ -72,7 +69,7 @@ from advsweep.report.tables.notes import (
     describe_rarefied,
 )
 from advsweep.report.tables.rows import base_rows, floor_rows, model_rows, trained_rows
-from advsweep.report.tables.types import Difference, Report, Row, SpreadKind, count_states
+from advsweep.report.tables.types import Difference, Report, Row, count_states
 from advsweep.statistics import RankInterval
 from advsweep.store import RunRecord, Store
 from advsweep.store.evaluation_records import unscorable_share
@@ -97,7 +94,6 @@ def build_report(
     baseline: str | None = None,
     target: float | None = None,
     rank: str | None = None,
-    spread: SpreadKind = SpreadKind.POOLED,
     outcomes: Sequence[Column] = (),
     described: bool = True,
 ) -> Report:
@@ -107,9 +103,7 @@ def build_report(
         sweep: a sweep's name; None for every run of the store.
         run_ids: only these runs.
         columns: names as `report.data.columns` describes them; by default collapse, pass@k for
-            the k of the runs' evaluations, entropies and cost. Config keys among them are
-            pivoted: the other columns are repeated for each of their values; pass@k of the
-            least k if there are none.
+            the k of the runs' evaluations, entropies and cost.
         rows: config keys that name the rows; by default the estimator and every key that varies.
         where: filters that runs must match; without one on `status` they must be done.
         pool: average over runs that differ in other keys than those of rows and columns.
@@ -120,7 +114,6 @@ def build_report(
             for no comparison. By default the first row, in tables of at most 30 rows.
         target: the difference that seeds needed are counted for; by default the observed one.
         rank: a column; rows are sorted by the intervals of their ranks in it.
-        spread: the spread that intervals of differences rest on.
         outcomes: the primary outcomes; by default those that the sweep declares, or else those of
             `outcome_choices`.
         described: whether differences in other columns are described.
@@ -135,7 +128,13 @@ def build_report(
     selection = select_runs(store, runs, where, mixed=mixed_protocols)
     done = selection.runs
     if not done:
-        raise ReportError(_nothing_finished(store, sweep, runs, selection, where))
+        what = f"sweep '{sweep}'" if sweep is not None else store.name
+        raise ReportError(_nothing_finished(what, runs, selection, where))
+    if keys := [name for name in columns or () if is_key(done, name)]:
+        raise ReportError(
+            f"--columns: {', '.join(keys)} is a config key, which names rows: expected it among "
+            "--rows, or in --where"
+        )
     declared_by = "the list of claims" if outcomes else ""
     if not outcomes and sweep is not None:
         outcomes = parse_outcomes(store.sweeps.spec(sweep).get(OUTCOMES), f"sweep.{OUTCOMES}")
@@ -147,9 +146,8 @@ def build_report(
     remarks = [*selection.remarks, *([] if tuning is None else [tuning.text])]
 
     # Columns: those that are shown, and those that the primary outcomes need.
-    keys, metrics = split_columns(done, columns)
-    named = None if metrics is None else [m for m in metrics if at is None or m != REACHED]
-    chosen = select_columns(named, evaluated, pivoted=bool(keys))
+    named = None if columns is None else [m for m in columns if at is None or m != REACHED]
+    chosen = select_columns(named, evaluated)
     if at is not None and not at.is_cost:
         chosen.append(reached_column(at))
     choices = outcome_choices(evaluated, outcomes)
@@ -160,40 +158,45 @@ def build_report(
 
     # Rows: replicates of runs below base models, chance baselines and models without a run.
     measures = Measures(store, done, evaluated)
-    came, remark = (None, "") if at is None else measures.compare_at(at)
+    came, where_at = (None, "") if at is None else measures.compare_at(at)
     numbers = measures.table(measured.values(), came)
-    if metrics is not None:
+    if columns is not None:
         refuse_empty(store, done, evaluated, chosen, numbers)
-    groups = _group(done, rows, keys, tuned, pool=pool)
+    if rows is not None or pool:
+        groups = group_by(done, rows or ["estimator"], pool=pool)
+    else:
+        groups = group_runs(done, always=tuned)
     if came is not None:
-        remarks.append(remark + came.describe_missing(groups))
+        remarks.append(f"{where_at}, {came.describe(groups)}")
     for own in {c.at.text: c.at for c in chosen if c.at is not None and c.at != at}.values():
-        arrivals, remark = measures.describe_own(own)
-        remarks.append(remark + arrivals.describe_missing(groups))
+        remarks.append(f"@{own.text}: {measures.arrivals(own, own.text).describe(groups)}")
     remarks += _describe_pooled(groups)
     remarks += find_mixed_revisions(store, done)
     remarks += describe_imported(store, done)
     by_config = Counter(run.config_hash for run in selection.pruned)
     trained = trained_rows(groups, numbers, visible, by_config, evaluated if at is None else None)
     trained = trained if sort is None else _sort(trained, chosen, sort)
-    label = _label(rows, keys, groups)
 
     def has_numbers(row: Row) -> bool:
         return any(row.cells[column.name].n for column in chosen)
 
     # Models that no run trained have no values within a training.
+    label = rows[0] if rows else "estimator"
     shown = list(measured.values())
-    untrained = base_rows(groups, evaluated, shown, label) if at is None else []
+    untrained: list[Row] = []
+    if at is None:
+        untrained += base_rows(groups, evaluated, shown, label)
     for floor, description in floor_rows(evaluated, shown, label):
         if has_numbers(floor):
             untrained.append(floor)
             remarks.append(description)
-    models = model_rows(evaluated, shown, label) if at is None else []
-    listed = [*untrained, *filter(has_numbers, models), *trained]
+    if at is None:
+        untrained += filter(has_numbers, model_rows(evaluated, shown, label))
+    listed = [*untrained, *trained]
 
     longest = max(run.steps for run in done)
     filled = {c.name for c in chosen if any(row.cells[c.name].n for row in listed)}
-    if metrics is None:
+    if columns is None:
         chosen = [column for column in chosen if column.name in filled]
     chosen = [within_steps(column, longest) for column in chosen]
     primary = [column for choice in choices if (column := _choose(choice, trained)) is not None]
@@ -201,36 +204,53 @@ def build_report(
         remarks.append(f"declared as outcomes, but no run has a number: {', '.join(missing)}")
     # Runs are equal in the column that sets their cutoff.
     equal = None if at is None else parse_column(at.what)
+    equals = [] if equal is None else [equal]
     primary = [
-        within_steps(column, longest)
-        for column in primary
-        if equal is None or find_outcome(column, [equal]) is None
+        within_steps(column, longest) for column in primary if find_outcome(column, equals) is None
     ]
     ranks: Mapping[int, RankInterval] = {}
     if rank is not None:
-        listed, ranks = rank_rows(listed, _find_ranking(chosen, keys, rank))
-    compared = _choose_baseline(baseline, listed)
+        if rank not in visible:
+            hint = nearest(rank, visible)
+            raise NotFoundError(f"--sort rank: the table has no column '{rank}'; {hint}")
+        listed, ranks = rank_rows(listed, visible[rank])
+    compared = None
+    if baseline is None:
+        compared = default_baseline(listed)
+    elif baseline != NO_BASELINE:
+        keys = sorted({key for row in trained for key in row.group}, key=key_order)
+        compared = parse_baseline(baseline, listed, keys[0])
     differences: Sequence[Difference] = ()
     if compared is not None:
-        others = _describe_columns(chosen, metrics, at) if described else []
-        others = [column for column in others if find_outcome(column, primary) is None]
+        # The named columns, or the runs' own pass@k.
+        others = [
+            column
+            for column in (chosen if described else ())
+            if find_outcome(column, [*primary, *equals]) is None
+            and not column.is_reached
+            and (columns is not None or (column.k is not None and column.select.task is None))
+        ]
         own_baseline = replace(compared, tuned=tuned)
-        differences = compare_rows(listed, primary, others, own_baseline, target, spread)
+        differences = compare_rows(listed, primary, others, own_baseline, target)
     shown = [column for column in chosen if column.name in filled]
-    tasks = [evaluated.tasks[task].protocol for task in used_tasks(evaluated, chosen)]
+    tasks = {column.select.task or evaluated.main for column in chosen if column.is_evaluated}
+    if any(column.select.is_mean for column in chosen):
+        tasks |= set(evaluated.tasks)
+    tasks = tasks or {evaluated.main}
 
-    def with_cells(row: Row, names: Sequence[str]) -> Row:
+    def with_cells(row: Row, names: Iterable[str]) -> Row:
         return replace(row, cells={name: row.cells[name] for name in names})
 
     return Report(
         columns=tuple(chosen),
-        rows=tuple(with_cells(row, list(visible)) for row in listed),
+        rows=tuple(with_cells(row, visible) for row in listed),
         left_out=selection.left_out,
         pruned=Counter(run.stopping["name"] for run in selection.pruned if run.stopping),
         unscorable=unscorable_share(evaluated.final),
         unjudged=unjudged_problems(evaluated.final),
-        provenance=describe_provenance(store, sweep, done, tasks),
-        pivot=tuple(keys),
+        provenance=describe_provenance(
+            store, sweep, done, [t.protocol for name, t in evaluated.tasks.items() if name in tasks]
+        ),
         remarks=tuple(remarks),
         untaught=tuple(describe_no_signal(store, groups)),
         cautions=(
@@ -247,7 +267,6 @@ def build_report(
         declared_by=declared_by,
         differences=differences,
         compared=tuple(with_cells(row, [column.name for column in primary]) for row in listed),
-        spread=spread,
         tuned=tuned,
     )
 
@@ -295,63 +314,21 @@ def _choose(choice: Sequence[Column], rows: Sequence[Row]) -> Column | None:
 
 
 def _nothing_finished(
-    store: Store,
-    sweep: str | None,
-    runs: Sequence[RunRecord],
-    selection: Selection,
-    where: Sequence[Filter],
+    what: str, runs: Sequence[RunRecord], selection: Selection, where: Sequence[Filter]
 ) -> str:
-    what = f"sweep '{sweep}'" if sweep is not None else store.name
     states = f" ({count_states(selection.left_out)})" if selection.left_out else ""
-    if runs and where:
+    if not runs or not (where or states):
+        return f"{what} has no runs to report; start some with `advsweep run` or `advsweep sweep`"
+    text = f"{what} has no finished run to report yet{states}; `advsweep ls` shows them"
+    if where:
         text = f"{what} has no finished run with {describe_filters(where)}{states}"
-        for filter in where:
-            # The values of the keys whose filter no run matches.
-            values = [value_of(run, filter.key) for run in runs]
-            known = dict.fromkeys(show_key(value) for value in values if value is not MISSING)
-            if known and not any(map(filter.holds, values)):
-                text += f"; {filter.key} is {first_of(known, _SHOWN)}"
-        return text
-    models = "; `report --models` has what `eval --model` evaluated"
-    models = models if sweep is None and store.evaluations.of_models() else ""
-    if not states:
-        start = "start some with `advsweep run` or `advsweep sweep`"
-        return f"{what} has no runs to report; {start}{models}"
-    return f"{what} has no finished run to report yet{states}; `advsweep ls` shows them{models}"
-
-
-def _group(
-    runs: Sequence[RunRecord],
-    rows: Sequence[str] | None,
-    pivot: Sequence[str],
-    tuned: str,
-    *,
-    pool: bool,
-) -> list[tuple[Group, list[RunRecord]]]:
-    """Group the runs by row, and by the values of the pivot's keys if there is a pivot.
-
-    Args:
-        tuned: the key that was tuned for each row; empty for none.
-    """
-    if rows is not None or pool:
-        keys = dict.fromkeys([*(rows or ["estimator"]), *pivot])
-        return group_by(runs, list(keys), pool=pool)
-    # Replicates may differ in a key of the pivot, as in their seeds.
-    return [
-        ({**group, **place}, part)
-        for group, members in group_runs(runs, always=tuned)
-        for place, part in group_by(members, [key for key in pivot if is_key(members, key)])
-    ]
-
-
-def _label(
-    rows: Sequence[str] | None, pivot: Sequence[str], groups: Sequence[tuple[Group, object]]
-) -> str:
-    """Return the key that names models which no run trained."""
-    label = rows[0] if rows else "estimator"
-    if label not in pivot:
-        return label
-    return next((key for group, _ in groups for key in group if key not in pivot), "model")
+    for filter in where:
+        # The values of the keys whose filter no run matches.
+        values = [value_of(run, filter.key) for run in runs]
+        known = dict.fromkeys(show_key(value) for value in values if value is not MISSING)
+        if known and not any(map(filter.holds, values)):
+            text += f"; {filter.key} is {first_of(known, _SHOWN)}"
+    return text
 
 
 def _describe_pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
@@ -371,12 +348,11 @@ def _sort(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row
     name, _, way = sort.partition(":")
     if way not in ("", "rising", "falling"):
         raise ReportError(f"--sort: expected {name}:rising or {name}:falling, got '{sort}'")
-    by_name = {column.name: column for column in columns}
+    column = next((column for column in columns if column.name == name), None)
     keys = {key for row in rows for key in row.group}
-    if name not in by_name and name not in keys:
-        hint = nearest(name, [*by_name, *keys])
+    if column is None and name not in keys:
+        hint = nearest(name, [*keys, *(own.name for own in columns)])
         raise NotFoundError(f"--sort: the table has no column or key '{name}'; {hint}")
-    column = by_name.get(name)
     falling = way == "falling"
     if not way and column is not None:
         falling = column.direction is MetricDirection.HIGHER
@@ -389,37 +365,3 @@ def _sort(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row
     order = value if numbers else lambda row: show_key(value(row))
     missing = [row for row in rows if row not in known]
     return [*sorted(known, key=order, reverse=falling), *missing]
-
-
-def _find_ranking(columns: Sequence[Column], pivot: Sequence[str], name: str) -> Column:
-    """Return the column that ranks the rows."""
-    if pivot:
-        raise ReportError(
-            f"--sort rank: expected no config key among --columns, got {', '.join(pivot)}"
-        )
-    found = {column.name: column for column in columns}
-    if name not in found:
-        raise NotFoundError(
-            f"--sort rank: the table has no column '{name}'; {nearest(name, found)}"
-        )
-    return found[name]
-
-
-def _choose_baseline(text: str | None, rows: Sequence[Row]) -> BaselineRows | None:
-    """Parse the named baseline, or take the first row's."""
-    if text == NO_BASELINE:
-        return None
-    if text is None:
-        return default_baseline(rows)
-    keys = sorted({key for row in rows if not row.is_base for key in row.group}, key=key_order)
-    return parse_baseline(text, rows, keys[0])
-
-
-def _describe_columns(
-    columns: Sequence[Column], metrics: Sequence[str] | None, at: Cutoff | None
-) -> list[Column]:
-    """Return the columns whose differences are shown: the named ones, or the runs' own pass@k."""
-    if metrics is not None:
-        # Runs are equal in the column that sets their cutoff.
-        return [c for c in columns if not c.is_reached and (at is None or c.name != at.what)]
-    return [column for column in columns if column.k is not None and column.task is None]

@@ -30,7 +30,7 @@ from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import Column, find_outcome
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import name_group, parse_where, show_key
-from advsweep.report.tables.types import Difference, Report, Row, SpreadKind
+from advsweep.report.tables.types import Difference, Report, Row
 from advsweep.statistics import (
     Comparison,
     RankInterval,
@@ -66,10 +66,7 @@ _ARM = ("estimator", "objective", "rollout", CONTROL)
 class Spreads:
     """The common spread of the rows of a report, by column and design."""
 
-    def __init__(
-        self, rows: Sequence[Row] = (), spread: SpreadKind = SpreadKind.POOLED, tuned: str = ""
-    ) -> None:
-        self._spread = spread
+    def __init__(self, rows: Sequence[Row] = (), tuned: str = "") -> None:
         self._tuned = tuned
         self._rows = rows
         self._known: dict[tuple[str, str], tuple[BlockSpread | None, list[Row]]] = {}
@@ -83,7 +80,7 @@ class Spreads:
 
     def pooled(self, row: Row, other: Row, column: str) -> PooledSpread | None:
         """Return the spread of two rows' differences; None if they have one of their own."""
-        if self._spread is SpreadKind.OWN or row.is_base or other.is_base:
+        if row.is_base or other.is_base:
             return None
         design = self._design(row, column)
         if design != self._design(other, column) or _differ_equally(row, other, column):
@@ -230,7 +227,6 @@ def compare_rows(
     others: Sequence[Column],
     baseline: BaselineRows,
     target: float | None = None,
-    spread: SpreadKind = SpreadKind.POOLED,
 ) -> list[Difference]:
     """Compare every row with its baseline, in each column where both have at least two seeds.
 
@@ -242,7 +238,7 @@ def compare_rows(
         target: the difference that seeds are counted for; by default the observed one.
     """
     pairs = [(i, baseline.of(row, rows)) for i, row in enumerate(rows) if not row.is_base]
-    spreads = Spreads(rows, spread, baseline.tuned)
+    spreads = Spreads(rows, baseline.tuned)
     found: list[Difference] = []
     for place, column in enumerate([*outcomes, *others]):
         for row, other in pairs:
@@ -289,7 +285,6 @@ def with_baseline(report: Report, baseline: BaselineRows) -> Report:
         report.outcomes,
         (),
         replace(baseline, tuned=report.tuned),
-        spread=report.spread,
     )
     return replace(report, baseline=baseline.text, differences=differences)
 
@@ -312,70 +307,49 @@ def show_seeds(seeds: int) -> str:
     return f"> {MOST_SEEDS}" if seeds > MOST_SEEDS else str(seeds)
 
 
-@dataclass(frozen=True)
-class BestMarks:
-    """The marked cells of a report.
-
-    Attributes:
-        cells: the marks, by row index and column name.
-        undecided: columns without a significant best row, each with the values of the keys
-            that separate its rows from others.
-    """
-
-    cells: Mapping[tuple[int, str], Mark]
-    undecided: Sequence[tuple[str, str]]
-
-
-def find_marks(report: Report) -> BestMarks:
+def find_marks(report: Report) -> dict[tuple[int, str], Mark]:
     """Find the best and second best rows of the primary outcomes, where they are significant.
 
     Without a comparison with a baseline nothing is marked.
+
+    Returns:
+        The marks by row index and column name.
     """
     marks: dict[tuple[int, str], Mark] = {}
-    undecided: list[tuple[str, str]] = []
-    outcomes = report.outcomes if report.baseline is not None else ()
-    places: dict[str, list[int]] = {}
-    for i, row in enumerate(report.rows):
-        # Rows of different values of the pivot's keys do not compare.
-        place = ", ".join(str(row.group.get(key, "")) for key in report.pivot)
-        places.setdefault(place, []).extend([] if row.is_base else [i])
+    spreads = Spreads(report.rows, report.tuned)
     for column in report.columns:
-        is_directed = column.direction is not MetricDirection.NEITHER
-        if not is_directed or find_outcome(column, outcomes) is None:
+        is_outcome = find_outcome(column, report.outcomes) is not None
+        if column.direction is MetricDirection.NEITHER or not is_outcome or not report.baseline:
             continue
-        for place, rows in places.items():
-            cells = {i: report.rows[i].cells[column.name] for i in rows}
-            means = {i: cell.mean for i, cell in cells.items() if cell.n >= SEEDS_FOR_A_MARK}
-            means = {i: mean for i, mean in means.items() if math.isfinite(mean)}
-            higher = column.direction is MetricDirection.HIGHER
-            ranked = sorted(means, key=means.__getitem__, reverse=higher)
-            found = _settled_marks(report, column, ranked) if len(ranked) > 1 else {}
-            marks |= {(row, column.name): mark for row, mark in found.items()}
-            if len(ranked) > 1 and not found:
-                undecided.append((column.name, place))
-    return BestMarks(marks, undecided)
+        means = {
+            i: row.cells[column.name].mean
+            for i, row in enumerate(report.rows)
+            if not row.is_base
+            and row.cells[column.name].n >= SEEDS_FOR_A_MARK
+            and math.isfinite(row.cells[column.name].mean)
+        }
+        higher = column.direction is MetricDirection.HIGHER
+        ranked = sorted(means, key=means.__getitem__, reverse=higher)
+        if len(ranked) < 2:
+            continue
+        for place, (mark, row) in enumerate(zip(Mark, ranked, strict=False), start=1):
+            below = ranked[place:]
+            if not all(_is_significant(report, spreads, column, row, other) for other in below):
+                break
+            marks[row, column.name] = mark
+    return marks
 
 
-def _settled_marks(report: Report, column: Column, ranked: Sequence[int]) -> dict[int, Mark]:
-    spreads = Spreads(report.rows, report.spread, report.tuned)
-    adjusted = {
-        frozenset((d.row, d.baseline)): d.p_adjusted
+def _is_significant(report: Report, spreads: Spreads, column: Column, row: int, other: int) -> bool:
+    compared = spreads.compare(report.rows[row], report.rows[other], column.name)
+    # Equal differences have an interval without a width, and no test.
+    if not compared.is_settled or compared.sd == 0:
+        return False
+    return not any(
+        d.p_adjusted > LEVEL
         for d in report.primary
-        if find_outcome(column, [d.column]) is not None
-    }
-
-    def is_significant(row: int, other: int) -> bool:
-        compared = spreads.compare(report.rows[row], report.rows[other], column.name)
-        # Equal differences have an interval without a width, and no test.
-        tested = compared.is_settled and compared.sd > 0
-        return tested and not adjusted.get(frozenset((row, other)), 0.0) > LEVEL
-
-    found: dict[int, Mark] = {}
-    for place, (mark, row) in enumerate(zip(Mark, ranked, strict=False), start=1):
-        if not all(is_significant(row, other) for other in ranked[place:]):
-            break
-        found[row] = mark
-    return found
+        if {d.row, d.baseline} == {row, other} and find_outcome(column, [d.column]) is not None
+    )
 
 
 def rank_rows(rows: Sequence[Row], column: Column) -> tuple[list[Row], dict[int, RankInterval]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from advsweep.errors import counted, first_of
@@ -13,19 +13,17 @@ from advsweep.report.data.columns import (
     MOST_OF_SAMPLES,
     RAREFIED_SHARE,
     Column,
-    find_outcome,
     parse_column,
 )
 from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import Group, name_group, show_key
-from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK, BestMarks
+from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK
 from advsweep.report.tables.types import (
     Difference,
     Provenance,
     Report,
     Row,
-    SpreadKind,
     Subject,
     count_states,
 )
@@ -58,39 +56,33 @@ _MAJORITY = 0.6  # of the start's rollouts have the dominant sign's outcome
 _OUTCOMES = {"success": ("right", "likelier"), "failure": ("wrong", "less likely")}
 
 
-def legend(marked: Collection[Mark | None]) -> dict[Mark, str]:
-    """Return what the marks of a table mean."""
-    texts = {
-        Mark.BEST: "significantly better than all other rows with at least "
-        f"{SEEDS_FOR_A_MARK} seeds",
-        Mark.SECOND: "significantly better than all rows below",
-    }
-    return {mark: texts[mark] for mark in Mark if mark in marked}
+LEGEND = {
+    Mark.BEST: f"significantly better than all other rows with at least {SEEDS_FOR_A_MARK} seeds",
+    Mark.SECOND: "significantly better than all rows below",
+}
+"""What the marks of a table mean."""
 
 
-def notes(report: Report, marked: BestMarks) -> list[str]:
-    """Return sentences about the numbers."""
-    rows, cells = report.rows, [cell for row in report.rows for cell in row.cells.values()]
-    what = "seeds" if any(row.runs > row.n for row in rows) else "runs"
-    n = f"n={max(row.n for row in rows)} unless said" if report.pivot else f"n: {what}"
-    end = [c.header for c in report.columns if c.is_mean and c.window and c.window.kind == "end"]
-    of_problems = report.over == "problems"
+def notes(report: Report) -> list[str]:
+    """Return sentences about the numbers: what they are, and what they do not say."""
+    rows, columns = report.rows, report.columns
+    trained = [row for row in rows if not row.is_base]
     rates = report.provenance.learning_rates
-    rules = ", ".join(f"{n} by stopping={rule}" for rule, n in sorted(report.pruned.items()))
+    seeds = sum(row.n for row in trained)
+    what = "seeds" if any(row.runs > row.n for row in rows) else "runs"
+    end = [c.header for c in columns if c.is_mean and c.window and c.window.kind == "end"]
+    cells = [cell for row in rows for cell in row.cells.values()]
+    alike = []
+    for row in rows:
+        # Costs that no seed changes are expected.
+        directed = [c for c in columns if c.direction is not MetricDirection.NEITHER]
+        equal = [c.header for c in directed if row.cells[c.name].has_no_spread]
+        alike += [f"{name_group(row.group)} ({first_of(equal, _NAMED)})"] if equal else []
+    missing = {c.header: seeds - sum(row.cells[c.name].n for row in trained) for c in columns}
     texts = [
-        (not of_problems, f"mean ± half the 95 % Student t interval over seeds; {n}"),
+        (True, f"mean ± half the 95 % Student t interval over seeds; n: {what}"),
         (
-            of_problems,
-            "mean ± half the 95 % interval over problems like these (bootstrap), which says "
-            "nothing of another training; n: evaluations",
-        ),
-        (
-            of_problems and any(cell.is_one_sided for cell in cells),
-            "[low, high]: where all problems have the same pass@k, the 95 % Clopper-Pearson "
-            "interval of the share of problems",
-        ),
-        (
-            not of_problems and any(not math.isnan(cell.over_problems) for cell in cells),
+            any(not math.isnan(cell.over_problems) for cell in cells),
             "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
             "which says nothing of another training",
         ),
@@ -100,8 +92,11 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
             "each seed's runs to the seed's own base",
         ),
         (end, f"{', '.join(end)}: mean over the last {END_STEPS} steps"),
-        *([] if of_problems else [(True, text) for text in _describe_unmarked(report, marked)]),
-        *((True, text) for text in _describe_alike(report)),
+        (
+            alike,
+            f"zero spread, so that ±0 is no interval: all seeds of {first_of(alike, _NAMED)} have "
+            "the same value",
+        ),
         (
             report.ranks,
             f"rank: the places by {report.ranked_by} that paired t-tests against all other rows "
@@ -120,53 +115,17 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
             "problems left out of pass@k, as none of their samples could be scored: "
             f"{report.unjudged} (as a rule their gold answer cannot be read)",
         ),
-        (rules, f"pruned: {rules}; `advsweep ls --status pruned` lists them"),
     ]
     lines = [text for shown, text in texts if shown]
-    lines += [
-        f"{name_group(row.group)}: {row.pruned} of {row.runs + row.pruned} runs were pruned, so "
-        "that its means are those of the runs that did well early"
-        for row in rows
-        if row.pruned
-    ]
-    trained = [row for row in rows if not row.is_base]
-    seeds = sum(row.n for row in trained)
-    for column in report.columns:
-        if missing := seeds - sum(row.cells[column.name].n for row in trained):
-            lines.append(f"{column.header}: {missing} of {seeds} {what} have no number")
+    for row in rows:
+        if row.pruned:
+            pruned = f"{row.pruned} of {row.runs + row.pruned} runs were pruned"
+            means = "its means are those of the runs that did well early"
+            lines.append(f"{name_group(row.group)}: {pruned}, so that {means}")
+    for header, lacking in missing.items():
+        if lacking:
+            lines.append(f"{header}: {lacking} of {seeds} {what} have no number")
     return lines
-
-
-def _describe_unmarked(report: Report, marked: BestMarks) -> list[str]:
-    """Explain why primary outcomes with a better direction have no marked best."""
-    has_outcomes = any(find_outcome(column, report.outcomes) for column in report.columns)
-    if report.baseline is None or not has_outcomes:
-        return []
-    if not marked.cells and not marked.undecided:
-        return [f"nothing is marked: that takes two rows with {SEEDS_FOR_A_MARK} seeds each"]
-    headers = {column.name: column.header for column in report.columns}
-    names = [headers[name] + (f" ({place})" if place else "") for name, place in marked.undecided]
-    reason = "the best mean is not significantly better than all others"
-    return [f"no best in {first_of(names, _NAMED)}: {reason}"] if names else []
-
-
-def _describe_alike(report: Report) -> list[str]:
-    """List rows whose seeds all have the same value, if they have several seeds."""
-    alike: dict[str, list[str]] = {}
-    for column in report.columns:
-        # Costs that no seed changes are expected.
-        for row in report.rows if column.direction is not MetricDirection.NEITHER else ():
-            cell = row.cells[column.name]
-            if cell.n > 1 and cell.low == cell.high:
-                alike.setdefault(name_group(row.group), []).append(column.header)
-    by_columns: dict[tuple[str, ...], list[str]] = {}
-    for name, headers in alike.items():
-        by_columns.setdefault(tuple(headers), []).append(name)
-    return [
-        f"zero spread: all seeds of {first_of(rows, _NAMED)} have the same "
-        f"{first_of(headers, _NAMED)}, so that ±0 is no interval"
-        for headers, rows in by_columns.items()
-    ]
 
 
 def difference_notes(report: Report) -> list[str]:
@@ -182,56 +141,33 @@ def difference_notes(report: Report) -> list[str]:
     one = report.differences[0]
     given = one.target != one.comparison.difference
     what = f"for a difference of {one.target:g}" if given else "at the observed effect"
-    spread = "that of the pairs' differences alone"
-    spread += " (--spread own)" if report.spread is SpreadKind.OWN else ""
     compared = [d.comparison for d in report.differences]
+    spread = "that of the pairs' differences alone"
     if any(c.pooled for c in compared):
         spread = (
             "that of a randomised block ANOVA (Fisher, 1935) of the rows with the same seeds and "
             "settings; a row whose spread is larger than that of the others (F test, p < .05) has "
             "its own, with n - 1"
         )
-    texts = [
-        (
-            True,
-            "differences: paired by seed, with the t-test's p; effect: in standard deviations of "
-            "the pairs' differences (Hedges)",
-        ),
-        (report.primary, describe_family(report)),
-        (not report.primary, "no primary outcome has a difference"),
-        (True, f"df: degrees of freedom of the spread, {spread}"),
-        (
-            True,
-            f"seeds needed: pairs that would give 80 % power {what}, if its spread is as "
-            "estimated here",
-        ),
-        (
-            len(report.primary) < len(report.differences),
-            "differences in other columns are descriptive: an interval without a test or a verdict",
-        ),
-        (
-            any(not math.isnan(d.comparison.p_permutation) for d in report.primary),
-            "p perm: of flipped signs, from 6 pairs on",
-        ),
-        (
-            not all(c.paired for c in compared),
-            "unpaired: rows that share fewer than two seeds, by Welch's t-test",
-        ),
-        (
-            any(d.improvement is not None for d in report.differences),
-            "P(better): probability that a run does better than one of the baseline",
-        ),
+    lines = [
+        "differences: paired by seed, with the t-test's p (p perm: of flipped signs); effect: in "
+        "standard deviations of the pairs' differences (Hedges); P(better): probability that a "
+        "run does better than one of the baseline",
+        describe_family(report) if report.primary else "no primary outcome has a difference",
+        f"df: degrees of freedom of the spread, {spread}",
+        f"seeds needed: pairs that would give 80 % power {what}, if its spread is as estimated "
+        "here",
     ]
-    return [text for shown, text in texts if shown]
+    if not all(c.paired for c in compared):
+        lines.append("unpaired: rows that share fewer than two seeds, by Welch's t-test")
+    return lines
 
 
 def describe_family(report: Report) -> str:
     """Describe which differences the p of the report's differences are adjusted over."""
-    outcomes = ", ".join(column.header for column in report.family.outcomes)
+    outcomes = ", ".join(dict.fromkeys(d.column.header for d in report.primary))
     declared = f", declared by {report.declared_by}" if report.declared_by else ""
-    return (
-        f"p adj is adjusted over {report.family.text} ({outcomes}{declared}), by Benjamini-Hochberg"
-    )
+    return f"p adj is adjusted over {report.family} ({outcomes}{declared}), by Benjamini-Hochberg"
 
 
 def _describe_matched(rates: Mapping[str, Any]) -> str:
@@ -251,9 +187,8 @@ def provenance(report: Report) -> list[str]:
     """Describe in a few lines where the numbers come from."""
     p = report.provenance
     where = p.store if p.sweep is None else f"{p.store}, sweep {p.sweep}"
-    what = counted(p.runs, "run") if report.over == "seeds" else "models evaluated without a run"
     days = sorted({time.date().isoformat() for time in (p.first, p.last) if time is not None})
-    lines = [f"{where}: {what}" + (f", made {' to '.join(days)}" if days else "")]
+    lines = [f"{where}: {counted(p.runs, 'run')}" + (f", made {' to '.join(days)}" if days else "")]
     for evaluation in p.evaluations:
         own = {k: v for k, v in evaluation.items() if k not in ("task", "problems")}
         how = ", ".join(f"{k}={show_key(v)}" for k, v in own.items())
@@ -283,6 +218,12 @@ def describe_provenance(
         for name, version in {**own, **environment.get("packages", {})}.items():
             if version:
                 versions.setdefault(name, set()).add(version)
+    machines = []
+    for environment in environments:
+        cores, memory = environment.get("cores"), environment.get("memory_bytes")
+        size = f"{memory / 2**30:.0f} GiB" if memory else None
+        parts = environment.get("cpu"), f"{cores} cores" if cores else None, size
+        machines.append(", ".join(part for part in parts if part))
     return Provenance(
         store=store.name,
         sweep=sweep,
@@ -292,7 +233,7 @@ def describe_provenance(
         commits=sorted({state["commit"] for state in git}),
         dirty=any(state["dirty"] for state in git),
         versions={name: sorted(found) for name, found in sorted(versions.items())},
-        hardware=sorted({_machine(e) for e in environments} - {""}),
+        hardware=sorted(set(machines) - {""}),
         first=min((run.started for run in runs if run.started), default=None),
         last=max((run.finished for run in runs if run.finished), default=None),
     )
@@ -318,16 +259,6 @@ def _learning_rates(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, A
         }
         for (match, reference), by_estimator in found.items()
     ]
-
-
-def _machine(environment: Mapping[str, Any]) -> str:
-    memory = environment.get("memory_bytes")
-    parts = [
-        environment.get("cpu"),
-        f"{environment['cores']} cores" if environment.get("cores") else None,
-        f"{memory / 2**30:.0f} GiB" if memory else None,
-    ]
-    return ", ".join(part for part in parts if part)
 
 
 def describe_large_k(evaluated: EvaluationsByTask, columns: Sequence[Column]) -> list[str]:
@@ -358,30 +289,28 @@ def describe_rarefied(evaluated: EvaluationsByTask, columns: Sequence[Column]) -
     """
     found = []
     for column in columns:
-        records = _records(evaluated, column)
-        if column.m is None or column.source == RAREFIED_SHARE or not records:
+        m, records = column.select.m, _records(evaluated, column)
+        if m is None or column.source == RAREFIED_SHARE or not records:
             continue
-        counts = [int((record.c >= column.m).sum()) for record in records]
+        counts = [int((record.c >= m).sum()) for record in records]
         if min(counts) < max(counts):
-            problems = max(len(record.c) for record in records)
             found.append(
-                f"{column.header}: of the problems with at least {column.m} right answers, which "
-                f"are {min(counts)} to {max(counts)} of {problems} in the runs; runs with fewer "
-                "leave out harder problems"
+                f"{column.header}: of the {min(counts)} to {max(counts)} problems on which a run "
+                f"has at least {m} right answers; runs with fewer leave out harder problems"
             )
     return found
 
 
 def _records(evaluated: EvaluationsByTask, column: Column) -> list[EvaluationRecord]:
     """Return the evaluations of runs that a column rests on."""
-    if column.over is not None:
-        tasks = list((evaluated.train if column.is_train else evaluated.tasks).values())
-    else:
-        task = evaluated.of(column.task, train=column.is_train)
-        tasks = [] if task is None else [task]
-    records = [record for task in tasks for record in task.final.values()]
-    if column.is_made_of_curve and not column.is_selected:
-        records += [record for task in tasks for along in task.along.values() for record in along]
+    tasks = [evaluated.of(column.select.task, train=column.select.is_train)]
+    if column.select.is_mean:
+        tasks = list((evaluated.train if column.select.is_train else evaluated.tasks).values())
+    records: list[EvaluationRecord] = []
+    for task in tasks:
+        records += task.final.values() if task is not None else ()
+        if task is not None and column.is_made_of_curve and not column.is_selected:
+            records += [record for along in task.along.values() for record in along]
     return records
 
 
@@ -394,22 +323,17 @@ def describe_dominance(
     raises or lowers the probability of all sampled answers alike.
     """
     ids = [run.id for _, members in groups for run in members]
-    masses = [store.metrics.means(ids, f"mass/{name}", first=START) for name in _OUTCOMES]
+    masses = {name: store.metrics.means(ids, f"mass/{name}", first=START) for name in _OUTCOMES}
     rows: dict[str, list[str]] = {name: [] for name in _OUTCOMES}
     for group, members in groups:
-        success, failure = (_mean(own[r.id] for r in members if r.id in own) for own in masses)
-        if max(success, failure) <= 0:
+        mass = {name: _mean(own.get(run.id) for run in members) for name, own in masses.items()}
+        larger, smaller = sorted(mass, key=mass.__getitem__, reverse=True)
+        if not (mass[larger] > 0 and mass[larger] >= _DOMINANT * max(mass[smaller], 0.0)):
             continue
-        if success >= _DOMINANT * max(failure, 0.0):
-            outcome = "success"
-        elif failure >= _DOMINANT * max(success, 0.0):
-            outcome = "failure"
-        else:
-            continue
-        rate = _success_rate(store, members)
-        share = rate if outcome == "success" else 1 - rate
+        rate = _mean(_success_rate(store, run) for run in members)
+        share = rate if larger == "success" else 1 - rate
         if share >= _MAJORITY:
-            rows[outcome].append(f"{name_group(group)} ({share:.0%})")
+            rows[larger].append(f"{name_group(group)} ({share:.0%})")
     return [
         f"{first_of(named, _FEW)}: so many rollouts of the first {START} steps are "
         f"{_OUTCOMES[outcome][0]}, and nearly all advantages are theirs, so that training mostly "
@@ -420,27 +344,19 @@ def describe_dominance(
     ]
 
 
-def _success_rate(store: Store, members: Sequence[RunRecord]) -> float:
-    """Return the share of right rollouts at the start, from the shares of groups with K right.
-
-    NaN if the runs did not record them.
-    """
-    by_size: dict[int, list[int]] = {}
-    for run in members:
-        by_size.setdefault(int(run.config.get("group_size", 0)), []).append(run.id)
-    rates: list[float] = []
-    for size, ids in by_size.items():
-        sums: dict[int, float] = {}
-        for solved in range(1, size + 1):
-            found = store.metrics.means(ids, f"solved/{solved}", first=START)
-            for run_id, share in found.items():
-                sums[run_id] = sums.get(run_id, 0.0) + share * solved / size
-        rates += sums.values()
-    return _mean(rates)
+def _success_rate(store: Store, run: RunRecord) -> float:
+    """Return the share of right rollouts at the start, from the shares of groups with K right."""
+    size = int(run.config.get("group_size", 0))
+    parts = [
+        solved / size * share
+        for solved in range(1, size + 1)
+        for share in store.metrics.means([run.id], f"solved/{solved}", first=START).values()
+    ]
+    return math.fsum(parts) if parts else math.nan
 
 
-def _mean(values: Iterable[float]) -> float:
-    known = [value for value in values if math.isfinite(value)]
+def _mean(values: Iterable[float | None]) -> float:
+    known = [value for value in values if value is not None and math.isfinite(value)]
     return math.fsum(known) / len(known) if known else math.nan
 
 
@@ -465,10 +381,12 @@ def chance_column(name: str) -> str | None:
     base's solve rates, of training problems, and of several tasks.
     """
     column = parse_column(name)
-    if column is None or column.k is None or column.is_train or column.over or column.base:
+    if column is None or column.k is None or column.select.is_train or column.select.base:
         return None
-    level = "" if column.level is None else f"level={column.level}"
-    of = ",".join(part for part in (column.task, level) if part)
+    if column.select.is_mean:
+        return None
+    level = None if column.select.level is None else f"level={column.select.level}"
+    of = ",".join(part for part in (column.select.task, level) if part)
     return f"pass@{column.k}" + (f"[{of}]" if of else "")
 
 
@@ -509,19 +427,18 @@ def describe_imported(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     """Return a sentence for each format of which runs were imported; none without any."""
     imported = [run for run in runs if is_imported(run.config)]
     environments = store.runs.environments([run.id for run in imported]) if imported else {}
-    counts: Counter[str] = Counter()
-    found: dict[str, dict[str, None]] = {}
+    by_format: dict[str, list[dict[str, None]]] = {}
     for run in imported:
-        form = str(run.config["backend"].get("format", "unknown"))
-        counts[form] += 1
         described = environments.get(run.id, {}).get(IMPORTED)
         own = described.get("notes") if isinstance(described, Mapping) else None
         texts = [note for note in own if isinstance(note, str)] if isinstance(own, list) else []
-        found.setdefault(form, {}).update(dict.fromkeys(texts))
+        form = str(run.config["backend"].get("format", "unknown"))
+        by_format.setdefault(form, []).append(dict.fromkeys(texts))
     sentences = []
-    for form, count in sorted(counts.items()):
-        shown = [note[:_LONGEST] for note in list(found[form])[:_NAMED]]
-        more = [f"{len(found[form]) - _NAMED} more"] if len(found[form]) > _NAMED else []
-        text = f"imported from {form}: {count} of {len(runs)} runs, by another trainer"
+    for form, listed in sorted(by_format.items()):
+        found = list(dict.fromkeys(note for texts in listed for note in texts))
+        shown = [note[:_LONGEST] for note in found[:_NAMED]]
+        more = [f"{len(found) - _NAMED} more"] if len(found) > _NAMED else []
+        text = f"imported from {form}: {len(listed)} of {len(runs)} runs, by another trainer"
         sentences.append("; ".join([text, *shown, *more]))
     return sentences

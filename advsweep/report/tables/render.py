@@ -6,14 +6,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import groupby
 from typing import Any
 
-from advsweep.report.data.columns import Column
 from advsweep.report.data.runs import Group, show_key
 from advsweep.report.tables.comparison import find_marks, show_seeds
-from advsweep.report.tables.notes import difference_notes, legend, notes, provenance
-from advsweep.report.tables.types import Cell, Difference, Report, Row
+from advsweep.report.tables.notes import LEGEND, difference_notes, notes, provenance
+from advsweep.report.tables.types import Cell, Difference, Report
 from advsweep.statistics import Comparison
 from advsweep.writing import (
     Document,
@@ -30,128 +28,37 @@ from advsweep.writing import (
 
 
 def lay_out(report: Report) -> Document:
-    """Lays out the report's tables and the texts below them."""
-    marked = find_marks(report)
-    table = _pivoted(report, marked.cells) if report.pivot else _plain(report, marked.cells)
-    described = [d for d in report.differences if not d.is_primary]
-    differences = [_differences(report, own) for own in (report.primary, described) if own]
+    """Lay out the report's tables and the texts below them."""
+    marks = find_marks(report)
+    others = [d for d in report.differences if not d.is_primary]
+    differences = [_differences(report, own) for own in (report.primary, others) if own]
     return Document(
-        tables=(table, *differences),
-        notes=(*notes(report, marked), *difference_notes(report)),
+        tables=(_lay_out_rows(report, marks), *differences),
+        notes=(*notes(report), *difference_notes(report)),
         provenance=tuple(provenance(report)),
-        legend=legend({entry.mark for line in table.lines for entry in line.entries} - {None}),
+        legend={mark: LEGEND[mark] for mark in Mark if mark in marks.values()},
     )
 
 
-def _plain(report: Report, marked: Mapping[tuple[int, str], Mark]) -> Table:
+def _lay_out_rows(report: Report, marks: Mapping[tuple[int, str], Mark]) -> Table:
     keys = report.keys
-    ranked = bool(report.ranks)
-    lines = [
-        Line(
-            names=(*_names(row.group, keys), *([_rank(report, i)] if ranked else []), str(row.n)),
-            entries=tuple(
-                _entry(row.cells[c.name], row.n, marked.get((i, c.name))) for c in report.columns
-            ),
-        )
-        for i, row in enumerate(report.rows)
-    ]
-    return Table(
-        names=(*keys, *(["rank"] if ranked else []), "n"),
-        columns=tuple(Heading((c.header,), c.family) for c in report.columns),
-        sections=_sections(report.rows, lines),
-        numbers=2 if ranked else 1,
-    )
-
-
-def _rank(report: Report, row: int) -> str:
-    """Shows the places that the data leave open to a row: `3` or `2-5`."""
-    rank = report.ranks.get(row)
-    if rank is None:
-        return ""
-    return str(rank.low) if rank.low == rank.high else f"{rank.low}-{rank.high}"
-
-
-def _sections(rows: Sequence[Row], lines: Sequence[Line]) -> tuple[tuple[Line, ...], ...]:
-    """Separates models that no run trained from the other rows."""
-    pairs = groupby(zip(rows, lines, strict=True), key=lambda pair: pair[0].is_base)
-    return tuple(tuple(line for _, line in members) for _, members in pairs)
-
-
-def _pivoted(report: Report, marked: Mapping[tuple[int, str], Mark]) -> Table:
-    """Makes one line of the rows that differ only in the pivot's keys."""
-    keys = [key for key in report.keys if key not in report.pivot]
-    places = _places(report)
-    lines: dict[str, tuple[Row, list[tuple[int, Row]]]] = {}
+    rank = ["rank"] if report.ranks else []
+    sections: dict[bool, list[Line]] = {}
     for i, row in enumerate(report.rows):
-        own = {key: value for key, value in row.group.items() if key in keys}
-        name = json.dumps([own, row.is_base])
-        lines.setdefault(name, (row, []))[1].append((i, row))
-    most = max(row.n for row in report.rows)
+        place = report.ranks.get(i)
+        # The places that the data leave open to a row: `3` or `2-5`.
+        places = "" if place is None else "-".join(map(str, dict.fromkeys((place.low, place.high))))
+        names = (*_names(row.group, keys), *([places] if rank else []), str(row.n))
+        entries = tuple(
+            _entry(row.cells[c.name], row.n, marks.get((i, c.name))) for c in report.columns
+        )
+        sections.setdefault(row.is_base, []).append(Line(names, entries))
     return Table(
-        names=tuple(keys),
-        columns=tuple(
-            Heading(_levels(report, place, column)) for place in places for column in report.columns
-        ),
-        sections=_sections(
-            [first for first, _ in lines.values()],
-            [
-                Line(
-                    names=_names(first.group, keys),
-                    entries=tuple(
-                        _pivot_entry(report, members, place, column, marked, most)
-                        for place in places
-                        for column in report.columns
-                    ),
-                )
-                for first, members in lines.values()
-            ],
-        ),
-        title=f"{report.columns[0].header} by {', '.join(report.pivot)}"
-        if len(report.columns) == 1
-        else "",
+        names=(*keys, *rank, "n"),
+        columns=tuple(Heading((c.header,), c.family) for c in report.columns),
+        sections=tuple(map(tuple, sections.values())),
+        numbers=len(rank) + 1,
     )
-
-
-def _places(report: Report) -> list[Group]:
-    """Returns the values of the pivot's keys, in their order."""
-    found: dict[str, Group] = {}
-    for row in report.rows:
-        if not row.is_base:
-            place = {key: row.group[key] for key in report.pivot if key in row.group}
-            found[json.dumps(place)] = place
-
-    def order(place: Group) -> list[tuple[int, float, str]]:
-        values = [place.get(key) for key in report.pivot]
-        return [
-            (0, float(v), "") if isinstance(v, (int, float)) else (1, 0.0, show_key(v))
-            for v in values
-        ]
-
-    return sorted(found.values(), key=order)
-
-
-def _levels(report: Report, place: Group, column: Column) -> tuple[str, ...]:
-    values = tuple(
-        f"{key}={show_key(place[key])}" if key in place else f"no {key}" for key in report.pivot
-    )
-    return values if len(report.columns) == 1 else (*values, column.header)
-
-
-def _pivot_entry(
-    report: Report,
-    members: Sequence[tuple[int, Row]],
-    place: Group,
-    column: Column,
-    marked: Mapping[tuple[int, str], Mark],
-    most: int,
-) -> Entry:
-    for i, row in members:
-        own = {key: row.group[key] for key in report.pivot if key in row.group}
-        # A base model that all values share has no value of the pivot.
-        if own == place or (row.is_base and not own):
-            n = row.n if row.is_base else most
-            return _entry(row.cells[column.name], n, marked.get((i, column.name)))
-    return Entry()
 
 
 def _names(group: Group, keys: Sequence[str]) -> tuple[str, ...]:
@@ -161,42 +68,34 @@ def _names(group: Group, keys: Sequence[str]) -> tuple[str, ...]:
 def _entry(cell: Cell, n: int, mark: Mark | None) -> Entry:
     if cell.n == 0:
         return Entry()
-    asides = [f"(n={cell.n})"] if cell.n != n else []
-    if cell.is_one_sided:
-        asides.insert(0, f"[{show(cell.low)}, {show(cell.high)}]")
-        return Entry(show(cell.mean), "", mark, " ".join(asides), cell.mean)
+    aside = f"(n={cell.n})" if cell.n != n else ""
     mean, half_width = show_interval(cell.mean, cell.half_width)
     if not math.isnan(cell.over_problems):
         mean, half = show_interval(cell.mean, cell.over_problems)
-        asides.insert(0, f"(±{half})")
-    return Entry(mean, half_width, mark, " ".join(asides), cell.mean)
+        aside = f"(±{half}) {aside}"
+    return Entry(mean, half_width, mark, aside.strip(), cell.mean)
 
 
 def _differences(report: Report, differences: Sequence[Difference]) -> Table:
     """Lay out differences, all primary or none: a section for each column, a line for each row."""
     primary = differences[0].is_primary
     keys = [k for k in report.keys if any(k in report.rows[d.row].group for d in differences)]
-    permuted = primary and any(not math.isnan(d.comparison.p_permutation) for d in differences)
-    ranked = any(d.improvement is not None for d in differences)
-    headings = ["difference", "95 % interval", "n", "df"]
-    headings += ["p", *(["p perm"] if permuted else []), "p adj"] if primary else []
-    headings += ["effect", *(["P(better)"] if ranked else [])]
-    headings += ["seeds needed"] if primary else []
-    sections = []
-    for column, members in groupby(differences, key=lambda d: d.column):
-        listed = [
-            Line(
-                names=(column.header, *_names(report.rows[d.row].group, keys)),
-                entries=tuple(_difference(d, permuted=permuted, ranked=ranked)),
-            )
-            for d in members
-        ]
-        sections.append(tuple(listed))
+    cells = [_difference(d) for d in differences]
+    # Columns that are empty for all differences are left out.
+    optional = ("p perm", "P(better)")
+    empty = [name for name in optional if all(own[name].value is None for own in cells)]
+    empty += [] if primary else ["p", "p perm", "p adj", "seeds needed"]
+    headings = [name for name in cells[0] if name not in empty]
+    sections: dict[str, list[Line]] = {}
+    for d, own in zip(differences, cells, strict=True):
+        names = (d.column.header, *_names(report.rows[d.row].group, keys))
+        line = Line(names, tuple(own[heading] for heading in headings))
+        sections.setdefault(d.column.name, []).append(line)
     kind = "primary outcomes" if primary else "other columns (descriptive, not tested)"
     return Table(
         names=("column", *keys),
         columns=tuple(Heading((heading,), "difference") for heading in headings),
-        sections=tuple(sections),
+        sections=tuple(map(tuple, sections.values())),
         title=f"Differences to {report.baseline}: {kind}",
     )
 
@@ -220,38 +119,29 @@ def show_difference(comparison: Comparison) -> tuple[str, str]:
     return sign + shown, "no spread"
 
 
-def _difference(difference: Difference, *, permuted: bool, ranked: bool) -> list[Entry]:
+def _difference(difference: Difference) -> dict[str, Entry]:
+    """Return the cells of a difference by their headings."""
     c, chance, seeds = difference.comparison, difference.improvement, difference.seeds
 
-    def number(value: float, form: str) -> Entry:
-        return Entry("–" if math.isnan(value) else format(value, form), value=value)
-
-    def p(value: float) -> Entry:
-        return Entry(show_p(value) or "–", value=value)
+    def number(value: float | None, text: str) -> Entry:
+        if value is None or math.isnan(value):
+            return Entry()
+        return Entry(text, value=value)
 
     shown, interval = show_difference(c)
-    entries = [
-        Entry(shown, value=c.difference),
-        Entry(interval),
-        Entry(str(c.n) if c.paired else f"{c.n} unpaired", value=c.n),
-        number(c.df, ".3g" if c.df % 1 else ".0f"),
-    ]
-    if difference.is_primary:
-        entries.append(p(c.p_value if c.sd > 0 else math.nan))
-        entries += [p(c.p_permutation)] if permuted else []
-        entries.append(p(difference.p_adjusted))
-    entries.append(number(c.effect_size, "+.2f"))
-    entries += [number(math.nan if chance is None else chance, ".2f")] if ranked else []
-    if difference.is_primary:
-        entries.append(Entry("–" if seeds is None else show_seeds(seeds), value=seeds))
-    return entries
-
-
-_DESCRIBED = (
-    *("difference", "difference_low", "difference_high", "pairs", "df"),
-    *("effect", "p_better"),
-)
-_TESTED = (*_DESCRIBED, "p", "p_permutation", "p_adjusted", "seeds_needed")
+    p_value = c.p_value if c.sd > 0 else math.nan
+    return {
+        "difference": Entry(shown, value=c.difference),
+        "95 % interval": Entry(interval),
+        "n": Entry(str(c.n) if c.paired else f"{c.n} unpaired", value=c.n),
+        "df": number(c.df, f"{c.df:.3g}" if c.df % 1 else f"{c.df:.0f}"),
+        "p": number(p_value, show_p(p_value)),
+        "p perm": number(c.p_permutation, show_p(c.p_permutation)),
+        "p adj": number(difference.p_adjusted, show_p(difference.p_adjusted)),
+        "effect": number(c.effect_size, f"{c.effect_size:+.2f}"),
+        "P(better)": number(chance, f"{chance or 0:.2f}"),
+        "seeds needed": number(seeds, show_seeds(seeds or 0)),
+    }
 
 
 def report_records(report: Report) -> list[dict[str, Any]]:
@@ -262,15 +152,10 @@ def report_records(report: Report) -> list[dict[str, Any]]:
     primary outcome and each other compared column the difference to the baseline, with p values
     of the primary outcomes alone. A number that a row lacks is None; a key that it lacks is empty.
     """
-    differences = {(d.row, d.column.name): d for d in report.differences}
-    compared = {
-        d.column.name: [
-            part
-            for part in (_TESTED if d.is_primary else _DESCRIBED)
-            if part != "p_better" or d.improvement is not None
-        ]
-        for d in report.differences
-    }
+    compared = {(d.row, d.column.name): _plain_difference(d) for d in report.differences}
+    parts: dict[str, dict[str, None]] = {}
+    for (_, name), own in compared.items():
+        parts.setdefault(name, {}).update(dict.fromkeys(own))
     records = []
     for i, row in enumerate(report.rows):
         record: dict[str, Any] = {key: row.group.get(key, "") for key in report.keys}
@@ -283,29 +168,29 @@ def report_records(report: Report) -> list[dict[str, Any]]:
             cell = row.cells[name]
             record |= {name: cell.mean, f"{name}_low": cell.low, f"{name}_high": cell.high}
             record[f"{name}_n"] = cell.n
-        for name, parts in compared.items():
-            found = differences.get((i, name))
-            plain = {} if found is None else _plain_difference(found)
-            record |= {f"{name}_{part}": plain.get(part) for part in parts}
+        for name, listed in parts.items():
+            found = compared.get((i, name), {})
+            record |= {f"{name}_{part}": found.get(part) for part in listed}
         records.append(record)
     return records
 
 
 def _plain_difference(difference: Difference) -> dict[str, Any]:
     c = difference.comparison
-    described = {
+    found = {
         "difference": c.difference,
         "difference_low": c.low,
         "difference_high": c.high,
-        "effect": c.effect_size,
-        "p_better": difference.improvement,
         "pairs": c.n,
         "df": c.df,
+        "effect": c.effect_size,
     }
+    if difference.improvement is not None:
+        found["p_better"] = difference.improvement
     if not difference.is_primary:
-        return described
+        return found
     return {
-        **described,
+        **found,
         "p": c.p_value if c.sd > 0 else None,
         "p_permutation": c.p_permutation,
         "p_adjusted": difference.p_adjusted,
@@ -330,9 +215,9 @@ def report_data(report: Report) -> dict[str, Any]:
         ],
         "baseline": report.baseline,
         "family": {
-            "outcomes": [column.name for column in report.family.outcomes],
-            "arms": report.family.arms,
-            "size": report.family.size,
+            "outcomes": list(dict.fromkeys(d.column.name for d in report.primary)),
+            "arms": len({d.row for d in report.primary}),
+            "size": report.family_size,
             "correction": "Benjamini-Hochberg",
         },
         "differences": [
@@ -342,6 +227,7 @@ def report_data(report: Report) -> dict[str, Any]:
                 "metric": d.column.name,
                 "primary": d.is_primary,
                 **_plain_difference(d),
+                "p_better": d.improvement,
                 "paired": d.comparison.paired,
                 "pooled": d.comparison.pooled,
                 "target": d.target,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -36,14 +37,8 @@ MOST_SINGLE = 30
 _SHORT = 8  # characters of a hash
 
 
-def make_cell(
-    values: Iterable[float], record: EvaluationRecord | None = None, column: Column | None = None
-) -> Cell:
-    """Return the mean of some values, without NaN, and its interval.
-
-    Args:
-        record, column: the evaluation of a single value, for its interval over problems.
-    """
+def make_cell(values: Iterable[float], over_problems: float = math.nan) -> Cell:
+    """Return the mean of some values, without NaN, and its interval."""
     # One NaN, so that equal rows are equal.
     listed = tuple(math.nan if value != value else float(value) for value in values)
     known = [value for value in listed if not math.isnan(value)]
@@ -53,13 +48,7 @@ def make_cell(
     if n > 1 and max(known) - min(known) <= ROUNDING * abs(known[0]):
         # Rounding must not make an interval where nothing varies.
         mean = low = high = known[0]
-    if column is not None and column.is_reached:
-        # Its values are 0 and 1: t is not for those.
-        low = high = math.nan
-    half = math.nan
-    if record is not None and column is not None and n == 1:
-        half = over_problems(record, column)
-    return Cell(mean, low, high, n, listed, half)
+    return Cell(mean, low, high, n, listed, over_problems)
 
 
 def tidy_frame(
@@ -100,24 +89,26 @@ def trained_rows(
         evaluated: the evaluations of single runs; None where runs are compared elsewhere.
     """
     single = sum(len(runs) == 1 for _, runs in groups) <= MOST_SINGLE
-    rows = []
     frame = tidy_frame(groups, numbers)
+    rows = []
     for place, (group, runs) in enumerate(groups):
         own = frame.loc[place]
-        records: Mapping[str, EvaluationRecord] = {}
-        if evaluated is not None and single and len(runs) == 1:
-            records = _single_evaluations(
-                evaluated, columns.values(), lambda task: task.final, runs[0].id
-            )
+        cells = {}
+        for name in numbers.columns:
+            column, half = columns.get(name), math.nan
+            is_evaluated = evaluated is not None and single and len(runs) == 1
+            if is_evaluated and column is not None and own[name].notna().all():
+                half = _over_problems(evaluated, column, lambda task: task.final, runs[0].id)
+            cells[name] = make_cell(own[name], half)
+            if column is not None and column.is_reached:
+                # Its values are 0 and 1: t is not for those.
+                cells[name] = replace(cells[name], low=math.nan, high=math.nan)
         rows.append(
             Row(
                 group=group,
                 n=len(own),
                 seeds=tuple(int(seed) for seed in own.index),
-                cells={
-                    name: make_cell(own[name], records.get(name), columns.get(name))
-                    for name in numbers.columns
-                },
+                cells=cells,
                 pruned=sum(pruned.get(key, 0) for key in {run.config_hash for run in runs}),
                 runs=len(runs),
             )
@@ -125,19 +116,18 @@ def trained_rows(
     return rows
 
 
-def _single_evaluations(
-    evaluated: EvaluationsByTask,
-    columns: Iterable[Column],
+def _over_problems(
+    evaluated: EvaluationsByTask | None,
+    column: Column,
     choose: Callable[[TaskEvaluations], Mapping[K, EvaluationRecord]],
     key: K,
-) -> dict[str, EvaluationRecord]:
-    """Return the evaluation in each column of a row that has a single one."""
-    found = {}
-    for column in columns:
-        task = evaluated.of(column.task, train=column.is_train) if column.is_resampled else None
-        if task is not None and (record := choose(task).get(key)) is not None:
-            found[column.name] = record
-    return found
+) -> float:
+    """Return half the interval over problems of a row that has a single evaluation, or NaN."""
+    if evaluated is None or not column.is_resampled:
+        return math.nan
+    task = evaluated.of(column.select.task, train=column.select.is_train)
+    record = None if task is None else choose(task).get(key)
+    return math.nan if record is None else over_problems(record, column)
 
 
 def untrained_rows(
@@ -153,24 +143,18 @@ def untrained_rows(
             seeds; none for a single model.
         choose: returns a task's evaluations by the names of the members.
     """
-    values = {
-        c.name: scores(evaluated, c, choose) if c.is_single else dict[str, float]() for c in columns
-    }
-    by_name = {column.name: column for column in columns}
+    values = {c.name: scores(evaluated, c, choose) if c.is_single else {} for c in columns}
     rows = []
     for subject, group, members, seeds in models:
-        records: Mapping[str, EvaluationRecord] = {}
-        if len(models) <= MOST_SINGLE:
-            records = _single_evaluations(evaluated, columns, choose, members[0])
-        cells = {
+        cells = {}
+        for column in columns:
+            found: Mapping[str, float] = values[column.name]
             # A seed keeps its place without a number.
-            name: make_cell(
-                [found.get(m, math.nan) for m in members if seeds or m in found],
-                records.get(name),
-                by_name[name],
-            )
-            for name, found in values.items()
-        }
+            own = [found.get(m, math.nan) for m in members if seeds or m in found]
+            half = math.nan
+            if len(models) <= MOST_SINGLE and sum(not math.isnan(v) for v in own) == 1:
+                half = _over_problems(evaluated, column, choose, members[0])
+            cells[column.name] = make_cell(own, half)
         rows.append(Row(group, len(members), seeds, cells, subject=subject))
     return rows
 
@@ -192,30 +176,22 @@ def base_rows(
     users = {run.id: group for group, members in groups for run in members}
     families = group_bases((run for _, members in groups for run in members), evaluated)
     common = [common_group([users[i] for i in family.run_ids]) for family in families]
+    models = []
+    for family, own in zip(families, common, strict=True):
+        group = {label: BASE}
+        for key, value in own.items():
+            if key != label and any(other.get(key) != value for other in common):
+                group[key] = value
+        models.append((Subject.BASE, group, family.members, family.seeds))
+    names = [group for _, group, _, _ in models]
     named = [
-        {label: BASE}
-        | {
-            key: value
-            for key, value in own.items()
-            if key != label and any(other.get(key) != value for other in common)
-        }
-        for own in common
+        # Bases of equal names are told apart by their hashes.
+        (subject, {**group, BASE: short_name(members[0])}, members, seeds)
+        if names.count(group) > 1
+        else (subject, group, members, seeds)
+        for subject, group, members, seeds in models
     ]
-    return untrained_rows(
-        [
-            (
-                Subject.BASE,
-                # Bases of equal names are told apart by their hashes.
-                {**group, BASE: short_name(family.members[0])} if named.count(group) > 1 else group,
-                family.members,
-                family.seeds,
-            )
-            for family, group in zip(families, named, strict=True)
-        ],
-        evaluated,
-        columns,
-        base_evaluations,
-    )
+    return untrained_rows(named, evaluated, columns, base_evaluations)
 
 
 def short_name(subject: str) -> str:
@@ -238,7 +214,7 @@ def model_rows(evaluated: EvaluationsByTask, columns: Sequence[Column], label: s
 
 def floor_rows(
     evaluated: EvaluationsByTask, columns: Sequence[Column], label: str
-) -> Iterable[tuple[Row, str]]:
+) -> Iterator[tuple[Row, str]]:
     """Make a row for each chance baseline in columns of pass@k, and a sentence about it.
 
     Its numbers are exact, as they are those of the evaluated problems: they have no interval over
@@ -247,59 +223,61 @@ def floor_rows(
     Args:
         label: the key that holds the floor's name.
     """
-    known = {}
-    for column in columns:
-        # Problems chosen by a base's solve rate are others for each seed, as training problems
-        # may be.
-        chosen = column.base is not None or column.over is not None or column.is_train
-        if column.k is not None and column.is_single and not chosen:
-            task = evaluated.of(column.task)
-            known[column.name] = {} if task is None else task.common_floors()
-    floors = {
-        name: floor
-        for found in known.values()
-        for _, own in found.values()
-        for name, floor in own.items()
-    }
+    known = {column.name: _find_floors(evaluated, column) for column in columns}
+    floors: dict[str, Floor] = {}
+    for found in known.values():
+        for _, own in found.values():
+            floors |= own
     for name, floor in floors.items():
         values = {
             column.name: {
                 seed: _floor_value(name, column, record, own)
-                for seed, (record, own) in known.get(column.name, {}).items()
+                for seed, (record, own) in known[column.name].items()
             }
             for column in columns
         }
         seeds = sorted({seed for own in values.values() for seed in own if seed is not None})
         if all(len(set(own.values())) <= 1 for own in values.values()):
             seeds = []
-        cells = {
-            column: make_cell(
-                [own.get(seed, own.get(None, math.nan)) for seed in seeds]
-                if seeds
-                else [value for value in list(own.values())[:1] if not math.isnan(value)]
-            )
-            for column, own in values.items()
-        }
-        exact = "computed exactly"
+        cells = {}
+        for column_name, own_values in values.items():
+            if seeds:
+                exact = [own_values.get(s, own_values.get(None, math.nan)) for s in seeds]
+            else:
+                exact = [value for value in [*own_values.values()][:1] if not math.isnan(value)]
+            cells[column_name] = make_cell(exact)
+        how = "computed exactly"
         if floor.standard_error:
-            exact = f"computed to a standard error of {floor.standard_error:.2g} for each problem"
+            how = f"computed to a standard error of {floor.standard_error:.2g} for each problem"
         yield (
             Row({label: name}, len(seeds) or 1, tuple(seeds), cells, subject=Subject.FLOOR),
             f"{floor.name}: chance baseline: {floor.help}; pass@k = 1 - (1 - p)ᵏ of each problem, "
-            f"{exact}",
+            f"{how}",
         )
+
+
+def _find_floors(
+    evaluated: EvaluationsByTask, column: Column
+) -> Mapping[int | None, tuple[EvaluationRecord, Mapping[str, Floor]]]:
+    """Return a final evaluation with its floors by the seed that draws its problems."""
+    # Problems chosen by a base's solve rate are others for each seed, as training problems may be.
+    chosen = column.select.base is not None or column.select.is_train or column.select.is_mean
+    if column.k is None or not column.is_single or chosen:
+        return {}
+    task = evaluated.of(column.select.task)
+    return {} if task is None else task.common_floors()
 
 
 def _floor_value(
     name: str, column: Column, record: EvaluationRecord, floors: Mapping[str, Floor]
 ) -> float:
     """Return a floor's mean over the problems of an evaluation; NaN if it has none."""
-    needed = {name, column.above or name}
-    if column.k is None or not needed <= floors.keys():
+    above = column.select.above
+    if column.k is None or not {name, above or name} <= floors.keys():
         return math.nan
     values = floors[name].pass_at(column.k, record.problem_ids)
-    if column.above is not None:
-        values = values - floors[column.above].pass_at(column.k, record.problem_ids)
-    if column.level is not None:
-        values = np.where(record.levels == column.level, values, np.nan)
+    if above is not None:
+        values = values - floors[above].pass_at(column.k, record.problem_ids)
+    if column.select.level is not None:
+        values = np.where(record.levels == column.select.level, values, np.nan)
     return float(mean_over_problems(values))

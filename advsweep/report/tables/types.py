@@ -40,9 +40,9 @@ class Cell:
         return (self.high - self.low) / 2
 
     @property
-    def is_one_sided(self) -> bool:
-        """Whether the mean is an end of its interval."""
-        return self.low < self.high and self.mean in (self.low, self.high)
+    def has_no_spread(self) -> bool:
+        """Whether several seeds have the same value."""
+        return self.n > 1 and self.low == self.high
 
 
 class Subject(Enum):
@@ -89,15 +89,6 @@ class Row:
         return dict(zip(self.seeds, self.cells[column].values, strict=True))
 
 
-class SpreadKind(Enum):
-    """The spread that intervals of differences rest on."""
-
-    POOLED = "pooled"
-    """That of all rows that share seeds and settings, where three or more do."""
-    OWN = "own"
-    """That of the pairs' differences alone."""
-
-
 @dataclass(frozen=True)
 class Difference:
     """A row compared with its baseline in one column.
@@ -125,29 +116,6 @@ class Difference:
     improvement: float | None
     seeds: int | None
     target: float
-
-
-@dataclass(frozen=True)
-class Family:
-    """The differences whose p values are corrected together.
-
-    Attributes:
-        outcomes: the primary outcomes.
-        arms: how many rows are compared with their baseline.
-        size: how many of the differences have a test.
-    """
-
-    outcomes: tuple[Column, ...]
-    arms: int
-    size: int
-
-    @property
-    def text(self) -> str:
-        """Its size and what it consists of."""
-        parts = counted(len(self.outcomes), "primary outcome"), counted(self.arms, "arm")
-        untested = len(self.outcomes) * self.arms - self.size
-        less = f", less {untested} without a test" if untested else ""
-        return f"{counted(self.size, 'difference')}: {' x '.join(parts)}{less}"
 
 
 @dataclass(frozen=True)
@@ -192,18 +160,15 @@ class Report:
         pruned: how many of these were stopped early, by the name of the rule.
         unscorable: share of the evaluations' samples that the verifier failed on.
         unjudged: how many problems have no scores, as none of their samples could be scored.
-        pivot: config keys whose values are columns of the written table.
         remarks: sentences on how runs were selected and combined.
         untaught: sentences on rows with runs that learned nothing from their rewards.
         cautions: sentences on numbers that say less than they seem to.
-        over: what the intervals are over: `seeds`, or `problems` of models without a run.
         baseline: the rows that others are compared with, in words; None without a comparison.
         outcomes: the primary outcomes; the table may not show them.
         declared_by: what declares them, if they are not the default ones.
         differences: every difference to the baseline, those of the primary outcomes first, by
             column and row.
         compared: the rows with their cells of the primary outcomes, for other baselines.
-        spread: the spread that their intervals rest on.
         tuned: the key whose value each row has chosen for itself; empty for none.
         run_ids: the runs in the table.
         ranks: the interval of each row's rank in a column, by row index; empty without a ranking.
@@ -217,17 +182,14 @@ class Report:
     unscorable: float
     provenance: Provenance
     unjudged: int = 0
-    pivot: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     untaught: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
-    over: str = "seeds"
     baseline: str | None = None
     outcomes: tuple[Column, ...] = ()
     declared_by: str = ""
     differences: Sequence[Difference] = ()
     compared: tuple[Row, ...] = ()
-    spread: SpreadKind = SpreadKind.POOLED
     tuned: str = ""
     run_ids: frozenset[int] = frozenset()
     ranks: Mapping[int, RankInterval] = field(default_factory=dict)
@@ -244,13 +206,19 @@ class Report:
         return [d for d in self.differences if d.is_primary]
 
     @property
-    def family(self) -> Family:
-        """The primary differences, whose p values are corrected together."""
-        return Family(
-            outcomes=tuple(dict.fromkeys(d.column for d in self.primary)),
-            arms=len({d.row for d in self.primary}),
-            size=sum(not math.isnan(d.p_adjusted) for d in self.primary),
-        )
+    def family_size(self) -> int:
+        """How many differences have a p that is corrected together."""
+        return sum(not math.isnan(d.p_adjusted) for d in self.primary)
+
+    @property
+    def family(self) -> str:
+        """The differences whose p values are corrected together, in words."""
+        outcomes = len({d.column.name for d in self.primary})
+        arms = len({d.row for d in self.primary})
+        untested = outcomes * arms - self.family_size
+        less = f", less {untested} without a test" if untested else ""
+        parts = f"{counted(outcomes, 'primary outcome')} x {counted(arms, 'arm')}"
+        return f"{counted(self.family_size, 'difference')}: {parts}{less}"
 
 
 def count_states(counts: Mapping[Status, int]) -> str:

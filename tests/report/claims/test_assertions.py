@@ -6,7 +6,6 @@ import pytest
 
 from advsweep.errors import ConfigError, NotFoundError
 from advsweep.report import ClaimVerdict, build_report, evaluate_assertion, parse_assertion
-from advsweep.report.claims.assertions import Term
 
 
 def _evaluate(lab, text, **options):
@@ -78,28 +77,15 @@ def test_the_sentence_has_the_numbers(lab):
     assert "that takes two seeds or more that" in _evaluate(lab, "reward/mean[one] > 0").text
 
 
-def test_parses_terms_and_constants():
-    assertion = parse_assertion(" 0.5 - 2*pass@1[gsm8k][fade] <= -pass@1[grpo] + 1e-2 ")
-    assert assertion.terms == (Term(-2.0, "pass@1[gsm8k]", "fade"), Term(1.0, "pass@1", "grpo"))
-    assert assertion.constant == pytest.approx(0.49)
-    assert (assertion.above, assertion.strict) == (False, False)
-    assert assertion.columns == ["pass@1[gsm8k]", "pass@1"]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "expected one of >=, >, <= and < between two sides"),
-        ("pass@1[a]", "expected one of >="),
         ("pass@1[a] == 1", "expected one of >="),
-        ("pass@1[a] > 1 > 2", "expected one of >="),
         ("1 > 2", r"expected COLUMN\[ROW\] on a side"),
         ("pass@1 > 0", "got 'pass@1' in"),
         ("pass@1[a] >", "got '' in"),
-        ("pass@1[a] => 1", "got '= 1' in|got 'pass"),
         ("pass@1[a]*2 > 1", r"got 'pass@1\[a\]\*2' in"),
-        ("pass@1[a] 3 > 1", r"got 'pass@1\[a\] 3' in"),
-        ("pass@1[a] - > 1", "got '-' in"),
         ("2 pass@1[a] > 1", "got '2 pass"),
         ("1.2.3 > pass@1[a]", "got '1.2.3' in"),
     ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from advsweep.report import ClaimVerdict, build_report, evaluate_claims, parse_claim_list
@@ -41,12 +39,6 @@ def _judge(lab, *claims, grpo=(16, 10), base=(12, 12)):
 
 
 HIGHER = {"metric": "pass@1", "of": "rloo", "than": "grpo", "direction": "higher"}
-
-
-def test_above_chance_a_claim_is_judged(lab):
-    """grpo has .65 and the base .6, guessing .25."""
-    [result] = _judge(lab, {**HIGHER, "direction": "not lower"})
-    assert result.verdict is ClaimVerdict.HOLDS
 
 
 @pytest.mark.parametrize(
@@ -142,19 +134,6 @@ def test_claims_about_points_have_the_mean_of_all_bases(lab):
 )
 def test_the_column_in_which_guessing_is_compared(column, plain):
     assert chance_column(column) == plain
-
-
-def test_a_claim_at_chance_has_no_adjusted_p_either(lab):
-    """Its report tests the difference, which is of a primary outcome."""
-    for seed, more in enumerate((4, 6, 5)):
-        for estimator, extra in (("grpo", 0), ("rloo", more)):
-            solved = [4 + extra, 4 + extra]
-            lab.run(estimator, seed, solved=solved, base_solved=(12, 12), task=TASK)
-    listed = {"common": {"sweep": "demo"}, "claims": [{"id": "a", "says": "so", **HIGHER}]}
-    [result] = evaluate_claims(lab.store, parse_claim_list(listed)).results
-    assert result.verdict is AT_CHANCE
-    assert math.isnan(result.p_adjusted)
-    assert result.family == ""
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import math
 from pathlib import Path
 
 import pytest
-import yaml
 
 from advsweep.errors import ConfigError
 from advsweep.report import (
@@ -19,7 +18,6 @@ from advsweep.report import (
     read_claim_list,
     render_claims,
 )
-from advsweep.report.claims.lists import claim_lists
 from advsweep.statistics import benjamini_hochberg, regress
 
 REWARD = "reward/mean"
@@ -143,16 +141,6 @@ def test_what_does_not_exist_is_not_judged_and_leaves_the_others_alone(lab):
         assert math.isnan(result.p_adjusted)
 
 
-def test_where_chooses_the_runs(lab):
-    claim = {"statement": f"{REWARD}[a] > 0.42", "seeds": 2}
-    assert _verdicts(
-        lab,
-        {**claim, "where": "group_size=4"},
-        {**claim, "where": "group_size=16"},
-        sweep="sizes",
-    ) == [ClaimVerdict.CONTRADICTED, ClaimVerdict.HOLDS]
-
-
 def test_a_trend_by_hand(lab):
     # Rewards and rates of every run add up to 0.9.
     trend = {"of": REWARD, "over": "collapse/acr", "direction": "falls", "points": "runs"}
@@ -195,13 +183,6 @@ def test_a_trend_within_the_values_of_keys(lab, constant):
     assert unknown.verdict is ClaimVerdict.CANNOT_TELL
     assert "'optimizer.lr', which the trend is within, tells no rows apart" in unknown.reason
     assert "group_size" in unknown.reason
-
-
-def test_a_trend_over_what_does_not_vary_cannot_be_told(lab):
-    trend = {"of": REWARD, "over": "pass@1", "direction": "rises"}
-    [result] = _evaluate(lab, {"trend": trend}, sweep="main")
-    assert result.verdict is ClaimVerdict.CANNOT_TELL
-    assert "same x" in result.reason
 
 
 def test_a_claim_may_not_be_settled_among_many(lab):
@@ -302,12 +283,6 @@ def test_files_that_cannot_be_read(tmp_path: Path):
     (tmp_path / "bad.yaml").write_text("claims: [")
     with pytest.raises(ConfigError, match=r"bad\.yaml, line 1, column \d+: cannot be read as YAML"):
         read_claim_list(tmp_path / "bad.yaml")
-
-
-def test_our_own_lists_can_be_read():
-    assert "demo" in claim_lists()
-    for path in claim_lists().values():
-        assert len(yaml.safe_load(path.read_text())["claims"]) == len(read_claim_list(path).claims)
 
 
 def test_runs_that_claims_share_count_once(lab):

@@ -99,19 +99,6 @@ def test_the_same_difference_for_every_seed_has_no_test(lab, constant):
     assert one.text == "same for every seed: reward/mean@end (+0.100 no spread)"
 
 
-def test_findings_with_a_significant_difference_come_first_and_may_be_mixed(lab, constant):
-    rows = {"grpo": (0.5, 0.2), "rloo": (0.5, 0.2), "fade": (0.3, 0.4)}
-    report = _report(lab, constant, rows, ["collapse/acr", "collapse/all_wrong"])
-    findings = find_differences(report)
-    names = [name_group(report.rows[one.row].group) for one in findings]
-    assert (names, [one.outcome for one in findings]) == (
-        ["fade", "rloo"],
-        ["mixed", "not significant"],
-    )
-    assert findings[0].text.startswith("better ACR (")
-    assert "; worse collapse/all_wrong (" in findings[0].text
-
-
 @pytest.fixture
 def whole(demo):
     return build_report(demo.store, "demo")
@@ -144,24 +131,6 @@ def test_few_columns_keep_their_numbers(whole):
     assert set(names[1:]) == {"pass@1", "pass@2"}
     assert short.rows == whole.rows
     assert short.differences == whole.differences
-
-
-def test_a_report_without_pass_at_k_keeps_its_first_columns(demo):
-    names = [
-        f"{metric}{part}" for part in ("", "@end") for metric in ("entropy/token", "collapse/acr")
-    ]
-    names.append("cost/rollouts")
-    short = shorten_report(build_report(demo.store, "demo", columns=names))
-    assert [column.name for column in short.columns] == names[:4]
-
-
-def test_the_sentence_of_a_row_is_about_the_primary_outcomes(demo):
-    report = build_report(demo.store, "demo", columns=["pass@2", "collapse/acr"])
-    [sentence, _] = describe_findings(report)
-    assert "p@1 (" in sentence
-    assert "H right (" in sentence
-    assert "p@2" not in sentence
-    assert "ACR" not in sentence
 
 
 def test_it_fits_a_terminal_of_80_characters(whole):

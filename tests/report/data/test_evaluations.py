@@ -42,12 +42,6 @@ def test_rarefied_entropies_are_of_problems_with_enough_right_answers(lab):
     assert found["kl/base"] == 0.5
 
 
-def test_older_evaluations_have_no_rarefied_entropy(lab):
-    lab.run(solved=(2, 0))
-    names = ("entropy/right_rarefied", "entropy/right_rarefied_share", "kl/base")
-    assert all(math.isnan(value) for value in values(lab, *names).values())
-
-
 def test_a_report_says_over_how_many_problems_rarefied_entropies_are(lab):
     for seed, right in enumerate(([[3, 1], [2]], [[4], [1]])):
         run = lab.run(seed=seed, solved=None)
@@ -55,7 +49,7 @@ def test_a_report_says_over_how_many_problems_rarefied_entropies_are(lab):
         lab.evaluate(run, f"end {seed}", 20, solved, right=right)
     report = build_report(lab.store, "demo", columns=["entropy/right_rarefied[m=2]"])
     [line] = [line for line in report.cautions if line.startswith("H right/2")]
-    assert "at least 2 right answers, which are 1 to 2 of 2 in the runs" in line
+    assert "of the 1 to 2 problems on which a run has at least 2 right answers" in line
 
 
 def test_columns_of_training_problems(lab):
@@ -64,12 +58,6 @@ def test_columns_of_training_problems(lab):
     lab.evaluate(run, "train", 20, (4, 2), prompt="other ", split="train")
     found = values(lab, "pass@1", "pass@1[split=train]", "entropy/answer[level=1,split=train]")
     assert list(found.values()) == pytest.approx([0.25, 0.75, 0.5])
-
-
-def test_without_training_problems_their_column_is_refused(lab):
-    lab.run()
-    with pytest.raises(ReportError, match=r"evaluation\.train_problems says on how many"):
-        values(lab, "pass@1[split=train]")
 
 
 def test_curves_take_evaluations_of_fewer_samples(lab):
@@ -112,11 +100,5 @@ def test_an_evaluation_that_has_the_validation_problems_is_not_that_of_the_step(
     run = lab.run(solved=(2, 0))
     lab.evaluate(run, "validated", 20, (4, 4), split="validation")
     lab.store.metrics.set_summaries(run, {SELECTED: 20})
-    with pytest.raises(ReportError, match="no run of the table has a step that validation"):
-        values(lab, "pass@1@selected")
-
-
-def test_without_a_chosen_step_its_columns_are_refused(lab):
-    lab.run()
-    with pytest.raises(ReportError, match=r"evaluation\.select_on evaluates them within"):
+    with pytest.raises(ReportError, match=r"evaluation\.select_on chooses steps"):
         values(lab, "pass@1@selected")

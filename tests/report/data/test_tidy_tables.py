@@ -7,14 +7,11 @@ import json
 import math
 from datetime import datetime
 
-import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 import advsweep
 from advsweep.errors import ConfigError, ReportError
-from advsweep.report.data import export
 from advsweep.report.data.export import FORMATS, MANIFEST, export_tables
 
 HOSTILE = "=1+1\x1b]52;c;eA==\x07\u202e"
@@ -59,20 +56,6 @@ def test_problems_and_scores_are_those_of_the_store(filled, tmp_path):
     assert counts["c"].tolist() == [4, 1]
 
 
-def test_a_config_is_flat_and_whole(filled, tmp_path):
-    written(filled, tmp_path / "out", "parquet")
-    runs = pd.read_parquet(tmp_path / "out" / "runs.parquet").set_index("run")
-    assert runs["config.estimator"].tolist() == ["grpo", "grpo", "fade"]
-    assert runs["config.estimator.eps"].tolist()[:2] == [0.5, 0.25]
-    assert math.isnan(runs.loc[3, "config.estimator.eps"])
-    assert runs.loc[3, "config.estimator.h0"] == "auto"
-    assert runs["config.group_size"].dtype == np.int64
-    assert json.loads(runs.loc[1, "config"])["estimator"] == {"name": "grpo", "eps": 0.5}
-    assert json.loads(runs.loc[1, "sweeps"]) == ["demo"]
-    assert runs["status"].tolist() == ["done"] * 3
-    assert runs["created"].dt.tz is not None
-
-
 def test_both_formats_say_the_same(filled, tmp_path):
     for form in FORMATS:
         written(filled, tmp_path / form, form)
@@ -108,16 +91,6 @@ def test_the_same_runs_give_the_same_bytes(filled, tmp_path, form):
         "one",
         "two",
     ]
-
-
-def test_points_are_read_in_portions(lab, tmp_path, monkeypatch):
-    for seed in range(3):
-        points = [(name, step, 1.0) for name in ("a", "b") for step in range(40)]
-        lab.run("grpo", seed, points=points)
-    monkeypatch.setattr(export, "_GROUP_ROWS", 80)
-    written(lab.store, tmp_path / "out", "parquet")
-    groups = pq.ParquetFile(tmp_path / "out" / "metrics.parquet").metadata
-    assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [80, 80, 80]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page
 
 from advsweep.printable import printable
-from advsweep.report import build_model_report, build_report
+from advsweep.report import build_report
 from advsweep.report.html import render_page
 from advsweep.report.html.page_data import pack
 from advsweep.statistics.intervals import student_t_band
@@ -245,15 +245,6 @@ def test_bands_in_the_browser_are_those_of_the_statistics(page):
     )
     expected = [band.mean, band.low, band.high]
     np.testing.assert_allclose(np.array(got, dtype=float), expected, rtol=1e-4)
-
-
-def test_models_without_runs_have_tables_alone(lab, visit):
-    lab.evaluate(None, "model:qwen", 0, (2, 1), model="qwen")
-    page = visit(render_page(build_model_report(lab.store), lab.store))
-    assert page.locator("section h2").all_inner_texts() == ["Comparison", "Provenance"]
-    header = page.get_by_role("columnheader", name="p@1")
-    header.get_by_role("button").click()
-    assert header.get_attribute("aria-sort") == "ascending"
 
 
 def test_five_hundred_runs_fit_and_work(lab, visit):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page
 
-from advsweep.report import SpreadKind, build_report
+from advsweep.report import build_report
 from advsweep.report.data.columns import parse_column
 from advsweep.report.html import render_page
 
@@ -35,7 +35,6 @@ def page(lab, constant, visit: Visit) -> Page:
         "demo",
         columns=columns,
         baseline="grpo",
-        spread=SpreadKind.OWN,
         outcomes=[parse_column(name) for name in columns],
     )
     return visit(render_page(report, lab.store))

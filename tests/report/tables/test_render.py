@@ -90,14 +90,6 @@ def test_the_same_data_give_the_same_bytes(demo, name):
     assert not text.endswith("\n\n")
 
 
-def test_csv_is_data_alone(report, tmp_path):
-    lines = render(report, "csv").splitlines()
-    assert len(lines) == 1 + len(report.rows)
-    assert len({line.count(",") for line in lines}) == 1
-    for word in ("advsweep.db", "2026", "0123456789", str(tmp_path), "nan", "failed"):
-        assert word not in "\n".join(lines)
-
-
 def test_json_has_null_for_non_finite_numbers(lab, constant):
     lab.run("grpo", 0, points=constant(collapse__acr=math.inf, reward__mean=math.nan))
     lab.run("grpo", 1, points=constant(collapse__acr=0.5))
@@ -110,20 +102,7 @@ def test_json_has_null_for_non_finite_numbers(lab, constant):
         render(report, name)
 
 
-def test_keys_that_not_all_rows_have_are_left_empty(lab):
-    lab.run("fade", 0, estimator__h_star=0.25)
-    lab.run("fade", 0, estimator__h_star=None)
-    lab.run("grpo", 0)
-    report = build_report(lab.store, "demo")
-    rows = list(csv.DictReader(io.StringIO(render(report, "csv"))))
-    assert [row["estimator.h_star"] for row in rows] == ["", "0.25", "null", ""]
-    lines = render(report, "markdown").splitlines()
-    assert lines[3].startswith("| fade | 0.25 | 1 |")
-    assert lines[4].startswith("| fade | null | 1 |")
-    assert lines[5].startswith("| grpo |  | 1 |")
-
-
-@pytest.mark.parametrize("width", [20, 60, 80, 100, 120, 171, 300])
+@pytest.mark.parametrize("width", [20, 80, 171])
 def test_tables_fit_the_terminal_and_lose_nothing(report, width):
     text = write_table(lay_out(report), width=width, styled=False)
     table = text[: text.index("Differences")]
@@ -137,18 +116,6 @@ def test_tables_fit_the_terminal_and_lose_nothing(report, width):
         lines = [line for line in table.splitlines() if line.startswith(f"{name} ")]
         numbers = re.findall(r"(?<=[ ])(?:\d\.\d+|–)", " ".join(lines))
         assert len(numbers) == len(report.columns), (i, lines)
-
-
-def test_families_of_columns_stay_together(report):
-    headers = [
-        re.split(r"\s{2,}", line.strip())
-        for line in write_table(lay_out(report), width=80, styled=False).splitlines()
-        if line.startswith("estimator")
-    ]
-    assert headers == [
-        ["estimator", "n", "ACR 1-20", "ACR end", "p@1", "p@2"],
-        ["estimator", "n", "H tok", "H ans", "rollouts"],
-    ]
 
 
 def test_marks_in_each_format(demo):
@@ -168,14 +135,6 @@ def test_marks_in_each_format(demo):
     assert "| grpo | 3 | <u>0.45</u> ±0.25 |" in render(report, "markdown")
     assert r"fade & 3 & \textbf{0.150} $\pm$ 0" in render(report, "latex")
     assert r"grpo & 3 & \underline{0.45} $\pm$ 0.25" in render(report, "latex")
-
-
-def test_rows_of_two_seeds_are_not_marked(lab):
-    for seed in range(2):
-        lab.run("grpo", seed)
-        lab.run("fade", seed, solved=(4, seed))
-    report = build_report(lab.store, "demo", columns=["pass@1"])
-    assert "nothing is marked: that takes two rows with 3 seeds each" in lay_out(report).notes
 
 
 def test_notes_missing_values(lab, constant):

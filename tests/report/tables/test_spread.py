@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advsweep.report import SpreadKind, build_report, parse_assertion
+from advsweep.report import build_report, parse_assertion
 from advsweep.report.claims.assertions import compare_sides
 from advsweep.report.tables.comparison import Spreads
 from advsweep.statistics import compare_paired, pool_spread
@@ -39,19 +39,6 @@ def test_rows_of_the_same_seeds_share_their_spread(lab, constant):
     [a] = [d for d in turned.differences if turned.rows[d.row].group["estimator"] == "a"]
     assert a.comparison.p_value == pytest.approx(report.differences[0].comparison.p_value)
     assert a.comparison.low == pytest.approx(-report.differences[0].comparison.high)
-
-
-def test_the_own_spread_on_request(lab, constant):
-    _fill(lab, constant, VALUES)
-    report = build_report(lab.store, "demo", spread=SpreadKind.OWN)
-    for difference, name in zip(report.differences, ("b", "c"), strict=True):
-        expected = compare_paired(VALUES[name], VALUES["a"])
-        assert vars(difference.comparison) == pytest.approx(vars(expected), nan_ok=True)
-
-
-def test_two_rows_have_their_own_spread(lab, constant):
-    _fill(lab, constant, {"a": VALUES["a"], "b": VALUES["b"]})
-    assert _pooled(build_report(lab.store, "demo")) == {"b": False}
 
 
 def test_a_row_that_lacks_a_seed_has_its_own_spread(lab, constant):
@@ -122,7 +109,7 @@ def test_the_same_runs_under_two_names_have_no_difference_to_test(lab, constant)
     [twin] = [d for d in report.differences if report.rows[d.row].group["estimator"] == "twin"]
     assert (twin.comparison.difference, twin.comparison.sd) == (0, 0)
     assert twin.p_adjusted != twin.p_adjusted
-    assert report.family.text == "2 differences: 1 primary outcome x 3 arms, less 1 without a test"
+    assert report.family == "2 differences: 1 primary outcome x 3 arms, less 1 without a test"
     # They count once in the spread of the others.
     without = build_report(lab.store, "demo", where=[], baseline="b")
     [c] = [d for d in without.differences if without.rows[d.row].group["estimator"] == "c"]
@@ -142,11 +129,3 @@ def test_assertions_with_a_margin_have_the_same_spread(lab, constant):
     sums = compare_sides(report, parse_assertion(f"2*{OUTCOME}[b] > {OUTCOME}[a]"))
     assert sums is not None
     assert not sums.pooled
-
-
-def test_pooled_of_rows_of_other_reports_is_their_own(lab, constant):
-    _fill(lab, constant, VALUES)
-    report = build_report(lab.store, "demo", columns=[OUTCOME])
-    a, b, _ = report.rows
-    assert Spreads(report.rows).pooled(a, b, OUTCOME) is not None
-    assert Spreads((a, b)).pooled(a, b, OUTCOME) is None
