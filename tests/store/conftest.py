@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.store import NewRun, Store, open_store
+from advsweep.store import NewEvaluation, NewRun, ProblemCounts, Store, open_store
 
 
 @dataclass
@@ -101,3 +101,35 @@ def _new_run(seed: int = 0, estimator: str = "grpo", steps: int = 100, **config:
 def new_run() -> Callable[..., NewRun]:
     """Returns a planned run; the same arguments give the same identity."""
     return _new_run
+
+
+def evaluation_of(
+    identity: str,
+    run_id: int | None,
+    step: int,
+    *,
+    subject: str = "weights",
+    problems: Sequence[str] = ("a",),
+) -> NewEvaluation:
+    """An evaluation in which 2 of 4 samples of each problem are correct."""
+    return NewEvaluation(
+        identity=identity,
+        subject=subject,
+        run_id=run_id,
+        step=step,
+        task="countdown",
+        settings={"n": 4, "k": [1, 4]},
+        problems=[
+            ProblemCounts(
+                problem_id=name,
+                prompt=f"prompt of {name}",
+                level=level,
+                n=4,
+                c=2,
+                distinct=3,
+                unscorable=0,
+                answer_entropy=1.0,
+            )
+            for level, name in enumerate(problems)
+        ],
+    )

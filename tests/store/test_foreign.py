@@ -17,16 +17,15 @@ import pytest
 from advsweep.errors import StoreError
 from advsweep.store import (
     NewAnalysis,
-    NewEvaluation,
     NewRun,
     Owner,
-    ProblemCounts,
     RunRecord,
     Status,
     Store,
     open_store,
 )
 from advsweep.store.merge import MergeAction, merge
+from tests.store.conftest import evaluation_of
 
 pytestmark = [
     pytest.mark.security,
@@ -71,19 +70,8 @@ def _make(store: Store, new: NewRun, sweep: str | None = None) -> RunRecord:
     (run.directory / "log.txt").write_text("a log")
     (run.directory / "run.json").write_text(json.dumps({"format": 1, "run": run.identity}))
     store.checkpoints.add(run_id, 5, checkpoint)
-    problem = ProblemCounts(
-        problem_id="0", prompt="2+2=", level=0, n=4, c=2, distinct=3, unscorable=0, answer_entropy=1
-    )
-    evaluation = NewEvaluation(
-        identity=hashlib.sha256(new.identity.encode()).hexdigest(),
-        subject=f"{new.identity}@5",
-        run_id=run_id,
-        step=5,
-        task="countdown",
-        settings={"n": 4, "k": [1, 4]},
-        problems=[problem],
-    )
-    store.evaluations.add(evaluation)
+    identity = hashlib.sha256(new.identity.encode()).hexdigest()
+    store.evaluations.add(evaluation_of(identity, run_id, 5, problems=["0"]))
     directions = np.ones(2, dtype=np.float32)
     store.analyses.add(
         run_id, NewAnalysis(kind="weights", step=5, settings={}, result={}, directions=directions)

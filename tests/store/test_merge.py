@@ -17,7 +17,6 @@ from advsweep.store import (
     NewEvaluation,
     NewRun,
     Owner,
-    ProblemCounts,
     RunRecord,
     Status,
     Store,
@@ -25,6 +24,7 @@ from advsweep.store import (
 )
 from advsweep.store.merge import MergeAction, merge
 from advsweep.store.run_folders import claim_folder
+from tests.store.conftest import evaluation_of
 
 
 @pytest.fixture
@@ -77,19 +77,7 @@ def _subject(run: RunRecord, step: int) -> str:
 def _evaluation(
     identity: str, run_id: int | None, step: int, subject: str = "weights"
 ) -> NewEvaluation:
-    counts = {"n": 4, "c": 2, "distinct": 3, "unscorable": 0}
-    problem = ProblemCounts(
-        problem_id="0/12=3", prompt="12=03:", level=0, answer_entropy=1.0, **counts
-    )
-    return NewEvaluation(
-        identity=_sha(identity),
-        subject=subject,
-        run_id=run_id,
-        step=step,
-        task="countdown",
-        settings={"n": 4, "k": [1, 4]},
-        problems=[problem],
-    )
+    return evaluation_of(_sha(identity), run_id, step, subject=subject)
 
 
 def _contents(store: Store) -> dict[tuple[str, int], dict[str, Any]]:

@@ -9,12 +9,9 @@ import pytest
 from sqlalchemy import func, select
 
 from advsweep.errors import NotFoundError, StoreError
-from advsweep.store import NewEvaluation, Owner, ProblemCounts, Status
+from advsweep.store import Owner, Status
 from advsweep.store.tables import METADATA
-
-PROBLEM = ProblemCounts(
-    problem_id="a", prompt="1 + 1", level=1, n=4, c=2, distinct=2, unscorable=0, answer_entropy=0.1
-)
+from tests.store.conftest import evaluation_of
 
 
 @pytest.fixture
@@ -81,32 +78,19 @@ def test_means_of_peers_leave_out_what_is_not_finite_and_steps_outside(store, id
     assert store.metrics.peers_means(ids[1], "z", 1, 9) == {}
 
 
-def evaluation(identity, run_id, step, problem="a", subject="weights"):
-    problems = [ProblemCounts(**{**vars(PROBLEM), "problem_id": problem})]
-    return NewEvaluation(
-        identity=identity,
-        subject=subject,
-        run_id=run_id,
-        step=step,
-        task="sums",
-        settings={},
-        problems=problems,
-    )
-
-
 @pytest.fixture
 def pair(store, new_run, tmp_path):
     """Two finished runs of the sweep `pair` that share the evaluation of their base model."""
     store.sweeps.add("pair", {})
     ids = store.runs.add([new_run(0), new_run(1)], "pair")
-    store.evaluations.add(evaluation("base", ids[0], 0))
+    store.evaluations.add(evaluation_of("base", ids[0], 0))
     store.evaluations.link(ids[1], "base", 0)
     for run_id in ids:
         store.leases.claim(run_id, Owner.current())
         store.metrics.record(run_id, [("reward/mean", 1, 0.5)])
         store.metrics.set_summaries(run_id, {"time/run": 1.0})
         store.checkpoints.add(run_id, 1, tmp_path / str(run_id))
-        store.evaluations.add(evaluation(f"own {run_id}", run_id, 1, problem=f"of {run_id}"))
+        store.evaluations.add(evaluation_of(f"own {run_id}", run_id, 1, problems=[f"of {run_id}"]))
         store.leases.finish(run_id, Status.DONE)
     return ids
 
@@ -122,7 +106,9 @@ def rows(store):
 
 def test_remove_of_models_keeps_evaluations_of_runs(store, pair):
     for name, problem in (("m1", "a"), ("m2", "of a model")):
-        store.evaluations.add(evaluation(name, None, 0, problem, subject=f"model:{name}"))
+        store.evaluations.add(
+            evaluation_of(name, None, 0, subject=f"model:{name}", problems=[problem])
+        )
     before = rows(store)
     store.evaluations.remove_of_models(["m2", "base"])
     assert [e.identity for e in store.evaluations.of_models()] == ["m1"]

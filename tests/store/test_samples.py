@@ -11,35 +11,16 @@ from typing import Any
 import pytest
 
 from advsweep.errors import StoreError
-from advsweep.store import AnswerSample, NewEvaluation, ProblemCounts, Store, open_store
+from advsweep.store import AnswerSample, NewEvaluation, Store, open_store
 from advsweep.store.evaluation_records import MAX_CHARACTERS
 from advsweep.store.merge import merge
+from tests.store.conftest import evaluation_of
 
 IDENTITY = "ab" * 32
 
 
 def _evaluation(run_id: int | None) -> NewEvaluation:
-    return NewEvaluation(
-        identity=IDENTITY,
-        subject="model:x" if run_id is None else "run@4",
-        run_id=run_id,
-        step=4,
-        task="sums",
-        settings={"n": 4, "k": [1]},
-        problems=[
-            ProblemCounts(
-                problem_id=name,
-                prompt=f"prompt of {name}",
-                level=level,
-                n=4,
-                c=1,
-                distinct=2,
-                unscorable=0,
-                answer_entropy=0.5,
-            )
-            for level, name in enumerate(("first", "second"))
-        ],
-    )
+    return evaluation_of(IDENTITY, run_id, 4, problems=["first", "second"])
 
 
 def _sample(**changes: Any) -> AnswerSample:
