@@ -1,4 +1,4 @@
-"""The task routes: its verifier against plain Python, its parts, its corpus."""
+"""The task routes: its hidden map, walks, floors, verifier, parts and corpus."""
 
 from __future__ import annotations
 
@@ -12,10 +12,186 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advsweep.tasks import route_maps as exact
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.generated import Part, belongs
-from advsweep.tasks.route_maps import Links, Prompts, prompts_of_levels, route_map
+from advsweep.tasks.route_maps import (
+    MAX_NODES,
+    NO_STOP,
+    NODES,
+    Links,
+    Prompts,
+    RouteMap,
+    prompts_of_levels,
+    route_map,
+    solvable,
+    walk,
+    write,
+)
 from advsweep.tasks.routes import NODE_SYMBOLS, Routes
+
+
+@pytest.fixture(scope="session")
+def routes() -> Routes:
+    return Routes()
+
+
+def links_of(*pairs: tuple[int, int]) -> Links:
+    adjacent = np.zeros((NODES, NODES), dtype=bool)
+    for a, b in pairs:
+        adjacent[a, b] = adjacent[b, a] = True
+    return Links(adjacent)
+
+
+def sha256(*arrays: np.ndarray) -> str:
+    return hashlib.sha256(b"".join(a.astype("<i8").tobytes() for a in arrays)).hexdigest()[:16]
+
+
+def test_distances_of_a_small_map() -> None:
+    """A ring of five nodes with a tail: 0-1-2-3-4-0 and 3-5."""
+    links = links_of((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (3, 5))
+    assert links.distances[:6, :6].tolist() == [
+        [0, 1, 2, 2, 1, 3],
+        [1, 0, 1, 2, 2, 3],
+        [2, 1, 0, 1, 2, 2],
+        [2, 2, 1, 0, 1, 1],
+        [1, 2, 2, 1, 0, 2],
+        [3, 3, 2, 1, 2, 0],
+    ]
+    assert links.distances[0, 6] == 99
+    assert not links.is_connected
+    assert links.neighbours[[0, 3, 5, 6]].tolist() == [
+        [1, 4, NODES],
+        [2, 4, 5],
+        [3, NODES, NODES],
+        [NODES, NODES, NODES],
+    ]
+    # From node 3 to the target 0: its neighbours 2 and 4 are 2 and 1 links away, 5 is 3.
+    np.testing.assert_allclose(links.pull[[2, 4, 5, NODES], 0], [*np.exp([-3, -1.5, -4.5]), 0])
+
+
+def test_the_map_never_changes() -> None:
+    """Base models that were trained before know this map."""
+    assert sha256(np.argwhere(route_map().open.adjacent)) == "324c69cb05c3de15"
+    assert sha256(np.argwhere(route_map().old.adjacent)) == "64b81308ab337a2a"
+
+
+RING = links_of((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (3, 5))
+
+
+def prompts(start: int, stop: int, goal: int, count: int) -> Prompts:
+    return Prompts(*(np.full(count, node) for node in (start, stop, goal)))
+
+
+def counts(nodes: np.ndarray, arrived: np.ndarray) -> dict[str, int]:
+    texts, number = np.unique(write(nodes[arrived]), return_counts=True)
+    return dict(zip(texts.tolist(), number.tolist(), strict=True))
+
+
+def test_walks_prefer_near_nodes() -> None:
+    """From 0 to 3 on a ring: over 4, one link away, or over 1, two links away."""
+    uniform = np.random.default_rng(0).random((20_000, MAX_NODES))
+    found = counts(*walk(RING, prompts(0, NO_STOP, 3, 20_000), uniform))
+    # e^-1.5 against e^-3: 0 -> 4 with probability 1 / (1 + e^-1.5) = .8176, then only 3 is left.
+    # Over 1, the only way is 2 and 3. No walk reaches 5 before 3.
+    assert found.keys() == {"ED", "BCD"}
+    assert found["ED"] == pytest.approx(0.8176 * 20_000, abs=4 * 55)
+
+
+def test_walks_pass_the_stop_first_and_may_fail() -> None:
+    """From 0 over 5 to 4: 5 is a dead end, so no walk arrives; from 0 over 2 to 4 all do."""
+    uniform = np.random.default_rng(1).random((500, MAX_NODES))
+    assert not walk(RING, prompts(0, 5, 4, 500), uniform)[1].any()
+    nodes, arrived = walk(RING, prompts(0, 2, 4, 500), uniform)
+    # The goal 4 is not entered before the stop, so the walk must take 1, 2, 3; at 3 it goes to
+    # 4 (distance 0) or to the dead end 5 (distance 2): 1 / (1 + e^-3) = .9526 arrive.
+    assert set(write(nodes[arrived])) == {"BCDE"}
+    assert arrived.mean() == pytest.approx(0.9526, abs=4 * 0.0095)
+
+
+def test_prompts_are_judged_alone() -> None:
+    """The judgement of a prompt does not depend on the others."""
+    level = prompts_of_levels()[6][:600]
+    passed, solutions = solvable(route_map().open, level)
+    assert 0.5 < passed.mean() < 1
+    order = np.random.default_rng(2).permutation(600)[:100]
+    again, same = solvable(route_map().open, level[order])
+    assert (again == passed[order]).all()
+    assert (same[again] == solutions[order][again]).all()
+
+
+DRAWS = 100_000
+
+
+@pytest.fixture
+def ring(monkeypatch: pytest.MonkeyPatch) -> exact.PathTables:
+    """The tables of the ring 0-1-2-3-4-0 with the tail 3-5."""
+    links = links_of((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (3, 5))
+    monkeypatch.setattr(exact, "route_map", lambda seed: RouteMap(links, links))
+    return exact.path_tables.__wrapped__()
+
+
+def test_tables_of_a_small_map(ring: exact.PathTables) -> None:
+    """Two ways from 0 to 3: over 4 with two links, over 1 and 2 with three."""
+    assert ring.count[0, NO_STOP, 3] == 2
+    assert ring.count[0, 4, 3] == ring.count[0, 1, 3] == 1
+    assert ring.count[0, 5, 3] == ring.count[0, NO_STOP, 6] == ring.count[0, NO_STOP, 0] == 0
+    # One of 62 sequences with one node before the goal, one of 62 x 61 with two; lengths 1/8.
+    assert ring.guess[0, NO_STOP, 3] == pytest.approx((1 / 62 + 1 / (62 * 61)) / 8)
+    assert ring.guess[0, 1, 3] == pytest.approx(1 / (62 * 61 * 8))
+    # 0 -> 1 or 4 with 1/2; from there one way is left up to 3.
+    assert ring.walker[0, NO_STOP, 3] == pytest.approx(1)
+    assert ring.walker[0, 1, 3] == pytest.approx(0.5)
+    # To 5 over 3, where the other neighbour is not visited: 1/2 of either way.
+    assert ring.walker[0, NO_STOP, 5] == pytest.approx(0.5)
+    assert ring.walker[0, 4, 5] == pytest.approx(0.25)
+
+
+def guesses(start: int, goal: int, rng: np.random.Generator) -> list[str]:
+    """Draw well-formed answers: the goal after 0 to 7 other nodes."""
+    others = np.setdiff1d(np.arange(NODES), [start, goal])
+    orders = rng.permuted(np.tile(others, (DRAWS, 1)), axis=1)
+    lengths = rng.integers(0, 8, DRAWS)
+    ends = NODE_SYMBOLS[goal]
+    return [
+        "".join(NODE_SYMBOLS[node] for node in row[:length]) + ends
+        for row, length in zip(orders[:, :7].tolist(), lengths.tolist(), strict=True)
+    ]
+
+
+def walk_at_random(start: int, stop: int, goal: int, rng: np.random.Generator) -> bool:
+    """Walk to unvisited neighbours until the goal, 8 nodes or a dead end."""
+    adjacent, visited = route_map().open.adjacent, [start]
+    while len(visited) <= 8 and visited[-1] != goal:
+        free = [n for n in np.flatnonzero(adjacent[visited[-1]]).tolist() if n not in visited]
+        if not free:
+            return False
+        visited.append(free[rng.integers(len(free))])
+    return visited[-1] == goal and (stop == NO_STOP or stop in visited)
+
+
+def test_guess_equals_simulated_answers(routes: Routes) -> None:
+    rng = np.random.default_rng(0)
+    rates = routes.floors()["guess"].rates
+    for problem in sorted(routes.problems(Split.HELD_OUT), key=lambda p: -rates[p.id])[:2]:
+        start, *_, goal = map(NODE_SYMBOLS.index, problem.prompt[:-1])
+        found = routes.score([problem] * DRAWS, guesses(start, goal, rng)).mean()
+        rate = rates[problem.id]
+        assert rate > 1e-3
+        assert found == pytest.approx(rate, abs=4 * (rate / DRAWS) ** 0.5)
+
+
+def test_walker_equals_simulated_walks(routes: Routes) -> None:
+    rng = np.random.default_rng(1)
+    rates = routes.floors()["walker"].rates
+    held_out = routes.problems(Split.HELD_OUT)
+    for problem in (held_out[0], held_out[31], held_out[95]):
+        start, *stop, goal = map(NODE_SYMBOLS.index, problem.prompt[:-1])
+        stops = stop[0] if stop else NO_STOP
+        found = np.mean([walk_at_random(start, stops, goal, rng) for _ in range(4000)])
+        rate = rates[problem.id]
+        assert 0 < rate < 0.5
+        assert found == pytest.approx(rate, abs=4 * (rate / 4000) ** 0.5)
 
 
 def solves(prompt: str, text: str, links: Links) -> bool:
