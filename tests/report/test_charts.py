@@ -202,15 +202,6 @@ def test_pass_at_k_has_the_floors_as_dotted_lines_without_intervals(lab):
     assert list(dotted.get_ydata()) == pytest.approx(expected)
 
 
-def test_bases_of_seeds_are_one_row_of_figures(lab):
-    for seed in range(3):
-        own = {"base": f"base:{seed}", "base_solved": (1 + seed, 0)}
-        lab.run("grpo", seed, solved=(3, 1), **own)
-    base = only(records_of(lab, "passk"), row="base", k=1)
-    expected = student_t_interval([1 / 8, 2 / 8, 3 / 8])
-    assert (base["mean"], base["low"], base["high"], base["n"]) == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(("problems", "lacks"), [(15, 0), (14, 0), (15, 1)])
 def test_laws_have_intervals_of_problems_where_there_are_enough(problems, lacks, lab):
     lab.samples, lab.unscorable = 16, (16 * lacks,) + (0,) * 14
@@ -315,13 +306,6 @@ def test_difficulty_says_why_there_is_no_fit(lab):
     lab.run("fade", solved=(0, 0))
     with pytest.raises(ReportError, match="no sample of fade could be scored"):
         records_of(lab, "difficulty")
-
-
-def test_controllers_are_all_that_estimators_record(full, lab):
-    found = records_of(full, "controllers")
-    assert {(r["metric"], r["row"]) for r in found} == {
-        ("estimator/alpha", f"fade group_size={size}") for size in (4, 8)
-    }
 
 
 def test_a_heat_map_has_a_cell_for_each_pair_of_values(full):

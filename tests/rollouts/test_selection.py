@@ -62,14 +62,6 @@ def test_dynamic_sampling_draws_until_it_has_enough(script: Any) -> None:
     assert source.asked == [4, 4, 4, 4]
 
 
-def test_dynamic_sampling_discards_what_it_has_too_much_of(script: Any) -> None:
-    # The first draw gives two mixed groups, the second three: one of those is left.
-    source = script([MIXED, MIXED, WRONG, MIXED, MIXED, MIXED])
-    collected = ROLLOUTS.build("dynamic_sampling").collect(source, 3)
-    assert collected.groups.tolist() == [0, 1, 3]
-    assert source.asked == [3, 3]
-
-
 def test_a_pool_without_mixed_groups_ends_with_an_error(script: Any) -> None:
     source = script([WRONG] * 7 + [MIXED])
     policy = ROLLOUTS.build("dynamic_sampling", max_draws=3)

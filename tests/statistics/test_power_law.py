@@ -51,18 +51,6 @@ def test_t_intervals_are_those_of_the_linearised_fit():
     assert np.log(highs) - np.log(values) == pytest.approx(half, rel=1e-3)
 
 
-def test_a_table_of_problems_has_the_fit_of_its_mean_and_other_intervals():
-    table = evaluated(200)
-    of_mean, of_table = fit_pass_at_k(KS[:7], table.mean(axis=0)), fit_pass_at_k(KS[:7], table)
-    assert (of_mean.resampled, of_table.resampled) == (0, 200)
-    for one, other in ((of_mean.a, of_table.a), (of_mean.b, of_table.b), (of_mean.c, of_table.c)):
-        assert one.value == pytest.approx(other.value)
-        # The points share their samples, so that the curve is smoother than it is sure.
-        assert other.high - other.low > 1.5 * (one.high - one.low)
-        assert other.low < other.value < other.high
-    assert fit_pass_at_k(KS[:7], table, seed=1) != of_table
-
-
 @pytest.mark.slow
 def test_resampled_problems_hold_what_more_problems_would_say():
     true = fit_pass_at_k(KS[:7], evaluated(20_000, seed=99).mean(axis=0))

@@ -74,14 +74,6 @@ def test_metrics_that_do_not_fit_are_named(demo):
     assert some["left_out"] == names[2:]
 
 
-def test_metrics_that_are_shares_say_between_what_they_lie(lab, constant):
-    for seed in (0, 1):
-        lab.run("grpo", seed, points=constant(collapse__acr=seed, loss__policy=seed))
-    within = {m["name"]: m["within"] for m in collect_curves(_figure_data(lab))["metrics"]}
-    assert within["collapse/acr"] == (0, 1)
-    assert within["loss/policy"] is None
-
-
 def test_the_same_data_give_the_same_bytes_and_no_reference_to_anything_outside(demo):
     first, second = (render_page(build_report(demo.store, "demo"), demo.store) for _ in range(2))
     assert first == second
