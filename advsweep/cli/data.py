@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,7 +23,7 @@ from advsweep.config.overrides import parse_assignments
 from advsweep.errors import ConfigError, NotFoundError, StoreError, counted, first_of, nearest
 from advsweep.importing import ImportSummary, import_runs
 from advsweep.logs import READERS
-from advsweep.logs.names import NamePattern, parse_settings
+from advsweep.logs.names import NamePattern, assign
 from advsweep.store import RunRecord, Status, Store, open_store
 from advsweep.store.merge import merge as merge_stores
 from advsweep.store.run_folders import owners
@@ -88,7 +88,9 @@ def import_(
             raise ConfigError(f"--map: expected THEIRS=OURS, got {text!r}")
         names[theirs] = ours
     reader = READERS.build(form, where="FORMAT")
-    settings = parse_settings(assignments or [])
+    settings: dict[str, Any] = {}
+    for key, value in parse_assignments(assignments or []).items():
+        assign(settings, key, value)
     pattern = None if name_pattern is None else NamePattern(name_pattern)
     with open_store(store) as opened, progress_bar("runs") as on_run:
         summary = import_runs(

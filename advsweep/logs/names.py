@@ -22,7 +22,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -43,7 +43,6 @@ _UNUSABLE = str.maketrans(dict.fromkeys("[]=<>,*", "_"))
 _WINDOW = re.compile(r"@(?!\d)|(?<=^pass)@")
 
 _FIELD = re.compile(r"\{([A-Za-z_][\w.]*)\}")
-_KEY = re.compile(r"[A-Za-z_][\w.\-/]*")
 _ENDINGS = frozenset(
     {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".wandb", ".log", ".txt"}
 )
@@ -225,21 +224,6 @@ def parse_value(text: str) -> Any:
         return text
     # Infinities have no place in JSON.
     return text if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def parse_settings(assignments: Sequence[str]) -> dict[str, Any]:
-    """Return nested settings of assignments such as `estimator.delta=0.5`.
-
-    Raises:
-        ConfigError: an assignment has no `=`, or its key no letters.
-    """
-    settings: dict[str, Any] = {}
-    for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        if not equals or not _KEY.fullmatch(key):
-            raise ConfigError(f"--set: expected KEY=VALUE, got {assignment!r}")
-        assign(settings, key, parse_value(text))
-    return settings
 
 
 def assign(settings: dict[str, Any], key: str, value: Any) -> None:
