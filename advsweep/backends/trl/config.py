@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from advsweep.components import Component, Plain, option
 from advsweep.config.settings import Generation
@@ -236,6 +236,17 @@ class VllmGeneration(TransformersGeneration):
     sleep: bool = option(
         False, identity=False, help="vLLM gives its GPU memory up while weights are updated"
     )
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any] | None = None, *, where: str = "") -> Self:
+        # Stored runs have what meant one engine in the process that trains.
+        given = {"mode": "colocate", "tensor_parallel": 1} | dict(values or {})
+        if given["mode"] != "colocate" or given["tensor_parallel"] != 1:
+            raise ConfigError(
+                "generation: vLLM samples by an engine in the process that trains, on its GPU; "
+                "expected neither mode nor tensor_parallel"
+            )
+        return super().build(values, where=where)
 
     @classmethod
     def is_installed(cls) -> bool:

@@ -33,6 +33,14 @@ def test_vllm_that_is_not_installed_is_named(
     assert build_run(config).generation == VllmGeneration()
 
 
+def test_vllm_has_one_engine_in_the_process_that_trains() -> None:
+    stored = {"mode": "colocate", "server_url": "http://localhost:8000", "tensor_parallel": 1}
+    assert VllmGeneration.build(stored) == VllmGeneration()
+    for changed in ({"mode": "server"}, {"tensor_parallel": 2}):
+        with pytest.raises(ConfigError, match="an engine in the process that trains"):
+            VllmGeneration.build({**stored, **changed})
+
+
 @pytest.mark.slow
 def test_scores_of_completions_are_those_taken_down_while_sampling(
     small_run: Callable[..., Run], exported_base: Callable[[], Path]
