@@ -69,7 +69,7 @@ def test_debug_shows_the_traceback(advsweep):
     done = advsweep("run", "estimator=grop", "--debug")
     assert done.returncode != 0
     assert "Traceback" in done.stderr
-    assert "UnknownNameError" in done.stderr
+    assert "ConfigError" in done.stderr
 
 
 def test_a_store_that_is_no_database(advsweep, tmp_path):

@@ -434,7 +434,7 @@ def test_hostile_texts_do_no_harm(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--figure", "curves,passk,levels"],
+        ["--figure", "curves,passk"],
         ["--figure", "heatmap", "--x", "model.path,estimator", "--metric", "reward/mean"],
         ["--figure", "curves", "--metric", HOSTILE],
     ],
