@@ -326,6 +326,7 @@ class StoppingCheck:
         if own.stopping != self.rule.plain():
             # The run was planned again meanwhile, with another rule or none.
             return None
+        # Read lazily: most rules need one metric, of the runs that have reached the step.
         means = functools.cache(functools.partial(self.store.metrics.peers_means, self.run_id))
         runs = {peer.id: _observed(peer, means) for peer in self.store.runs.peers(self.run_id)}
         own_curve = runs.pop(self.run_id)

@@ -337,6 +337,7 @@ def execute_tuning(
     spec = {**tuning.test.spec, "settings": tuning.test.settings()}
     while True:
         record = tuning.read(store)
+        # For `status` and reports; the choice itself is always made from the runs.
         store.sweeps.add(tuning.name, {**spec, TUNE_KEY: record.plain()})
         known = {each.state for arm in record.arms for each in arm.grid}
         if known - {ValueState.OPEN} == {ValueState.UNMEASURED}:

@@ -173,6 +173,7 @@ class RayHandle(Handle):
             return -signal.SIGKILL
 
     def stop(self) -> None:
+        # A call to an actor that waits for a machine would wait as well.
         if self._is_ready(self._started):
             self._actor.send.remote(signal.SIGTERM)
         else:

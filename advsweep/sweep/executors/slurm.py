@@ -160,6 +160,7 @@ class SlurmJob:
 
         submitit calls it in a signal handler, before the time is up or on preemption.
         """
+        # First the checkpoint: Slurm kills what is left of the job soon after the signal.
         self.work.interrupt()
         return _import_submitit().helpers.DelayedSubmission(SlurmJob(self.work))
 

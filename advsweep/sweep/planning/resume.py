@@ -77,6 +77,7 @@ def settings_again(
             chooses one.
     """
     name = recorded_setting(run, sweeps, "executor")["name"]
+    # Only its name matters: nothing of the stored executor gets into the one that is used.
     chosen = any(text.lstrip("+").startswith("executor=") for text in overrides)
     if name != LocalExecutor.name and not chosen:
         raise ConfigError(
@@ -125,6 +126,7 @@ def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> P
     """
     planned = []
     for record in records:
+        # Trained on under the old identity, its later steps would be those of another component.
         run = build_run(record.config)
         if run.identity != record.identity:
             raise ConfigError(

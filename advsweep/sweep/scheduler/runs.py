@@ -133,6 +133,7 @@ def companions(
         for other in queue
         if other.is_stackable and (its := other.stack_key) and its.shape == key.shape
     ]
+    # Stable: within a kind the order of the plan stays.
     fitting.sort(key=lambda pair: pair[1].kind != key.kind)
     size = scheduled.planned[0].run.backend.stack_size()
     # A single full stack would leave the other slots idle.

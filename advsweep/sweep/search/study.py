@@ -84,6 +84,7 @@ class Study:
             return []
         by_config: dict[str, list[RunRecord]] = {}
         for run in store.runs.select(sweep=self.name, newest_first=False):
+            # Other seeds of a configuration may belong to an earlier start of the search.
             if run.seed in self.seeds:
                 by_config.setdefault(run.config_hash, []).append(run)
         ids = [run.id for runs in by_config.values() for run in runs]
@@ -136,6 +137,7 @@ class Study:
                     check_metric(store, result.runs[0], metric, "search.metrics")
                 break
         reason: ConfigError
+        # A point that cannot be a run, such as a group size that does not divide, is redrawn.
         for attempt in range(ATTEMPTS):
             params = self.search.suggest(results, self.dimensions, number, attempt)
             try:
@@ -295,11 +297,13 @@ def execute_search(
             for result in results
             if not result.is_over and result.number not in seen
         }
+        # At least one; more than fit would be chosen with less known than could be.
         size = math.ceil(slots / len(study.seeds))
         was_overtaken = False
         while len(planned) < size and len(results) < study.search.trials and not was_overtaken:
             params, plan = study.next_trial(store, number, results)
             config_hash = plan.runs[0].run.config_hash
+            # The number is unique in the store: of two processes one adds the trial.
             was_overtaken = not store.trials.add(study.name, number, params, config_hash)
             if not was_overtaken:
                 planned[number] = params, plan

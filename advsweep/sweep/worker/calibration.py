@@ -133,6 +133,7 @@ def _ensure(
         values = store.metrics.last_values(done, [FACTOR, CHANGE])
         for run_id in done:
             found[ids.pop(run_id)] = values[run_id][FACTOR], values[run_id][CHANGE]
+        # One process makes a calibration; the others would find the same factor with more time.
         mine = [i for i in ids if i in held or store.leases.claim(i, Owner.current())]
         made = _make(store, {i: missing[ids[i]] for i in mine}, targets, reporter, held)
         for run_id, result in made.items():
@@ -182,6 +183,7 @@ def _make(
                     del searched[run_id]
                 else:
                     tried[run_id] = replace(runs[run_id], learning_rate_scale=factor)
+            # Side by side: the trials of a stack cost little more than those of one run.
             for run_id, outcome in _change_norms(tried, reporter).items():
                 if isinstance(outcome, Exception) and not isinstance(outcome, TrainingError):
                     end(run_id, outcome)

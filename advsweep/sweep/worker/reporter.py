@@ -196,6 +196,7 @@ class StoreReporter:
 
     def _try_writing(self) -> None:
         """Writes the waiting points, or keeps them while the store is away."""
+        # A training must not wait for a server that restarts; its points wait in memory.
         now = time.monotonic()
         # The heartbeat notices when the store is back.
         if self._store.patience.is_away and now - self._tried < AWAY_SECONDS:
@@ -211,6 +212,7 @@ class StoreReporter:
 
     def _position(self, step: int) -> None:
         """Deletes the points of an earlier process past the step that this one starts from."""
+        # Not when the process starts: only the backend knows which checkpoint was sound.
         if not self._positioned:
             self._positioned = True
             self._store.metrics.truncate(self._run_id, after_step=step)

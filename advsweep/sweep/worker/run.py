@@ -91,6 +91,7 @@ def make_evaluators(
 
     changes: Sequence[Plain] = [{"evaluation": settings} for settings in evaluations]
     runs = [build_run(record.config | change) for change in changes or [{}]]
+    # Here too, where programs would run: the config may come from a store of somebody else.
     runs[0].task.check_consent()
     runs[0].backend.check_consent()
     return [Evaluator(store, run, record.id, record.attempt) for run in runs]
@@ -148,6 +149,7 @@ class DiskReserve:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keeps the space meanwhile, if there is any."""
+        # Without room for the reserve the run may still succeed.
         with contextlib.suppress(OSError):
             make_private_folder(self._path.parent)
             # Created anew: an existing file may be a link that another user has made.
@@ -264,6 +266,7 @@ class WorkerRun:
                 f"makes {run.identity[:12]}: its data, or advsweep itself, has changed since; "
                 f"start the sweep again, which plans it anew"
             )
+        # A folder may be left of another store; its checkpoints would be those of another run.
         claim_folder(record.directory, record.identity)
         # Checkpoints past the last step that the store has metrics of belong to another store in
         # the same place, or to an earlier try on this machine that another machine repeated from
@@ -318,6 +321,7 @@ class WorkerRun:
     def finish(self) -> None:
         """End a run whose training is over, after the missing evaluations."""
         assert self._reporter is not None
+        # Points must be in the store before the end is: nobody adds them afterwards.
         self._reporter.flush()
         run, end = self._evaluators[0].run, FINISHED
         if self._reporter.step == run.steps:
@@ -369,6 +373,7 @@ class WorkerRun:
         end.log()
         try:
             try:
+                # Before the end: the lease allows writing to the run, and ends with it.
                 self._costs.record(self._store, self.run_id)
                 self._finish_lease(end)
             except LeaseLostError:
