@@ -162,6 +162,8 @@ class Statements(Kind):
             if self.change is not None:
                 finding = self._with_ratio(finding, report, claim)
             found.append(_above_chance(finding, reports, claim, assertion.terms))
+        # That all parts hold needs no correction (each is tested at 5 %, and the weakest counts);
+        # that any of several is contradicted happens by chance more often the more there are.
         tested = [place for place, own in enumerate(found) if not math.isnan(own.p_value)]
         for place, p_value in zip(tested, holm([found[i].p_value for i in tested]), strict=True):
             own = found[place]

@@ -251,6 +251,8 @@ def evaluate_claims(store: Store, claims: ClaimList) -> ClaimResults:
     alone = [math.nan if result.family else result.p_value for result in results]
     size = sum(not math.isnan(p) for p in alone)
     settled = []
+    # Claims on a report's primary differences have the report's own p: two commands must not say
+    # different things of one comparison. The others are a family of this list.
     for result, p_value in zip(results, benjamini_hochberg(alone), strict=True):
         if not result.family and not math.isnan(p_value):
             family = f"{counted(size, 'test')} of this list"

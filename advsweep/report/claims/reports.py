@@ -74,6 +74,7 @@ class ClaimReports:
         try:
             report = self.build(claim, list(self._columns[_runs_of(claim)]))
         except (ReportError, StoreError):
+            # The claim is judged alone, as it would be in a list of its own.
             # Another claim's metric may be missing, so each claim gets a report of its own.
             report = self.build(claim, columns_of(claim))
         for name in claim.kind.rows:

@@ -247,6 +247,8 @@ def _by_task(
         finals = {run_id: found for run_id, found in ends.items() if found}
         if not finals:
             continue
+        # Numbers of other protocols (fewer samples, another temperature) are other quantities: one
+        # table has those of a protocol that every run was evaluated by.
         # The key of each run's protocol: with `mixed` its newest, else the newest that all share.
         shared = set.intersection(*(set(found) for found in finals.values()))
         uses = {key: max(found[key].created for found in finals.values()) for key in shared}
@@ -306,9 +308,7 @@ class _Protocols:
         self.protocols: dict[str, Protocol] = {}
         self.loose: dict[str, str] = {}
         self._settings = settings
-        # Thousands of evaluations have few protocols, and records of the same problems share one
-        # tuple, so its id identifies it. Holding the records keeps those ids valid.
-        self._records: list[EvaluationRecord] = []
+        # Thousands of evaluations have few protocols: a digest of each would take most of the time.
         self._known: dict[tuple[Any, ...], str] = {}
         listed: dict[str, set[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
         for record in of_runs:
@@ -320,18 +320,17 @@ class _Protocols:
         own = self._settings.get(record.run_id or 0)
         is_drawn = own is not None and own.seed is not None and record.task in self._differing
         is_drawn = is_drawn and own is not None and _has_problems(own, record)
-        short = record.task, repr(record.settings), id(record.problem_ids), is_drawn
+        problems = record.problem_ids, record.prompts
+        short = record.task, repr(record.settings), *problems, is_drawn
         if short not in self._known:
-            self._records.append(record)
             made = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
             made = {k: v for k, v in made.items() if (k, v) != _WHOLE}
             protocol = {"task": record.task, **made, "problems": len(record.problem_ids)}
-            problems = [*record.problem_ids, *record.prompts]
-            if is_drawn:
-                # The run's seed draws the problems: those of all seeds are alike if they are of
-                # the same levels.
-                problems = ["of the seed", *map(str, record.levels)]
-            digest = hashlib.sha256("\n".join(problems).encode()).hexdigest()
+            # Where the run's seed draws the problems, those of all seeds are alike if they are of
+            # the same levels.
+            drawn = ["of the seed", *map(str, record.levels)]
+            listed = drawn if is_drawn else [*record.problem_ids, *record.prompts]
+            digest = hashlib.sha256("\n".join(listed).encode()).hexdigest()
             key = json.dumps([protocol, digest], sort_keys=True)
             loose = {name: value for name, value in protocol.items() if name != "n"}
             self.protocols[key] = protocol

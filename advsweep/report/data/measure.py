@@ -231,6 +231,8 @@ class Measures:
         assert cutoff.value is not None
         found = self._cutoff_curves(cutoff, origin)
         column = None if cutoff.is_cost else parse_column(cutoff.what)
+        # Interpolation needs the curve on both sides: a value within a wide gap could have been
+        # reached anywhere in it, and the row with fewer evaluations would win or lose by that.
         # A cost only grows, so that it comes from below.
         steps = {run_id: step_at(curve, cutoff.value) for run_id, curve in found.items()}
         gaps: dict[int, tuple[int, int]] = {}
@@ -390,7 +392,8 @@ def curves(evaluated: EvaluationsByTask, column: Column) -> dict[int, Curve]:
     task = evaluated.of(column.select.task, train=column.select.is_train)
     if task is None:
         return {}
-    # A line from the first evaluation to the last alone would not be a curve.
+    # pass@k needs k samples. Leaving out the evaluations with fewer would leave a line from the
+    # first to the last one, which is no curve: such runs have none.
     long = {
         run_id: records
         for run_id, records in task.along.items()

@@ -145,7 +145,8 @@ def build_report(
     tuned = "" if tuning is None else tuning.key
     remarks = [*selection.remarks, *([] if tuning is None else [tuning.text])]
 
-    # Columns: those that are shown, and those that the primary outcomes need.
+    # Columns: those that are shown, and those that the primary outcomes need. Outcomes are measured
+    # whether or not they are shown, so that hiding a column cannot change what is significant.
     named = None if columns is None else [m for m in columns if at is None or m != REACHED]
     chosen = select_columns(named, evaluated)
     if at is not None and not at.is_cost:
@@ -202,7 +203,8 @@ def build_report(
     primary = [column for choice in choices if (column := _choose(choice, trained)) is not None]
     if missing := [column.name for column in outcomes if column not in primary]:
         remarks.append(f"declared as outcomes, but no run has a number: {', '.join(missing)}")
-    # Runs are equal in the column that sets their cutoff.
+    # Runs are equal in the column that sets their cutoff: its difference is 0 by construction, and
+    # would only make the family larger.
     equal = None if at is None else parse_column(at.what)
     equals = [] if equal is None else [equal]
     primary = [

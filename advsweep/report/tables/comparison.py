@@ -82,6 +82,8 @@ class Spreads:
         """Return the spread of two rows' differences; None if they have one of their own."""
         if row.is_base or other.is_base:
             return None
+        # Other seeds or settings have another variance: only rows of one design are replicates of
+        # the same experiment, and a few seeds each give too few degrees of freedom alone.
         design = self._design(row, column)
         if design != self._design(other, column) or _differ_equally(row, other, column):
             return None
@@ -96,6 +98,7 @@ class Spreads:
         found, alike = self._known[column, design]
         if found is None:
             return None
+        # A row that varies more than the others would widen theirs, and get too narrow a one.
         wider = [found.wider[i] for i, each in enumerate(alike) if each is row or each is other]
         return None if any(wider) else found.pooled
 
@@ -266,7 +269,8 @@ def compare_rows(
                 target=aim,
             )
             found.append(difference)
-    # Without variation there is nothing to test.
+    # Without variation there is nothing to test. Only primary outcomes are corrected: whatever
+    # columns a table shows must not change the p of another table.
     primary = [d.comparison for d in found if d.is_primary]
     adjusted = benjamini_hochberg([c.p_value if c.sd > 0 else math.nan for c in primary])
     # The differences of the primary outcomes come first.

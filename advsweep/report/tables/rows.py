@@ -68,6 +68,8 @@ def tidy_frame(
     ).join(numbers, on="run")
     by_seed = frame.drop(columns="run").groupby(["row", "seed"])
     configs = [len({run.config_hash for run in runs}) for _, runs in groups]
+    # Where a configuration lacks a seed, the seed's mean over the others is of another mixture: it
+    # would move the row without any estimator having moved.
     counts = by_seed.count()
     needed = np.array(configs)[counts.index.get_level_values("row")]
     return by_seed.mean().where(counts.eq(needed, axis=0))
@@ -260,7 +262,8 @@ def _find_floors(
     evaluated: EvaluationsByTask, column: Column
 ) -> Mapping[int | None, tuple[EvaluationRecord, Mapping[str, Floor]]]:
     """Return a final evaluation with its floors by the seed that draws its problems."""
-    # Problems chosen by a base's solve rate are others for each seed, as training problems may be.
+    # A floor is of fixed problems: those chosen by a base's solve rate are others for each seed, as
+    # training problems may be.
     chosen = column.select.base is not None or column.select.is_train or column.select.is_mean
     if column.k is None or not column.is_single or chosen:
         return {}

@@ -31,15 +31,6 @@ def written(store, folder, form):
     return export_tables(store, store.runs.select(), folder, form)
 
 
-def test_metrics_are_those_of_the_python_api(filled, tmp_path):
-    written(filled, tmp_path / "out", "parquet")
-    points = pd.read_parquet(tmp_path / "out" / "metrics.parquet")
-    api = advsweep.load_metrics(filled)[["run", "metric", "step", "value"]]
-    expected = api.sort_values(["run", "metric", "step"], ignore_index=True)
-    pd.testing.assert_frame_equal(points, expected, check_dtype=False)
-    assert math.isnan(points.set_index("run").loc[3, "value"])
-
-
 def test_problems_and_scores_are_those_of_the_store(filled, tmp_path):
     rows = written(filled, tmp_path / "out", "parquet")
     problems = pd.read_parquet(tmp_path / "out" / "problems.parquet")
