@@ -259,10 +259,16 @@ class Measures:
         if not at.is_cost:
             came = self.arrivals(at, "--at")
             if not came.usable:
+                if came.gaps:
+                    raise ReportError(f"--at {at.text}: {came.describe_gaps()}")
                 seen = np.concatenate([values for _, values in found.values()])
-                why = f"they are from {np.nanmin(seen):.3f} to {np.nanmax(seen):.3f}"
-                why = f"no run of the table comes to it; {why}" if not came.gaps else ""
-                raise ReportError(f"--at {at.text}: {why or came.describe_gaps()}")
+                seen = seen[~np.isnan(seen)]
+                known = (
+                    f"they are from {seen.min():.3f} to {seen.max():.3f}"
+                    if seen.size
+                    else "all NaN"
+                )
+                raise ReportError(f"--at {at.text}: no run of the table comes to it; {known}")
             return came, f"each run as it was where {at.what} first comes to {at.value:g}"
         spent = [float(values[-1]) for _, values in found.values()]
         budget = min(spent) if at.value is None else at.value
