@@ -65,6 +65,10 @@ def _page(record: dict[str, Any], figure: bool) -> str:
     name = record["name"]
     also = f"Also called {', '.join(map(code, record['aliases']))}. " if record["aliases"] else ""
     listed = [[key, escape(text)] for key, text in facts(record).items()]
+    inputs = {"needs": ["rewards", *record["needs"]], "reads if given": record["uses"]}
+    for row in listed:
+        if names := inputs.get(row[0]):
+            row[1] = ", ".join(map(code, names))
     parts = [f"# {escape(name)}\n", f"```text\n{record['formula']}\n```\n"]
     shown = f"`advsweep describe {name}` prints this page. "
     parts += [also + shown + "[All estimators](index.md)\n"]

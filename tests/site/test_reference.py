@@ -81,7 +81,7 @@ def test_every_estimator_has_a_page_and_a_line() -> None:
             assert part in page, cls.name
         assert all(f"`estimator.{f.name}`" in page for f in dataclasses.fields(cls))
         assert f"[`{cls.name}`]({cls.name}.md)" in pages["estimators/index.md"]
-    assert "| needs | rewards, ref_rewards |" in pages["estimators/aapo.md"]
+    assert "| needs | `rewards`, `ref_rewards` |" in pages["estimators/aapo.md"]
     assert "| order of the rollouts | does not matter |" in pages["estimators/grpo.md"]
     assert "code.** `rule=window` with" in pages["estimators/ha_dw.md"]
     source = "[arXiv:2402.14740](https://arxiv.org/abs/2402.14740)"
