@@ -170,9 +170,10 @@ def _check(run: Run) -> None:
         )
     least, multiple = estimator.minimum_group, estimator.group_multiple
     if run.group_size < least or run.group_size % multiple:
+        rule = f">= {least}" if multiple == 1 else f">= {least} and a multiple of {multiple}"
         raise ConfigError(
-            f"group_size: expected >= {least} and a multiple of {multiple}, which estimator "
-            f"'{estimator.name}' needs, got {run.group_size}"
+            f"group_size: expected {rule}, which estimator '{estimator.name}' needs, "
+            f"got {run.group_size}"
         )
     low, high = task.reward_range
     if (estimator.binary_only and not task.is_binary) or (

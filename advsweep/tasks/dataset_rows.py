@@ -137,6 +137,8 @@ def _from_file(path: Path, changed: int) -> Rows:
         reason = str(error)
         if isinstance(error, json.JSONDecodeError):
             reason = f"expected JSON, which all files are but parquet: {error}"
+        elif isinstance(error, UnicodeDecodeError):
+            reason = f"expected UTF-8, got the byte {error.object[error.start]:#04x}"
         elif isinstance(error, RecursionError):
             reason = "expected fewer lists and objects within each other"
         raise ConfigError(f"data: '{path}'{where}: {reason}") from error

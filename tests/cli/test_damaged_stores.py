@@ -22,7 +22,7 @@ DAMAGED = {
         "evaluations has '[1]' in the column settings",
     ),
     "UPDATE problem_sets SET problems = '{}'": (
-        "show 1",
+        "export two --to csv --table problems",
         "problem_sets has '{}' in the column problems",
     ),
     "DELETE FROM problem_sets": ("report two", "evaluations refers to one of problem_sets"),

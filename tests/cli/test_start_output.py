@@ -54,7 +54,7 @@ def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
     assert first.stderr.startswith("Training grpo on countdown with model tiny (backend fake)")
     second = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
     assert second[0].startswith("Training grpo")
-    assert "(from 1 earlier run)" in second[1]
+    assert second[1].endswith("(by earlier runs)")
     again = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
     assert again[1] == "Everything is done already; no steps left."
     forced = advsweep("run", "seed=1", "--force", *SMALL).stderr.splitlines()

@@ -164,10 +164,10 @@ def test_runs_are_refused_before_anything_starts(
     with pytest.raises(ConfigError, match="'nsr' is defined for rewards of 0 and 1 only"):
         build_run({**RUN, "task": {**task, "reward": "cosine"}, "estimator": "nsr"})
     monkeypatch.setattr(BACKENDS.get("fake"), "supports", Can.SHAPED_REWARDS)
-    with pytest.raises(ConfigError, match=r"task\.prompt: .* prompt alone, with backend 'fake'"):
+    with pytest.raises(ConfigError, match=r"task\.prompt: .* backend 'fake' cannot do"):
         build_run({**RUN, "task": {**task, "prompt": "two_stage"}})
     monkeypatch.setattr(BACKENDS.get("fake"), "supports", Can.SYSTEM_MESSAGES)
-    with pytest.raises(ConfigError, match=r"task\.reward: .* verdicts alone, with backend 'fake'"):
+    with pytest.raises(ConfigError, match=r"task\.reward: .* backend 'fake' cannot do"):
         build_run({**RUN, "task": {**task, "reward": "cosine"}})
     only = write("only.jsonl", [{"question": "1 + 1?", "answer": "2"}])
     with pytest.raises(ConfigError, match="task: 'only' has no training problems"):
