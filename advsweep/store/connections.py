@@ -202,7 +202,8 @@ def translated(location: Location) -> Iterator[None]:
     """Turn errors of the database into `StoreError`s that say what to do."""
     try:
         yield
-    except (DBAPIError, sqlite3.Error) as error:
+    # SQLAlchemy translates no network error of the statements that set up a new connection.
+    except (DBAPIError, sqlite3.Error, ConnectionError, TimeoutError) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
         assert cause is not None
         if location.file is None:
