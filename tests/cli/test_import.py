@@ -42,10 +42,10 @@ def test_mistakes_are_one_line(advsweep, tmp_path):
     (tmp_path / "x.csv").write_text("time,reward\n1,2\n")
     for words, expected in (
         (("csvv", "x.csv"), "did you mean 'csv'"),
-        (("csv", "y.csv"), "expected a file or a folder, got nothing"),
+        (("csv", "y.csv"), "expected a file or a folder of logs, got nothing"),
         (("csv", "x.csv"), "--map COLUMN=step"),
         (("csv", "x.csv", "--map", "x"), "--map: expected THEIRS=OURS"),
-        (("csv", "x.csv", "--set", "x"), "--set: expected KEY=VALUE"),
+        (("csv", "x.csv", "--set", "x"), "'x': expected KEY=VALUE"),
     ):
         done = advsweep("import", *words)
         assert done.returncode == 2

@@ -15,7 +15,7 @@ from advsweep.errors import ConfigError
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Split
 
-TASK = ["--task", "countdown", "--set", "levels=[0,1]", "--set", "held_out_per_level=3"]
+TASK = ["--task", "countdown", "--set", "task.levels=[0,1]", "--set", "task.held_out_per_level=3"]
 
 
 def _evaluated(advsweep, *arguments: str, store: str = "a.db"):
@@ -26,12 +26,12 @@ def _evaluated(advsweep, *arguments: str, store: str = "a.db"):
 
 
 def test_an_evaluation_is_made_once(advsweep, monkeypatch):
-    first = _evaluated(advsweep, "--samples", "4", "--set", "temperature=0.6")
+    first = _evaluated(advsweep, "--samples", "4", "--set", "evaluation.temperature=0.6")
     assert [problem["n"] for problem in first["problems"]] == [4] * 6
     assert first["settings"]["temperature"] == 0.6
     assert first["settings"]["k"] == [1, 4]  # those of the protocol up to n, and n
     monkeypatch.setattr(ModelSampler, "sample", lambda *a, **k: pytest.fail("sampled again"))
-    assert _evaluated(advsweep, "--samples", "4", "--set", "temperature=0.6") == first
+    assert _evaluated(advsweep, "--samples", "4", "--set", "evaluation.temperature=0.6") == first
     [listed] = advsweep("ls", "--models", "--format", "json")
     assert (listed["task"], listed["n"]) == ("countdown", 4)
 
@@ -121,8 +121,8 @@ def test_select_makes_a_level_file_that_tasks_read(advsweep, tmp_path, monkeypat
         return Completions(texts)
 
     monkeypatch.setattr(ModelSampler, "sample", answers)
-    options = [f"{key}={value}" for key, value in fields.items() if key != "name"]
-    asked = [part for option in (*options, "verifier=numeric") for part in ("--set", option)]
+    options = [f"task.{key}={value}" for key, value in fields.items() if key != "name"]
+    asked = [part for option in (*options, "task.verifier=numeric") for part in ("--set", option)]
     made = advsweep(
         "select",
         *("--model", "MODEL", "--task", "dataset", *asked, "-n", "4"),
