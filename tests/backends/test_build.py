@@ -204,7 +204,7 @@ def test_raised_revisions_are_known_by_their_keys(
         ),
         (
             {"estimator": "rloo", "group_size": 1},
-            "group_size: expected >= 2 and a multiple of 1, which estimator 'rloo' needs, got 1",
+            "group_size: expected >= 2, which estimator 'rloo' needs, got 1",
         ),
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",

@@ -84,7 +84,7 @@ def test_other_bad_places_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data: expected a file .*, got none"):
         Source(str(tmp_path)).read("train")
     (tmp_path / "latin.jsonl").write_bytes(b'{"a": "\xe9"}')
-    with pytest.raises(ConfigError, match="utf-8"):
+    with pytest.raises(ConfigError, match="UTF-8"):
         Source(str(tmp_path / "latin.jsonl")).read("train")
 
 
