@@ -311,7 +311,7 @@ def leaves(
     for key, value in node.items():
         if isinstance(value, Mapping):
             inner = dict(value)
-            if named and "name" in inner:
+            if named and not isinstance(inner.get("name", inner), Mapping):
                 yield f"{prefix}{key}", inner.pop("name")
             yield from leaves(inner, f"{prefix}{key}.", named=named)
         else:

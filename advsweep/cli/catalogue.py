@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from advsweep.backends.base import RunParameters
@@ -79,7 +79,7 @@ def list_(
                 lists = [f"{name}s" for name in ("plugin", "figure", *known)]
                 hint = nearest(f"{group}s", lists)
                 raise UnknownNameError(f"list: there is no list '{what}'; {hint}")
-            print_members(list_members(groups, group), how)
+            print_members(list_members(groups, group, groups.members(group)), how)
 
 
 def print_members(records: Records, how: options.ListFormat) -> None:
@@ -97,10 +97,10 @@ def _as_override(node: Mapping[str, Any]) -> str:
     return " ".join([node["name"], *fields])
 
 
-def list_members(groups: ConfigGroups, group: str) -> Records:
-    """Return the members of a group with what they set and a description."""
+def list_members(groups: ConfigGroups, group: str, names: Iterable[str]) -> Records:
+    """Return members of a group with what they set and a description."""
     records = []
-    for name in groups.members(group):
+    for name in names:
         record = {"name": name}
         config = groups.compose({group: name}).config
         cls: type[Component] | None = None

@@ -83,7 +83,7 @@ def describe(
         if group == "task":
             _describe_task(groups, name, fields or [], how)
         elif group in PRESETS:
-            print_members([r for r in list_members(groups, group) if r["name"] == name], how)
+            print_members(list_members(groups, group, [name]), how)
         else:
             _describe_component(groups, group, name, how)
 

@@ -196,10 +196,6 @@ class Evaluator:
                         level=problem.level,
                         n=problem.n,
                         c=problem.correct,
-                        distinct=0,
-                        unscorable=0,
-                        # Unknown, as the answers are.
-                        answer_entropy=math.nan,
                     )
                     for problem in problems
                 ],

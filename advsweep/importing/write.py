@@ -391,9 +391,6 @@ def _evaluation(
             level=0,
             n=result.n,
             c=result.correct,
-            distinct=0,
-            unscorable=0,
-            answer_entropy=math.nan,
         )
         for result in results
     ]

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from advsweep.components import option
 from advsweep.errors import AdvsweepError, ConfigError, counted
@@ -42,9 +42,6 @@ from advsweep.logs.rollouts import (
 )
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
-
-if TYPE_CHECKING:
-    pass
 
 _TABLE = Path(__file__).with_name("verl_settings.yaml")
 _SETTINGS = Path(".hydra", "config.yaml")

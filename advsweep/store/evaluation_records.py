@@ -32,9 +32,10 @@ class ProblemCounts:
         problem_id: stable name of the problem within its task.
         n: scored samples; fewer than were drawn if the verifier failed.
         c: correct samples.
-        distinct: different answers among the samples.
+        distinct: different answers among the samples; 0 if the answers are unknown.
         unscorable: the other samples: the verifier failed or could not read the reference answer.
-        answer_entropy: entropy of the answers' empirical distribution, in nats.
+        answer_entropy: entropy of the answers' empirical distribution, in nats; NaN if they are
+            unknown.
         token_entropy: mean entropy per generated token, in nats; None if unknown.
         right_entropy: entropy of the right answers' empirical distribution, in nats; None if no
             answer was right, or if it is unknown.
@@ -48,9 +49,9 @@ class ProblemCounts:
     level: int
     n: int
     c: int
-    distinct: int
-    unscorable: int
-    answer_entropy: float
+    distinct: int = 0
+    unscorable: int = 0
+    answer_entropy: float = math.nan
     token_entropy: float | None = None
     right_entropy: float | None = None
     kl_base: float | None = None

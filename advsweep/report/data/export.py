@@ -25,10 +25,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from advsweep.components import leaves
 from advsweep.errors import AdvsweepError, ConfigError, ReportError
 from advsweep.packages import extra_command
 from advsweep.printable import printable, printable_json, printable_line, spreadsheet_cell
-from advsweep.report.data.runs import flatten
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
 FORMATS = ("csv", "parquet")
@@ -139,7 +139,7 @@ def _describe_runs(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, An
         own = {name: getattr(run, name) for name in _COLUMNS["runs"] if name != "run"}
         failure = None if run.failure is None else run.failure.value
         own |= {"run": run.id, "status": run.status.value, "failure": failure}
-        config = {f"config.{key}": value for key, value in flatten(run.config)}
+        config = {f"config.{key}": value for key, value in leaves(run.config, named=True)}
         numbers = {f"summary.{key}": value for key, value in summaries.get(run.id, {}).items()}
         rows.append(config | numbers | own)
     return rows

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from advsweep.components import leaves
 from advsweep.errors import NotFoundError, nearest
 from advsweep.report.data.columns import RIGHT_ENTROPY, needs_curves
 from advsweep.report.data.evaluations import select_evaluations
 from advsweep.report.data.measure import measure
-from advsweep.report.data.runs import flatten, group_runs, is_key
+from advsweep.report.data.runs import group_runs, is_key
 from advsweep.report.data.selection import refuse_empty, select_columns
 from advsweep.statistics import mean_over_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
@@ -82,7 +83,7 @@ def _describe(run: RunRecord) -> dict[str, Any]:
         "started": run.started,
         "finished": run.finished,
     }
-    config = {key: hashable(value) for key, value in flatten(run.config)}
+    config = {key: hashable(value) for key, value in leaves(run.config, named=True)}
     return own | {key: value for key, value in config.items() if key not in own}
 
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from advsweep.backends.base import Backend
-from advsweep.components import option_of
+from advsweep.components import leaves, option_of
 from advsweep.errors import ConfigError, NotFoundError, ReportError, first_of, nearest
 from advsweep.report.data.columns import NUMBER
 from advsweep.store import RunRecord, Status, Store
@@ -202,18 +202,7 @@ def is_key(runs: Iterable[Any], key: str) -> bool:
 def known_keys(runs: Iterable[RunRecord]) -> set[str]:
     """Return every config key of the runs."""
     configs = {run.config_hash: run.config for run in runs}
-    return {"seed", *(key for config in configs.values() for key, _ in flatten(config))}
-
-
-def flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of a config with their values; a component's value is its name."""
-    for key, value in config.items():
-        if not isinstance(value, Mapping):
-            yield key, value
-            continue
-        for inner, item in flatten(value):
-            is_name = inner == "name" or inner.startswith("name.")
-            yield f"{key}{inner[4:]}" if is_name else f"{key}.{inner}", item
+    return {"seed", *(key for config in configs.values() for key, _ in leaves(config, named=True))}
 
 
 def read_runs(
@@ -388,9 +377,9 @@ def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key.removesuffix(".name"), value
         return
     own = {key: config[key] for key in (*_NODES, *_NUMBERS) if key in config}
-    for key, value in flatten(own):
+    for key, value in leaves(own, named=True):
         yield key, titled(value, config) if key == "estimator" else value
-    for key, value in flatten({CONTROL: config.get(CONTROL, {})}):
+    for key, value in leaves({CONTROL: config.get(CONTROL, {})}, named=True):
         # The control itself is part of the estimator's name.
         if key != CONTROL:
             yield key, value

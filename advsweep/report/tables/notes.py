@@ -330,7 +330,7 @@ def describe_dominance(
         larger, smaller = sorted(mass, key=mass.__getitem__, reverse=True)
         if not (mass[larger] > 0 and mass[larger] >= _DOMINANT * max(mass[smaller], 0.0)):
             continue
-        rate = _mean(_success_rate(store, run) for run in members)
+        rate = _success_rate(store, members)
         share = rate if larger == "success" else 1 - rate
         if share >= _MAJORITY:
             rows[larger].append(f"{name_group(group)} ({share:.0%})")
@@ -344,15 +344,16 @@ def describe_dominance(
     ]
 
 
-def _success_rate(store: Store, run: RunRecord) -> float:
+def _success_rate(store: Store, members: Sequence[RunRecord]) -> float:
     """Return the share of right rollouts at the start, from the shares of groups with K right."""
-    size = int(run.config.get("group_size", 0))
-    parts = [
-        solved / size * share
-        for solved in range(1, size + 1)
-        for share in store.metrics.means([run.id], f"solved/{solved}", first=START).values()
-    ]
-    return math.fsum(parts) if parts else math.nan
+    sizes = {run.id: int(run.config.get("group_size", 0)) for run in members}
+    parts: dict[int, list[float]] = {}
+    for solved in range(1, max(sizes.values()) + 1):
+        of_runs = [run_id for run_id, size in sizes.items() if solved <= size]
+        found = store.metrics.means(of_runs, f"solved/{solved}", first=START)
+        for run_id, share in found.items():
+            parts.setdefault(run_id, []).append(solved / sizes[run_id] * share)
+    return _mean(map(math.fsum, parts.values()))
 
 
 def _mean(values: Iterable[float | None]) -> float:

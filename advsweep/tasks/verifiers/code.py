@@ -158,9 +158,13 @@ def run_remotely(url: str, program: str, tests: ProgramTests, seconds: float) ->
 
 def script(settings: dict[str, Any]) -> str:
     """Return a script that runs `inside.main` with some settings."""
+    return _START.format(package=_PACKAGE, modules=_sources(), settings=settings)
+
+
+@functools.cache
+def _sources() -> list[tuple[str, str]]:
     folder = files(_PACKAGE)
-    modules = [(name, (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES]
-    return _START.format(package=_PACKAGE, modules=modules, settings=settings)
+    return [(name, (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES]
 
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
