@@ -205,14 +205,16 @@ def _describe_task(
     for split, record in splits.items():
         levels = ", ".join(f"{count} of level {level}" for level, count in record["levels"].items())
         many = f": {levels}" if len(record["levels"]) > 1 else ""
-        echo_line(f"{split.replace('_', '-')}: {counted(record['problems'], 'problem')}{many}")
+        kind = split.replace("_", "-")
+        echo_line(f"{kind}: {counted(record['problems'], 'problem')}{many}")
     for name, floor in task.floors().items():
         means = ", ".join(f"{k} {v:.4f}" for k, v in floors[name].items())
         echo_line(f"floor {name}, {floor.help}: {means}")
     for split, record in splits.items():
+        kind = split.replace("_", "-")
         for problem in record["examples"]:
             echo_line("")
-            echo_line(f"--- {split} problem {problem['id']}, level {problem['level']}")
+            echo_line(f"--- {kind} problem {problem['id']}, level {problem['level']}")
             if problem["system"]:
                 echo_line(f"[system] {problem['system']}")
             echo(problem["prompt"])
