@@ -60,24 +60,16 @@ def shared(folder: Path) -> list[str]:
 @pytest.mark.slow
 def test_what_sweeps_and_merges_make_is_private(tmp_path: Path) -> None:
     os.umask(0o022)
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
     sweep = ("sweep", *FAKE, "--jobs=2", "estimator=grpo,fade")
-    for folder, arguments in (("one", sweep), ("two", ("merge", "../one/advsweep.db"))):
+    for arguments in (sweep, ("merge", "advsweep.db", "--store", "merged.db")):
         done = subprocess.run(
             [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments],
-            cwd=tmp_path / folder,
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        if folder == "one":
-            # As folders from elsewhere are.
-            assert shared(tmp_path / "one") == []
-            for path in (tmp_path / "one" / "advsweep-runs").rglob("*"):
-                path.chmod(0o755 if path.is_dir() else 0o644)
-        assert list((tmp_path / folder).rglob("log.txt"))
-        assert list((tmp_path / folder).rglob("checkpoints/*/*"))
-        assert (tmp_path / folder / "advsweep.db").exists()
-    assert shared(tmp_path / "two") == []
+    for made in ("log.txt", "checkpoints/*/*", "advsweep.db", "merged.db"):
+        assert list(tmp_path.rglob(made))
+    assert shared(tmp_path) == []

@@ -306,28 +306,20 @@ def _send(
 # merge
 
 
-def merge(
-    other: str,
-    other_runs: Path | None = None,
-    folders: bool = True,
-    dry_run: bool = False,
-    store: options.Store = None,
-) -> None:
+def merge(other: str, dry_run: bool = False, store: options.Store = None) -> None:
     """Copies runs, evaluations and sweeps. Runs are matched by identity. If both stores have the
     run done, this store's copy stays. A done run replaces an unfinished one; of two unfinished ones
     the one with more steps stays. Running runs are skipped. Executors and trackers of sweeps are
     not copied. A store with a value that advsweep cannot have written, or with another schema, is
     refused as a whole. Merging again changes nothing; the other store never changes.
 
-    The folders of copied runs, with logs and checkpoints, are copied too. With --no-folders, copied
-    runs can be reported but not exported, and unfinished ones restart from step 0.
+    The folders of runs, with logs and checkpoints, stay where they are. Copied runs can be
+    reported; to resume or export them, copy their folders into this store's folder of runs.
 
     Arguments:
         OTHER (other): The store to read: a path or a URL.
 
     Options:
-        --other-runs DIR: Its folder of runs (default: next to the store).
-        --folders/--no-folders: Copy the runs' folders with checkpoints.
         --dry-run: Print what would change; change nothing.
 
     Examples:
@@ -340,17 +332,7 @@ def merge(
         open_store(store, create=not dry_run) as target,
         progress_bar("runs") as on_run,
     ):
-        if folders:
-            # $ADVSWEEP_RUNS belongs to the target store.
-            next_to = Path(other).absolute().with_name(f"{Path(other).stem}-runs")
-            if other_runs is None and next_to.is_symlink():
-                raise StoreError(
-                    f"{next_to}: expected a folder, got a symbolic link; if you created it, pass "
-                    f"--other-runs {next_to.resolve()}, otherwise pass --no-folders"
-                )
-            if other_runs is not None or next_to.is_dir():
-                source.runs_directory = (other_runs or next_to).absolute()
-        merged = merge_stores(target, source, folders=folders, dry_run=dry_run, on_run=on_run)
+        merged = merge_stores(target, source, dry_run=dry_run, on_run=on_run)
     counts = ", ".join(f"{len(runs)} {fate.value}" for fate, runs in merged.runs.items() if runs)
     unchanged = " (nothing was changed)" if dry_run else ""
     echo_line(f"{source.name} into {target.name}{unchanged}")
@@ -358,16 +340,6 @@ def merge(
     echo_line(f"  sweeps added: {', '.join(merged.sweeps) or 'none'}")
     for run_id, reason in merged.left_out.items():
         warn(f"skipped run {run_id} of the other store: {reason}")
-    if merged.not_copied:
-        warn(
-            f"not copied: {counted(len(merged.not_copied), 'path')} (links, special files, outputs "
-            f"of commands), first {merged.not_copied[0]}"
-        )
-    if merged.without_folder:
-        warn(
-            f"{counted(len(merged.without_folder), 'run')} copied without a folder of checkpoints "
-            "and logs"
-        )
 
 
 # rm

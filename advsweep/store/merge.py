@@ -8,19 +8,14 @@ cannot have written is refused as a whole.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, delete, func, insert, null, select, update
 
 from advsweep.errors import StoreError
-from advsweep.local_files import make_private_folder
 from advsweep.store import tables
 from advsweep.store.base import put
 from advsweep.store.checks import check_store
@@ -28,7 +23,6 @@ from advsweep.store.evaluations import MODEL_SUBJECT, insert_evaluation, link_ev
 from advsweep.store.metrics import metric_ids
 from advsweep.store.owners import Owner
 from advsweep.store.records import RunRecord, Status
-from advsweep.store.run_folders import copy_folder, owners, plain_entries
 from advsweep.store.runs import without_secrets
 from advsweep.store.store import Store
 from advsweep.store.sweeps import append_runs
@@ -65,86 +59,70 @@ class MergeResult:
     Attributes:
         runs: the runs of the source by action.
         left_out: why runs were left out, by their id in the source.
-        not_copied: what stays in the run folders of the source: links, special files, folders
-            too deep, and the outputs of commands.
         sweeps: names of the new sweeps.
-        without_folder: runs that were merged without their folder, because it does not exist.
     """
 
     runs: dict[MergeAction, list[RunRecord]] = field(
         default_factory=lambda: {action: [] for action in MergeAction}
     )
     left_out: dict[int, str] = field(default_factory=dict)
-    not_copied: list[Path] = field(default_factory=list)
     sweeps: list[str] = field(default_factory=list)
-    without_folder: list[RunRecord] = field(default_factory=list)
 
 
 def merge(
     target: Store,
     source: Store,
     *,
-    folders: bool = True,
     dry_run: bool = False,
     on_run: Callable[[int, int], None] = lambda done, total: None,
 ) -> MergeResult:
     """Merge the contents of another store into a store; the source stays as it is.
 
-    Runs come with their metrics, summaries, evaluations and analyses, and with their folders
-    below `runs_directory`, which hold logs and checkpoints. Sweeps of the same name are the same
-    sweep: its new runs follow those of the target, in the order of the source's plan. Runs that
-    a process is training, in either store, are left out. Evaluations of models without a run are
-    merged too. The executors and trackers of sweeps are not.
+    Runs come with their metrics, summaries, evaluations and analyses, but without their folders.
+    Sweeps of the same name are the same sweep: its new runs follow those of the target, in the
+    order of the source's plan. Runs that a process is training, in either store, are left out.
+    Evaluations of models without a run are merged too. The executors and trackers of sweeps are
+    not.
 
     Args:
-        folders: copy the run folders; a run without its folder cannot be exported or resumed.
         dry_run: change nothing.
         on_run: called after each run with the number of runs so far and in all.
 
     Raises:
         StoreError: a store cannot be used, both are the same one, the source has a value that
-            advsweep cannot have written, a run differs in its settings from that of the same
-            identity, or a folder cannot be copied. Only in the last case something was merged
-            before, and stays.
+            advsweep cannot have written, or a run differs in its settings from that of the same
+            identity. Nothing was merged.
     """
     if target.url == source.url:
         raise StoreError(f"{source.name}: expected another store than the one to merge into")
     # One transaction, so that what is checked is what is copied.
     with source.database.read() as theirs:
         check_store(source, theirs)
-        merger = _Merger(target, source, theirs, folders=folders)
+        merger = _Merger(target, source, theirs)
         rows = theirs.execute(select(_RUNS).order_by(_RUNS.c.id)).all()
-        decided = [merger.decide(row) for row in rows]
+        runs = [source.runs.to_record(row) for row in rows]
+        decided = [merger.decide(run) for run in runs]
         known = {sweep.name for sweep in target.sweeps.select()}
         names = theirs.execute(select(tables.SWEEPS.c.name).order_by(tables.SWEEPS.c.id)).scalars()
         merger.result.sweeps = [name for name in names if name not in known]
-        if dry_run:
-            for each in decided:
-                merger.result.runs[each.action].append(each.theirs)
-            return merger.result
-        merger.check_room(decided)
-        for done, each in enumerate(decided, 1):
-            merger.merge_run(each)
-            on_run(done, len(decided))
-        merger.merge_models()
-        merger.merge_sweeps()
+        for done, (row, run, (ours, action)) in enumerate(zip(rows, runs, decided, strict=True), 1):
+            if action is MergeAction.REPLACED and not dry_run:
+                assert ours is not None
+                # The lease keeps other processes from training the run while it is replaced.
+                if not target.leases.claim(ours.id, Owner.current()):
+                    action = MergeAction.LEFT_OUT
+                    merger.result.left_out[run.id] = "a process has just taken it up in this one"
+            merger.result.runs[action].append(run)
+            if dry_run:
+                continue
+            if action is not MergeAction.LEFT_OUT:
+                with target.database.write_alone() as connection:
+                    merger.copy_rows(connection, row, ours, action)
+            on_run(done, len(rows))
+        if not dry_run:
+            merger.merge_models()
+            merger.merge_sweeps()
     return merger.result
-
-
-@dataclass(frozen=True)
-class _Decision:
-    """What becomes of a run.
-
-    Attributes:
-        ours: the target's run of the same identity and attempt.
-        copies_folder: the folder of the run is there and is copied.
-    """
-
-    row: AnyRow
-    theirs: RunRecord
-    ours: RunRecord | None
-    action: MergeAction
-    copies_folder: bool = False
 
 
 class _Merger:
@@ -154,26 +132,22 @@ class _Merger:
         ids: the ids of runs in the target by their ids in the source.
     """
 
-    def __init__(self, target: Store, source: Store, theirs: Connection, *, folders: bool) -> None:
+    def __init__(self, target: Store, source: Store, theirs: Connection) -> None:
         self._target = target
         self._source = source
         self._theirs = theirs
-        self._folders = folders
-        # Two stores may share one folder of runs; then there is nothing to copy.
-        self._same_folder = target.runs_directory == source.runs_directory
+        self._ours = {(run.identity, run.attempt): run for run in target.runs.select()}
         self._names = {row.id: row.name for row in theirs.execute(select(tables.METRICS))}
         self.ids: dict[int, int] = {}
         self.result = MergeResult()
 
-    def decide(self, row: AnyRow) -> _Decision:
-        """Return what to do with a run.
+    def decide(self, theirs: RunRecord) -> tuple[RunRecord | None, MergeAction]:
+        """Return the target's run of the same identity and attempt, and what to do.
 
         Raises:
-            StoreError: the target's run of the same identity has other settings, or its folder
-                cannot be replaced.
+            StoreError: that run has other settings.
         """
-        theirs = self._source.runs.to_record(row)
-        ours = self._target.runs.find_attempt(theirs.identity, theirs.attempt)
+        ours = self._ours.get((theirs.identity, theirs.attempt))
         if ours is not None:
             for key in _OF_IDENTITY:
                 if getattr(ours, key) != getattr(theirs, key):
@@ -183,82 +157,17 @@ class _Merger:
                         "of the two"
                     )
             if _progress(theirs) <= _progress(ours):
-                return _Decision(row, theirs, ours, MergeAction.KEPT)
+                return ours, MergeAction.KEPT
         for run, where in ((ours, "in this one"), (theirs, "in the other store")):
             if run is not None and run.status is Status.RUNNING:
                 self.result.left_out[theirs.id] = f"a process is training it {where}"
-                return _Decision(row, theirs, ours, MergeAction.LEFT_OUT)
-        folder = theirs.directory
-        final = self._target.runs_directory / folder.name
-        copies = self._folders and not self._same_folder
-        copies = copies and folder.is_dir() and not folder.is_symlink()
-        # Whatever is there is deleted, so it must be known to be this run's.
-        is_own = not final.is_symlink() and owners(final) == {theirs.identity}
-        if copies and os.path.lexists(final) and not is_own:
-            raise StoreError(
-                f"{final} has no manifest that names run {theirs.id} of {self._source.name} "
-                "alone; move it elsewhere or merge with --no-folders"
-            )
-        action = MergeAction.ADDED if ours is None else MergeAction.REPLACED
-        return _Decision(row, theirs, ours, action, copies_folder=copies)
+                return ours, MergeAction.LEFT_OUT
+        return ours, MergeAction.ADDED if ours is None else MergeAction.REPLACED
 
-    def check_room(self, decided: list[_Decision]) -> None:
-        """Check that the disk has room for the folders to copy.
-
-        Raises:
-            StoreError: it has not.
-        """
-        # A sparse file of a hostile store would fill the disk.
-        copied = [each.theirs.directory for each in decided if each.copies_folder]
-        needed = sum(path.lstat().st_size for folder in copied for path in plain_entries(folder)[0])
-        runs = self._target.runs_directory
-        room = shutil.disk_usage(next(p for p in (runs, *runs.parents) if p.exists())).free
-        if needed > room:
-            raise StoreError(
-                f"the folders of runs take {needed / 1e9:.3g} GB, and {runs} has room for "
-                f"{room / 1e9:.3g} GB; make room or merge with --no-folders"
-            )
-
-    def merge_run(self, decision: _Decision) -> None:
-        """Merge a run with its folder and all rows about it."""
-        theirs, ours, action = decision.theirs, decision.ours, decision.action
-        if action is MergeAction.REPLACED:
-            assert ours is not None
-            # The lease keeps other processes from training the run while it is replaced.
-            if not self._target.leases.claim(ours.id, Owner.current()):
-                action = MergeAction.LEFT_OUT
-                self.result.left_out[theirs.id] = "a process has just taken it up in this one"
-        self.result.runs[action].append(theirs)
-        if action is MergeAction.LEFT_OUT:
-            return
-        if decision.copies_folder:
-            # The folder first: a run without its folder could not be resumed.
-            self._copy_folder(theirs)
-        elif action is not MergeAction.KEPT and not self._same_folder:
-            self.result.without_folder.append(theirs)
-        with self._target.database.write_alone() as connection:
-            self.ids[theirs.id] = self._copy_rows(connection, decision)
-
-    def _copy_folder(self, theirs: RunRecord) -> None:
-        final = self._target.runs_directory / theirs.directory.name
-        try:
-            make_private_folder(final.parent)
-            with TemporaryDirectory(prefix=".partial-", dir=final.parent) as scratch:
-                copy = Path(scratch) / final.name
-                self.result.not_copied += copy_folder(theirs.directory, copy, theirs.identity)
-                if final.exists():
-                    shutil.rmtree(final)
-                # Renamed as a whole, so that an interruption leaves no half folder.
-                copy.rename(final)
-        except OSError as error:
-            raise StoreError(
-                f"{theirs.directory} cannot be copied to {final.parent}: {error}; make room or "
-                "make the folder writable, or merge with --no-folders, then merge again"
-            ) from error
-
-    def _copy_rows(self, connection: Connection, decision: _Decision) -> int:
-        """Add a run, replace the target's, or add what that lacks; return its id there."""
-        row, ours, action = decision.row, decision.ours, decision.action
+    def copy_rows(
+        self, connection: Connection, row: AnyRow, ours: RunRecord | None, action: MergeAction
+    ) -> None:
+        """Add a run, replace the target's, or add what that lacks."""
         # In a JSON column, None would become JSON's null.
         values = {k: null() if v is None else v for k, v in row._mapping.items() if k != "id"}
         if row.environment is not None:
@@ -268,17 +177,13 @@ class _Merger:
             run_id = int(connection.execute(adding).scalar_one())
         else:
             run_id = ours.id
-        copied = [tables.ANALYSES]
-        if action is not MergeAction.KEPT:
-            copied += [tables.POINTS, tables.SUMMARIES]
-            if decision.copies_folder or self._same_folder:
-                copied.append(tables.CHECKPOINTS)
+        of_progress = [tables.POINTS, tables.SUMMARIES, tables.CHECKPOINTS]
         if action is MergeAction.REPLACED:
             connection.execute(update(_RUNS).where(_RUNS.c.id == run_id).values(values))
-            for table in (tables.POINTS, tables.SUMMARIES, tables.CHECKPOINTS):
+            for table in of_progress:
                 connection.execute(delete(table).where(table.c.run_id == run_id))
         metrics = metric_ids(connection, self._names.values())
-        for table in copied:
+        for table in (tables.ANALYSES, *(() if action is MergeAction.KEPT else of_progress)):
             found = self._theirs.execute(select(table).where(table.c.run_id == row.id))
             rows = [{**each._mapping, "run_id": run_id} for each in found]
             for each in rows if "metric_id" in table.c else ():
@@ -289,7 +194,7 @@ class _Merger:
             evaluation = link._asdict()
             step = evaluation.pop("step")
             link_evaluation(connection, run_id, _insert(connection, evaluation), step)
-        return run_id
+        self.ids[row.id] = run_id
 
     def merge_models(self) -> None:
         """Add missing evaluations of models without a run."""

@@ -1,7 +1,7 @@
-"""Run folders: their names, manifests and copies.
+"""Run folders: their names and manifests.
 
 Run folders lie directly below one parent folder. The manifest of each names its run, so that no
-command deletes, replaces or writes to the folder of another run:
+command deletes or writes to the folder of another run:
 
     run.json    {"format": 1, "run": IDENTITY}
 
@@ -11,30 +11,15 @@ Folders of earlier versions lack it; there the manifests of the checkpoints name
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 from advsweep.errors import StoreError
-from advsweep.local_files import (
-    FILE_MODE,
-    FOLDER_MODE,
-    make_private_folder,
-    open_regular,
-    replace_file,
-)
+from advsweep.local_files import make_private_folder, open_regular, replace_file
 
 MANIFEST = "run.json"
 FORMAT = 1
-
-MAX_DEPTH = 16
-"""The depth to which folders are copied; advsweep makes folders 3 deep."""
-
-COMMAND_FOLDER = "output"
-"""The folder of a run that belongs to a command of the user's. Checkpoints in it may hold code,
-so it is not copied from a store of somebody else."""
 
 PREFIX = 12
 """Digits of a run's identity in the name of its folder."""
@@ -131,61 +116,5 @@ def claim_folder(folder: Path, identity: str) -> None:
             "has the same name; move it elsewhere, or set ADVSWEEP_RUNS to another folder"
         )
     if not (folder / MANIFEST).exists():
-        _write_manifest(folder, identity)
-
-
-def _write_manifest(folder: Path, identity: str) -> None:
-    # Replaced as a whole: half a manifest would make the folder nobody's.
-    replace_file(folder / MANIFEST, json.dumps({"format": FORMAT, "run": identity}))
-
-
-def copy_folder(source: Path, target: Path, identity: str) -> list[Path]:
-    """Copy a run's folder to a new folder, with a manifest of the run.
-
-    Only regular files are copied, with permissions for their owner alone. Links are not followed.
-
-    Returns:
-        The paths that were left out: links, special files, folders that are too deep, and the
-        folder of a command.
-
-    Raises:
-        OSError: a file cannot be read or written.
-    """
-    plain, left_out = plain_entries(source)
-    make_private_folder(target)
-    for path in plain:
-        place = target / path.relative_to(source)
-        if path.is_dir():
-            place.mkdir(mode=FOLDER_MODE)
-        elif place != target / MANIFEST:
-            # Not followed, if somebody has just replaced the file by a link.
-            shutil.copyfile(path, place, follow_symlinks=False)
-            place.chmod(FILE_MODE)
-    _write_manifest(target, identity)
-    return left_out
-
-
-def plain_entries(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return what `copy_folder` copies, each folder before its files, and what it leaves out."""
-    plain: list[Path] = []
-    left_out: list[Path] = []
-    for at, folders, files in os.walk(folder, onerror=_raise):
-        place = Path(at)
-        depth = len(place.relative_to(folder).parts)
-        for name in sorted(folders):
-            path = place / name
-            own = depth == 0 and name == COMMAND_FOLDER
-            if path.is_symlink() or depth >= MAX_DEPTH or own:
-                left_out.append(path)
-                folders.remove(name)
-            else:
-                plain.append(path)
-        for name in sorted(files):
-            path = place / name
-            is_plain = path.is_file() and not path.is_symlink()
-            (plain if is_plain else left_out).append(path)
-    return plain, left_out
-
-
-def _raise(error: OSError) -> None:
-    raise error
+        # Replaced as a whole: half a manifest would make the folder nobody's.
+        replace_file(folder / MANIFEST, json.dumps({"format": FORMAT, "run": identity}))

@@ -261,13 +261,6 @@ class Runs(StorePart):
                 )
             return self._records(connection, [self._row(connection, run_id)])[0]
 
-    def find_attempt(self, identity: str, attempt: int) -> RunRecord | None:
-        """Return one attempt of an identity; None if it does not exist."""
-        query = _ALL_COLUMNS.where(RUNS.c.identity == identity, RUNS.c.attempt == attempt)
-        with self._database.read() as connection:
-            records = self._records(connection, connection.execute(query).all())
-        return records[0] if records else None
-
     def set_environment(self, run_id: int, environment: Mapping[str, Any]) -> None:
         """Store how a run was made: commit, versions, hardware and command."""
         change = update(RUNS).where(RUNS.c.id == run_id).values(environment=dict(environment))

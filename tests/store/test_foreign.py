@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import socket
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,15 +21,13 @@ from advsweep.store import (
     Store,
     open_store,
 )
-from advsweep.store.merge import MergeAction, merge
+from advsweep.store.merge import merge
 from tests.store.conftest import evaluation_of
 
 pytestmark = [
     pytest.mark.security,
     pytest.mark.parametrize("store_url", ["sqlite"], indirect=True),
 ]
-
-PRECIOUS = "what must not be lost"
 
 
 @pytest.fixture
@@ -45,11 +40,8 @@ def other(tmp_path: Path, clock) -> Iterator[Store]:
 
 
 @pytest.fixture
-def mine(store: Store, new_run: Callable[..., NewRun], tmp_path: Path) -> RunRecord:
-    """A finished run of the user, beside other files."""
-    (tmp_path / "precious.txt").write_text(PRECIOUS)
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "key").write_text(PRECIOUS)
+def mine(store: Store, new_run: Callable[..., NewRun]) -> RunRecord:
+    """A finished run of the user."""
     return _make(store, new_run(seed=100))
 
 
@@ -64,12 +56,7 @@ def _make(store: Store, new: NewRun, sweep: str | None = None) -> RunRecord:
     store.metrics.record(run_id, [("x", step, step / 8) for step in range(1, 6)], step=5)
     store.runs.set_environment(run_id, {"cores": 2})
     store.metrics.set_summaries(run_id, {"cost/seconds": 3.5})
-    checkpoint = run.directory / "checkpoints" / "step-000005"
-    checkpoint.mkdir(parents=True)
-    (checkpoint / "weights").write_text(f"weights of {run.seed}")
-    (run.directory / "log.txt").write_text("a log")
-    (run.directory / "run.json").write_text(json.dumps({"format": 1, "run": run.identity}))
-    store.checkpoints.add(run_id, 5, checkpoint)
+    store.checkpoints.add(run_id, 5, run.directory / "checkpoints" / "step-000005")
     identity = hashlib.sha256(new.identity.encode()).hexdigest()
     store.evaluations.add(evaluation_of(identity, run_id, 5, problems=["0"]))
     directions = np.ones(2, dtype=np.float32)
@@ -78,20 +65,6 @@ def _make(store: Store, new: NewRun, sweep: str | None = None) -> RunRecord:
     )
     store.leases.finish(run_id, Status.DONE)
     return store.runs.select(ids=[run_id])[0]
-
-
-def _tree(folder: Path) -> dict[str, str]:
-    """Returns a digest of every path below a folder, except stores and their locks."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            found[name] = f"link to {os.readlink(path)}"
-        elif path.is_file() and ".db" not in path.name:
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        elif ".db" not in path.name:
-            found[name] = "a folder" if path.is_dir() else "special"
-    return found
 
 
 def _sql(store: Store, statement: str, *values: Any) -> None:
@@ -105,15 +78,14 @@ def _sql(store: Store, statement: str, *values: Any) -> None:
         connection.close()
 
 
-def _refusal(store: Store, other: Store, folder: Path) -> str:
+def _refusal(store: Store, other: Store) -> str:
     """Check that a merge is refused in one line and changes nothing; return the line."""
-    before, record = _tree(folder), store.runs.select()
+    record = store.runs.select()
     lines = set()
     for dry_run in (True, False):
         with pytest.raises(StoreError) as refused:
             merge(store, other, dry_run=dry_run)
         lines.add(str(refused.value))
-    assert _tree(folder) == before
     assert store.runs.select() == record
     assert [sweep.name for sweep in store.sweeps.select()] == []
     [line] = lines
@@ -165,13 +137,11 @@ def _named(values: list[tuple[str, Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("column", "value"), _named(MALFORMED))
-def test_a_store_with_a_malformed_run_is_refused(
-    store, other, mine, new_run, tmp_path, column, value
-):
+def test_a_store_with_a_malformed_run_is_refused(store, other, mine, new_run, column, value):
     _make(other, new_run(seed=1000), "demo")
     _make(other, new_run(seed=1))
     _sql(other, f"UPDATE runs SET {column} = ? WHERE id = 2", value)
-    line = _refusal(store, other, tmp_path)
+    line = _refusal(store, other)
     assert line.startswith(f"{other.name} cannot be merged: ")
     assert "runs" in line
 
@@ -211,12 +181,10 @@ def test_a_malformed_pid_never_becomes_a_path(store, new_run, pid, monkeypatch):
     ],
     ids=range(8),
 )
-def test_a_store_with_malformed_metrics_is_refused(
-    store, other, mine, new_run, tmp_path, statement, value
-):
+def test_a_store_with_malformed_metrics_is_refused(store, other, mine, new_run, statement, value):
     _make(other, new_run(seed=1))
     _sql(other, statement, value)
-    assert "cannot be merged" in _refusal(store, other, tmp_path)
+    assert "cannot be merged" in _refusal(store, other)
 
 
 @pytest.mark.parametrize(
@@ -258,81 +226,20 @@ def test_a_store_with_malformed_metrics_is_refused(
     ids=range(28),
 )
 def test_a_store_with_malformed_rows_beside_a_run_is_refused(
-    store, other, mine, new_run, tmp_path, statement, value, word
+    store, other, mine, new_run, statement, value, word
 ):
     _make(other, new_run(seed=1), "demo")
     _sql(other, statement, value)
-    assert word in _refusal(store, other, tmp_path)
+    assert word in _refusal(store, other)
 
 
 @pytest.mark.parametrize(("column", "value"), [("seed", 3), ("estimator", "x"), ("steps", 900)])
-def test_a_different_run_of_my_identity_is_refused(
-    store, other, mine, new_run, tmp_path, column, value
-):
+def test_a_different_run_of_my_identity_is_refused(store, other, mine, new_run, column, value):
     _make(other, new_run(seed=100))
     _sql(other, "DELETE FROM checkpoints")
     _sql(other, f"UPDATE runs SET {column} = ?", value)
-    line = _refusal(store, other, tmp_path)
+    line = _refusal(store, other)
     assert f"its run 1 has the identity of run {mine.id} of this store and another {column}" in line
-
-
-def test_a_folder_without_its_manifest_is_not_replaced(store, other, mine, new_run, tmp_path):
-    bad = _make(other, new_run(seed=1))
-    there = store.runs_directory / bad.directory.name
-    there.mkdir()
-    for text in ("of nobody", json.dumps({"run": "b" * 64})):
-        (there / "run.json").write_text(text)
-        line = _refusal(store, other, tmp_path)
-        assert f"has no manifest that names run {bad.id} of" in line
-    (there / "run.json").write_text(json.dumps({"format": 1, "run": bad.identity}))
-    assert len(merge(store, other).runs[MergeAction.ADDED]) == 1
-    assert (there / "log.txt").read_text() == "a log"
-
-
-def test_links_and_special_files_are_not_copied(store, other, mine, new_run, tmp_path, monkeypatch):
-    run = _make(other, new_run(seed=1))
-    home = tmp_path / "home"
-    checkpoints = run.directory / "checkpoints"
-    (run.directory / "secret").symlink_to(home / "key")
-    (run.directory / "reserve").symlink_to(tmp_path / "precious.txt")
-    (checkpoints / "step-000009").symlink_to(home, target_is_directory=True)
-    os.mkfifo(run.directory / "pipe")
-    (run.directory / "log.txt").unlink()
-    os.link(tmp_path / "precious.txt", run.directory / "log.txt")
-    monkeypatch.chdir(run.directory)  # the path of a socket has but 100 characters
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind("socket")
-    deep = run.directory.joinpath("deep", *["d"] * 40)
-    deep.mkdir(parents=True)
-    before = _tree(tmp_path)
-    merged = merge(store, other)
-    assert {name: _tree(tmp_path).get(name) for name in before} == before
-    left = sorted(path.name for path in merged.not_copied)
-    assert left == ["d", "pipe", "reserve", "secret", "socket", "step-000009"]
-    copy = store.runs_directory / run.directory.name
-    assert {path.name for path in copy.iterdir()} == {"run.json", "log.txt", "checkpoints", "deep"}
-    assert (copy / "log.txt").stat().st_nlink == 1
-
-
-@pytest.mark.parametrize("which", ["folder", "checkpoints"])
-def test_a_folder_that_is_a_link_is_not_copied(store, other, mine, new_run, tmp_path, which):
-    run = _make(other, new_run(seed=1))
-    link = run.directory if which == "folder" else run.directory / "checkpoints"
-    link.rename(tmp_path / "aside")
-    link.symlink_to(tmp_path / "home", target_is_directory=True)
-    merged = merge(store, other)
-    assert len(merged.without_folder if which == "folder" else merged.not_copied) == 1
-    assert not list(store.runs_directory.rglob("key"))
-
-
-def test_a_file_larger_than_the_disk_is_not_copied(store, other, mine, new_run):
-    run = _make(other, new_run(seed=1))
-    with open(run.directory / "sparse", "wb") as file:
-        file.truncate(2**43)
-    with pytest.raises(StoreError, match="has room for"):
-        merge(store, other)
-    assert store.runs.select() == [mine]
-    assert not (store.runs_directory / run.directory.name).exists()
 
 
 _TRIGGER = "CREATE TRIGGER t AFTER UPDATE ON runs BEGIN UPDATE runs SET error = 'owned'; END"
@@ -390,14 +297,14 @@ def test_views_of_the_users_own_are_left_alone(other, mine, new_run):
         assert len(again.runs.select()) == 1
 
 
-def test_tables_without_their_keys_are_refused(store, other, mine, new_run, tmp_path):
+def test_tables_without_their_keys_are_refused(store, other, mine, new_run):
     _make(other, new_run(seed=1), "demo")
     for table in ("points", "sweeps", "runs"):
         _sql(other, f"CREATE TABLE copy AS SELECT * FROM {table}")
         _sql(other, f"DROP TABLE {table}")
         _sql(other, f"ALTER TABLE copy RENAME TO {table}")
         _sql(other, f"INSERT INTO {table} SELECT * FROM {table}")
-    assert "foreign key mismatch" in _refusal(store, other, tmp_path)
+    assert "foreign key mismatch" in _refusal(store, other)
 
 
 def test_executors_and_trackers_of_sweeps_are_not_merged(store, other, mine, new_run):

@@ -23,22 +23,20 @@ from advsweep.store import (
     open_store,
 )
 from advsweep.store.merge import MergeAction, merge
-from advsweep.store.run_folders import claim_folder
 from tests.store.conftest import evaluation_of
 
 
 @pytest.fixture
 def other(tmp_path: Path, clock, monkeypatch) -> Iterator[Store]:
-    """The store that is merged into `store`, with a folder of runs of its own."""
+    """The store that is merged into `store`."""
     with open_store(str(tmp_path / "other.db"), clock=clock) as opened:
-        opened.runs_directory = tmp_path / "other-runs"
         yield opened
 
 
 def _make(
     store: Store, run: NewRun, end: Status | None, step: int, sweep: str | None = None
 ) -> RunRecord:
-    """A run that came to a step, with a point for each, a checkpoint, a log and an evaluation."""
+    """A run that came to a step, with a point for each, a checkpoint and an evaluation."""
     if sweep is not None:
         store.sweeps.add(sweep, {"of": store.name[-8:]})
     [run_id] = store.runs.add([run], sweep)
@@ -54,12 +52,7 @@ def _work(store: Store, run_id: int, end: Status | None, step: int) -> None:
     store.metrics.record(run_id, [("time/update", 1, float(run_id)), ("nan", 1, math.nan)])
     store.runs.set_environment(run_id, {"cores": 2})
     store.metrics.set_summaries(run_id, {"cost/seconds": 3.5})
-    claim_folder(run.directory, run.identity)
-    checkpoint = run.directory / "checkpoints" / f"step-{step:06d}"
-    checkpoint.mkdir(parents=True)
-    (checkpoint / "weights").write_text(f"{run.seed} {step}")
-    store.checkpoints.add(run_id, step, checkpoint)
-    (run.directory / "log.txt").write_text("a log")
+    store.checkpoints.add(run_id, step, run.directory / "checkpoints" / f"step-{step:06d}")
     for identity, at in (("base", 0), (_subject(run, step), step)):
         store.evaluations.add(_evaluation(identity, run_id, at))
     if end is not None:
@@ -131,17 +124,13 @@ def test_an_empty_store_gets_everything(store, other, new_run):
     merged = merge(store, other)
     assert [run.seed for run in merged.runs[MergeAction.ADDED]] == [1, 0, 2, 3]
     assert (merged.sweeps, merged.left_out) == (["demo"], {})
-    assert [run.seed for run in merged.without_folder] == [3]  # it never began
     assert _contents(store) == _contents(other)
     assert _plans(store) == _plans(other) == {"demo": [(1, 1), (0, 1), (3, 1)]}
     assert [(s.spec, s.created) for s in store.sweeps.select()] == [
         (s.spec, s.created) for s in other.sweeps.select()
     ]
-    for run in store.runs.select(status=Status.DONE):
-        [checkpoint] = store.checkpoints.select(run.id)
-        assert (checkpoint.path / "weights").read_text() == "1 100"
-        assert (run.directory / "log.txt").read_text() == "a log"
-        assert run.directory.is_relative_to(store.runs_directory)
+    [done] = store.runs.select(status=Status.DONE)
+    assert not done.directory.exists()  # until somebody copies it there
 
 
 def test_merging_again_changes_nothing(store, other, new_run):
@@ -187,9 +176,6 @@ def test_the_run_with_more_progress_wins(store, other, new_run):
         expected = (other_contents if replaced else own)[run.identity, run.attempt]
         assert {e[0] for e in record.pop("evaluations")} >= {e[0] for e in expected["evaluations"]}
         assert record == {key: value for key, value in expected.items() if key != "evaluations"}
-        if replaced:
-            [checkpoint] = store.checkpoints.select(run.id)
-            assert (checkpoint.path / "weights").read_text() == f"{run.seed} {run.step}"
 
 
 def test_sweeps_of_one_name_become_one(store, other, new_run):
@@ -240,34 +226,6 @@ def test_a_dry_run_reports_the_same_and_changes_nothing(store, other, new_run):
     done = merge(store, other)
     assert planned.runs == done.runs
     assert planned.sweeps == done.sweeps == ["other"]
-
-
-def test_without_folders_there_are_no_checkpoints(store, other, new_run):
-    _make(other, new_run(), Status.INTERRUPTED, 50)
-    merged = merge(store, other, folders=False)
-    assert len(merged.without_folder) == 1
-    [run] = store.runs.select()
-    assert (run.step, store.checkpoints.select(run.id)) == (50, [])
-    assert not run.directory.exists()
-
-
-def test_nothing_is_copied_within_one_folder_of_runs(store, other, new_run):
-    other.runs_directory = store.runs_directory
-    run = _make(other, new_run(), Status.DONE, 50)
-    merge(store, other)
-    assert [c.path for c in store.checkpoints.select(store.runs.select()[0].id)] == [
-        c.path for c in other.checkpoints.select(run.id)
-    ]
-
-
-def test_a_folder_that_cannot_be_copied(store, other, new_run):
-    _make(other, new_run(), Status.DONE, 50)
-    store.runs_directory.write_text("in the way")
-    with pytest.raises(StoreError, match=r"cannot be copied to .*, then merge again"):
-        merge(store, other)
-    assert store.runs.select() == []
-    store.runs_directory.unlink()
-    assert len(merge(store, other).runs[MergeAction.ADDED]) == 1
 
 
 def test_a_store_is_not_merged_into_itself(store):
