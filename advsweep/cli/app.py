@@ -12,7 +12,6 @@ import sys
 import traceback
 import warnings
 from types import TracebackType
-from typing import Any
 
 import typer
 from typer.exceptions import TyperException
@@ -30,31 +29,7 @@ from advsweep.cli.output import (
 from advsweep.errors import AdvsweepError, AdvsweepWarning
 from advsweep.printable import printable, printable_line
 
-
-class _Group(Group):
-    """The root group; a bad option value is reported as expected and actual value."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            # Without the wording of pydantic, which typer validates options with.
-            message = error.message.removeprefix("Value error, ")
-            cause: Any = error.__cause__
-            if message.startswith("Input should be ") and isinstance(cause, ValueError):
-                expected = message.removeprefix("Input should be ").split(", unable")[0]
-                got = printable_line(repr(cause.errors()[0]["input"]))  # type: ignore[attr-defined]
-                message = f"expected {expected}, got {got}"
-            error.message = message
-            raise
-
-
-app = App(
-    name="advsweep",
-    cls=_Group,
-    no_args_is_help=True,
-    add_completion=True,
-)
+app = App(name="advsweep", cls=Group, no_args_is_help=True, add_completion=True)
 
 
 def _version(value: bool) -> None:

@@ -1,20 +1,20 @@
-"""`advsweep list`, `keys` and `schema`: what there is to choose from, and the keys to set."""
+"""`advsweep list`, `keys`, `schema` and `init`: what there is to choose from, and keys to set."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 from advsweep.backends.base import RunParameters
 from advsweep.cli import options
-from advsweep.cli.completion import complete_group, complete_list
 from advsweep.cli.output import echo_line, print_json, print_listing, warn
 from advsweep.components import Component, parameters
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.space import Tune
-from advsweep.errors import AdvsweepWarning, PluginError, UnknownNameError, nearest
+from advsweep.errors import AdvsweepWarning, ConfigError, PluginError, UnknownNameError, nearest
 from advsweep.logs import READERS
 from advsweep.plugins import EXTENSIONS, GROUP_PREFIX, discover, load_extension
 from advsweep.registry import Registry
@@ -22,6 +22,7 @@ from advsweep.sweep.json_schema import make_schema
 from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.tasks.rewards import REWARDS
 from advsweep.tasks.verifiers import VERIFIERS
+from advsweep.writing import write
 
 Records = list[dict[str, Any]]
 
@@ -35,9 +36,9 @@ TUNE = "sweep.tune"
 
 
 def list_(
-    what: Annotated[str, complete_list],
-    config_dirs: options.ConfigDir = None,
-    how: options.Listing = "table",
+    what: str,
+    config_dirs: list[Path] | None = None,
+    how: options.ListFormat = "table",
 ) -> None:
     """`advsweep describe NAME` has everything about one of them; csv and json have more columns
     than a table. A plug-in that is broken, or whose name advsweep or another package has, is
@@ -84,17 +85,12 @@ def list_(
 
 def print_members(records: Records, how: options.ListFormat) -> None:
     """Print members of a group; tables and CSV have components as `clipped ratio=sequence`."""
-    if how != "json":
-        records = [
-            {k: _as_override(v) if isinstance(v, dict) else v for k, v in record.items()}
-            for record in records
-        ]
+    for record in records:
+        for key, node in record.items():
+            if isinstance(node, dict) and how != "json":
+                fields = (f"{name}={value}" for name, value in node.items() if name != "name")
+                record[key] = " ".join([node["name"], *fields])
     print_listing(records, how)
-
-
-def _as_override(node: Mapping[str, Any]) -> str:
-    fields = (f"{key}={value}" for key, value in node.items() if key != "name")
-    return " ".join([node["name"], *fields])
 
 
 def list_members(groups: ConfigGroups, group: str, names: Iterable[str]) -> Records:
@@ -164,10 +160,7 @@ def find_plugins() -> Records:
 # keys
 
 
-def keys(
-    words: Annotated[list[str] | None, complete_group] = None,
-    how: options.Listing = "table",
-) -> None:
+def keys(words: list[str] | None = None, how: options.ListFormat = "table") -> None:
     """These are the keys that `run`, `sweep` and sweep files take: KEY=VALUE. A group itself is a
     key, too: estimator=fade chooses the component whose keys are estimator.*.
 
@@ -183,100 +176,74 @@ def keys(
     """
 
     with config_groups() as groups:
+        rows: Records = []
+        names = [*groups.registries, "task.verifier", TUNE]
         group, equals, name = words[0].partition("=") if words else ("", "", "")
-        if not words:
-            rows = list(_default_rows(groups))
-        elif len(words) == 1 and (equals or group in _key_groups(groups)):
-            rows = list(group_rows(groups, group, name or None))
+        if not words:  # numbers, groups, and the fields of their components
+            config = groups.compose({}).config
+            rows += _rows(RunParameters, config)
+            for group, registry in groups.registries.items():
+                name = config[group]["name"]
+                others = f"one of {len(registry.names())}: advsweep list {group}"
+                row = {"key": group, "of": name, "default": name, "type": "a name", "range": ""}
+                rows.append({**row, "meaning": others})
+                rows += _rows(registry.get(name), config[group], group)
+        elif len(words) == 1 and (equals or group in names):
+            rows += group_rows(groups, group, name or None)
         else:
-            rows = _search(groups, words)
+            sought = [word.lower() for word in words]
+            every = [*_rows(RunParameters, {}), *(r for n in names for r in group_rows(groups, n))]
+            for row in every:
+                text = f"{row['key']} {row['range']} {row['meaning']}".lower()
+                if all(word in text for word in sought):
+                    rows.append(row)
+            if not rows:
+                known = {row["key"].rpartition(".")[2] for row in every}
+                hint = nearest(" ".join(sought), {*known, *names})
+                raise UnknownNameError(f"no key has {' '.join(sought)}; {hint}")
+            rows.sort(key=lambda row: not all(word in row["key"] for word in sought))
     print_listing(rows, how)
 
 
-def _key_groups(groups: ConfigGroups) -> list[str]:
-    return [*groups.registries, "task.verifier", TUNE]
-
-
-def _default_rows(groups: ConfigGroups) -> Iterator[dict[str, Any]]:
-    """Yield the keys of the default run: numbers, groups, and their components' fields."""
-
-    config = groups.compose({}).config
-    yield from _rows(RunParameters, config, prefix="")
-    for group, registry in groups.registries.items():
-        name = config[group]["name"]
-        others = f"one of {len(registry.names())}: advsweep list {group}"
-        yield _row(group, name, "a name", name, "", others)
-        yield from _rows(registry.get(name), config[group], prefix=f"{group}.")
-
-
-def group_rows(
-    groups: ConfigGroups, group: str, name: str | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield the keys of one component, or of all components of a group.
+def group_rows(groups: ConfigGroups, group: str, name: str | None = None) -> Records:
+    """Return the keys of one component, or of all components of a group.
 
     Raises:
         UnknownNameError: there is no such group or component.
     """
-
     if group == TUNE:
-        yield from _rows(Tune, {}, prefix=f"{TUNE}.")
-    elif group == "task.verifier":
-        for member in VERIFIERS.names() if name is None else [name]:
-            yield from _rows(VERIFIERS.get(member), {}, prefix="task.verifier.")
-    elif group not in groups.registries:
-        hint = nearest(group, _key_groups(groups))
+        return _rows(Tune, {}, TUNE)
+    if group == "task.verifier":
+        members = VERIFIERS.names() if name is None else [name]
+        return [row for member in members for row in _rows(VERIFIERS.get(member), {}, group)]
+    if group not in groups.registries:
+        hint = nearest(group, [*groups.registries, "task.verifier", TUNE])
         raise UnknownNameError(f"{group}: no config group has this name; {hint}")
-    else:
-        registry = groups.registries[group]
-        for member in registry.names() if name is None else [groups.member(group, name)]:
-            values = groups.member_values(group, member)
-            cls = registry.get(values.get("name", member))
-            yield from _rows(cls, values, prefix=f"{group}.")
+    registry, rows = groups.registries[group], []
+    for member in registry.names() if name is None else [groups.member(group, name)]:
+        values = groups.member_values(group, member)
+        rows += _rows(registry.get(values.get("name", member)), values, group)
+    return rows
 
 
-def _search(groups: ConfigGroups, words: Sequence[str]) -> Records:
-    """Return the keys that have all words, those with them in the key itself first.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
-
-    sought = [word.lower() for word in words]
-    rows = list(_rows(RunParameters, {}, prefix=""))
-    for group in _key_groups(groups):
-        rows += group_rows(groups, group)
-    texts = [f"{row['key']} {row['range']} {row['meaning']}".lower() for row in rows]
-    found = [r for r, t in zip(rows, texts, strict=True) if all(word in t for word in sought)]
-    if not found:
-        known = {row["key"].rpartition(".")[2] for row in rows}
-        hint = nearest(" ".join(sought), {*known, *_key_groups(groups)})
-        raise UnknownNameError(f"no key has {' '.join(sought)}; {hint}")
-    return sorted(found, key=lambda row: not all(word in row["key"] for word in sought))
-
-
-def _rows(
-    component: type[Component], node: Mapping[str, Any], *, prefix: str
-) -> Iterator[dict[str, Any]]:
-    for field in parameters(component, node):
-        key, default = f"{prefix}{field['name']}", field["default"]
-        yield _row(key, component.name, field["type"], default, field["range"], field["help"])
-
-
-def _row(key: str, of: str, kind: str, default: Any, limits: str, meaning: str) -> dict[str, Any]:
-    return {
-        "key": key,
-        "of": of,
-        "default": "null" if default is None else default,
-        "type": kind,
-        "range": limits,
-        "meaning": meaning,
-    }
+def _rows(component: type[Component], node: Mapping[str, Any], group: str = "") -> Records:
+    return [
+        {
+            "key": f"{group}.{field['name']}" if group else field["name"],
+            "of": component.name,
+            "default": "null" if field["default"] is None else field["default"],
+            "type": field["type"],
+            "range": field["range"],
+            "meaning": field["help"],
+        }
+        for field in parameters(component, node)
+    ]
 
 
 # schema
 
 
-def schema(config_dirs: options.ConfigDir = None) -> None:
+def schema(config_dirs: list[Path] | None = None) -> None:
     """An editor then completes keys, names and choices, shows what each means with its default and
     range, and marks what does not fit. The components of installed packages are in it. The first
     line of a sweep file names its schema:
@@ -292,3 +259,50 @@ def schema(config_dirs: options.ConfigDir = None) -> None:
 
     with config_groups(config_dirs or ()) as groups:
         print_json(make_schema(groups))
+
+
+# init
+
+SCHEMA = "advsweep.schema.json"
+
+NAMES = ("sweep.yaml", "Makefile", "README.md")
+"""The files of `init_files` that are written; the schema of the sweep file comes with them."""
+
+
+def init(
+    folder: Path = Path(),
+) -> None:
+    """The sweep file is complete and explains each of its keys: three estimators with three seeds
+    on a model that trains on a CPU. A JSON schema beside it lets editors complete and check it.
+    Refuses to overwrite a file, and then writes nothing.
+
+    Arguments:
+        [FOLDER] (folder): The folder; it is created if needed.
+
+    Examples:
+        advsweep init first
+        advsweep init first && cd first && advsweep sweep sweep.yaml
+    """
+
+    names = [*NAMES, SCHEMA]
+    # A link counts as well, wherever it leads.
+    present = [name for name in names if (folder / name).is_symlink() or (folder / name).exists()]
+    if present:
+        raise ConfigError(
+            f"{folder}: expected a folder without {', '.join(names)}, got one with "
+            f"{', '.join(present)}; name another folder: advsweep init FOLDER"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise ConfigError(f"{folder}: expected a folder, got a file") from error
+    source = Path(__file__).parent / "init_files"
+    texts = {name: (source / name).read_text(encoding="utf-8") for name in NAMES}
+    with config_groups() as groups:
+        texts[SCHEMA] = write(make_schema(groups), "json")
+    for name, text in texts.items():
+        with (folder / name).open("x", encoding="utf-8") as file:  # never through a new link
+            file.write(text)
+        echo_line(f"Wrote {folder / name}.")
+    where = "" if folder == Path() else f"cd {folder} && "
+    echo_line(f"Next: {where}advsweep sweep sweep.yaml")

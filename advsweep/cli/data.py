@@ -15,8 +15,8 @@ import typer
 
 from advsweep.backends.build import build_run
 from advsweep.cli import options
-from advsweep.cli.completion import complete_export_format, complete_importer, complete_target
 from advsweep.cli.execution import without_prompts
+from advsweep.cli.options import complete_target
 from advsweep.cli.output import echo, echo_line, echo_rendered, print_json, progress_bar, warn
 from advsweep.cli.runs import find_targets
 from advsweep.config.overrides import parse_assignments
@@ -38,7 +38,7 @@ _LISTED = 20
 
 
 def import_(
-    form: Annotated[str, complete_importer],
+    form: str,
     source: str,
     sweep: str | None = None,
     assignments: list[str] | None = None,
@@ -47,8 +47,8 @@ def import_(
     by: str | None = None,
     rows: str | None = None,
     dry_run: bool = False,
-    store: options.Store = None,
-    how: options.Record = "text",
+    store: str | None = None,
+    how: options.RecordFormat = "text",
 ) -> None:
     """Reports, plots and claims work on these runs as on others. Metrics get our names by the
     format's table; the others keep theirs. Values that are not numbers, incomplete lines and the
@@ -110,16 +110,13 @@ def import_(
         _print_imported(summary, dry_run=dry_run)
         return
     keys = ("action", "seed", "steps", "new_steps", "points", "evaluations")
+    found = [
+        {"source": source, "id": run.run_id, **{key: getattr(run, key) for key in keys}}
+        for source, run in summary.runs
+    ]
     print_json(
         {
-            "runs": [
-                {
-                    "source": source,
-                    "id": written.run_id,
-                    **{key: getattr(written, key) for key in keys},
-                }
-                for source, written in summary.runs
-            ],
+            "runs": found,
             "renamed": summary.names.renamed,
             "kept": sorted(summary.names.kept),
             "left_out": summary.left_out,
@@ -171,11 +168,11 @@ _WRITTEN = {_MARK, "config.json"}
 def export(
     target: Annotated[str, complete_target],
     directory: Path | None = None,
-    to: Annotated[str, complete_export_format] = "hf",
+    to: str = "hf",
     table: Literal["runs", "metrics", "evaluations", "problems"] | None = None,
     step: int | None = None,
     fields: list[str] | None = None,
-    store: options.Store = None,
+    store: str | None = None,
 ) -> None:
     """Tables are replaced when a sweep is exported again. Trackers get the runs that are done,
     pruned, failed or interrupted: what they lack of each, or all of it where the tracker cannot
@@ -226,7 +223,12 @@ def export(
     if to == "hf":
         if directory is None:
             raise ConfigError("DIR: expected a folder for the weights, got none")
-        _export_weights(opened, target, directory, step)
+        record = opened.runs.find(target)
+        run = build_run(record.config)
+        last = record.step if step is None else step
+        run.backend.export(run, record.directory, last, directory)
+        echo_line(f"Wrote run {record.id} after step {last} to {directory}.", err=True)
+        echo(str(directory))
         return
     runs = find_targets(opened, [target]).runs
     if to in TRACKINGS:
@@ -246,16 +248,6 @@ def export(
     echo(str(directory))
 
 
-def _export_weights(store: Store, key: str, directory: Path, step: int | None) -> None:
-
-    record = store.runs.find(key)
-    spec = build_run(record.config)
-    last = record.step if step is None else step
-    spec.backend.export(spec, record.directory, last, directory)
-    echo_line(f"Wrote run {record.id} after step {last} to {directory}.", err=True)
-    echo(str(directory))
-
-
 def _tracking(name: str, fields: Sequence[str], directory: Path | None) -> Tracking:
     """Return the tracking that writes to a folder, or to the tracker's own place.
 
@@ -267,8 +259,7 @@ def _tracking(name: str, fields: Sequence[str], directory: Path | None) -> Track
     tracking: Tracking = TRACKINGS.build({**given, "name": name}, where="tracking")
     if directory is not None:
         before, tracking = tracking.plain(), tracking.in_folder(directory)
-        decided = sorted(key for key in given if before[key] != tracking.plain()[key])
-        if decided:
+        if decided := [key for key in given if before[key] != tracking.plain()[key]]:
             raise ConfigError(
                 f"--set {decided[0]}: expected other fields, as DIR decides where runs go; omit DIR"
             )
@@ -306,7 +297,7 @@ def _send(
 # merge
 
 
-def merge(other: str, dry_run: bool = False, store: options.Store = None) -> None:
+def merge(other: str, dry_run: bool = False, store: str | None = None) -> None:
     """Copies runs, evaluations and sweeps. Runs are matched by identity. If both stores have the
     run done, this store's copy stays. A done run replaces an unfinished one; of two unfinished ones
     the one with more steps stays. Running runs are skipped. Executors and trackers of sweeps are
@@ -346,11 +337,11 @@ def merge(other: str, dry_run: bool = False, store: options.Store = None) -> Non
 
 
 def rm(
-    targets: options.Targets,
+    targets: list[str],
     yes: bool = False,
     force: bool = False,
     models: bool = False,
-    store: options.Store = None,
+    store: str | None = None,
 ) -> None:
     """Deleting a sweep deletes its runs, except those that another sweep shares. Deletion cannot be
     undone. Refuses to delete running runs.
@@ -461,7 +452,7 @@ def _confirm(what: str) -> None:
 
 def db(
     action: Literal["version", "upgrade"],
-    store: options.Store = None,
+    store: str | None = None,
 ) -> None:
     """An upgrade lists the changes of the schema; data stay as they are.
 

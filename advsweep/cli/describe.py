@@ -7,12 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 from advsweep.cli import options
 from advsweep.cli.catalogue import PRESETS, group_rows, list_members, print_members
-from advsweep.cli.completion import complete_component
-from advsweep.cli.output import echo, echo_line, print_columns, print_json, print_listing, warn
+from advsweep.cli.output import echo, echo_line, print_json, print_listing, warn
 from advsweep.config.compose import patch
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_assignments
@@ -20,9 +19,6 @@ from advsweep.errors import ConfigError, UnknownNameError, counted, nearest
 from advsweep.sweep.registry import config_groups
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Problem, Split
-
-if TYPE_CHECKING:
-    from advsweep.estimators import Estimator
 
 _FIRST = ("estimator", "task", *PRESETS)
 """Groups in which a bare name is looked up first."""
@@ -32,13 +28,13 @@ _EXAMPLES = 2  # problems of each split of a task
 
 
 def describe(
-    names: Annotated[list[str], complete_component],
-    fields: options.Assignments = None,
+    names: list[str],
+    fields: list[str] | None = None,
     rewards: str | None = None,
     inputs: list[str] | None = None,
     output: Path | None = None,
-    config_dirs: options.ConfigDir = None,
-    how: options.Listing = "table",
+    config_dirs: list[Path] | None = None,
+    how: options.ListFormat = "table",
 ) -> None:
     """Of an estimator: formula, source, options, departures, the advantages of degenerate groups.
 
@@ -56,6 +52,7 @@ def describe(
             estimators the masses; their options follow colons: fade,power_alpha:alpha=3.
 
     Options:
+        --set KEY=VALUE (fields): Set a field: delta=0.5 or base.name=dr_grpo; may be repeated.
         --rewards ROWS: Print an estimator's advantages of these groups: 1,0,0,1;0,0,0,1,
             where - is a missing or unscorable rollout.
         --input NAME=ROWS (inputs): Give an estimator another input: lengths=3,5,2,2, or one
@@ -82,10 +79,16 @@ def describe(
             )
         if group == "task":
             _describe_task(groups, name, fields or [], how)
-        elif group in PRESETS:
+            return
+        if group in PRESETS:
             print_members(list_members(groups, group, [name]), how)
-        else:
-            _describe_component(groups, group, name, how)
+            return
+        rows = list(group_rows(groups, group, name))
+        if how == "table":
+            values = groups.member_values(group, name)
+            cls = groups.registries[group].get(values.get("name", groups.member(group, name)))
+            echo(f"{group}={name}\n\n{inspect.getdoc(cls) or ''}\n")
+        print_listing(rows, how, hidden=("of",))
 
 
 def _find(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str]:
@@ -134,7 +137,20 @@ def _describe_estimators(
         else:
             own.print_applied(applied)
     elif len(built) > 1 or output is not None or how == "csv":
-        _print_masses(built, own.single_numbers(given), output, how)
+        if output is not None:
+            from advsweep.report.figures.draw import check_path
+
+            check_path(output)
+        numbers = own.single_numbers(given)
+        size = max(own.group_size_of(estimator, _GROUP_SIZE) for estimator in built.values())
+        records, assumed = own.mass_curves(built, size, numbers)
+        for name in assumed:
+            echo(f"Assuming {name} = {numbers[name]:g}; set it with --input {name}=...", err=True)
+        if output is None:
+            print_listing(records, how)
+        else:
+            draw_masses(records, output, numbers)
+            echo_line(f"Wrote {output}.", err=True)
     else:
         if given:
             raise ConfigError("--input: expected --rewards or --output beside it")
@@ -143,29 +159,6 @@ def _describe_estimators(
             print_json(record)
         else:
             own.print_estimator(record)
-
-
-def _print_masses(
-    estimators: dict[str, Estimator],
-    given: dict[str, float],
-    output: Path | None,
-    how: options.ListFormat,
-) -> None:
-    from advsweep.cli.estimators import group_size_of, mass_curves
-
-    if output is not None:
-        from advsweep.report.figures.draw import check_path
-
-        check_path(output)
-    size = max(group_size_of(estimator, _GROUP_SIZE) for estimator in estimators.values())
-    records, assumed = mass_curves(estimators, size, given)
-    for name in assumed:
-        echo(f"Assuming {name} = {given[name]:g}; set it with --input {name}=...", err=True)
-    if output is None:
-        print_listing(records, how)
-    else:
-        draw_masses(records, output, given)
-        echo_line(f"Wrote {output}.", err=True)
 
 
 def draw_masses(records: Sequence[dict[str, Any]], output: Path, given: dict[str, float]) -> None:
@@ -190,9 +183,10 @@ def _describe_task(
     composition = groups.compose({"task": groups.member("task", name)})
     task = TASKS.build(patch(groups, composition, values)["task"], where="task")
     splits = {split.value: _split_record(task.problems(split)) for split in Split}
-    floors = {
+    floors = task.floors()
+    means = {
         name: {f"pass@{k}": float(floor.pass_at(k, floor.rates).mean()) for k in (1, 8, 64)}
-        for name, floor in task.floors().items()
+        for name, floor in floors.items()
     }
     try:
         task.check()
@@ -200,18 +194,17 @@ def _describe_task(
     except ConfigError as error:
         warn(str(error))
     if how == "json":
-        print_json({"name": name, "settings": task.plain(), "splits": splits, "floors": floors})
+        print_json({"name": name, "settings": task.plain(), "splits": splits, "floors": means})
         return
-    for split, record in splits.items():
+    shown = {split.replace("_", "-"): record for split, record in splits.items()}
+    for kind, record in shown.items():
         levels = ", ".join(f"{count} of level {level}" for level, count in record["levels"].items())
         many = f": {levels}" if len(record["levels"]) > 1 else ""
-        kind = split.replace("_", "-")
         echo_line(f"{kind}: {counted(record['problems'], 'problem')}{many}")
-    for name, floor in task.floors().items():
-        means = ", ".join(f"{k} {v:.4f}" for k, v in floors[name].items())
-        echo_line(f"floor {name}, {floor.help}: {means}")
-    for split, record in splits.items():
-        kind = split.replace("_", "-")
+    for name, floor in floors.items():
+        scores = ", ".join(f"{k} {mean:.4f}" for k, mean in means[name].items())
+        echo_line(f"floor {name}, {floor.help}: {scores}")
+    for kind, record in shown.items():
         for problem in record["examples"]:
             echo_line("")
             echo_line(f"--- {kind} problem {problem['id']}, level {problem['level']}")
@@ -234,17 +227,3 @@ def _split_record(problems: Sequence[Problem]) -> dict[str, Any]:
         "levels": {str(level): levels[level] for level in sorted(levels)},
         "examples": examples,
     }
-
-
-def _describe_component(
-    groups: ConfigGroups, group: str, name: str, how: options.ListFormat
-) -> None:
-    rows = list(group_rows(groups, group, name))
-    if how != "table":
-        print_listing(rows, how)
-        return
-    values = groups.member_values(group, name)
-    cls = groups.registries[group].get(values.get("name", groups.member(group, name)))
-    echo(f"{group}={name}\n\n{inspect.getdoc(cls) or ''}\n")
-    columns = ("key", "type", "default", "range", "meaning")
-    print_columns(columns, [[str(row[c]) for c in columns] for row in rows])

@@ -66,7 +66,7 @@ class Check:
     remedy: str = ""
 
 
-def doctor(store: options.Store = None, output: options.Record = "text") -> None:
+def doctor(store: str | None = None, how: options.RecordFormat = "text") -> None:
     """Check this machine, the store (also a server that --store names), and the packages that each
     feature needs; tries the GPU in a process of its own. Changes and downloads nothing. The exit
     code is 0 also if something is missing.
@@ -77,7 +77,7 @@ def doctor(store: options.Store = None, output: options.Record = "text") -> None
         advsweep doctor --store postgresql://me@db.example.org/runs
     """
     checks = examine(store)
-    if output == "json":
+    if how == "json":
         print_json({"checks": checks})
         return
     print_columns(("state", "what", "details"), [[c.state, c.name, c.detail] for c in checks])
@@ -94,29 +94,23 @@ def examine(store: str | None = None) -> list[Check]:
     Args:
         store: URL of the store; None for the default one.
     """
+    system = f"{platform.system()} {platform.machine()}"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine = (
+        f"advsweep {advsweep.__version__}, Python {platform.python_version()}, "
+        f"{system}{'' if system == 'Linux x86_64' else ' (tested on Linux x86_64)'}, "
+        f"{len(usable_cores())} cores, {memory / 2**30:.1f} GiB of memory, "
+        f"{shutil.disk_usage(Path.cwd()).free / 2**30:.1f} GiB free here"
+    )
     needed = "what training, reports, figures and HTML pages need (no browser)"
     return [
-        _check_machine(),
+        Check("machine", "ok", machine),
         check_packages("packages", needed),
         check_gpu(),
         check_store(store),
         *(check_packages(name, use, extra) for extra, (name, use) in FEATURES.items()),
         check_sandbox(),
     ]
-
-
-def _check_machine() -> Check:
-    system = f"{platform.system()} {platform.machine()}"
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    parts = [
-        f"advsweep {advsweep.__version__}",
-        f"Python {platform.python_version()}",
-        f"{system}{'' if system == 'Linux x86_64' else ' (tested on Linux x86_64)'}",
-        f"{len(usable_cores())} cores",
-        f"{memory / 2**30:.1f} GiB of memory",
-        f"{shutil.disk_usage(Path.cwd()).free / 2**30:.1f} GiB free here",
-    ]
-    return Check("machine", "ok", ", ".join(parts))
 
 
 def check_packages(name: str, use: str, extra: str = "") -> Check:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from advsweep.cli.output import echo, print_columns, print_pairs, show_number
+from advsweep.cli.output import echo, print_columns, print_listing, print_pairs, show_number
 from advsweep.components import parameters
 from advsweep.config.overrides import parse_assignments
 from advsweep.diagnostics import expected_masses, masses
@@ -158,20 +158,10 @@ def single_numbers(given: Mapping[str, Rows]) -> dict[str, float]:
     }
 
 
-def check_inputs(estimators: Iterable[Estimator], given: Iterable[str]) -> None:
-    """Check that every needed input is given and that every given input is read.
-
-    Raises:
-        BatchError: an estimator lacks an input, or no estimator reads one.
-    """
-    unread = set(given)
-    for estimator in estimators:
-        for name in sorted(estimator.needs.difference(given)):
-            raise BatchError(
-                f"estimator '{estimator.name}' needs {name}; give it with --input {name}=..."
-            )
-        unread -= estimator.needs | estimator.uses
-    for name in sorted(unread):
+def refuse_unread(estimators: Iterable[Estimator], given: Iterable[str]) -> None:
+    """Refuse inputs that no estimator reads."""
+    read = {name for estimator in estimators for name in estimator.needs | estimator.uses}
+    for name in sorted({*given} - read):
         raise BatchError(f"--input {name}: no estimator given reads it; omit it")
 
 
@@ -208,65 +198,58 @@ def list_records() -> list[dict[str, Any]]:
 
 def describe_estimator(estimator: Estimator) -> dict[str, Any]:
     """Return everything about an estimator that its page and `describe` print, in JSON types."""
-    description, released, departures = _documentation(type(estimator))
-    smallest = {"all wrong": 0.0, "all correct": 1.0, "all 0.9": 0.9}
-    groups = {name: [reward] * group_size_of(estimator, 4) for name, reward in smallest.items()}
-    groups |= {"one rollout, wrong": [0.0], "one rollout, correct": [1.0]}
-    return {
-        "name": estimator.name,
-        "aliases": _aliases(estimator.name),
-        "family": estimator.family,
-        "formula": estimator.formula,
-        "paper": estimator.paper,
-        "equation": estimator.equation,
-        "held": held(type(estimator)),
-        "description": description,
-        "released": released,
-        "released_options": list(estimator.released_options),
-        "departures": departures,
-        "needs": sorted(estimator.needs),
-        "uses": sorted(estimator.uses),
-        "minimum_group": estimator.minimum_group,
-        "group_multiple": estimator.group_multiple,
-        "exchangeable": estimator.exchangeable,
-        "rewards": _accepted_rewards(estimator),
-        "stateful": estimator.stateful,
-        "memory": estimator.state_dict(),
-        "parameters": parameters(type(estimator)),
-        "options": estimator.plain(),
-        "inputs": {n: v for n, v in NEUTRAL.items() if n in estimator.needs},
-        "degenerate": [
-            {"group": name, "rewards": row, **_applied(estimator, row)}
-            for name, row in groups.items()
-        ],
-        "masses": _expected_masses(estimator),
-    }
-
-
-def _documentation(cls: type[Estimator]) -> tuple[str, str | None, str]:
-    """Split a docstring into description, note on the released code, and departures."""
     marked: dict[str, list[str]] = {"Released code: ": [], "Departures: ": []}
     description = []
-    for paragraph in inspect.cleandoc(cls.__doc__ or "").split("\n\n"):
+    for paragraph in inspect.cleandoc(estimator.__doc__ or "").split("\n\n"):
         marker = next((m for m in marked if paragraph.startswith(m)), None)
         if marker is None:
             description.append(paragraph)
         else:
             marked[marker] += paragraph.removeprefix(marker).split()
     released, departures = (" ".join(words) for words in marked.values())
-    return "\n\n".join(description), released or None, departures or "none"
-
-
-def _accepted_rewards(estimator: Estimator) -> str:
-    """Describe the rewards that the formula is defined for, by trying some."""
-    if estimator.verifier_free:
-        return "not read"
+    smallest = {"all wrong": 0.0, "all correct": 1.0, "all 0.9": 0.9}
+    groups = {name: [reward] * group_size_of(estimator, 4) for name, reward in smallest.items()}
+    groups |= {"one rollout, wrong": [0.0], "one rollout, correct": [1.0]}
+    # Rewards that the formula is defined for, by trying some.
     others = group_size_of(estimator, 4) - 1
-    if _applied(estimator, [1.5] + [2.0] * others)["refused"] is None:
-        return "any finite numbers"
-    if _applied(estimator, [0.5] + [0.9] * others)["refused"] is None:
-        return "means of a group in [0, 1]"
-    return "0 and 1 only"
+    accepted = "0 and 1 only"
+    if estimator.verifier_free:
+        accepted = "not read"
+    elif _applied(estimator, [1.5] + [2.0] * others)["refused"] is None:
+        accepted = "any finite numbers"
+    elif _applied(estimator, [0.5] + [0.9] * others)["refused"] is None:
+        accepted = "means of a group in [0, 1]"
+    inputs = {n: v for n, v in NEUTRAL.items() if n in estimator.needs}
+    expected: dict[str, Any] = {"group_size": group_size_of(estimator, 8), "refused": None}
+    try:
+        found = {p: expected_masses(estimator, p, expected["group_size"], **inputs) for p in _RATES}
+    except BatchError as error:
+        found, expected["refused"] = {}, str(error)
+    expected["rates"] = [
+        {"p": p, "success": mass.success, "failure": mass.failure} for p, mass in found.items()
+    ]
+    own = ("name", "family", "formula", "paper", "equation", "minimum_group", "group_multiple")
+    return {
+        **{key: getattr(estimator, key) for key in (*own, "exchangeable", "stateful")},
+        "aliases": _aliases(estimator.name),
+        "held": held(type(estimator)),
+        "description": "\n\n".join(description),
+        "released": released or None,
+        "released_options": list(estimator.released_options),
+        "departures": departures or "none",
+        "needs": sorted(estimator.needs),
+        "uses": sorted(estimator.uses),
+        "rewards": accepted,
+        "memory": estimator.state_dict(),
+        "parameters": parameters(type(estimator)),
+        "options": estimator.plain(),
+        "inputs": inputs,
+        "degenerate": [
+            {"group": name, "rewards": row, **_applied(estimator, row)}
+            for name, row in groups.items()
+        ],
+        "masses": expected,
+    }
 
 
 def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
@@ -282,17 +265,6 @@ def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
         return {"advantages": None, "kept": None, "refused": str(error)}
     advantages = found.rollout_means(batch.lengths)[0].tolist()
     return {"advantages": advantages, "kept": bool(found.keep.all()), "refused": None}
-
-
-def _expected_masses(estimator: Estimator) -> dict[str, Any]:
-    size = group_size_of(estimator, 8)
-    inputs = {name: NEUTRAL[name] for name in estimator.needs}
-    try:
-        found = {p: expected_masses(estimator, p, size, **inputs) for p in _RATES}
-    except BatchError as error:
-        return {"group_size": size, "refused": str(error), "rates": []}
-    rates = [{"p": p, "success": m.success, "failure": m.failure} for p, m in found.items()]
-    return {"group_size": size, "refused": None, "rates": rates}
 
 
 def group_size_of(estimator: Estimator, least: int) -> int:
@@ -369,7 +341,11 @@ def apply(estimator: Estimator, text: str, given: Mapping[str, Rows]) -> dict[st
     Raises:
         BatchError: the rewards or an input do not fit.
     """
-    check_inputs([estimator], given)
+    refuse_unread([estimator], given)
+    for name in sorted(estimator.needs.difference(given)):
+        raise BatchError(
+            f"estimator '{estimator.name}' needs {name}; give it with --input {name}=..."
+        )
     rewards = torch.tensor(parse_rows(text, "--rewards"), dtype=torch.float64)
     mask = None if (known := ~rewards.isnan()).all() else known
     inputs: dict[str, Any] = {
@@ -388,13 +364,14 @@ def apply(estimator: Estimator, text: str, given: Mapping[str, Rows]) -> dict[st
     found = []
     for i in range(len(rewards)):
         own = None if mask is None else mask[i : i + 1]
-        found.append(masses(means[i : i + 1], successes[i : i + 1], own))
+        mass = masses(means[i : i + 1], successes[i : i + 1], own)
+        found.append({"success": mass.success, "failure": mass.failure})
     record: dict[str, Any] = _rounded(
         {
             "rewards": rewards.tolist(),
             "advantages": means.tolist(),
             "keep": advantages.keep.tolist(),
-            "masses": [{"success": m.success, "failure": m.failure} for m in found],
+            "masses": found,
             "info": advantages.info,
         }
     )
@@ -403,11 +380,10 @@ def apply(estimator: Estimator, text: str, given: Mapping[str, Rows]) -> dict[st
 
 def rollout_rows(applied: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return group, rollout, reward (None if missing), advantage and keep of each rollout."""
+    groups = zip(applied["rewards"], applied["advantages"], applied["keep"], strict=True)
     return [
         {"group": i, "rollout": j, "reward": reward, "advantage": advantage, "keep": keep}
-        for i, group in enumerate(
-            zip(applied["rewards"], applied["advantages"], applied["keep"], strict=True), 1
-        )
+        for i, group in enumerate(groups, 1)
         for j, (reward, advantage, keep) in enumerate(zip(*group, strict=True), 1)
     ]
 
@@ -444,12 +420,11 @@ def _rounded(value: Any) -> Any:
 def print_applied(applied: Mapping[str, Any]) -> None:
     """Print advantages, the masses of each group, and what the estimator logs."""
     rows = rollout_rows(applied)
-    dropped = not all(row["keep"] for row in rows if row["reward"] is not None)
-    columns = ["group", "rollout", "reward", "advantage", *(["keep"] if dropped else [])]
-    shown = [{**row, "keep": "yes" if row["keep"] else "no"} for row in rows]
-    for row in shown:
+    for row in rows:
         row |= {name: show_number(row[name]) for name in ("reward", "advantage")}
-    print_columns(columns, [[str(row[name]) for name in columns] for row in shown])
+    dropped = not all(row["keep"] for row in rows if row["reward"] != "-")
+    shown = [{**row, "keep": "yes" if row["keep"] else "no"} for row in rows]
+    print_listing(shown, "table", hidden=() if dropped else ("keep",))
     echo("")
     pairs = [[str(i), *map(show_number, m.values())] for i, m in enumerate(applied["masses"], 1)]
     print_columns(("group", "m_S", "m_F"), pairs)
@@ -477,7 +452,7 @@ def mass_curves(
             )
     assumed = sorted({n for e in estimators.values() for n in e.needs} - given.keys())
     given |= {name: NEUTRAL[name] for name in assumed}
-    check_inputs(estimators.values(), given)
+    refuse_unread(estimators.values(), given)
     records = []
     for label, estimator in estimators.items():
         own = {n: v for n, v in given.items() if n in estimator.needs | estimator.uses}

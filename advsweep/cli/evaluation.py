@@ -5,21 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any, NamedTuple
 
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS
 from advsweep.backends.build import build_run
 from advsweep.cli import options, runs
 from advsweep.cli.output import echo_line, print_json, progress_bar
-from advsweep.components import Plain, fields_of, option_of
+from advsweep.components import fields_of, option_of
 from advsweep.config.compose import check_literal, patch
 from advsweep.config.overrides import parse_assignments
 from advsweep.config.settings import EvaluationSettings, Generation
@@ -37,71 +33,25 @@ from advsweep.sweep.planning.plan import with_fitting_k
 from advsweep.sweep.registry import config_groups
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split, Task
-
-TaskName = Annotated[
-    str | None,
-    typer.Option("--task", metavar="NAME", help="A task, as `advsweep list tasks` lists them."),
-]
-Samples = Annotated[
-    int | None, typer.Option("--samples", "-n", min=1, metavar="N", help="Samples per problem.")
-]
-Fields = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Set a config key of evaluation, task, generation, model or backend: "
-        "evaluation.temperature=0.6, task.data=FILE, generation.max_tokens=2048; choose the "
-        "sampler, generation=vllm or transformers, or the protocol, evaluation=standard, greedy, "
-        "avg32, sharpened_256 or plain_256; may be repeated.",
-    ),
-]
+from advsweep.writing import plain_value
 
 _OF_MODELS = ("generation", "model", "backend")
 
 
-@dataclass(frozen=True)
-class EvaluationRequest:
+class EvaluationRequest(NamedTuple):
     """The evaluation that the options describe.
 
     Attributes:
-        nodes: the config of each part: task, evaluation, generation, model, backend.
-        samples_with: generations that may sample, in order of preference; empty if the backend
-            samples by itself.
+        task: not checked.
+        generations: those that may sample, in order of preference; empty if the backend samples
+            by itself.
+        subject: the model as its backend evaluates it; None for a run.
     """
 
-    nodes: Plain
-    samples_with: tuple[type[Generation], ...]
-
-    def task(self, seed: int | None = None) -> Task:
-        """Build the task without checking it.
-
-        Args:
-            seed: that of the run to evaluate; None for a model.
-        """
-
-        task = TASKS.build(self.nodes["task"], where="task")
-        return task if seed is None else task.for_seed(seed)
-
-    def settings(self) -> EvaluationSettings:
-        """Build the sampling settings."""
-
-        return EVALUATIONS.build(self.nodes["evaluation"], where="evaluation")
-
-    def subject(self) -> EvaluationSubject:
-        """Build the model as its backend evaluates it."""
-
-        backend = BACKENDS.build(self.nodes["backend"], where="backend")
-        model = MODELS.build(self.nodes["model"], where="model")
-        return model_subject(backend, model, self.generations(), self.nodes["model"]["path"])
-
-    def generations(self) -> list[Generation]:
-        """Build the generations that may sample, in order of preference."""
-        node = self.nodes["generation"]
-        return [
-            cls.build({k: v for k, v in node.items() if k in fields_of(cls)}, where="generation")
-            for cls in self.samples_with
-        ]
+    task: Task
+    settings: EvaluationSettings
+    generations: list[Generation]
+    subject: EvaluationSubject | None
 
 
 def parse_request(
@@ -147,7 +97,13 @@ def parse_request(
                 f"{key}: expected a key of evaluation, task, generation, model or backend, such as "
                 "evaluation.temperature; --task selects the task"
             )
-        if run_config is not None and _belongs_to_run(key, samples_with):
+        is_fixed = group in _OF_MODELS
+        if group == "generation" and samples_with:
+            # The choice of a sampler, and fields that cannot change its results, such as memory
+            # limits, stay free.
+            known, field = fields_of(samples_with[0]), key.partition(".")[2]
+            is_fixed = bool(field) and (field not in known or option_of(known[field]).identity)
+        if run_config is not None and is_fixed:
             raise ConfigError(
                 f"{key}: expected a field of the evaluation or the task; the model and the "
                 "generation of a run are fixed"
@@ -170,59 +126,59 @@ def parse_request(
         nodes = patch(groups, dataclasses.replace(composition, config=config), values)
     if "evaluation.n" in values and "evaluation.k" not in values:
         nodes["evaluation"], _ = with_fitting_k(nodes["evaluation"])
-    return EvaluationRequest(nodes, samples_with)
+    generations = [
+        cls.build(
+            {k: v for k, v in nodes["generation"].items() if k in fields_of(cls)},
+            where="generation",
+        )
+        for cls in samples_with
+    ]
+    subject = None
+    if run_config is None:
+        built = BACKENDS.build(nodes["backend"], where="backend")
+        path_or_id = nodes["model"]["path"]
+        subject = model_subject(
+            built, MODELS.build(nodes["model"], where="model"), generations, path_or_id
+        )
+    return EvaluationRequest(
+        task=TASKS.build(nodes["task"], where="task"),
+        settings=EVALUATIONS.build(nodes["evaluation"], where="evaluation"),
+        generations=generations,
+        subject=subject,
+    )
 
 
-def _belongs_to_run(key: str, samples_with: Sequence[type[Generation]]) -> bool:
-    """Return whether the run's config fixes a key.
-
-    The choice of a sampler, and fields of a generation that cannot change its results, such as
-    memory limits, stay free.
-    """
-    group, _, field = key.partition(".")
-    if group == "generation" and samples_with:
-        known = fields_of(samples_with[0])
-        return bool(field) and (field not in known or option_of(known[field]).identity)
-    return group in _OF_MODELS
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[dict[str, Any]]:
-    """Yield what shows the progress of an evaluation on stderr: a bar on a terminal, else lines."""
-    shown = {"on_change": lambda reason: echo_line(f"{reason}; trying that", err=True)}
-    if sys.stderr.isatty():
-        with progress_bar(what) as update:
-            yield {"on_progress": update, **shown}
-    else:
-
-        def show(done: int, total: int) -> None:
-            echo_line(f"{what}: {done}/{total} problems", err=True)
-
-        yield {"on_progress": show, **shown}
+def _say_change(reason: str) -> None:
+    echo_line(f"{reason}; trying that", err=True)
 
 
 # eval
 
 
 def evaluate(
-    targets: options.OptionalTargets = None,
+    targets: list[str] | None = None,
     model: str | None = None,
-    task: TaskName = None,
-    samples: Samples = None,
-    fields: Fields = None,
+    task: str | None = None,
+    samples: int | None = None,
+    fields: list[str] | None = None,
     step: int | None = None,
-    config_dirs: options.ConfigDir = None,
-    run_code: options.RunCode = False,
-    store: options.Store = None,
-    how: options.Record = "text",
+    config_dirs: list[Path] | None = None,
+    run_code: bool = False,
+    store: str | None = None,
+    how: options.RecordFormat = "text",
 ) -> None:
     """Samples answers to the held-out problems of the task and prints pass@k. The store keeps the
     counts. An evaluation that exists is printed and not repeated; an interrupted one resumes. The
     task and settings of a run default to those of its training.
 
+    Arguments:
+        [RUN...|SWEEP] (targets): Runs (ids, starts of identities, 'last'), or a sweep for all its
+            runs.
+
     Options:
         --model PATH_OR_ID: A folder that transformers loads, or a hub's name, in place of
             runs.
+        --task NAME: A task, as `advsweep list tasks` lists them.
         --step N >= 0: Use a run's weights after this step (default: last).
 
     Examples:
@@ -248,23 +204,26 @@ def evaluate(
     todo: list[tuple[str, EvaluationSubject, Task, EvaluationSettings]] = []
     if model is not None:  # check the model before creating a store
         request = parse(model=model)
-        todo.append((model, request.subject(), request.task(), request.settings()))
+        assert request.subject is not None
+        todo.append((model, request.subject, request.task, request.settings))
     with closing(open_store(store, create=model is not None)) as opened:
         for record in runs.find_targets(opened, targets or []).runs:
             request = parse(model=None, run_config=record.config)
             last = record.step if step is None else step
             run = build_run(record.config)
-            problems, settings = request.task(run.seed), request.settings()
+            problems = request.task.for_seed(run.seed)
             # The validation problems of the run, on which its step may be chosen, stay out.
             is_own = problems.identity() == run.task.identity()
             kept = run.evaluation.select_on if is_own else None
-            settings = dataclasses.replace(settings, select_on=kept)
-            weights = run_subject(run, record, last, request.generations())
+            settings = dataclasses.replace(request.settings, select_on=kept)
+            weights = run_subject(run, record, last, request.generations)
             todo.append((f"run {record.id} after step {last}", weights, problems, settings))
         done = []
         for title, weights, problems, settings in todo:
-            with _progress(title) as shown:
-                evaluation = evaluate_subject(opened, weights, problems, settings, **shown)
+            with progress_bar(title, lines="problems") as show:
+                evaluation = evaluate_subject(
+                    opened, weights, problems, settings, on_progress=show, on_change=_say_change
+                )
             done.append(evaluation)
             if how == "text":
                 runs.print_evaluation(evaluation, f"{title}: ", settings.k)
@@ -279,11 +238,11 @@ def select(
     model: str,
     task: str,
     output: Path,
-    samples: Samples = None,
-    fields: Fields = None,
-    config_dirs: options.ConfigDir = None,
-    run_code: options.RunCode = False,
-    store: options.Store = None,
+    samples: int | None = None,
+    fields: list[str] | None = None,
+    config_dirs: list[Path] | None = None,
+    run_code: bool = False,
+    store: str | None = None,
 ) -> None:
     """Assigns the levels 0 to 6 of AVSPO to the problems of a task: level 0 is solved in at least
     95 % of the samples, level 6 in less than 1 %. The counts are an evaluation, which the store
@@ -308,16 +267,23 @@ def select(
         fields=fields or [],
         config_dirs=config_dirs or [],
     )
-    parts = (request.subject(), request.task(), request.settings())
-    with closing(open_store(store)) as opened, _progress(model) as shown:
-        evaluation = evaluate_subject(opened, *parts, split=Split.TRAIN, **shown)
+    assert request.subject is not None
+    with closing(open_store(store)) as opened, progress_bar(model, lines="problems") as show:
+        evaluation = evaluate_subject(
+            opened,
+            request.subject,
+            request.task,
+            request.settings,
+            split=Split.TRAIN,
+            on_progress=show,
+            on_change=_say_change,
+        )
     scored = evaluation.n > 0
     n, c = evaluation.n[scored], evaluation.c[scored]
     ids = [name for name, use in zip(evaluation.problem_ids, scored, strict=True) if use]
-    columns = (ids, solve_rate_levels(c / n).tolist(), n.tolist(), c.tolist())
-    rows = [
-        dict(zip(("id", "level", "n", "c"), row, strict=True)) for row in zip(*columns, strict=True)
-    ]
+    columns = {"id": ids, "level": solve_rate_levels(c / n), "n": n, "c": c}
+    table = zip(*(plain_value(column) for column in columns.values()), strict=True)
+    rows = [dict(zip(columns, row, strict=True)) for row in table]
     replace_file(output, "".join(f"{json.dumps(row)}\n" for row in rows))
     levels = Counter(row["level"] for row in rows)
     counts = ", ".join(f"{levels[level]} of level {level}" for level in sorted(levels))

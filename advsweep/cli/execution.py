@@ -18,13 +18,7 @@ from advsweep.sweep.events import Event, SweepResult
 from advsweep.sweep.executors.base import QueueExecutor
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.progress import live_view
-from advsweep.sweep.retry_policy import (
-    Policy,
-    parse_duration,
-    parse_failures,
-    parse_size,
-    store_patience,
-)
+from advsweep.sweep.retry_policy import Policy, store_patience
 from advsweep.sweep.scheduler.execute import execute as run_plan
 from advsweep.sweep.tracking.base import sync_command
 from advsweep.sweep.tracking.client import tracker_client
@@ -54,27 +48,6 @@ def check_overrides(overrides: Sequence[str] | None) -> list[str]:
                 f"{sign}{key}={before},{value} (a shell takes braces apart)"
             )
     return given
-
-
-def make_policy(
-    retries: int,
-    retry_on: str,
-    time_limit: str | None = None,
-    memory_limit: str | None = None,
-    max_failures: int | None = None,
-) -> Policy:
-    """Build the retry policy from the options of the command line.
-
-    Raises:
-        ConfigError: an option is not a duration, size or class of failure.
-    """
-    return Policy(
-        retries=retries,
-        retry_on=parse_failures(retry_on),
-        max_failures=max_failures,
-        time_limit=None if time_limit is None else parse_duration(time_limit),
-        memory_limit=None if memory_limit is None else parse_size(memory_limit),
-    )
 
 
 @contextmanager

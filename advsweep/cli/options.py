@@ -1,129 +1,129 @@
-"""Options that several commands share, defined once so that names and help texts agree."""
+"""Options that several commands share, and shell completion of arguments.
+
+A parameter with one of these names, which a command does not describe itself, is:
+
+Arguments:
+    [KEY=VALUE]... (overrides): Config keys with their values, such as estimator=fade seed=3
+        optimizer.lr=1e-4, or a sweep file (FILE.yaml); `advsweep keys` lists the keys.
+    RUN (run): A run's id, the start of its identity, or 'last'.
+    RUN...|SWEEP (targets): Runs (ids, starts of identities, 'last'), or a sweep for all its runs.
+    [SWEEP] (sweep): Only this sweep.
+
+Options:
+    --store URL $ADVSWEEP_STORE: The store of runs: a path, or postgresql://USER@HOST/DATABASE
+        (default: ./advsweep.db).
+    --format (how): table or text for people; csv or json for programs.
+    --config-dir DIR (config_dirs): Search this folder of config groups first; may be repeated.
+    --jobs, -j N >= 1: Run at most this many at once (default: one a core).
+    --dry-run: Start nothing and create no store; print what would be trained: the resolved
+        config, or the runs of a sweep and their time.
+    --force: Train finished runs again as new attempts.
+    --retries N >= 0: Retry a failed run up to N times from its last checkpoint; the pause before
+        each retry doubles.
+    --run-code: Allow the verifier 'code' to run programs that a model wrote on this machine (or
+        ADVSWEEP_RUN_CODE=1; as root ADVSWEEP_RUN_CODE_AS_ROOT=1 as well).
+    --trust-store: Start the training commands recorded in the store; they may do anything that
+        you may do on this machine.
+    --where EXPR: Select runs: 'estimator=fade,grpo group_size>=8 pass@1>0.3'. A key is a config
+        key, seed, status, sweep, or a column; may be repeated.
+    --samples, -n N >= 1: int | None per problem.
+    --set KEY=VALUE (fields): Set a config key of evaluation, task, generation, model or backend:
+        evaluation.temperature=0.6, task.data=FILE, generation.max_tokens=2048; choose the sampler,
+        generation=vllm or transformers, or the protocol, evaluation=standard, greedy, avg32,
+        sharpened_256 or plain_256; may be repeated.
+
+`--install-completion` sets up completion: typer offers the returned words that begin with what is
+typed, and `advsweep.cli.app.main` prints no `AdvsweepError` meanwhile.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from advsweep.cli.completion import (
-    complete_override,
-    complete_run,
-    complete_sweep,
-    complete_target,
-)
+from advsweep.yaml_files import YAML_SUFFIXES
 
-Store = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        envvar="ADVSWEEP_STORE",
-        metavar="URL",
-        help=(
-            "The store of runs: a path, or postgresql://USER@HOST/DATABASE "
-            "(default: ./advsweep.db)."
-        ),
-        show_envvar=True,
-    ),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE]...",
-        help="Config keys with their values, such as estimator=fade seed=3 optimizer.lr=1e-4, or "
-        "a sweep file (FILE.yaml); `advsweep keys` lists the keys.",
-        autocompletion=complete_override,
-        show_default=False,
-    ),
-]
-ConfigDir = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--config-dir",
-        metavar="DIR",
-        help="Search this folder of config groups first; may be repeated.",
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs", "-j", min=1, help="Run at most this many at once (default: one a core)."
-    ),
-]
-TrustStore = Annotated[
-    bool,
-    typer.Option(
-        "--trust-store",
-        help="Start the training commands recorded in the store; they may do anything that you "
-        "may do on this machine.",
-    ),
-]
-RunKey = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run's id, the start of its identity, or 'last'.",
-        autocompletion=complete_run,
-    ),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--where",
-        metavar="EXPR",
-        help="Select runs: 'estimator=fade,grpo group_size>=8 pass@1>0.3'. A key is a config key, "
-        "seed, status, sweep, or a column; may be repeated.",
-    ),
-]
-SweepName = Annotated[
-    str | None,
-    typer.Argument(metavar="[SWEEP]", help="Only this sweep.", autocompletion=complete_sweep),
-]
-_TARGETS = "Runs (ids, starts of identities, 'last'), or a sweep for all its runs."
-Targets = Annotated[
-    list[str],
-    typer.Argument(metavar="RUN...|SWEEP", help=_TARGETS, autocompletion=complete_target),
-]
-OptionalTargets = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[RUN...|SWEEP]",
-        help=_TARGETS,
-        autocompletion=complete_target,
-        show_default=False,
-    ),
-]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Set a field: delta=0.5 or base.name=dr_grpo; may be repeated.",
-    ),
-]
+if TYPE_CHECKING:
+    from advsweep.store import Store as OpenedStore
 
-RETRIED = "oom,timeout,killed"
-"""The failures that are retried by default."""
+OFFERED = 50
+"""Number of newest runs offered; older ones must be typed."""
 
-Retries = Annotated[
-    int,
-    typer.Option(
-        "--retries",
-        min=0,
-        metavar="N",
-        help="Retry a failed run up to N times from its last checkpoint; the pause before each "
-        "retry doubles.",
-    ),
-]
-RunCode = Annotated[
-    bool,
-    typer.Option(
-        "--run-code",
-        help="Allow the verifier 'code' to run programs that a model wrote on this machine "
-        "(or ADVSWEEP_RUN_CODE=1; as root ADVSWEEP_RUN_CODE_AS_ROOT=1 as well).",
-    ),
-]
+# The shell executes the completed word, so names that need quoting are left out.
+_PLAIN_WORD = re.compile(r"[\w.@%+,/][\w.@%+,:/=-]*")
+
+
+def complete_component() -> list[str]:
+    """Complete the name of an estimator, task, method or experiment."""
+    from advsweep.sweep.registry import config_groups
+
+    with config_groups() as groups:
+        kinds = ("estimator", "task", "method", "experiment")
+        return list(dict.fromkeys(name for kind in kinds for name in groups.members(kind)))
+
+
+def complete_override(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the member of a config group: `+experiment=tw` offers matching experiments.
+
+    In a list (`estimator=grpo,fa`) the last item is completed. A word without a key is completed
+    to a sweep file in this folder (`mine.yaml`). Other keys have no completion.
+    """
+    from advsweep.sweep.registry import config_groups
+
+    key, equals, value = incomplete.partition("=")
+    # bash splits words at "=" and expects the value alone.
+    given = context.params.get("overrides") or []
+    if not equals and given[-1:] == ["="]:
+        key, value = "".join(given[-2:-1]), incomplete
+    elif not equals and given and "=" not in given[-1] and given[-2:-1] != ["="]:
+        key, value = given[-1], incomplete
+    elif not equals:
+        files = (p.name for p in sorted(Path().iterdir()) if p.name.endswith(YAML_SUFFIXES))
+        return [name for name in files if _PLAIN_WORD.fullmatch(name) and name[0] != "."]
+    chosen, comma, _ = value.rpartition(",")
+    head = f"{key}=" if equals else ""
+    group = key.lstrip("+")
+    with config_groups(context.params.get("config_dir") or ()) as groups:
+        members = groups.members(group) if group in groups.names else []
+    return [f"{head}{chosen}{comma}{name}" for name in members]
+
+
+def complete_sweep(context: typer.Context) -> list[str]:
+    """Complete a sweep's name."""
+    names = (sweep.name for sweep in _store(context).sweeps.select())
+    return [name for name in names if _PLAIN_WORD.fullmatch(name)]
+
+
+def complete_run(context: typer.Context) -> list[str]:
+    """Complete the id of one of the newest runs."""
+    return [str(run.id) for run in _store(context).runs.select(limit=OFFERED)]
+
+
+def complete_target(context: typer.Context) -> list[str]:
+    """Complete a sweep's name or a run's id."""
+    return [*complete_sweep(context), *complete_run(context)]
+
+
+def _store(context: typer.Context) -> OpenedStore:
+    from advsweep.store import open_store
+
+    return open_store(context.params.get("store"), create=False)
+
+
+COMPLETIONS = {
+    "overrides": complete_override,
+    "names": complete_component,
+    "run": complete_run,
+    "sweep": complete_sweep,
+    "targets": complete_target,
+}
+"""By the name of the parameter; others are completed as `Annotated` says."""
+
+ListFormat = Literal["table", "csv", "json"]
+RecordFormat = Literal["text", "json"]
 
 
 def trust_commands(trust_store: bool) -> None:
@@ -140,13 +140,3 @@ def give_consent(run_code: bool) -> None:
         from advsweep.tasks.verifiers import base
 
         base.give_consent()
-
-
-ListFormat = Literal["table", "csv", "json"]
-RecordFormat = Literal["text", "json"]
-Listing = Annotated[
-    ListFormat, typer.Option("--format", help="table for people; csv or json for programs.")
-]
-Record = Annotated[
-    RecordFormat, typer.Option("--format", help="text for people; json for programs.")
-]

@@ -53,10 +53,21 @@ def warn(message: str) -> None:
 
 
 @contextmanager
-def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """Yields `update(done, total)`, which moves a bar on stderr if that is a terminal."""
+def progress_bar(
+    title: str, total: int | None = None, *, lines: str = ""
+) -> Iterator[Callable[..., None]]:
+    """Yields `update(done, total)`, which moves a bar on stderr if that is a terminal.
+
+    Args:
+        lines: what is counted, for a line at each update where there is no terminal.
+    """
     if not sys.stderr.isatty():
-        yield lambda *_: None
+
+        def show(done: int, total: int | None = total, *_: object) -> None:
+            if lines:
+                echo_line(f"{title}: {done}/{total} {lines}", err=True)
+
+        yield show
         return
     # rich takes a tenth of a second to import.
     from rich.console import Console

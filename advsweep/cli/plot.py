@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from advsweep.cli import options
-from advsweep.cli.completion import complete_figure, complete_target
 from advsweep.cli.output import echo_line, print_json, print_listing
 from advsweep.cli.runs import find_targets
-from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
+from advsweep.errors import ConfigError, ReportError
 from advsweep.store import Store, open_store
 from advsweep.writing import plain_value
 
 if TYPE_CHECKING:
     from advsweep.report.data.runs import Filter
-    from advsweep.report.figures.chart import Chart
     from advsweep.report.figures.data import FigureData
 
 _PICTURE = ".png"
 
 
 def plot(
-    keys: Annotated[list[str] | None, complete_target] = None,
-    where: options.Where = None,
-    figure: Annotated[list[str] | None, complete_figure] = None,
+    targets: list[str] | None = None,
+    where: list[str] | None = None,
+    figure: list[str] | None = None,
     target: Path | None = None,
     output: Literal["png", "svg", "pdf", "csv", "json"] | None = None,
     metrics: list[str] | None = None,
@@ -35,10 +32,10 @@ def plot(
     baseline: str | None = None,
     margin: list[str] | None = None,
     task: str | None = None,
-    store: options.Store = None,
+    store: str | None = None,
 ) -> None:
     """Arguments:
-        [SWEEP|RUN...] (keys): A sweep, or runs: ids, starts of identities, 'last' (default:
+        [SWEEP|RUN...] (targets): A sweep, or runs: ids, starts of identities, 'last' (default:
             every run).
 
     Options:
@@ -67,7 +64,7 @@ def plot(
     """
     from advsweep.report.data.runs import parse_where
     from advsweep.report.figures.chart import Options
-    from advsweep.report.figures.draw import check_path
+    from advsweep.report.figures.draw import check_path, write
     from advsweep.report.figures.registry import FIGURES, collect, collect_all, find_figures
 
     chosen = find_figures(_split(figure))
@@ -100,7 +97,7 @@ def plot(
             raise ConfigError(f"--format: {target} has another format than {suffix}")
     filters = [filter for text in where or () for filter in parse_where(text)]
     opened = open_store(store, create=False)
-    data = _figure_data(opened, keys or [], filters, task)
+    data = _figure_data(opened, targets or [], filters, task)
     if chosen:
         charts = [collect(f, data, chart_options) for f in chosen]
     else:
@@ -116,7 +113,17 @@ def plot(
             what = charts[0].name if chosen and len(charts) == 1 else "figures"
             title = "".join(c if c.isalnum() or c in "-_." else "-" for c in data.name)
             target = Path(f"{title}-{what}{suffix or _PICTURE}")
-        for path in _write(charts, target, suffix):
+        files = {target: charts}
+        if _is_folder(target):
+            try:
+                target.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ReportError(
+                    f"{target}: cannot create the folder ({error.strerror})"
+                ) from error
+            files = {target / f"{chart.name}{suffix or _PICTURE}": [chart] for chart in charts}
+        for path, drawn_charts in files.items():
+            write(drawn_charts, path)
             line = str(path) if numbers is None else f"Wrote {path}."
             echo_line(line, err=numbers is not None)
     if numbers == "csv":
@@ -152,13 +159,7 @@ def _figure_data(
         return FigureData(
             store, store.runs.select(newest_first=False), Path(store.name).stem, where, task
         )
-    try:
-        targets = find_targets(store, keys)
-    except NotFoundError as error:
-        if len(keys) > 1:
-            raise
-        sweeps = [sweep.name for sweep in store.sweeps.select()]
-        raise NotFoundError(f"{error}; sweeps: {nearest(keys[0], sweeps)}") from error
+    targets = find_targets(store, keys)
     names = [*targets.sweeps]
     if targets.named:
         some = sorted(targets.named)
@@ -166,21 +167,3 @@ def _figure_data(
     # Tunings and declared outcomes are those of a sweep.
     sweep = names[0] if len(names) == 1 and not targets.named else None
     return FigureData(store, targets.runs, ", ".join(names), where, task, sweep)
-
-
-def _write(charts: Sequence[Chart], target: Path, suffix: str | None) -> Iterator[Path]:
-    """Draws figures into a file or a folder; yields each path once it is written."""
-    from advsweep.report.figures.draw import write
-
-    if not _is_folder(target):
-        write(charts, target)
-        yield target
-        return
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"{target}: cannot create the folder ({error.strerror})") from error
-    for chart in charts:
-        path = target / f"{chart.name}{suffix or _PICTURE}"
-        write([chart], path)
-        yield path

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from advsweep.cli import options
-from advsweep.cli.completion import complete_run
+from advsweep.cli.options import complete_run
 from advsweep.cli.output import (
     echo,
     echo_line,
@@ -20,20 +21,13 @@ from advsweep.cli.output import (
 from advsweep.errors import ConfigError, counted
 
 if TYPE_CHECKING:
-    from advsweep.logs.replay import Replay, Replayed, Statistics
+    from advsweep.logs.replay import Replay
 
-NAMES = {
-    "zero_groups": "no_gradient",
-    "mass_success": "m_S",
-    "mass_failure": "m_F",
-    "sign_ratio": "sign_ratio",
-    "effective_prompts": "effective_prompts",
-    "weight_variance": "weight_variance",
-    "cosine": "cosine_grpo",
-    "largest": "largest",
-}
-"""Name of each statistic in tables, CSV, JSON and figures."""
-
+NAMES = (
+    *("no_gradient", "m_S", "m_F", "sign_ratio", "effective_prompts", "weight_variance"),
+    *("cosine_grpo", "largest"),
+)
+"""Names of the fields of `Statistics` in tables, CSV, JSON and figures."""
 
 Part = Literal["step", "solve_rate"]
 """Parts of the rollouts that numbers are of."""
@@ -49,7 +43,7 @@ def replay(
     inputs: list[str] | None = None,
     target: Path | None = None,
     output: options.ListFormat | None = None,
-    store: options.Store = None,
+    store: str | None = None,
 ) -> None:
     """Nothing is trained: each estimator computes the advantages of the same rollouts, step by
     step. The rollouts are files that verl or TRL dumped, JSON lines of your own, or a run of the
@@ -79,7 +73,12 @@ def replay(
         advsweep replay outputs --estimators grpo,dr_grpo,maxrl --by solve_rate -o replay.svg
         advsweep replay last
     """
-    from advsweep.cli.estimators import build_named, parse_inputs, single_numbers
+    from advsweep.cli.estimators import (
+        build_named,
+        parse_inputs,
+        refuse_unread,
+        single_numbers,
+    )
     from advsweep.estimators import ESTIMATORS
     from advsweep.logs.replay import replay as replay_steps
     from advsweep.logs.rollouts import RolloutNotes, read_rollouts
@@ -90,7 +89,10 @@ def replay(
         from advsweep.report.figures.draw import check_path
 
         check_path(target)
-    first, last = _parse_steps(steps)
+    found = re.fullmatch(r"\s*(?:(\d+)|(\d*)\s*:\s*(\d*))\s*", "0:" if steps is None else steps)
+    if found is None or not any(found.groups()):
+        raise ConfigError(f"--steps: expected A:B, A:, :B or a step, got '{steps}'")
+    first, last = int(found[1] or found[2] or 0), float(found[1] or found[3] or "inf")
     weights = _parse_rewards(rewards or [])
     assumed = single_numbers(parse_inputs(inputs or []))
     notes = RolloutNotes()
@@ -110,9 +112,7 @@ def replay(
         )
     every = names or sorted(cls.name for cls in ESTIMATORS.classes())
     estimators = build_named(every)
-    unread = assumed.keys() - {n for e in estimators.values() for n in e.needs | e.uses}
-    for name in sorted(unread):
-        raise ConfigError(f"--input {name}: no chosen estimator reads it; omit it")
+    refuse_unread(estimators.values(), assumed)
     with progress_bar("Replaying", len(estimators)) as update:
         result = replay_steps(
             chosen, estimators, success_at=success_at, assumed=assumed, progress=update
@@ -129,15 +129,12 @@ def replay(
         _draw(result, by or "step", target, f"run {source}" if is_run else path.name or source)
         echo_line(f"Wrote {target}.", err=True)
     if output == "json":
-        groups, rollouts, reward, solve_rate, collapse = result.total()
+        total = result.total()
         print_json(
             {
                 "steps": result.steps,
-                "groups": groups,
-                "rollouts": rollouts,
-                "mean_reward": reward,
-                "solve_rate": None if result.rates is None else solve_rate,
-                "equal_rewards": collapse,
+                **total,
+                "solve_rate": None if result.rates is None else total["solve_rate"],
                 "by": by,
                 "estimators": records,
                 "lacking": result.lacking,
@@ -148,22 +145,17 @@ def replay(
         )
     elif output == "csv":
         print_listing(records, "csv")
-    elif output == "table" or target is None:
-        _print_table(result, records)
-    else:
+    elif output is None and target is not None:
         echo_line(str(target))
-
-
-def _parse_steps(text: str | None) -> tuple[float, float]:
-    """Return the first and the last step."""
-    if text is None:
-        return 0, float("inf")
-    start, colon, end = (part.strip() for part in text.partition(":"))
-    if not all(part.isdecimal() or not part for part in (start, end)) or not (start or end):
-        raise ConfigError(f"--steps: expected A:B, A:, :B or a step, got '{text}'")
-    if not colon:
-        return int(start), int(start)
-    return int(start or 0), int(end) if end else float("inf")
+    else:
+        echo_line(_heading(result))
+        if records:
+            echo()
+            print_columns(list(records[0]), [list(map(_cell, r.values())) for r in records])
+        lacking = {label: f"needs {', '.join(names)}" for label, names in result.lacking.items()}
+        if unable := list((lacking | result.refused).items()):
+            echo()
+            print_columns(("not replayed", "why"), unable)
 
 
 def _parse_rewards(texts: Iterable[str]) -> dict[str, float] | None:
@@ -181,8 +173,11 @@ def _parse_rewards(texts: Iterable[str]) -> dict[str, float] | None:
     return weights or None
 
 
-def _by_cosine(result: Replay) -> dict[str, Replayed]:
-    """Return what was logged, then the estimators, those first that are most like GRPO."""
+def _records(result: Replay, by: Part | None) -> list[dict[str, Any]]:
+    """Return a record per estimator, or per estimator and step or solve rate.
+
+    What was logged comes first, then the estimators, those first that are most like GRPO.
+    """
     from advsweep.logs.replay import LOGGED
 
     def place(label: str) -> float:
@@ -190,56 +185,35 @@ def _by_cosine(result: Replay) -> dict[str, Replayed]:
         similar = 2.0 if cosine != cosine else -cosine
         return -2.0 if label == LOGGED else similar
 
-    return {label: result.estimators[label] for label in sorted(result.estimators, key=place)}
-
-
-def _numbers(statistics: Statistics, place: int) -> dict[str, float]:
-    return dict(zip(NAMES.values(), (float(part[place]) for part in statistics), strict=True))
-
-
-def _records(result: Replay, by: Part | None) -> list[dict[str, Any]]:
-    """Return a record per estimator, or per estimator and step or solve rate."""
-    if by is None:
-        ordered = _by_cosine(result).items()
-        return [{"estimator": label, **_numbers(own.overall, 0)} for label, own in ordered]
-    return [
-        {"estimator": label, by: place, "groups": count, **_numbers(statistics, number)}
-        for label, own in _by_cosine(result).items()
-        for statistics, places, groups in [_parts(result, own, by)]
-        for number, (place, count) in enumerate(zip(places, groups, strict=True))
-    ]
-
-
-def _parts(result: Replay, own: Replayed, by: Part) -> tuple[Statistics, list[float], list[int]]:
-    """Return the statistics of the parts, the parts, and their numbers of groups."""
-    if by == "step":
-        return own.by_step, result.steps.tolist(), result.groups.tolist()
-    assert own.by_rate is not None
-    assert result.rates is not None
-    assert result.rate_groups is not None
-    return own.by_rate, result.rates.tolist(), result.rate_groups.tolist()
+    parts: list[dict[str, Any]] = [{}]
+    if by is not None:
+        places, groups = (
+            (result.steps, result.groups) if by == "step" else (result.rates, result.rate_groups)
+        )
+        assert places is not None
+        assert groups is not None
+        pairs = zip(places.tolist(), groups.tolist(), strict=True)
+        parts = [{by: part, "groups": count} for part, count in pairs]
+    records = []
+    for label in sorted(result.estimators, key=place):
+        own = result.estimators[label]
+        found = {None: own.overall, "step": own.by_step, "solve_rate": own.by_rate}[by]
+        assert found is not None
+        for number, part in enumerate(parts):
+            numbers = [float(values[number]) for values in found]
+            records.append({"estimator": label, **part, **dict(zip(NAMES, numbers, strict=True))})
+    return records
 
 
 def _heading(result: Replay) -> str:
-    groups, rollouts, reward, solve_rate, collapse = result.total()
-    count = len(result.steps)
-    solved = "" if result.rates is None else f", solve rate {solve_rate:.3g}"
+    total = result.total()
+    counts = {"step": len(result.steps), "group": total["groups"], "rollout": total["rollouts"]}
+    counted_parts = ", ".join(counted(f"{count:,}", noun) for noun, count in counts.items())
+    solved = "" if result.rates is None else f", solve rate {total['solve_rate']:.3g}"
     return (
-        f"{counted(f'{count:,}', 'step')}, {counted(f'{groups:,}', 'group')}, "
-        f"{counted(f'{rollouts:,}', 'rollout')}; mean reward "
-        f"{reward:.3g}{solved}; {100 * collapse:.1f} % of the groups have equal rewards"
+        f"{counted_parts}; mean reward {total['mean_reward']:.3g}{solved}; "
+        f"{100 * total['equal_rewards']:.1f} % of the groups have equal rewards"
     )
-
-
-def _print_table(result: Replay, records: list[dict[str, Any]]) -> None:
-    lacking = {label: f"needs {', '.join(names)}" for label, names in result.lacking.items()}
-    echo_line(_heading(result))
-    if records:
-        echo()
-        print_columns(list(records[0]), [list(map(_cell, record.values())) for record in records])
-    if unable := list((lacking | result.refused).items()):
-        echo()
-        print_columns(("not replayed", "why"), unable)
 
 
 def _cell(value: Any) -> str:
@@ -256,16 +230,16 @@ def _draw(result: Replay, by: Part, target: Path, source: str) -> None:
     from advsweep.report.figures.draw import write
 
     numbers: dict[str, dict[str, list[float]]] = {}
-    x: list[float] = []
-    for label, own in _by_cosine(result).items():
-        statistics, x, _ = _parts(result, own, by)
-        lists = (values.tolist() for values in statistics)
-        numbers[label] = dict(zip(NAMES.values(), lists, strict=True))
+    for record in _records(result, by):
+        own = numbers.setdefault(record["estimator"], {name: [] for name in NAMES})
+        for name in NAMES:
+            own[name].append(record[name])
     if not numbers:
         raise ConfigError(f"{target}: no estimator can be replayed, so there is nothing to draw")
+    x = result.steps if by == "step" else result.rates
+    assert x is not None
     note = _heading(result)
     if by == "step" and (width := step_ranges(len(result.steps))) > 1:
         note += f"; a point is the mean of {width} steps"
     title = f"Advantages on the rollouts of {source}"
-    x_label = by.replace("_", " ")
-    write([draw_replay(title, note, numbers, x, x_label)], target)
+    write([draw_replay(title, note, numbers, x.tolist(), by.replace("_", " "))], target)

@@ -1,24 +1,21 @@
-"""`advsweep report`: tables of a sweep from the store alone."""
+"""`advsweep report` and `claims`: tables of a sweep, and verdicts, from the store alone."""
 
 from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import Literal
 
 import typer
 
-from advsweep.cli import options
-from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo, echo_line, echo_rendered
-from advsweep.errors import ConfigError
-from advsweep.store import Store, open_store
+from advsweep.errors import ConfigError, nearest
+from advsweep.store import open_store
 from advsweep.writing import write
-
-if TYPE_CHECKING:
-    from advsweep.report import Filter, Report
+from advsweep.yaml_files import YAML_SUFFIXES
 
 
 @contextmanager
@@ -35,8 +32,8 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def report(
-    sweep: Annotated[str | None, complete_sweep] = None,
-    where: options.Where = None,
+    sweep: str | None = None,
+    where: list[str] | None = None,
     rows: str | None = None,
     columns: str | None = None,
     sort: str | None = None,
@@ -47,7 +44,7 @@ def report(
     pool: bool = False,
     mixed_protocols: bool = False,
     short: bool = False,
-    store: options.Store = None,
+    store: str | None = None,
     output: Literal["table", "markdown", "latex", "csv", "json", "html"] = "table",
 ) -> None:
     """Each row is an estimator, averaged over its seeds; each column is a metric: the share of
@@ -90,10 +87,13 @@ def report(
     from advsweep.report import (
         ClaimVerdict,
         build_report,
+        describe_findings,
         evaluate_assertion,
+        lay_out_short,
         parse_assertion,
         parse_cutoff,
         parse_where,
+        render,
         shorten_report,
         split_list,
     )
@@ -130,35 +130,78 @@ def report(
             judged = build(columns=list(used), described=False)
             results = [evaluate_assertion(judged, assertion) for assertion in asserted]
         if short:
-            _print_short(shown if names else shorten_report(shown))
+            brief = shown if names else shorten_report(shown)
+            for sentence in describe_findings(brief):
+                echo_line(sentence)
+            echo()
+            echo_rendered(write(lay_out_short(brief)))
+        elif output == "html":
+            from advsweep.report.html import render_page
+
+            echo_rendered(render_page(shown, opened, where=filters))
         else:
-            _print(shown, opened, output, filters)
+            echo_rendered(render(shown, output))
     for result in results:
         echo_line(result.text, err=True)
     if any(result.verdict is not ClaimVerdict.HOLDS for result in results):
         raise typer.Exit(1)
 
 
-def _print_short(report: Report) -> None:
-    from advsweep.report import describe_findings, lay_out_short
-
-    for sentence in describe_findings(report):
-        echo_line(sentence)
-    echo()
-    echo_rendered(write(lay_out_short(report)))
+# claims
 
 
-def _print(
-    report: Report,
-    store: Store,
-    output: str,
-    where: Sequence[Filter],
+def claims(
+    name: str,
+    strict: bool = False,
+    store: str | None = None,
+    output: Literal["table", "markdown", "latex", "csv", "json"] = "table",
 ) -> None:
-    if output != "html":
-        from advsweep.report import render
+    """LIST is a YAML file of statements, or the name of an experiment that comes with one. Each
+    claim holds, is contradicted, or cannot be told from the runs. Exit code 2 if a claim is not
+    judged, as it names a sweep, row or metric that does not exist.
 
-        echo_rendered(render(report, output))
-        return
-    from advsweep.report.html import render_page
+    Arguments:
+        LIST (name): A YAML file of claims, or the name of an experiment that has one: demo.
 
-    echo_rendered(render_page(report, store, where=where))
+    Options:
+        --strict: Exit with code 1 unless every claim holds.
+        --format (output): Choose the output format.
+
+    Examples:
+        advsweep claims demo
+        advsweep claims mine.yaml --strict
+    """
+    from advsweep.report import (
+        ClaimVerdict,
+        evaluate_claims,
+        read_claim_list,
+        render_claims,
+    )
+
+    listed = read_claim_list(find_claims(name))
+    opened = open_store(store, create=False)
+    results = evaluate_claims(opened, listed)
+    echo_rendered(render_claims(results, output))
+    if results.count(ClaimVerdict.NOT_JUDGED):
+        raise typer.Exit(2)
+    if strict and results.count(ClaimVerdict.HOLDS) < len(results.results):
+        raise typer.Exit(1)
+
+
+def find_claims(name: str) -> Path:
+    """Return the file of a list of claims, given its path or the name of an experiment.
+
+    Raises:
+        ConfigError: no experiment of this name has claims; the message suggests the nearest one.
+    """
+    from advsweep.report import claim_lists
+
+    if (path := Path(name)).suffix in YAML_SUFFIXES:
+        return path
+    known = claim_lists()
+    if name not in known:
+        raise ConfigError(
+            f"claims: expected a .yaml file or an experiment with claims, got '{name}'; "
+            f"{nearest(name, known)}"
+        )
+    return known[name]

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
-import io
-import os
-import stat
 import time
 from collections.abc import Iterator, Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from advsweep.cli.output import echo, echo_line, flatten, print_columns, print_pairs
-from advsweep.errors import NotFoundError, StoreError, counted
+from advsweep.errors import NotFoundError, StoreError, counted, nearest
 from advsweep.store import EvaluationRecord, RunRecord, Status, Store
 from advsweep.store.imported import is_imported
 from advsweep.store.records import SELECTED, TuningRecord
@@ -54,23 +51,21 @@ def find_targets(store: Store, keys: Sequence[str]) -> Targets:
     named = set()
     sweeps = []
     for key in keys:
-        run = None
         try:
             run = store.runs.find(key)
-        except NotFoundError:
+        except NotFoundError as error:
             if key not in names:
-                raise
-        if run is None:
+                raise NotFoundError(f"{error}; sweeps: {nearest(key, names)}") from error
             sweeps.append(key)
             runs |= {each.id: each for each in store.runs.select(sweep=key, newest_first=False)}
-        elif key in names:
+            continue
+        if key in names:
             raise NotFoundError(
                 f"'{key}' matches both a sweep and run {run.id}; name the run as "
                 f"{run.identity[:10]}, or name the sweep's runs by their ids"
             )
-        else:
-            named.add(run.id)
-            runs[run.id] = run
+        named.add(run.id)
+        runs[run.id] = run
     return Targets(list(runs.values()), named, sweeps)
 
 
@@ -104,19 +99,13 @@ def full_record(store: Store, run: RunRecord) -> dict[str, Any]:
 def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
     """Return an evaluation with its scores and the counts of each problem."""
     e = evaluation
+    numbers = ("n", "c", "distinct", "unscorable", "answer_entropy", "token_entropy")
     columns = {
         "problem_id": e.problem_ids,
         "prompt": e.prompts,
-        "level": e.levels.tolist(),
-        "n": e.n.tolist(),
-        "c": e.c.tolist(),
-        "distinct": e.distinct.tolist(),
-        "unscorable": e.unscorable.tolist(),
-        "answer_entropy": e.answer_entropy.tolist(),
-        "token_entropy": e.token_entropy.tolist(),
-        "right_entropy": e.right_entropy.tolist(),
-        "kl_base": e.kl_base.tolist(),
-        "right_rarefied": e.rarefied().tolist(),
+        "level": e.levels,
+        **{name: getattr(e, name) for name in (*numbers, "right_entropy", "kl_base")},
+        "right_rarefied": e.rarefied(),
     }
     return {
         "identity": e.identity,
@@ -266,8 +255,8 @@ def _time(value: datetime | None) -> str:
 
 POLL_SECONDS = 0.25
 
-READ_BYTES = 1 << 20
-"""Maximum bytes of a log in memory at a time."""
+READ_CHARACTERS = 1 << 20
+"""Most characters of a log in memory at a time."""
 
 
 def log_path(run: RunRecord) -> Path:
@@ -282,59 +271,31 @@ def log_path(run: RunRecord) -> Path:
     return path
 
 
-def follow_log(store: Store, run: RunRecord) -> Iterator[str]:
-    """Yield the log of a run as it grows, until the run ends.
+def read_log(store: Store, run: RunRecord, *, follow: bool) -> Iterator[str]:
+    """Yield the log of a run in parts; with `follow` as it grows, until the run ends.
 
-    Waits for a run that has not started.
+    Every line ending becomes a line feed: after a carriage return a terminal would overwrite the
+    line. Workers only append to a log, so that what was read stays as it was.
+
+    Raises:
+        NotFoundError: there is no log, and `follow` does not wait for the run to start.
     """
-    tail = Tail(log_path(run))
-    while True:
-        # Check before reading: everything written before the end is then read below.
-        [now] = store.runs.select(ids=[run.id])
-        while text := tail.read():
-            yield text
-        if now.status not in (Status.PENDING, Status.RUNNING):
+    file = None
+    with ExitStack() as opened:
+        while True:
+            # Check before reading: everything written before the end is then read below.
+            [now] = store.runs.select(ids=[run.id]) if follow else [run]
+            path = log_path(run)
+            if file is None and path.exists():
+                file = opened.enter_context(path.open(encoding="utf-8", errors="replace"))
+            while file is not None and (text := file.read(READ_CHARACTERS)):
+                yield text
+            if follow and now.status in (Status.PENDING, Status.RUNNING):
+                time.sleep(POLL_SECONDS)
+                continue
+            if file is None and not follow:
+                raise NotFoundError(
+                    f"run {run.id} has no log at {path}: the run has not started on this machine, "
+                    "or its folder was removed"
+                )
             return
-        time.sleep(POLL_SECONDS)
-
-
-class Tail:
-    """Read a growing file; starts over if the file is truncated or replaced.
-
-    Converts every line ending to a line feed: after a carriage return a terminal would
-    overwrite the line.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._read = 0
-        self._file_number: int | None = None
-        utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
-
-    def read(self) -> str:
-        """Return up to `READ_BYTES` of new text; empty if there is none, or no file."""
-        # Bytes may decode to nothing yet: part of a character or of a line ending.
-        while data := self._read_new_bytes():
-            if text := self._decoder.decode(data):
-                return text
-        return ""
-
-    def _read_new_bytes(self) -> bytes:
-        try:
-            # Opening a FIFO would block until it has a writer, and a device has no end.
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
-        except FileNotFoundError:
-            return b""
-        with open(descriptor, "rb") as file:
-            state = os.fstat(descriptor)
-            if not stat.S_ISREG(state.st_mode):
-                return b""
-            # Another inode is another file, and a smaller one was cut: read from the start.
-            if state.st_ino != self._file_number or state.st_size < self._read:
-                self._file_number, self._read = state.st_ino, 0
-                self._decoder.reset()
-            file.seek(self._read)
-            data = file.read(READ_BYTES)
-        self._read += len(data)
-        return data

@@ -1,20 +1,23 @@
-"""`advsweep run`, `sweep` and `retry`: train runs."""
+"""`advsweep run`, `sweep`, `retry` and `worker`: train runs."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from advsweep.cli import execution, options, plans, runs, sweeps
-from advsweep.cli.completion import complete_target
-from advsweep.cli.output import echo, echo_line, flatten, print_json
+from advsweep.cli import execution, options, plans, runs
+from advsweep.cli.options import complete_sweep, complete_target
+from advsweep.cli.output import echo, echo_line, flatten, print_json, warn
 from advsweep.cli.runs import Targets, find_targets, split_overrides
-from advsweep.components import Plain
 from advsweep.errors import ConfigError
 from advsweep.store import RunRecord, Status, Store
+from advsweep.sweep.events import Event, RunEvent
+from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.planning.resume import (
     DEFAULTS,
@@ -23,28 +26,22 @@ from advsweep.sweep.planning.resume import (
     plan_again,
     settings_again,
 )
+from advsweep.sweep.registry import TRACKINGS
+from advsweep.sweep.retry_policy import Policy, parse_duration, parse_failures, parse_size
+from advsweep.sweep.scheduler.execute import pull_runs
 from advsweep.sweep.search.study import refuse_search
-
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Start nothing and create no store; print what would be trained: the resolved config, "
-        "or the runs of a sweep and their time.",
-    ),
-]
-Force = Annotated[bool, typer.Option("--force", help="Train finished runs again as new attempts.")]
+from advsweep.sweep.tracking.client import tracker_client
 
 
 def run(
-    overrides: options.Overrides = None,
-    dry_run: DryRun = False,
-    force: Force = False,
-    retries: options.Retries = 2,
-    run_code: options.RunCode = False,
-    config_dir: options.ConfigDir = None,
-    store: options.Store = None,
-    how: options.Record = "text",
+    overrides: list[str] | None = None,
+    dry_run: bool = False,
+    force: bool = False,
+    retries: int = 2,
+    run_code: bool = False,
+    config_dirs: list[Path] | None = None,
+    store: str | None = None,
+    how: options.RecordFormat = "text",
 ) -> None:
     """Evaluates the run before, during and after training and records it in the store. An
     interrupted run resumes from its last checkpoint; a finished run is not repeated.
@@ -57,12 +54,16 @@ def run(
 
     given = execution.check_overrides(overrides)
     options.give_consent(run_code)
-    policy = execution.make_policy(retries, options.RETRIED)
-    plan = make_plan(given, config_dirs=config_dir or (), single=True, fetch=not dry_run)
+    policy = Policy(retries=retries)
+    plan = make_plan(given, config_dirs=config_dirs or (), single=True, fetch=not dry_run)
     refuse_search(plan)
     plans.print_warnings(plan.warnings, plan.absent if dry_run else ())
+    if dry_run and how == "json":
+        print_json(plan.runs[0].config)
+        return
     if dry_run:
-        _print_config(plan.runs[0].config, how)
+        for key, value in flatten(plan.runs[0].config).items():
+            echo_line(f"{key}={value}")
         return
     plan.check()  # before creating a store
     with execution.writable_store(store) as opened:
@@ -76,39 +77,21 @@ def run(
     raise typer.Exit(outcome.exit_code)
 
 
-def _print_config(config: Plain, how: options.RecordFormat) -> None:
-    """Print a run's resolved config, and on stderr what differs from the default run."""
-
-    values = flatten(config)
-    if how == "json":
-        print_json(config)
-    else:
-        for key, value in values.items():
-            echo_line(f"{key}={value}")
-    # Keys of a component that is not the default one are left out: its name is what differs.
-    default = flatten(make_plan([], single=True, fetch=False).runs[0].config)
-    changed = [
-        f"{key}={value}" for key, value in values.items() if default.get(key, value) != value
-    ]
-    if changed:
-        echo_line(f"other than the defaults: {' '.join(changed)}", err=True)
-
-
 def sweep(
-    overrides: options.Overrides = None,
+    overrides: list[str] | None = None,
     name: str | None = None,
-    jobs: options.Jobs = None,
-    dry_run: DryRun = False,
-    force: Force = False,
-    retries: options.Retries = 2,
-    retry_on: str = options.RETRIED,
+    jobs: int | None = None,
+    dry_run: bool = False,
+    force: bool = False,
+    retries: int = 2,
+    retry_on: str = "oom,timeout,killed",
     max_failures: int | None = None,
     time_limit: str | None = None,
     memory_limit: str | None = None,
-    run_code: options.RunCode = False,
-    config_dir: options.ConfigDir = None,
-    store: options.Store = None,
-    how: options.Record = "text",
+    run_code: bool = False,
+    config_dirs: list[Path] | None = None,
+    store: str | None = None,
+    how: options.RecordFormat = "text",
 ) -> None:
     """Values are given as KEY=VALUE,VALUE: estimator=grpo,fade group_size=4,8 'seed=range(5)'.
     FILE.yaml or +experiment=NAME takes them from a sweep file, which `advsweep init` writes.
@@ -149,9 +132,15 @@ def sweep(
             "sweep file; `advsweep run` trains a single run"
         )
     options.give_consent(run_code)
-    policy = execution.make_policy(retries, retry_on, time_limit, memory_limit, max_failures)
-    planned = sweeps.plan_sweep(given, config_dir or (), name, fetch=not dry_run)
-    if force and type(planned) is not sweeps.Sweep:
+    policy = Policy(
+        retries=retries,
+        retry_on=parse_failures(retry_on),
+        max_failures=max_failures,
+        time_limit=None if time_limit is None else parse_duration(time_limit),
+        memory_limit=None if memory_limit is None else parse_size(memory_limit),
+    )
+    planned = plans.plan_sweep(given, config_dirs or (), name, fetch=not dry_run)
+    if force and type(planned) is not plans.Sweep:
         raise ConfigError(
             "--force: a search or a tuned sweep always resumes; start a new one with another --name"
         )
@@ -175,12 +164,12 @@ def sweep(
 
 def retry(
     arguments: Annotated[list[str], complete_target],
-    jobs: options.Jobs = None,
-    retries: options.Retries = 2,
-    run_code: options.RunCode = False,
-    trust_store: options.TrustStore = False,
-    store: options.Store = None,
-    how: options.Record = "text",
+    jobs: int | None = None,
+    retries: int = 2,
+    run_code: bool = False,
+    trust_store: bool = False,
+    store: str | None = None,
+    how: options.RecordFormat = "text",
 ) -> None:
     """Takes failed, interrupted, stopped, lost and pending runs. They resume from their last
     checkpoint with the resources of their sweep (without a sweep: one core each) and their own rule
@@ -199,7 +188,7 @@ def retry(
 
     options.give_consent(run_code)
     options.trust_commands(trust_store)
-    policy = execution.make_policy(retries, options.RETRIED)
+    policy = Policy(retries=retries)
     names, overrides = split_overrides(arguments)
     if not names:
         raise ConfigError(f"expected runs or a sweep to restart, got {' '.join(overrides)}")
@@ -253,3 +242,79 @@ def _settings(
                     f"{group}={node['name'] if node else 'none'}"
                 )
     return first
+
+
+# worker
+
+
+def worker(
+    arguments: Annotated[list[str] | None, complete_sweep] = None,
+    jobs: int | None = None,
+    wait: float = 0,
+    runs: Path | None = None,
+    run_code: bool = False,
+    store: str | None = None,
+    trust_store: bool = False,
+) -> None:
+    """Takes pending, interrupted and lost runs in the order of their sweep; skips failed runs.
+    Start any number of workers on any machine that reaches the store: no run is trained twice. On
+    SIGTERM or Ctrl-C the runs write a checkpoint, and other workers can resume them.
+
+    Each run gets the cores and GPUs that its sweep assigns; runs execute in parallel as far as they
+    fit. tracking=NAME tracks the runs.
+
+    Checkpoints are files. If workers on several machines share the folder given by --runs, a run
+    resumes from the checkpoint of another machine; otherwise it restarts from step 0.
+
+    Arguments:
+        [SWEEP] [KEY=VALUE]... (arguments): Train only runs of this sweep. Replace its settings:
+            resources.cpus=2, executor.jobs=2 or tracking=NAME.
+
+    Options:
+        --runs DIR $ADVSWEEP_RUNS: Keep logs and checkpoints of runs in this folder.
+        --wait SECONDS >= 0: Wait this long for new runs when no run is open; inf: until
+            stopped.
+
+    Examples:
+        advsweep worker --store postgresql://me@db.example.org/runs --runs /shared/runs
+        advsweep worker demo
+    """
+
+    options.give_consent(run_code)
+    options.trust_commands(trust_store)
+    names, overrides = split_overrides(arguments or [])
+    if len(names) > 1:
+        raise ConfigError(f"expected one sweep, got {', '.join(names)}")
+    own = [text for text in overrides if text.startswith(("executor.", "tracking"))]
+    chosen = changed_settings({"executor": DEFAULTS["executor"], "tracking": None}, own)
+    executor = LocalExecutor.build({"jobs": jobs, **(chosen["executor"] or {})}, where="executor")
+    tracking = TRACKINGS.build(chosen["tracking"] or "none", where="tracking")
+    if runs is not None:
+        # The processes of runs read this variable.
+        os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
+    with (
+        execution.without_prompts(),
+        execution.writable_store(store, create=False) as opened,
+        tracker_client(opened, tracking, warn) as track,
+    ):
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, RunEvent):
+                run, reason = event.run, f": {event.message}" if event.message else ""
+                what = f"run {run.id} ({run.estimator} seed={run.seed})"
+                echo_line(f"{what} {event.kind.value}{reason}", err=True)
+            track(event)
+
+        outcome = pull_runs(
+            opened,
+            names[0] if names else None,
+            executor,
+            on_event,
+            idle_seconds=wait,
+            overrides=[text for text in overrides if text not in own],
+        )
+    parts = [f"{outcome.done} done"]
+    parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
+    parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
+    echo(f"worker: {', '.join(parts)}", err=True)
+    raise typer.Exit(outcome.exit_code)

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from advsweep.cli import options, runs
-from advsweep.cli.completion import complete_run
 from advsweep.cli.output import (
     duration,
     echo,
     echo_line,
     echo_rendered,
-    print_columns,
     print_json,
     print_listing,
     warn,
 )
 from advsweep.errors import ConfigError, NotFoundError, counted
-from advsweep.store import AnswerSample, EvaluationRecord, RunRecord, Status, Store, open_store
+from advsweep.store import AnswerSample, EvaluationRecord, RunRecord, Status, open_store
 from advsweep.store.records import parse_status
 from advsweep.store.sanity import find_mixed_revisions
 from advsweep.sweep.planning.labels import varying_keys
@@ -46,12 +41,12 @@ _LISTED = 20
 
 
 def ls(
-    sweep: options.SweepName = None,
+    sweep: str | None = None,
     status: str | None = None,
     limit: int | None = None,
     models: bool = False,
-    store: options.Store = None,
-    how: options.Listing = "table",
+    store: str | None = None,
+    how: options.ListFormat = "table",
 ) -> None:
     """The last column of the table, `what`, has the config keys in which the listed runs differ.
 
@@ -99,9 +94,7 @@ def _model(evaluation: EvaluationRecord) -> dict[str, Any]:
         "task": evaluation.task,
         "split": settings.get("split", "held_out"),
         "problems": len(evaluation.problem_ids),
-        "n": settings["n"],
-        "temperature": settings["temperature"],
-        "top_p": settings["top_p"],
+        **{key: settings[key] for key in ("n", "temperature", "top_p")},
         "pass@1": round(evaluation.scores([1])["pass@1"], 4),
         "created": evaluation.created.isoformat(timespec="seconds"),
         "identity": evaluation.identity[:10],
@@ -140,10 +133,10 @@ class _Screen(io.StringIO):
 
 
 def status(
-    sweep: options.SweepName = None,
+    sweep: str | None = None,
     watch: bool = False,
-    store: options.Store = None,
-    how: options.Record = "text",
+    store: str | None = None,
+    how: options.RecordFormat = "text",
 ) -> None:
     """Prints the number of runs per status, the running runs with their step, and the errors of the
     ten newest failures. Speed and time left count training steps only, without
@@ -192,37 +185,36 @@ def _print_status(sweep: str | None, found: SweepStatus) -> None:
         listed = ", ".join(map(str, collapsed[:_LISTED])) + (" ..." if collapsed[_LISTED:] else "")
         echo_line(f"collapsed in training: {counted(len(collapsed), 'run')} ({listed})")
     running = [
-        [
-            *(str(r.id), r.estimator, str(r.seed), f"{r.step}/{r.steps}"),
-            f"{r.stage or 'starting'}{', stopping' if r.stop_requested else ''}",
-            "-" if r.steps_per_second is None else f"{r.steps_per_second:.3g}",
-            duration(r.seconds_left),
-            f"{duration(r.heartbeat_age)} ago",
-            f"{r.host}:{r.pid}",
-        ]
-        for r in found.running
+        {
+            **_progress(run),
+            "stage": f"{run.stage or 'starting'}{', stopping' if run.stop_requested else ''}",
+            "steps/s": "-" if run.steps_per_second is None else f"{run.steps_per_second:.3g}",
+            "left": duration(run.seconds_left),
+            "heartbeat": f"{duration(run.heartbeat_age)} ago",
+            "where": f"{run.host}:{run.pid}",
+        }
+        for run in found.running
     ]
     failures = [
-        [
-            *(str(f.id), f.estimator, str(f.seed), f"{f.step}/{f.steps}"),
-            *(f.status.value, (f.error or "").partition("\n")[0]),
-        ]
-        for f in found.failures
+        {**_progress(run), "status": run.status, "why": (run.error or "").partition("\n")[0]}
+        for run in found.failures
     ]
-    own = ("run", "estimator", "seed", "step")
-    for columns, rows in (
-        ((*own, "stage", "steps/s", "left", "heartbeat", "where"), running),
-        ((*own, "status", "why"), failures),
-    ):
+    for rows in (running, failures):
         if rows:
             echo()
-            print_columns(columns, rows)
+            print_listing(rows, "table")
+
+
+def _progress(run: Any) -> dict[str, Any]:
+    """Return the first columns of a table of running or of failed runs."""
+    own = {"run": run.id, "estimator": run.estimator, "seed": run.seed}
+    return {**own, "step": f"{run.step}/{run.steps}"}
 
 
 # show and logs
 
 
-def show(run: options.RunKey, store: options.Store = None, how: options.Record = "text") -> None:
+def show(run: str, store: str | None = None, how: options.RecordFormat = "text") -> None:
     """Also says where its folder and its checkpoints are, and why it failed.
 
     Examples:
@@ -238,9 +230,9 @@ def show(run: options.RunKey, store: options.Store = None, how: options.Record =
 
 
 def logs(
-    run: options.RunKey,
+    run: str,
     follow: bool = False,
-    store: options.Store = None,
+    store: str | None = None,
 ) -> None:
     """The log is a file in the run's folder, on the machine that trained it.
 
@@ -252,39 +244,20 @@ def logs(
         advsweep logs 12 --follow
     """
     with open_store(store, create=False) as opened:
-        record = opened.runs.find(run)
-        path = runs.log_path(record)
-        if follow:
-            try:
-                for text in runs.follow_log(opened, record):
-                    echo(text, nl=False)
-            except KeyboardInterrupt:
-                raise typer.Exit(130) from None
-            return
-    if not path.is_file():
-        raise NotFoundError(
-            f"run {record.id} has no log at {path}: the run has not started on this machine, or "
-            "its folder was removed"
-        )
-    tail = runs.Tail(path)
-    while text := tail.read():
-        echo(text, nl=False)
+        try:
+            for text in runs.read_log(opened, opened.runs.find(run), follow=follow):
+                echo(text, nl=False)
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
 
 
 # stop
 
 
-def stop(
-    targets: options.Targets,
-    kill: bool = False,
-    store: options.Store = None,
-) -> None:
+def stop(targets: list[str], store: str | None = None) -> None:
     """The runs end as interrupted. Also prevents pending, interrupted and lost runs from being
     started by a worker or a queued job. The runs stay stopped until `advsweep retry`, or their
     `run` or `sweep` command, starts them again.
-
-    Options:
-        --kill: Kill processes on this machine now, without a checkpoint.
 
     Examples:
         advsweep stop 12
@@ -298,52 +271,22 @@ def stop(
         # A waiting run is marked, too: a worker could claim it a moment later.
         for run in [*running, *waiting]:
             opened.leases.request_stop(run.id)
-        killed = [run for run in running if kill and _kill(opened, run.id)]
     echo(
         f"Requested a stop of {len(running)} running and {counted(len(waiting), 'waiting run')}; "
         f"{len(found) - len(running) - len(waiting)} had already ended.",
         err=True,
     )
-    if kill:
-        left = len(running) - len(killed)
-        rest = (
-            f"; {left} are on other machines, have just ended, or are not advsweep" if left else ""
-        )
-        echo(f"Killed {counted(len(killed), 'process', 'processes')}{rest}.", err=True)
-
-
-def _kill(store: Store, run_id: int) -> bool:
-    """Kill the process of a run; return whether it was running on this machine."""
-    owner = store.leases.owner(run_id)
-    # The system may have reused the pid, and other users may write to the store.
-    if owner is None or not owner.is_here() or owner.has_ended() or not _is_advsweep(owner.pid):
-        return False
-    try:
-        os.kill(owner.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _is_advsweep(pid: int) -> bool:
-    """Return whether a command line names advsweep; true if the system does not show it."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return not Path("/proc/self/cmdline").exists()
-    # Compare file names only: the interpreter may be installed below a folder of that name.
-    return any(b"advsweep" in os.path.basename(word) for word in words)
 
 
 # samples
 
 
 def samples(
-    run: Annotated[str | None, complete_run] = None,
+    run: str | None = None,
     step: int | None = None,
     models: bool = False,
-    store: options.Store = None,
-    how: options.Record = "text",
+    store: str | None = None,
+    how: options.RecordFormat = "text",
 ) -> None:
     """Each evaluation keeps the first answers to at most 8 problems, spread over the levels; a long
     answer loses its middle. Evaluations of the same problems keep answers to the same ones, so
@@ -367,10 +310,9 @@ def samples(
     if models and step is not None:
         raise ConfigError("--step: valid only with a run; a model has no steps")
     opened = open_store(store, create=False)
-    evaluations: Sequence[EvaluationRecord] = []
     others: list[int] = []
     if run is None:
-        evaluations = opened.evaluations.of_models()
+        evaluations: Sequence[EvaluationRecord] = opened.evaluations.of_models()
     else:
         record = opened.runs.find(run)
         found = opened.evaluations.select([record.id], split=None)
@@ -378,33 +320,32 @@ def samples(
             raise NotFoundError(
                 f"run {record.id} has no evaluation yet; `advsweep eval {record.id}` makes one"
             )
-        steps = sorted({e.step for e in found if e.step is not None})
-        chosen = steps[-1] if step is None else step
-        if chosen not in steps:
+        others = sorted({e.step for e in found if e.step is not None})
+        chosen = others[-1] if step is None else step
+        if chosen not in others:
             raise NotFoundError(
                 f"--step: expected a step with an evaluation of run {record.id} "
-                f"({', '.join(map(str, steps))}), got {step}"
+                f"({', '.join(map(str, others))}), got {step}"
             )
         evaluations = [e for e in found if e.step == chosen]
-        others = [step for step in steps if step != chosen]
+        others.remove(chosen)
     kept = opened.evaluations.samples([e.identity for e in evaluations])
     if how == "json":
         keys = ("problem_id", "level", "prompt", "answer", "length", "read", "verdict", "reward")
-        print_json(
-            [
-                {
-                    "run": e.run_id,
-                    "step": e.step,
-                    "task": e.task,
-                    "settings": e.settings,
-                    "samples": [
-                        {key: getattr(sample, key) for key in keys}
-                        for sample in kept.get(e.identity, [])
-                    ],
-                }
-                for e in evaluations
-            ]
-        )
+        shown = [
+            {
+                "run": e.run_id,
+                "step": e.step,
+                "task": e.task,
+                "settings": e.settings,
+                "samples": [
+                    {key: getattr(sample, key) for key in keys}
+                    for sample in kept.get(e.identity, [])
+                ],
+            }
+            for e in evaluations
+        ]
+        print_json(shown)
         return
     for evaluation in evaluations:
         _print_samples(evaluation, kept.get(evaluation.identity, []))

@@ -112,18 +112,19 @@ class Replay:
     refused: dict[str, str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
-    def total(self) -> tuple[int, int, float, float, float]:
-        """Return groups, rollouts, mean reward, solve rate and collapse of all steps together."""
-        rollouts, groups = int(self.rollouts.sum()), int(self.groups.sum())
-        means = [
-            float(np.nansum(values * weights) / max(weights.sum(), 1))
-            for values, weights in (
-                (self.reward, self.rollouts),
-                (self.solve_rate, self.rollouts),
-                (self.collapse, self.groups),
-            )
-        ]
-        return groups, rollouts, means[0], means[1], means[2]
+    def total(self) -> dict[str, Any]:
+        """Return groups, rollouts and the means over them, of all steps together."""
+        found: dict[str, Any] = {
+            "groups": int(self.groups.sum()),
+            "rollouts": int(self.rollouts.sum()),
+        }
+        for name, values, weights in (
+            ("mean_reward", self.reward, self.rollouts),
+            ("solve_rate", self.solve_rate, self.rollouts),
+            ("equal_rewards", self.collapse, self.groups),
+        ):
+            found[name] = float(np.nansum(values * weights) / max(weights.sum(), 1))
+        return found
 
 
 def replay(

@@ -130,14 +130,6 @@ class Leases(StorePart):
                 same = update(RUNS).where(RUNS.c.id.in_(ids)).values(heartbeat=RUNS.c.heartbeat)
                 connection.execute(same)
 
-    def owner(self, run_id: int) -> Owner | None:
-        """Return the process that holds, or last held, the lease; None for a fresh run."""
-        query = select(RUNS.c.host, RUNS.c.pid, RUNS.c.process_started)
-        rows = self._read(query.where(RUNS.c.id == run_id))
-        if not rows:
-            raise self._no_run(run_id)
-        return None if rows[0].pid is None else Owner(*rows[0])
-
     def heartbeat(self, run_id: int, *, step: int | None = None, stage: str | None = None) -> None:
         """Renew the lease of a run that this store object holds, and record its progress.
 

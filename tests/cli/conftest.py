@@ -22,7 +22,7 @@ import typer
 
 from advsweep.cli import main
 from advsweep.cli.app import app
-from advsweep.cli.table import COMMANDS
+from advsweep.cli.groups import COMMANDS
 
 Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -140,16 +140,12 @@ def finished(fake_folder: Path) -> Advsweep:
 
 
 @pytest.fixture
-def in_process(
-    fake_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def called(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
-    """`in_process(*ARGUMENTS)` in the folder of the finished sweep: exit code, stdout, stderr.
+    """`called(*ARGUMENTS)` in this process: exit code, stdout, stderr; for commands that read."""
 
-    In this process, for commands that only read.
-    """
-    monkeypatch.chdir(fake_folder)
-
-    def called(*arguments: str) -> tuple[int, str, str]:
+    def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["advsweep", *arguments])
         code = 0
         try:
@@ -159,31 +155,47 @@ def in_process(
         printed = capsys.readouterr()
         return code, printed.out, printed.err
 
+    return call
+
+
+@pytest.fixture
+def in_process(
+    fake_folder: Path, monkeypatch: pytest.MonkeyPatch, called: Callable[..., tuple[int, str, str]]
+) -> Callable[..., tuple[int, str, str]]:
+    """`called` in the folder of the finished sweep."""
+    monkeypatch.chdir(fake_folder)
     return called
 
 
 @pytest.fixture
+def succeeds(called: Callable[..., tuple[int, str, str]]) -> Callable[..., tuple[str, str]]:
+    """`succeeds(*ARGUMENTS)`: stdout and stderr of a command that must succeed."""
+
+    def call(*arguments: str) -> tuple[str, str]:
+        code, out, err = called(*arguments)
+        assert code == 0, err
+        return out, err
+
+    return call
+
+
+@pytest.fixture
 def refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, called: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> Callable[..., None]:
     """`refused(words, *ARGUMENTS)` expects exit code 2 and one line on stderr with the words."""
 
-    def called(words: Sequence[str], *arguments: str) -> None:
-        # In this process: importing torch once per mistake would take most of the time.
+    def call(words: Sequence[str], *arguments: str) -> None:
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("sys.argv", ["advsweep", *arguments])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        assert exit_.value.code == 2
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        assert printed.err.startswith("advsweep: ")
-        assert printed.err.count("\n") == 1
+        code, out, err = called(*arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("advsweep: ")
+        assert err.count("\n") == 1
         for word in words:
-            assert word in printed.err
+            assert word in err
         assert list(tmp_path.iterdir()) == []
 
-    return called
+    return call
 
 
 @pytest.fixture

@@ -33,11 +33,11 @@ COMMANDS = [
 # Everything is imported, and each command done once, before the folder cannot be written: as
 # another user the process may read no more of Python.
 PROGRAM = """
-import json, os, subprocess, sys
+import json, os, sys
 from typer.testing import CliRunner
 from advsweep.cli.app import app
 
-archive, how, out, commands = sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
+archive, out, commands = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 os.environ["ADVSWEEP_STORE"] = os.path.join(archive, "advsweep.db")
 
 def results(at):
@@ -50,10 +50,7 @@ def results(at):
     return found
 
 before = results("/out-a")
-if how == "mount":
-    subprocess.run(["mount", "--bind", archive, archive], check=True)
-    subprocess.run(["mount", "-o", "remount,ro,bind", archive], check=True)
-elif os.geteuid() == 0:
+if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 after = results("/out-b")
@@ -84,19 +81,14 @@ def archive(fake_folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["mount", "user"])
-def test_commands_that_read_need_no_folder_that_can_be_written(archive: Path, how: str) -> None:
-    alone = ["unshare", "-m"] if how == "mount" else []
-    program = [*alone, sys.executable, "-c", PROGRAM]
+def test_commands_that_read_need_no_folder_that_can_be_written(archive: Path) -> None:
     done = subprocess.run(
-        [*program, str(archive), how, str(archive.parent), json.dumps(COMMANDS)],
+        [sys.executable, "-c", PROGRAM, str(archive), str(archive.parent), json.dumps(COMMANDS)],
         cwd=archive.parent,
         capture_output=True,
         text=True,
         check=False,
     )
-    if how == "mount" and any(words in done.stderr for words in ("unshare failed", "mount:")):
-        pytest.skip("this user may mount nothing")
     assert done.returncode == 0, done.stderr
     before, after = json.loads(done.stdout.splitlines()[-1])
     for command, own, other in zip(COMMANDS, before, after, strict=True):

@@ -5,36 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from advsweep.cli import main
 from advsweep.estimators import GroupBatch, estimator_names
 from advsweep.registry import Registry
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "own_estimator.md"
 JSON = ("--format", "json")
 CSV = ("--format", "csv")
-Run = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(succeeds, monkeypatch, tmp_path):
     """`advsweep describe ARGUMENTS` in an empty folder: stdout and stderr of a success."""
-
-    def called(*arguments: str) -> tuple[str, str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("sys.argv", ["advsweep", "describe", *arguments])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        printed = capsys.readouterr()
-        assert not exit_.value.code, printed.err
-        return printed.out, printed.err
-
-    return called
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: succeeds("describe", *arguments)
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -45,7 +33,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", estimator_names())
-def test_every_estimator_can_be_described(name: str, run: Run) -> None:
+def test_every_estimator_can_be_described(name: str, run) -> None:
     shown = json.loads(run(name, *JSON)[0])
     assert shown["name"] == name
     assert shown["description"]
@@ -57,7 +45,7 @@ def test_every_estimator_can_be_described(name: str, run: Run) -> None:
     assert shown["masses"]["refused"] is None
 
 
-def degenerate(run: Run, *arguments: str) -> dict[str, list[float] | str]:
+def degenerate(run, *arguments: str) -> dict[str, list[float] | str]:
     shown = json.loads(run(*arguments, *JSON)[0])
     return {
         row["group"]: row["refused"] if row["advantages"] is None else row["advantages"]
@@ -65,7 +53,7 @@ def degenerate(run: Run, *arguments: str) -> dict[str, list[float] | str]:
     }
 
 
-def test_degenerate_groups_are_computed(run: Run) -> None:
+def test_degenerate_groups_are_computed(run) -> None:
     # δ = 0.01 below the mean, whatever it is; with another δ another number.
     for delta, options in ((0.01, ()), (0.5, ("--set", "delta=0.5"))):
         found = degenerate(run, "asym_re", *options)
@@ -99,7 +87,7 @@ def test_degenerate_groups_are_computed(run: Run) -> None:
         (["estimator=dr_grpo"], ["dr_grpo (also mean_grpo): "]),
     ],
 )
-def test_the_page_of_an_estimator(run: Run, arguments: list[str], texts: list[str]) -> None:
+def test_the_page_of_an_estimator(run, arguments: list[str], texts: list[str]) -> None:
     out, _ = run(*arguments)
     for text in texts:
         assert text in out
@@ -109,7 +97,7 @@ def test_the_page_of_an_estimator(run: Run, arguments: list[str], texts: list[st
 # Applied to rewards
 
 
-def test_rewards_give_advantages_and_masses(run: Run) -> None:
+def test_rewards_give_advantages_and_masses(run) -> None:
     # δ = 0.5: 1/2 and -1/2 / 0.5; m_S = 1/4, m_F = 1/2. Then 3/4 and -1/4 / 0.5.
     given = ("asym_grpo", "--rewards", "1,0,0,1;0,0,0,1", "--set", "delta=0.5")
     found = json.loads(run(*given, *JSON)[0])
@@ -128,7 +116,7 @@ def test_rewards_give_advantages_and_masses(run: Run) -> None:
     assert "keep" not in text
 
 
-def test_missing_rollouts_are_left_out(run: Run) -> None:
+def test_missing_rollouts_are_left_out(run) -> None:
     found = json.loads(run("grpo", "--rewards", "1,-,0", *JSON)[0])
     assert found["rewards"] == [[1, None, 0]]
     assert found["advantages"] == [[1, 0, -1]]
@@ -181,7 +169,7 @@ APPLIED = {
 
 
 @pytest.mark.parametrize("case", APPLIED)
-def test_other_inputs_and_options(run: Run, case: str) -> None:
+def test_other_inputs_and_options(run, case: str) -> None:
     (name, rewards, *inputs), expected = APPLIED[case]
     given = [word for text in inputs for word in ("--input", text)]
     found = json.loads(run(name, "--rewards", rewards, *given, *JSON)[0])
@@ -191,7 +179,7 @@ def test_other_inputs_and_options(run: Run, case: str) -> None:
 # Masses
 
 
-def test_masses_are_those_of_closed_forms(run: Run) -> None:
+def test_masses_are_those_of_closed_forms(run) -> None:
     # Expected masses of the mean-centred forms have 1 - 1/G.
     out, err = run("dr_grpo,asym_grpo:delta=0.3", *CSV)
     assert err == ""
@@ -216,12 +204,9 @@ def test_masses_are_those_of_closed_forms(run: Run) -> None:
     }
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_masses_are_drawn(suffix: str, run: Run, tmp_path: Path) -> None:
-    out, err = run("grpo,dr_grpo", "-o", f"masses.{suffix}")
-    assert (out, err) == ("", f"Wrote masses.{suffix}.\n")
-    start = {"png": b"\x89PNG", "svg": b"<?xml"}[suffix]
-    assert (tmp_path / f"masses.{suffix}").read_bytes().startswith(start)
+def test_masses_are_drawn(run, tmp_path):
+    assert run("grpo,dr_grpo", "-o", "masses.svg") == ("", "Wrote masses.svg.\n")
+    assert (tmp_path / "masses.svg").read_bytes().startswith(b"<?xml")
 
 
 # Tasks and others
@@ -235,7 +220,7 @@ def sums(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_task_has_its_problems(run: Run, sums: str, tmp_path: Path) -> None:
+def test_a_task_has_its_problems(run, sums: str, tmp_path: Path) -> None:
     data = ("--set", f"data={sums}", "--set", "held_out=2")
     text, _ = run("gsm8k", *data)
     assert text.startswith("train: 4 problems\nheld-out: 2 problems\n")
@@ -251,7 +236,7 @@ def test_a_task_has_its_problems(run: Run, sums: str, tmp_path: Path) -> None:
     assert "Q: " in run("mine", "--config-dir", "conf")[0]
 
 
-def test_a_task_has_its_floors(run: Run) -> None:
+def test_a_task_has_its_floors(run) -> None:
     text, _ = run("countdown", "--set", "levels=[0]")
     assert "\nfloor guess, uniform expressions over the given digits: pass@1 0." in text
     # 16 of 64 behaviours are correct: 1 - .75^8 = .8999.
@@ -263,7 +248,7 @@ def test_a_task_has_its_floors(run: Run) -> None:
     }
 
 
-def test_presets_and_components(run: Run) -> None:
+def test_presets_and_components(run) -> None:
     assert "clipped aggregation=token_mean" in run("method=dapo", *CSV)[0]
     assert json.loads(run("demo", *JSON)[0])[0]["task"] == "countdown"
     out, _ = run("clipped")
@@ -274,16 +259,13 @@ def test_presets_and_components(run: Run) -> None:
 APPLY = ["grpo", "--rewards"]
 MISTAKES = {
     "unknown name": (["grop"], ["grop", "grpo"]),
-    "several tasks": (["countdown", "gsm8k"], ["one name"]),
     "rewards of a task": (["countdown", "--rewards", "1"], ["with estimators", "task 'countdown'"]),
     "options of a method": (["method=dapo", "--set", "a=1"], ["--set with tasks", "'dapo'"]),
     "name without a definition": (["ngrpo"], ["ngrpo", "formula and constants"]),
     "unknown option": ([*APPLY, "1,0", "--set", "epz=1"], ["epz", "eps"]),
-    "option out of range": (["asym_grpo:delta=0"], ["delta", "> 0", "0"]),
     "ragged rewards": ([*APPLY, "1,0;1"], ["same length", "2, 1"]),
     "text in rewards": ([*APPLY, "1,x"], ["--rewards", "got '1,x'"]),
     "rewards of several": (["grpo,rloo", "--rewards", "1,0"], ["one estimator"]),
-    "group too small": (["rloo", "--rewards", "1"], ["rloo", "at least 2"]),
     "missing input": (["fade", "--rewards", "1,0"], ["fade", "--input token_entropy="]),
     "unknown input": ([*APPLY, "1,0", "--input", "lenght=1"], ["lenght", "lengths"]),
     "input that is not read": ([*APPLY, "1,0", "--input", "lengths=1"], ["lengths", "omit it"]),
@@ -306,7 +288,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_and_exit_code_2(mistake: str, refused: Callable[..., None]) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(mistake: str, refused) -> None:
     arguments, words = MISTAKES[mistake]
     refused(words, "describe", *arguments)
 

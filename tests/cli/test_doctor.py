@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 from advsweep.cli import doctor
-from advsweep.cli.doctor import (
-    FEATURES,
-    Check,
-    check_gpu,
-    check_packages,
-    check_store,
-)
+from advsweep.cli.doctor import FEATURES, Check, check_gpu, check_packages, check_store
 from advsweep.store import open_store
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -30,20 +24,6 @@ def pretended(monkeypatch):
         monkeypatch.setattr("importlib.metadata.requires", lambda name: list(texts))
 
     return pretend
-
-
-def answers(monkeypatch, **outputs: subprocess.CompletedProcess[str] | Exception) -> None:
-    """Pretends what programs answer, by the last part of their name."""
-
-    def run(command, **_):
-        answer = outputs["torch" if "-c" in command else command[0].replace("-", "_")]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(subprocess, "run", run)
-    there = {name.replace("_", "-") for name in outputs}
-    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}" if name in there else None)
 
 
 def done(out: str = "", code: int = 0, err: str = "") -> subprocess.CompletedProcess[str]:
@@ -112,7 +92,13 @@ GPU = {
 @pytest.mark.parametrize("case", GPU)
 def test_what_torch_says_of_gpus(monkeypatch, case):
     answer, state, word = GPU[case]
-    answers(monkeypatch, torch=answer)
+
+    def run(command, **_):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(subprocess, "run", run)
     check = check_gpu()
     assert check.state == state
     assert word in check.detail
@@ -120,9 +106,10 @@ def test_what_torch_says_of_gpus(monkeypatch, case):
 
 def test_slurm_needs_its_commands(monkeypatch, pretended):
     pretended("numpy; extra == 'slurm'")
-    answers(monkeypatch, sbatch=done())
+    there = {"sbatch"}
+    monkeypatch.setattr("shutil.which", lambda name: name if name in there else None)
     assert "lacks squeue, scancel" in check_packages("Slurm", "use", "slurm").detail
-    answers(monkeypatch, sbatch=done(), squeue=done(), scancel=done())
+    there |= {"squeue", "scancel"}
     assert check_packages("Slurm", "use", "slurm").state == "ok"
 
 

@@ -13,8 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.cli.groups import Command
-from advsweep.cli.table import COMMANDS
+from advsweep.cli.groups import COMMANDS, Command
 
 ROOT: Any = typer.main.get_command(app)
 CONTEXT = typer.Context(ROOT, info_name="advsweep")
@@ -95,10 +94,6 @@ def test_there_are_at_most_27_commands_and_150_options() -> None:
     ]
     assert len(NAMES) <= 27
     assert len(options) <= 150, "a new option takes the place of another"
-
-
-def test_a_command_runs_without_importing_the_others(refused: Callable[..., None]) -> None:
-    refused(["'reprot'", "'report'"], "reprot")
 
 
 PLUGIN = '''

@@ -1,14 +1,13 @@
-"""`advsweep import` as a user has it: logs of real writers become reports and pages."""
+"""`advsweep import` as a user has it: logs become a report and a page."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 
-def _jsonl(folder: Path) -> None:
+def _jsonl(folder):
     for estimator, gain in (("grpo", 0.0), ("rloo", 0.25)):
         for seed in range(2):
             file = folder / f"{estimator}-s{seed}.jsonl"
@@ -35,6 +34,7 @@ def test_the_block_says_what_was_taken_renamed_and_left(advsweep, tmp_path):
     assert {run["action"] for run in again["runs"]} == {"unchanged"}
     rows = json.loads(advsweep("report", "x", "--format", "json").stdout)["rows"]
     assert [row["group"]["estimator"] for row in rows] == ["grpo", "rloo"]
+    assert "reward/mean" in advsweep("report", "x", "--format", "html").stdout
 
 
 @pytest.mark.slow
@@ -51,40 +51,3 @@ def test_mistakes_are_one_line(advsweep, tmp_path):
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1
         assert expected in done.stderr
-
-
-@pytest.mark.slow
-def test_events_that_torch_wrote_become_a_report_and_a_page(advsweep, tmp_path):
-    from torch.utils.tensorboard import SummaryWriter
-
-    for estimator, gain in (("grpo", 0.0), ("rloo", 0.25)):
-        for seed in range(3):
-            with SummaryWriter(tmp_path / "runs" / f"{estimator}-s{seed}") as writer:
-                writer.add_text(
-                    "args", json.dumps({"num_generations": 8, "output_dir": f"o{seed}"})
-                )
-                for step in range(1, 31):
-                    writer.add_scalar("train/reward", step / 64 + gain + seed / 128, step)
-                    writer.add_scalar("train/frac_reward_zero_std", 0.25, step)
-                    writer.add_scalar("train/entropy", 1.5, step)
-    words = ("import", "tensorboard", "runs", "--name-pattern", "{estimator}-s{seed}")
-    done = advsweep(*words)
-    assert done.returncode == 0, done.stderr
-    assert "6 runs (6 new), 180 steps (180 new), 3 metrics" in done.stdout
-    report = json.loads(advsweep("report", "--format", "json").stdout)
-    assert [row["group"] for row in report["rows"]] == [
-        {"estimator": "grpo"},
-        {"estimator": "rloo"},
-    ]
-    cells = report["rows"][1]["metrics"]
-    # The last ten steps are 21 to 30, on average 25.5, and the seeds 0, 1/128 and 2/128.
-    assert cells["reward/mean@end"]["mean"] == pytest.approx(25.5 / 64 + 0.25 + 1 / 128)
-    assert cells["collapse/acr@end"]["mean"] == 0.25
-    assert cells["entropy/token@end"]["mean"] == 1.5
-    page = advsweep("report", "--format", "html")
-    assert page.returncode == 0, page.stderr
-    assert "<!doctype html>" in page.stdout.lower()
-    assert "reward/mean" in page.stdout
-    figure = advsweep("plot", "--figure", "curves", "--metric", "reward/mean", "--format", "csv")
-    assert figure.returncode == 0, figure.stderr
-    assert "rloo" in figure.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 
 import pytest
 
@@ -31,19 +30,3 @@ def test_a_merged_sweep_makes_the_same_report(advsweep, finished, other, tmp_pat
     report = ("report", "two", "--format", "csv")
     assert advsweep(*report).stdout == finished(*report).stdout
     assert not (tmp_path / "advsweep-runs").exists()
-
-
-def test_malformed_data_is_refused_in_one_line(advsweep, other, tmp_path):
-    connection = sqlite3.connect(tmp_path / other)
-    with connection:
-        connection.execute("UPDATE sweeps SET name = char(27) || ']52;c;x'")
-    connection.close()
-    done = advsweep("merge", other)
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line == (
-        f"advsweep: {other} cannot be merged: sweeps 1: name: expected a short line, got "
-        "'\\x1b]52;c;x'; it is damaged, or another program wrote it: take another copy of it"
-    )
-    with open_store(str(tmp_path / "advsweep.db")) as store:
-        assert store.runs.select() == []

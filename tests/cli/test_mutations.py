@@ -9,13 +9,9 @@ import json
 import random
 import re
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from advsweep.cli import main
 
 LINES = [
     "report two --rows estimator --columns pass@1,collapse/acr@end --sort pass@1 --baseline grpo",
@@ -161,13 +157,8 @@ CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("make", [command_line, sweep_file, claims, condition, data_file])
 def test_mutated_input_works_or_is_refused_in_our_words(
-    make: Callable[[random.Random], list[str]],
-    seed: int,
-    fake_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    make, seed, fake_folder, tmp_path, monkeypatch, called
+):
     inside = tmp_path / "inside"
     (inside / "conf" / "experiment").mkdir(parents=True)
     (inside / "folder").mkdir()
@@ -176,16 +167,10 @@ def test_mutated_input_works_or_is_refused_in_our_words(
     write("data.jsonl", ROWS)
     # A process's arguments hold no null character, and are what the file system can encode.
     arguments = [a.replace("\0", "") for a in make(random.Random(f"{make.__name__} {seed}"))]
-    monkeypatch.setattr(sys, "argv", ["advsweep", *arguments])
-    try:
-        main()
-        code = 0
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    printed = capsys.readouterr()
+    code, _, err = called(*arguments)
     # 1: an assertion that the runs do not bear out.
-    assert code in ((0, 1, 2) if "--assert" in arguments else (0, 2)), printed.err
-    assert code != 2 or re.search("^advsweep: |^Error: ", printed.err, re.MULTILINE)
-    assert not JARGON.search(printed.err), printed.err
-    assert not CONTROL.search(printed.err), ascii(printed.err)
+    assert code in ((0, 1, 2) if "--assert" in arguments else (0, 2)), err
+    assert code != 2 or re.search("^advsweep: |^Error: ", err, re.MULTILINE)
+    assert not JARGON.search(err), err
+    assert not CONTROL.search(err), ascii(err)
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]

@@ -8,24 +8,13 @@ import json
 
 import pytest
 
-from advsweep.cli import main
-
 
 @pytest.fixture
-def plot(monkeypatch, capsys, tmp_path, fake_folder):
+def plot(succeeds, monkeypatch, tmp_path, fake_folder):
     """`plot(ARGUMENTS)` in an empty folder, of the finished sweep: stdout and stderr."""
-
-    def called(*arguments: str) -> tuple[str, str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("ADVSWEEP_STORE", str(fake_folder / "advsweep.db"))
-        monkeypatch.setattr("sys.argv", ["advsweep", "plot", *arguments])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        printed = capsys.readouterr()
-        assert not exit_.value.code, printed.err
-        return printed.out, printed.err
-
-    return called
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ADVSWEEP_STORE", str(fake_folder / "advsweep.db"))
+    return lambda *arguments: succeeds("plot", *arguments)
 
 
 def test_figures_become_files_of_a_folder(plot, tmp_path):

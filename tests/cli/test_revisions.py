@@ -1,73 +1,24 @@
-"""Runs of two revisions of a component in one store: what `ls`, `report`, `plan`, `sweep` say."""
+"""Runs of two revisions of a component in one store: what `ls` and `report` say."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from advsweep.cli import main
 from advsweep.estimators import ESTIMATORS
 from advsweep.store import open_store
 
 SMALL = ["executor=debug", "backend=fake", "steps=2", "evaluation.n=4", "evaluation.k=[1,2]"]
-PLAN = ("sweep", "--dry-run")
 SWEEP = ["--name=two", *SMALL, "estimator=grpo,rloo", "seed=0,1"]
-Command = Callable[..., tuple[str, str]]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory, cache_directory) -> dict[str, Path]:
-    """A store with runs 1 to 4, and the same with runs 5 and 6, of revision 2 of `rloo`."""
-    made = {}
-    for name in ("before", "after"):
-        made[name] = tmp_path_factory.mktemp("revisions") / name
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("ADVSWEEP_CACHE", str(cache_directory))
-            patch.setattr("sys.argv", ["advsweep", "sweep", *SWEEP])
-            if name == "after":
-                shutil.copytree(made["before"], made[name])
-                patch.setattr(ESTIMATORS.get("rloo"), "revision", 2)
-            made[name].mkdir(exist_ok=True)
-            patch.chdir(made[name])
-            with pytest.raises(SystemExit) as exit_:
-                main()
-            assert not exit_.value.code
-    return made
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, cache_directory) -> Command:
-    """`advsweep ARGUMENTS` in this process: stdout and stderr of a success."""
-    monkeypatch.setenv("ADVSWEEP_CACHE", str(cache_directory))
-
-    def called(*arguments: str) -> tuple[str, str]:
-        monkeypatch.setattr("sys.argv", ["advsweep", *arguments])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        printed = capsys.readouterr()
-        assert not exit_.value.code, printed.err
-        return printed.out, printed.err
-
-    return called
-
-
-@pytest.fixture
-def before(command, folders, monkeypatch) -> Command:
-    """`command` beside runs 1 to 4 of revision 1."""
-    monkeypatch.chdir(folders["before"])
-    return command
-
-
-@pytest.fixture
-def after(command, folders, monkeypatch, tmp_path) -> Command:
-    """`command` beside a copy of runs 1 to 6, of two revisions of `rloo`."""
-    shutil.copytree(folders["after"], tmp_path / "after")
-    monkeypatch.chdir(tmp_path / "after")
+def after(succeeds, monkeypatch, tmp_path):
+    """`succeeds` beside runs 1 to 4, and runs 5 and 6 of revision 2 of `rloo`."""
+    monkeypatch.chdir(tmp_path)
+    succeeds("sweep", *SWEEP)
     monkeypatch.setattr(ESTIMATORS.get("rloo"), "revision", 2)
-    return command
+    succeeds("sweep", *SWEEP)
+    return succeeds
 
 
 def test_a_listing_says_which_runs_are_of_which_revision(after):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.cli.sweeps import plan_sweep
+from advsweep.cli.plans import plan_sweep
 from advsweep.store import open_store
 
 Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -15,9 +15,6 @@ from advsweep.sweep.planning.plan import make_plan
 from advsweep.tasks.base import Problem
 from tests.cli.conftest import FAKE
 
-SMALL = [*FAKE, "executor=debug"]
-
-
 SIX = "grpo,rloo,dr_grpo,fade,maxrl,gpg"
 STARTS = {
     "one run": (
@@ -46,19 +43,6 @@ def test_the_first_line_says_what_is_trained_and_on_what(case):
     single = expected.startswith("Training")
     plan = make_plan(overrides, single=single, name=None if single else "s")
     assert describe_plan(plan).startswith(expected)
-
-
-def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
-    first = advsweep("run", *SMALL)
-    assert first.returncode == 0
-    assert first.stderr.startswith("Training grpo on countdown with model tiny (backend fake)")
-    second = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
-    assert second[0].startswith("Training grpo")
-    assert second[1].endswith("(by earlier runs)")
-    again = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
-    assert again[1] == "Everything is done already; no steps left."
-    forced = advsweep("run", "seed=1", "--force", *SMALL).stderr.splitlines()
-    assert forced[1].startswith("12 steps left, about ")
 
 
 def test_hostile_title_is_one_printable_line(capsys, tmp_path):

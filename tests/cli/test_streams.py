@@ -6,32 +6,24 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from advsweep import __version__
 from advsweep.store import Status, open_store
 from tests.cli.conftest import FAKE
 
 MAIN = shlex.join([sys.executable, "-c", "from advsweep.cli import main; main()"])
 
-Shell = Callable[..., "subprocess.CompletedProcess[str]"]
-
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
+def shell(tmp_path):
     """`shell(streams, *ARGUMENTS)`: a command with a shell's redirections, in an empty folder."""
 
-    def called(streams: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", "-c", f"{MAIN} {shlex.join(arguments)} {streams}"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+    def called(streams, *arguments):
+        command = ["bash", "-c", f"{MAIN} {shlex.join(arguments)} {streams}"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     return called
 
@@ -54,6 +46,11 @@ def test_the_exit_code_of_a_sweep_that_nobody_hears_is_right(shell, tmp_path, st
     done = shell(streams, "sweep", *FAKE, "backend.step_seconds=0.02", "backend.fail_at=0,5")
     assert done.returncode == 1
     assert _statuses(tmp_path) == [Status.DONE, Status.FAILED]
+
+
+def test_the_module_is_the_command():
+    command = [sys.executable, "-m", "advsweep", "--version"]
+    assert subprocess.check_output(command, text=True) == f"advsweep {__version__}\n"
 
 
 def test_closed_streams_are_no_place_for_other_files():

@@ -12,7 +12,7 @@ import site_estimators
 import site_reference
 import site_text
 
-from advsweep.cli.table import COMMANDS
+from advsweep.cli.groups import COMMANDS
 from advsweep.components import option_of
 from advsweep.estimators import ESTIMATORS, StatefulEstimator
 from advsweep.report.data.metrics import find_metric, read_catalogue

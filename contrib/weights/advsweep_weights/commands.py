@@ -44,7 +44,7 @@ class WeightTable(Enum):
 
 
 def weights(
-    targets: options.OptionalTargets = None,
+    targets: list[str] | None = None,
     base: Annotated[
         Path | None,
         typer.Option("--base", metavar="DIR", help="The model before training, instead of a run."),
@@ -73,14 +73,21 @@ def weights(
             "the leading directions of checkpoints or runs align.",
         ),
     ] = WeightTable.TOTAL,
-    store: options.Store = None,
-    output: options.Listing = "table",
+    store: str | None = None,
+    output: options.ListFormat = "table",
 ) -> None:
     """Compare trained weights with those of the base model.
 
     For each matrix: the norm of its change and its share of the total, s1/s2, the share r1 of rank
     1, and the number of singular values that make up nearly all of it (srank). The store keeps the
     analyses of runs.
+
+    Arguments:
+        [RUN...|SWEEP] (targets): Runs (ids, starts of identities, 'last'), or a sweep for all its
+            runs.
+
+    Options:
+        --format (output): table for people; csv or json for programs.
 
     Examples:
         advsweep weights last
@@ -134,7 +141,7 @@ def weights(
 
 
 def hidden_states(
-    targets: options.Targets,
+    targets: list[str],
     prompts: Annotated[
         int | None,
         typer.Option(
@@ -158,9 +165,9 @@ def hidden_states(
             "output head, or the head's change in weights.",
         ),
     ] = Direction.HIDDEN,
-    run_code: options.RunCode = False,
-    store: options.Store = None,
-    output: options.Listing = "table",
+    run_code: bool = False,
+    store: str | None = None,
+    output: options.ListFormat = "table",
 ) -> None:
     """Compare hidden states of correct and failed rollouts.
 
@@ -168,6 +175,9 @@ def hidden_states(
     a group. residual is the norm of the group's mean gradient at the output head, without
     advantages. ratio is the residual of failed rollouts over that of correct ones; clt is its value
     if tokens were identically distributed and independent. The store keeps the analyses.
+
+    Options:
+        --format (output): table for people; csv or json for programs.
 
     Examples:
         advsweep hidden-states last
