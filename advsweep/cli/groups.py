@@ -298,7 +298,7 @@ class Group(TyperGroup):
             with formatter.section(panel):
                 formatter.write_dl([(name.ljust(width), text) for name, text in named.items()])
 
-    format_epilog = Command.format_epilog  # type: ignore[assignment]
+    format_epilog = Command.format_epilog
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         if incomplete.startswith("-"):

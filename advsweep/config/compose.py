@@ -50,7 +50,11 @@ def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
     for depth, part in enumerate(path):
         child = node.get(part)
         if depth == 1 and child is None:
-            child = _default(groups, path[0], node, part)
+            # The YAML may leave out a field of the component, which has a default.
+            registry = groups.registries.get(path[0])
+            if registry is not None and str(node.get("name")) in registry:
+                known = fields_of(registry.get(node["name"])).get(part)
+                child = None if known is None else default_of(known)
         if isinstance(child, str) and (depth > 0 or part in groups.registries):
             child = {"name": child}
         if child is None:
@@ -63,15 +67,6 @@ def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
         node[part] = dict(child)
         node = node[part]
     node[last] = value
-
-
-def _default(groups: ConfigGroups, group: str, node: Mapping[str, Any], field: str) -> Any:
-    """Return the default of a component's field that the YAML leaves out; None without one."""
-    registry = groups.registries.get(group)
-    if registry is None or str(node.get("name")) not in registry:
-        return None
-    known = fields_of(registry.get(node["name"])).get(field)
-    return None if known is None else default_of(known)
 
 
 def _delete(config: Plain, key: str) -> None:

@@ -123,7 +123,14 @@ class StackedRollouts:
 
     def spread(self, values: PerRollout) -> GroupSpread:
         """Return the spread within each group of numbers that are 0 where masked."""
-        low, high = self._extremes(values)
+        runs, groups, rollouts = self.shape
+        # Transposed, because numpy's min and max take ten times as long along short rows.
+        low = high = np.ascontiguousarray(values.reshape(-1, rollouts).T)
+        if self.mask is not None:
+            mask = self.mask.reshape(-1, rollouts).T
+            low, high = np.where(mask, low, np.inf), np.where(mask, high, -np.inf)
+        low = low.min(axis=0).reshape(runs, groups)
+        high = high.max(axis=0).reshape(runs, groups)
         mean = self.group_sum(values) / np.maximum(self.scored, 1)
         centred = values - mean[..., None]
         if self.mask is not None:
@@ -131,15 +138,6 @@ class StackedRollouts:
         variance = self.group_sum(centred * centred) / np.maximum(self.scored, 1)
         # The rounded mean of equal numbers may differ from them, so σ is set to 0 explicitly.
         return GroupSpread(low, high, np.where(low == high, 0.0, np.sqrt(variance)))
-
-    def _extremes(self, values: PerRollout) -> tuple[PerGroup, PerGroup]:
-        runs, groups, rollouts = self.shape
-        # Transposed, because numpy's min and max take ten times as long along short rows.
-        low = high = np.ascontiguousarray(values.reshape(-1, rollouts).T)
-        if self.mask is not None:
-            mask = self.mask.reshape(-1, rollouts).T
-            low, high = np.where(mask, low, np.inf), np.where(mask, high, -np.inf)
-        return low.min(axis=0).reshape(runs, groups), high.max(axis=0).reshape(runs, groups)
 
 
 def ratio(
