@@ -26,7 +26,7 @@ Options:
         you may do on this machine.
     --where EXPR: Select runs: 'estimator=fade,grpo group_size>=8 pass@1>0.3'. A key is a config
         key, seed, status, sweep, or a column; may be repeated.
-    --samples, -n N >= 1: int | None per problem.
+    --samples, -n N >= 1: Samples per problem.
     --set KEY=VALUE (fields): Set a config key of evaluation, task, generation, model or backend:
         evaluation.temperature=0.6, task.data=FILE, generation.max_tokens=2048; choose the sampler,
         generation=vllm or transformers, or the protocol, evaluation=standard, greedy, avg32,
