@@ -90,11 +90,13 @@ def main() -> None:
         sys.exit(2)
     except typer.Abort:  # a question without an answer
         sys.exit(1)
-    except AdvsweepError as error:
+    except (AdvsweepError, OSError) as error:
         if debug:
             raise
         if not completing:
             echo_line(f"advsweep: {error}", err=True)
+        if isinstance(error, OSError):  # a full disk, say: a traceback would not help
+            discard_stdout()
         sys.exit(2)
     except SystemExit as end:
         # typer turns a broken pipe into exit code 1 without a message.
@@ -104,13 +106,6 @@ def main() -> None:
             sys.exit(0)
         echo_line(f"advsweep: {end.__context__}", err=True)
         raise
-    except OSError as error:
-        if debug:
-            raise
-        # A full disk or a read-only folder: a traceback would not help.
-        echo_line(f"advsweep: {error}", err=True)
-        discard_stdout()
-        sys.exit(2)
     except (AttributeError, LookupError, TypeError, ValueError):
         # What values of a wrong kind end in.
         if debug or "advsweep.store" not in sys.modules:

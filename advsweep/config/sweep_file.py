@@ -187,11 +187,15 @@ def _blocks(node: Mapping[str, Any], given: Mapping[str, Dimension]) -> list[Blo
         beaten = given.keys() | keys_of(own.dimensions)
         rest = _part(node.get("common") or {}, "sweep.common", beaten)
         taken = beaten | keys_of(rest.dimensions)
+        seeds = node.get("seeds")
+        if isinstance(seeds, int) and not isinstance(seeds, bool):
+            seeds = list(range(seeds))
+        seeded: list[Dimension] = []
+        if seeds is not None and SEED not in taken:
+            listed = _expect(seeds, list, "sweep.seeds", _KEYS["seeds"][1])
+            seeded = [[{SEED: seed} for seed in listed]]
         joined = Block(
-            [
-                *(*own.dimensions, *rest.dimensions, *given.values()),
-                *([] if SEED in taken else _seeds(node.get("seeds"))),
-            ],
+            [*own.dimensions, *rest.dimensions, *given.values(), *seeded],
             [*rest.when, *own.when],
             [*rest.exclude, *own.exclude],
             None if given.keys() & _PACE else own.published or rest.published,
@@ -296,12 +300,3 @@ def _values(values: Any, key: Any, where: str) -> list[Any]:
         return expand_call(str(key), values)
     except ConfigError as error:
         raise type(error)(f"{where}.{error}") from error
-
-
-def _seeds(seeds: Any) -> list[Dimension]:
-    if seeds is None:
-        return []
-    if isinstance(seeds, int) and not isinstance(seeds, bool):
-        seeds = list(range(seeds))
-    listed = _expect(seeds, list, "sweep.seeds", _KEYS["seeds"][1])
-    return [[{SEED: seed} for seed in listed]]

@@ -7,12 +7,9 @@ import hashlib
 import io
 import json
 import os
-import pty
 import re
 import sqlite3
 import sys
-import termios
-import threading
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +19,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from advsweep.cli import main, watch
 from advsweep.cli.options import complete_run, complete_sweep
 from advsweep.store import (
     AnswerSample,
@@ -212,61 +208,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs a command in this process, in the folder, with terminals as stdout and stderr."""
-
-    def command(*arguments: str) -> Printed:
-        monkeypatch.chdir(folder)
-        monkeypatch.setenv("TERM", "xterm-256color")
-        monkeypatch.setenv("COLUMNS", "200")
-        monkeypatch.setattr("sys.argv", ["advsweep", *arguments])
-        with Terminal() as out, Terminal() as err:
-            monkeypatch.setattr("sys.stdout", out.stream)
-            monkeypatch.setattr("sys.stderr", err.stream)
-            code = 0
-            try:
-                main()
-            except SystemExit as exit_:
-                code = int(exit_.code or 0)
-            finally:
-                monkeypatch.undo()
-        return Printed(code, out.text, err.text)
-
-    return command
-
-
-class Terminal:
-    """A pseudo-terminal that is read as it is written to."""
-
-    def __enter__(self) -> Terminal:
-        self._master, slave = pty.openpty()
-        attributes = termios.tcgetattr(slave)
-        attributes[1] &= ~termios.OPOST  # line breaks stay as they are written
-        termios.tcsetattr(slave, termios.TCSANOW, attributes)
-        self.stream = open(slave, "w", encoding="utf-8")
-        self._parts: list[bytes] = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        return self
-
-    def _read(self) -> None:
-        while True:
-            try:
-                part = os.read(self._master, 1 << 16)
-            except OSError:  # the other side is closed
-                return
-            if not part:
-                return
-            self._parts.append(part)
-
-    def __exit__(self, *_: object) -> None:
-        self.stream.close()
-        self._reader.join()
-        os.close(self._master)
-
-    @property
-    def text(self) -> str:
-        return b"".join(self._parts).decode()
+def terminal(folder: Path, monkeypatch: pytest.MonkeyPatch, called: Command) -> Command:
+    """Runs a command in this process, in the folder, with streams that say they are terminals."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
+    return lambda *arguments: Printed(*called(*arguments))
 
 
 def controls(text: str) -> set[str]:
@@ -452,17 +400,12 @@ def test_figures_are_valid_and_show_texts_as_they_are(
     assert r"$\frac{$" in text  # in a comment, beside the paths of its letters
 
 
-def test_the_watched_status(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_watched_status(terminal: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
     monkeypatch.setattr("time.sleep", interrupt)
-    watch.status(watch=True)
-    clear, text = capsys.readouterr().out.partition("\x1b[2J")[::2]
+    clear, text = terminal("status", "--watch").out.partition("\x1b[2J")[::2]
     assert clear == "\x1b[H"
     assert r"\x1b]52;c;ZXZpbA==\x07" in text
     assert controls(text) == set()
@@ -511,13 +454,12 @@ def test_completion_offers_plain_words(folder: Path) -> None:
             store.sweeps.remove(name)
 
 
-def test_traceback_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["advsweep", "--version"])
+def test_traceback_is_printable(
+    terminal: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.excepthook", sys.excepthook)
-    with pytest.raises(SystemExit):
-        main()
-    printed = io.StringIO()
-    monkeypatch.setattr("sys.stderr", printed)
+    terminal("--version")
     sys.excepthook(RuntimeError, RuntimeError(HOSTILE), None)
-    assert controls(printed.getvalue()) == set()
-    assert "RuntimeError: =1+1" in printed.getvalue()
+    printed = capsys.readouterr().err
+    assert controls(printed) == set()
+    assert "RuntimeError: =1+1" in printed
