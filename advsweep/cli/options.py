@@ -86,7 +86,7 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
     chosen, comma, _ = value.rpartition(",")
     head = f"{key}=" if equals else ""
     group = key.lstrip("+")
-    with config_groups(context.params.get("config_dir") or ()) as groups:
+    with config_groups(context.params.get("config_dirs") or ()) as groups:
         members = groups.members(group) if group in groups.names else []
     return [f"{head}{chosen}{comma}{name}" for name in members]
 
