@@ -1,4 +1,4 @@
-"""`advsweep export`, as a user has it, and the columns that docs/tracking.md describes."""
+"""`advsweep import`, `export` and `merge`, as a user has them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+
+from advsweep.store import open_store
 
 PAGE = Path(__file__).parents[2] / "docs" / "tracking.md"
 
@@ -21,10 +23,9 @@ def two(fake_folder, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def call(two, monkeypatch, capsys, in_process, tmp_path):
+def call(two, called):
     """`call(*ARGUMENTS)` in the folder of the test: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)  # `in_process` went to the folder that must not change
-    return in_process
+    return called
 
 
 def test_the_page_describes_every_column(call):
@@ -90,3 +91,72 @@ def test_a_folder_with_other_files_is_refused(call, tmp_path):
     assert call("export", "1", "new", "--to", "tensorboard")[0] == 0
     # The folder of an earlier export is written again.
     assert call("export", "1", "new", "--to", "tensorboard")[0] == 0
+
+
+def _jsonl(folder):
+    for estimator, gain in (("grpo", 0.0), ("rloo", 0.25)):
+        for seed in range(2):
+            file = folder / f"{estimator}-s{seed}.jsonl"
+            rows = [{"step": i, "reward": i / 100 + gain + seed / 50} for i in range(1, 11)]
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 11, "re')
+
+
+@pytest.mark.slow
+def test_the_block_says_what_was_taken_renamed_and_left(advsweep, tmp_path):
+    (tmp_path / "logs").mkdir()
+    _jsonl(tmp_path / "logs")
+    words = ("import", "jsonl", "logs", "--name-pattern", "{estimator}-s{seed}", "--sweep", "x")
+    planned = advsweep(*words, "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert planned.stdout.startswith("would take 4 runs (4 new), 40 steps (40 new), 1 metric\n")
+    done = advsweep(*words)
+    assert done.stdout.splitlines() == [
+        "took       4 runs (4 new), 40 steps (40 new), 1 metric",
+        "renamed    reward -> reward/mean",
+        "kept       nothing",
+        "left out   incomplete lines (4)",
+    ]
+    again = json.loads(advsweep(*words, "--format", "json").stdout)
+    assert {run["action"] for run in again["runs"]} == {"unchanged"}
+    rows = json.loads(advsweep("report", "x", "--format", "json").stdout)["rows"]
+    assert [row["group"]["estimator"] for row in rows] == ["grpo", "rloo"]
+    assert "reward/mean" in advsweep("report", "x", "--format", "html").stdout
+
+
+@pytest.mark.slow
+def test_mistakes_are_one_line(advsweep, tmp_path):
+    (tmp_path / "x.csv").write_text("time,reward\n1,2\n")
+    for words, expected in (
+        (("csvv", "x.csv"), "did you mean 'csv'"),
+        (("csv", "y.csv"), "expected a file or a folder of logs, got nothing"),
+        (("csv", "x.csv"), "--map COLUMN=step"),
+        (("csv", "x.csv", "--map", "x"), "--map: expected THEIRS=OURS"),
+        (("csv", "x.csv", "--set", "x"), "'x': expected KEY=VALUE"),
+    ):
+        done = advsweep("import", *words)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert expected in done.stderr
+
+
+@pytest.fixture
+def other(fake_folder, tmp_path) -> str:
+    """A copy of the finished sweep's store, in another folder than that of the command."""
+    there = tmp_path / "there"
+    there.mkdir()
+    shutil.copy(fake_folder / "advsweep.db", there / "advsweep.db")
+    return "there/advsweep.db"
+
+
+@pytest.mark.slow
+def test_a_merged_sweep_makes_the_same_report(advsweep, finished, other, tmp_path):
+    open_store(str(tmp_path / "advsweep.db")).close()
+    planned = advsweep("merge", other, "--dry-run")
+    assert "(nothing was changed)\n  runs: 6 added\n" in planned.stdout
+    done = advsweep("merge", other)
+    assert done.returncode == 0, done.stderr
+    # Runs share the evaluation of their base model.
+    assert done.stdout.splitlines()[1:] == [*("  runs: 6 added", "  sweeps added: two")]
+    report = ("report", "two", "--format", "csv")
+    assert advsweep(*report).stdout == finished(*report).stdout
+    assert not (tmp_path / "advsweep-runs").exists()
