@@ -12,7 +12,6 @@ store, and none creates one. All errors are `advsweep.errors.AdvsweepError`.
 from __future__ import annotations
 
 import html
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from advsweep.report.data.frames import (
 from advsweep.report.data.runs import Filter, name_group, parse_where, read_runs, split_list
 from advsweep.report.data.selection import select_runs
 from advsweep.report.tables.build import build_report
-from advsweep.report.tables.render import lay_out, render, report_records
+from advsweep.report.tables.render import lay_out, plain_difference, render, report_records
 from advsweep.report.tables.types import Report
 from advsweep.store import RunRecord, Store, open_store
 from advsweep.writing import write_table
@@ -152,9 +151,10 @@ class ReportTable:
     def differences(self) -> pd.DataFrame:
         """A row per difference to the baseline, those of the primary outcomes first.
 
-        Columns are the keys that name rows, `baseline`, `outcome`, `primary`, `difference` with
-        `low` and `high`, `n`, `df`, `p` and `p_adjusted`; the last two are NaN for differences
-        that are descriptive. `attrs["family"]` says what p is adjusted over.
+        Columns are the keys that name rows, `baseline`, `outcome`, `primary`, and those of the
+        CSV: `difference` with `difference_low` and `difference_high`, `pairs`, `df`, `p`,
+        `p_adjusted`, ...; p is NaN for differences that are descriptive. `attrs["family"]` says
+        what p is adjusted over.
         """
         report = self.report
         frame = pd.DataFrame(
@@ -163,13 +163,7 @@ class ReportTable:
                 "baseline": name_group(report.rows[d.baseline].group),
                 "outcome": d.column.name,
                 "primary": d.is_primary,
-                "difference": d.comparison.difference,
-                "low": d.comparison.low,
-                "high": d.comparison.high,
-                "n": d.comparison.n,
-                "df": d.comparison.df,
-                "p": d.comparison.p_value if not math.isnan(d.p_adjusted) else math.nan,
-                "p_adjusted": d.p_adjusted,
+                **plain_difference(d),
             }
             for d in report.differences
         )
@@ -189,7 +183,7 @@ class ReportTable:
 
     def __repr__(self) -> str:
         rows = counted(len(self.report.rows), "row")
-        return f"<report of {counted(self.report.provenance.runs, 'run')}, {rows}>"
+        return f"<report of {counted(self.report.provenance['runs'], 'run')}, {rows}>"
 
     def _repr_html_(self) -> str:
         text = write_table(lay_out(self.report), styled=False, wrapped=True)

@@ -387,7 +387,7 @@ def _adjusted(report: Report, assertion: Assertion, rows: Mapping[str, Row]) -> 
         difference = _difference_of(report, outcome, pair)
     if difference is None or math.isnan(difference.p_adjusted):
         return math.nan, ""
-    where = f" in {report.provenance.sweep}" if report.provenance.sweep else ""
+    where = f" in {sweep}" if (sweep := report.provenance["sweep"]) else ""
     return difference.p_adjusted, f"{report.family} against {report.baseline}{where}"
 
 

@@ -53,14 +53,14 @@ class ClaimReports:
         lines: dict[str, None] = {}
         used = list(self._used.values())
         for report in used:
-            alike = [r for r in used if r.provenance.sweep == report.provenance.sweep]
+            alike = [r for r in used if r.provenance["sweep"] == report.provenance["sweep"]]
             own = [r.provenance for r in alike]
-            together = replace(
-                report.provenance,
-                runs=len(frozenset().union(*(r.run_ids for r in alike))),
-                first=min((p.first for p in own if p.first), default=None),
-                last=max((p.last for p in own if p.last), default=None),
-            )
+            together = {
+                **report.provenance,
+                "runs": len(frozenset().union(*(r.run_ids for r in alike))),
+                "first": min((p["first"] for p in own if p["first"]), default=None),
+                "last": max((p["last"] for p in own if p["last"]), default=None),
+            }
             lines |= dict.fromkeys(provenance(replace(report, provenance=together)))
         return list(lines)
 

@@ -339,15 +339,11 @@ class Column:
         return self.is_evaluated and not self.is_made_of_curve
 
     @property
-    def needs_runs(self) -> bool:
-        """Whether a number takes more than an evaluation: the base or the task of a run."""
-        return self.select.base is not None or self.select.above is not None
-
-    @property
     def is_resampled(self) -> bool:
         """Whether a single evaluation has an interval over problems like its own."""
-        is_of_one = not (self.needs_runs or self.select.is_mean)
-        return self.is_single and is_of_one and not self.source.startswith("law/")
+        own = self.select
+        takes_more = own.base is not None or own.above is not None or own.is_mean
+        return self.is_single and not takes_more and not self.source.startswith("law/")
 
 
 def parse_column(name: str) -> Column | None:

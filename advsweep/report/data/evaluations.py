@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +29,9 @@ _OF_TASK = ("task", "problems", "verifier", "system", "max_tokens", "sampler")
 
 Protocol = dict[str, Any]
 """How an evaluation was made: task, number of problems, and sampling."""
+
+_Key = tuple[str, tuple[str, ...]]
+"""A protocol as text, and the problems with their prompts."""
 
 
 class TaskSettings(NamedTuple):
@@ -81,7 +83,7 @@ class TaskEvaluations:
         """
         own = self.settings.get(record.run_id or 0)
         for settings in [own] if own is not None else dict.fromkeys(self.settings.values()):
-            floors = _floors_of(settings)
+            floors, _ = _known_of_task(settings, _split_of(record))
             if floors and _has_problems(settings, record):
                 return floors
         return {}
@@ -233,8 +235,31 @@ def _by_task(
         steps: the last step of each run that is evaluated.
         settings: each run's own task.
     """
-    key_of = _Protocols(of_runs, settings)
-    by_task: dict[str, dict[int, list[tuple[str, EvaluationRecord]]]] = {}
+    listed: dict[str, set[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
+    for record in of_runs:
+        listed.setdefault(record.task, set()).add((record.problem_ids, record.prompts))
+    protocols: dict[_Key, Protocol] = {}
+
+    def key_of(record: EvaluationRecord) -> _Key:
+        made = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
+        made = {k: v for k, v in made.items() if (k, v) != _WHOLE}
+        protocol = {"task": record.task, **made, "problems": len(record.problem_ids)}
+        problems = (*record.problem_ids, *record.prompts)
+        own = settings.get(record.run_id or 0)
+        # Where the run's seed draws the problems, those of all seeds are alike if they are of the
+        # same levels. Prompts of a table have numbers for names, the same for every seed and level.
+        is_drawn = own is not None and own.seed is not None and len(listed[record.task]) > 1
+        if own is not None and is_drawn and _has_problems(own, record):
+            problems = ("of the seed", *map(str, record.levels))
+        key = json.dumps(protocol, sort_keys=True), problems
+        protocols[key] = protocol
+        return key
+
+    def is_alike(key: _Key, other: _Key) -> bool:
+        one, two = ({**protocols[own], "n": None} for own in (key, other))
+        return one == two and key[1] == other[1]
+
+    by_task: dict[str, dict[int, list[tuple[_Key, EvaluationRecord]]]] = {}
     for record in of_runs:
         assert record.run_id is not None
         of_run = by_task.setdefault(record.task, {}).setdefault(record.run_id, [])
@@ -257,7 +282,7 @@ def _by_task(
         elif uses:
             chosen = dict.fromkeys(finals, max(uses, key=lambda key: uses[key]))
         else:
-            differing[task] = _describe_differing(finals, key_of.protocols)
+            differing[task] = _describe_differing(finals, protocols)
             continue
         along = {}
         for run_id, key in chosen.items():
@@ -267,13 +292,13 @@ def _by_task(
                 for other, record in sorted(
                     records[run_id], key=lambda one: one[1].settings.get("n", 0)
                 )
-                if key_of.loose[other] == key_of.loose[key] and 0 < record.step < steps[run_id]
+                if 0 < record.step < steps[run_id] and is_alike(other, key)
             }
             by_step |= {record.step: record for other, record in records[run_id] if other == key}
             along[run_id] = [by_step[step] for step in sorted(by_step)]
         used = sorted(set(chosen.values()))
         tasks[task] = TaskEvaluations(
-            protocol=_merge([key_of.protocols[key] for key in used]),
+            protocol=_merge([protocols[key] for key in used]),
             final={run_id: found[chosen[run_id]] for run_id, found in finals.items()},
             base={i: listed[0] for i, listed in along.items() if listed[0].step == 0},
             along=along,
@@ -295,52 +320,8 @@ def _merge(protocols: Sequence[Protocol]) -> Protocol:
     return merged
 
 
-class _Protocols:
-    """The protocols of evaluations by a key for each distinct one; calling it returns the key.
-
-    Attributes:
-        loose: for each key what protocols share that differ in the number of samples alone.
-    """
-
-    def __init__(
-        self, of_runs: Sequence[EvaluationRecord], settings: Mapping[int, TaskSettings]
-    ) -> None:
-        self.protocols: dict[str, Protocol] = {}
-        self.loose: dict[str, str] = {}
-        self._settings = settings
-        # Thousands of evaluations have few protocols: a digest of each would take most of the time.
-        self._known: dict[tuple[Any, ...], str] = {}
-        listed: dict[str, set[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
-        for record in of_runs:
-            listed.setdefault(record.task, set()).add((record.problem_ids, record.prompts))
-        # Prompts of a table have numbers for names, the same for every seed and level.
-        self._differing = {task for task, sets in listed.items() if len(sets) > 1}
-
-    def __call__(self, record: EvaluationRecord) -> str:
-        own = self._settings.get(record.run_id or 0)
-        is_drawn = own is not None and own.seed is not None and record.task in self._differing
-        is_drawn = is_drawn and own is not None and _has_problems(own, record)
-        problems = record.problem_ids, record.prompts
-        short = record.task, repr(record.settings), *problems, is_drawn
-        if short not in self._known:
-            made = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
-            made = {k: v for k, v in made.items() if (k, v) != _WHOLE}
-            protocol = {"task": record.task, **made, "problems": len(record.problem_ids)}
-            # Where the run's seed draws the problems, those of all seeds are alike if they are of
-            # the same levels.
-            drawn = ["of the seed", *map(str, record.levels)]
-            listed = drawn if is_drawn else [*record.problem_ids, *record.prompts]
-            digest = hashlib.sha256("\n".join(listed).encode()).hexdigest()
-            key = json.dumps([protocol, digest], sort_keys=True)
-            loose = {name: value for name, value in protocol.items() if name != "n"}
-            self.protocols[key] = protocol
-            self.loose[key] = json.dumps([loose, digest], sort_keys=True)
-            self._known[short] = key
-        return self._known[short]
-
-
 def _describe_differing(
-    finals: Mapping[int, Mapping[str, EvaluationRecord]], protocols: Mapping[str, Protocol]
+    finals: Mapping[int, Mapping[_Key, EvaluationRecord]], protocols: Mapping[_Key, Protocol]
 ) -> str:
     used = [protocols[key] for found in finals.values() for key in found]
     # Settings with their default value may not be recorded.
@@ -369,66 +350,48 @@ def unjudged_problems(records: Iterable[EvaluationRecord]) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _build_task(settings: TaskSettings) -> Task | None:
-    """Build a run's task, of which nothing is sampled; None without floors and a seed's draw.
+def _known_of_task(
+    settings: TaskSettings, split: str
+) -> tuple[Mapping[str, Floor], Mapping[str, str]]:
+    """Return the floors of a run's task and the prompts of its problems; nothing is sampled.
 
-    Most tasks have neither, and may need data or a program that is not here.
+    Most tasks have neither floors nor a draw of the seed's, and may need data or a program that
+    is not here: they are not built.
     """
-    kind = TASKS.get(settings.name)
-    if kind.floors is Task.floors and settings.seed is None:
-        return None
-    task = TASKS.build(json.loads(settings.config))
-    return task if settings.seed is None else task.for_seed(settings.seed)
-
-
-@functools.lru_cache(maxsize=64)
-def _floors_of(settings: TaskSettings) -> Mapping[str, Floor]:
     try:
-        task = _build_task(settings)
-        return {} if task is None else task.floors()
+        kind = TASKS.get(settings.name)
+        if kind.floors is Task.floors and settings.seed is None:
+            return {}, {}
+        task = TASKS.build(json.loads(settings.config))
+        task = task if settings.seed is None else task.for_seed(settings.seed)
+        return task.floors(), {p.id: p.prompt for p in task.problems(Split(split))}
     except Exception:  # noqa: BLE001, settings of another version, or a task of another package
-        return {}
+        return {}, {}
 
 
-@functools.lru_cache(maxsize=64)
-def _prompts_of(settings: TaskSettings, split: str) -> Mapping[str, str]:
-    try:
-        task = _build_task(settings)
-        return {} if task is None else {p.id: p.prompt for p in task.problems(Split(split))}
-    except Exception:  # noqa: BLE001, as above
-        return {}
+def _split_of(record: EvaluationRecord) -> str:
+    return str(record.settings.get("split", Split.HELD_OUT.value))
 
 
 def _has_problems(settings: TaskSettings, record: EvaluationRecord) -> bool:
     """Tell whether the problems of an evaluation are those of a run's task."""
-    prompts = _prompts_of(settings, record.settings.get("split", Split.HELD_OUT.value))
+    _, prompts = _known_of_task(settings, _split_of(record))
     pairs = zip(record.problem_ids, record.prompts, strict=True)
     return all(prompts.get(problem) == prompt for problem, prompt in pairs)
 
 
-@dataclass(frozen=True)
-class BaseFamily:
+class BaseFamily(NamedTuple):
     """The base models that replicate each other: one of each seed, or one that all seeds share.
 
     Attributes:
-        subjects: the subject of their evaluations by seed of the runs that start from them; one
-            subject for all seeds if they share a base.
-        run_ids: these runs.
+        members: the subjects of their evaluations, in the order of the seeds.
+        seeds: those that have a base of their own, ascending; none if they share one.
+        run_ids: the runs that start from them.
     """
 
-    subjects: Mapping[int, str]
-    run_ids: frozenset[int]
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seeds that have a base of their own, ascending; none if they share one."""
-        return () if len(set(self.subjects.values())) == 1 else tuple(sorted(self.subjects))
-
-    @property
-    def members(self) -> list[str]:
-        """The subjects in the order of `seeds`; the shared one alone."""
-        first = next(iter(self.subjects.values()))
-        return [self.subjects[seed] for seed in self.seeds] or [first]
+    members: list[str]
+    seeds: tuple[int, ...]
+    run_ids: set[int]
 
 
 def group_bases(runs: Iterable[RunRecord], evaluated: EvaluationsByTask) -> list[BaseFamily]:
@@ -458,8 +421,11 @@ def group_bases(runs: Iterable[RunRecord], evaluated: EvaluationsByTask) -> list
         else:
             families.append((dict(own), set(ids)))
     order = {run.id: place for place, run in enumerate(listed)}
-    families.sort(key=lambda family: min(order[run_id] for run_id in family[1]))
-    return [BaseFamily(known, frozenset(ids)) for known, ids in families]
+    found = []
+    for known, ids in sorted(families, key=lambda family: min(map(order.__getitem__, family[1]))):
+        seeds = tuple(sorted(known)) if len(set(known.values())) > 1 else ()
+        found.append(BaseFamily([known[s] for s in seeds or list(known)[:1]], seeds, ids))
+    return found
 
 
 def base_evaluations(task: TaskEvaluations) -> dict[str, EvaluationRecord]:

@@ -21,7 +21,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,12 @@ from advsweep.components import leaves
 from advsweep.errors import AdvsweepError, ConfigError, ReportError
 from advsweep.packages import extra_command
 from advsweep.printable import printable, printable_json, printable_line, spreadsheet_cell
-from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.report.data.frames import describe_run
+from advsweep.store import RunRecord, Store
 
 FORMATS = ("csv", "parquet")
 MANIFEST = "tables.json"
 FORMAT = 1
-
-_GROUP_ROWS = 200_000
-"""Rows that are collected before they are written, as a row group of a Parquet file."""
 
 # The cells of a CSV: NaN is `nan`, a missing value is empty.
 _CELLS: Mapping[str, Callable[[Any], Any]] = {
@@ -103,6 +101,13 @@ def export_tables(
             "other files"
         )
     runs = sorted(runs, key=lambda run: run.id)
+    summaries = store.metrics.summaries([run.id for run in runs])
+    described = [
+        {f"config.{key}": value for key, value in leaves(run.config, named=True)}
+        | {f"summary.{key}": value for key, value in summaries.get(run.id, {}).items()}
+        | {**describe_run(run), "config": run.config}
+        for run in runs
+    ]
     evaluations: list[dict[str, Any]] = []
     manifest: dict[str, Any] = {"format": FORMAT, "tables": {}}
     new = None
@@ -110,7 +115,7 @@ def export_tables(
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=f".{folder.name[:50]}-", dir=folder.absolute().parent))
         for name, parts in (
-            ("runs", lambda: iter([_describe_runs(store, runs)])),
+            ("runs", lambda: iter([described])),
             ("metrics", lambda: _read_points(store, runs, on_run)),
             ("problems", lambda: _read_problems(store, runs, evaluations)),
             ("evaluations", lambda: iter([evaluations])),
@@ -132,27 +137,18 @@ def export_tables(
     return {name: table["rows"] for name, table in manifest["tables"].items()}
 
 
-def _describe_runs(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    summaries = store.metrics.summaries([run.id for run in runs])
-    rows = []
-    for run in runs:
-        own = {name: getattr(run, name) for name in _COLUMNS["runs"] if name != "run"}
-        failure = None if run.failure is None else run.failure.value
-        own |= {"run": run.id, "status": run.status.value, "failure": failure}
-        config = {f"config.{key}": value for key, value in leaves(run.config, named=True)}
-        numbers = {f"summary.{key}": value for key, value in summaries.get(run.id, {}).items()}
-        rows.append(config | numbers | own)
-    return rows
-
-
 def _read_points(
     store: Store, runs: Sequence[RunRecord], on_run: Callable[[int], None]
 ) -> Iterator[Mapping[str, Any]]:
     for done, run in enumerate(runs, 1):
+        part: dict[str, list[Any]] = {name: [] for name in _COLUMNS["metrics"]}
         for name in store.metrics.names(run.id):
             steps, values = store.metrics.series([run.id], name)[run.id]
-            shown = [printable_line(name)] * len(steps)
-            yield {"run": [run.id] * len(steps), "metric": shown, "step": steps, "value": values}
+            part["run"] += [run.id] * len(steps)
+            part["metric"] += [printable_line(name)] * len(steps)
+            part["step"] += steps.tolist()
+            part["value"] += values.tolist()
+        yield part
         on_run(done)
 
 
@@ -163,35 +159,30 @@ def _read_problems(
     for run in runs:
         records = store.evaluations.select([run.id], split=None)
         for record in sorted(records, key=lambda record: (record.step, record.identity)):
-            evaluations.append(_describe_evaluation(record))
             count = len(record.problem_ids)
+            own = {"run": run.id, "step": record.step, "evaluation": record.identity}
+            scores: Mapping[str, float] = {}
+            # The counts of a store from elsewhere stay, in the table of problems.
+            with suppress(KeyError, TypeError, ValueError, AdvsweepError):
+                scores = record.scores()
+            evaluations.append(
+                {f"score.{name}": value for name, value in scores.items()}
+                | own
+                | {
+                    "task": record.task,
+                    "split": record.settings.get("split", "held_out"),
+                    "problems": count,
+                    "samples": int(record.n.sum()),
+                    "created": record.created,
+                    "settings": record.settings,
+                }
+            )
             yield {
-                "run": [run.id] * count,
-                "step": [record.step] * count,
-                "evaluation": [record.identity] * count,
+                **{name: [value] * count for name, value in own.items()},
                 "task": [printable_line(record.task)] * count,
                 "problem": [printable_line(problem) for problem in record.problem_ids],
                 **record.columns,
             }
-
-
-def _describe_evaluation(record: EvaluationRecord) -> dict[str, Any]:
-    try:
-        scores = record.scores()
-    except (KeyError, TypeError, ValueError, AdvsweepError):
-        # Of a store from elsewhere: the counts stay, in the table of problems.
-        scores = {}
-    return {f"score.{name}": value for name, value in scores.items()} | {
-        "run": record.run_id,
-        "step": record.step,
-        "evaluation": record.identity,
-        "task": record.task,
-        "split": record.settings.get("split", "held_out"),
-        "problems": len(record.problem_ids),
-        "samples": int(record.n.sum()),
-        "created": record.created,
-        "settings": record.settings,
-    }
 
 
 def _write_table(path: Path, name: str, parts: Iterator[Any]) -> tuple[int, Mapping[str, str]]:
@@ -283,20 +274,10 @@ def _open_file(
     fields = [pyarrow.field(name, types[kind]) for name, kind in columns.items()]
     schema = pyarrow.schema(fields, metadata={"advsweep.tables": str(FORMAT)})
     parquet = pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
-    waiting: list[Any] = []
-
-    def write_group() -> None:
-        if waiting:
-            parquet.write_table(pyarrow.concat_tables(waiting), row_group_size=_GROUP_ROWS)
-            waiting.clear()
-
     stack.callback(parquet.close)
-    stack.callback(write_group)
 
-    def collect(part: Mapping[str, Any]) -> None:
+    def append_group(part: Mapping[str, Any]) -> None:
         arrays = [pyarrow.array(part[field.name], field.type) for field in fields]
-        waiting.append(pyarrow.Table.from_arrays(arrays, schema=schema))
-        if sum(table.num_rows for table in waiting) >= _GROUP_ROWS:
-            write_group()
+        parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
 
-    return collect
+    return append_group

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from advsweep.components import leaves
@@ -53,7 +52,12 @@ def run_frame(
             columns=["run", "identity", "config_hash", "status", "estimator", "seed"]
         )
     ids = [run.id for run in runs]
-    frame = pd.DataFrame([_describe(run) for run in runs], index=ids)
+    rows = []
+    for run in runs:
+        own = describe_run(run)
+        config = {key: hashable(value) for key, value in leaves(run.config, named=True)}
+        rows.append(own | {key: value for key, value in config.items() if key not in own})
+    frame = pd.DataFrame(rows, index=ids)
     evaluated = select_evaluations(store, runs, along=needs_curves(columns or ()), mixed=mixed)
     # Config keys are columns of the frame already.
     names = None if columns is None else [name for name in columns if not is_key(runs, name)]
@@ -67,24 +71,17 @@ def run_frame(
     return frame.join(numbers).reset_index(drop=True)
 
 
-def _describe(run: RunRecord) -> dict[str, Any]:
-    own = {
+def describe_run(run: RunRecord) -> dict[str, Any]:
+    """What a run is, without its config."""
+    own = ("identity", "attempt", "config_hash", "sweeps", "estimator", "backend", "seed", "error")
+    times = ("step", "steps", "created", "started", "finished")
+    failure = None if run.failure is None else run.failure.value
+    return {
         "run": run.id,
-        "identity": run.identity,
-        "config_hash": run.config_hash,
-        "sweeps": run.sweeps,
         "status": run.status.value,
-        "failure": None if run.failure is None else run.failure.value,
-        "attempt": run.attempt,
-        "estimator": run.estimator,
-        "seed": run.seed,
-        "step": run.step,
-        "created": run.created,
-        "started": run.started,
-        "finished": run.finished,
+        "failure": failure,
+        **{name: getattr(run, name) for name in (*own, *times)},
     }
-    config = {key: hashable(value) for key, value in leaves(run.config, named=True)}
-    return own | {key: value for key, value in config.items() if key not in own}
 
 
 def hashable(value: Any) -> Any:
@@ -113,17 +110,10 @@ def metric_frame(
         if not curves:
             hint = nearest(name, _metric_names(store, runs))
             raise NotFoundError(f"no run has a metric '{name}'; {hint}")
-        steps, values = zip(*(curves[i] for i in ids if i in curves), strict=True)
-        parts.append(
-            pd.DataFrame(
-                {
-                    "run": np.repeat([i for i in ids if i in curves], [len(own) for own in steps]),
-                    "metric": name,
-                    "step": np.concatenate(steps),
-                    "value": np.concatenate(values),
-                }
-            )
-        )
+        for run_id in [run_id for run_id in ids if run_id in curves]:
+            steps, values = curves[run_id]
+            own = {"run": run_id, "metric": name, "step": steps, "value": values}
+            parts.append(pd.DataFrame(own))
     empty = pd.DataFrame(columns=["run", "metric", "step", "value"])
     points = pd.concat(parts, ignore_index=True) if parts else empty
     if wide:

@@ -73,19 +73,17 @@ class Arrivals:
 
     def describe(self, groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> str:
         """Say at which steps runs are compared, and which runs are not, and why."""
-        steps = sorted({f"{step:.4g}" for step in self.usable.values()}, key=float)
-        text = f"at steps {' to '.join(steps[:1] + steps[1:][-1:])}" if steps else "in no run"
-        rows: list[str] = []
-        missing = 0
+        steps = sorted(self.usable.values())
+        ends = dict.fromkeys(f"{step:.4g}" for step in (*steps[:1], *steps[-1:]))
+        text = f"at steps {' to '.join(ends)}" if steps else "in no run"
+        rows = []
         for group, members in groups:
-            own = [r.seed for r in members if math.isnan(self.steps.get(r.id, math.nan))]
-            missing += len(own)
+            own = {r.seed for r in members if math.isnan(self.steps.get(r.id, math.nan))}
             if own:
-                seeds = ", ".join(map(str, sorted(set(own))))
-                rows.append(f"{name_group(group)} (seeds {seeds})")
-        if missing:
-            text += f"; {counted(missing, 'run')} that do not come to it are left out of its "
-            text += f"numbers: {first_of(rows, _NAMED)}"
+                rows.append(f"{name_group(group)} (seeds {', '.join(map(str, sorted(own)))})")
+        if rows:
+            text += "; runs that do not come to it are left out of its numbers: "
+            text += first_of(rows, _NAMED)
         return text + (f"; {self.describe_gaps()}" if self.gaps else "")
 
     def describe_gaps(self) -> str:
@@ -150,8 +148,10 @@ class Measures:
                 continue
             end = None if ends is None else ends[run_id]
             if column.window is None and (column.metric is None or end is None):
-                interpolate = value_at if column.total is None else _cost_at
-                values[run_id] = float(curve[1][-1] if end is None else interpolate(*curve, end))
+                known = curve[1][-1:] if end is None else value_at(*curve, end)
+                if end is not None and column.total is not None:
+                    known = np.interp(end, *curve)
+                values[run_id] = float(known)
                 continue
             if column.metric is not None and window.kind == "steps_to=":
                 curve = smoothed(curve) or (curve[0][:0], curve[1][:0])
@@ -187,13 +187,15 @@ class Measures:
             return {i: _summed(*own) for i, own in series(self._ids, "cost/tokens").items()}
         if cost == "rollouts":
             # The metric is relative to the rollouts of one step without resampling.
-            sizes = {}
-            for run in self._runs:
-                known: list[Any] = [
-                    run.config.get(key) for key in ("prompts_per_step", "group_size")
-                ]
-                if all(isinstance(size, int) and size > 0 for size in known):
-                    sizes[run.id] = math.prod(known)
+            keys = ("prompts_per_step", "group_size")
+            known: dict[int, list[Any]] = {
+                r.id: [r.config.get(k) for k in keys] for r in self._runs
+            }
+            sizes = {
+                run_id: math.prod(own)
+                for run_id, own in known.items()
+                if all(isinstance(size, int) and size > 0 for size in own)
+            }
             relative = series(list(sizes), "cost/rollouts")
             return {i: _summed(steps, own * sizes[i]) for i, (steps, own) in relative.items()}
         parts = [series(self._ids, name) for name in _SECONDS]
@@ -253,34 +255,22 @@ class Measures:
             NotFoundError: no run has the metric of the cutoff.
             ReportError: no run can be compared at the cutoff.
         """
-        found = self._cutoff_curves(at, "--at")
-        if not found:
+        found = [values for _, values in self._cutoff_curves(at, "--at").values()]
+        seen = np.concatenate([*found, [math.nan]])
+        if np.isnan(seen).all():
             raise ReportError(f"--at {at.text}: no run of the table recorded what it takes")
-        if not at.is_cost:
-            came = self.arrivals(at, "--at")
-            if not came.usable:
-                if came.gaps:
-                    raise ReportError(f"--at {at.text}: {came.describe_gaps()}")
-                seen = np.concatenate([values for _, values in found.values()])
-                seen = seen[~np.isnan(seen)]
-                known = (
-                    f"they are from {seen.min():.3f} to {seen.max():.3f}"
-                    if seen.size
-                    else "all NaN"
-                )
-                raise ReportError(f"--at {at.text}: no run of the table comes to it; {known}")
-            return came, f"each run as it was where {at.what} first comes to {at.value:g}"
-        spent = [float(values[-1]) for _, values in found.values()]
-        budget = min(spent) if at.value is None else at.value
-        steps = {i: float(value_at(own, steps, budget)) for i, (steps, own) in found.items()}
-        came = Arrivals({i: step for i, step in steps.items() if not math.isnan(step)})
-        if not came.steps:
-            raise ReportError(
-                f"--at {at.what}={budget:g}: expected at most the {max(spent):g} that a run of "
-                "the table has spent"
-            )
-        shown = f"{budget:.4g}" if budget < 1000 else f"{budget:.0f}"
-        return came, f"each run as it was where it had spent {shown} {at.what}"
+        if at.value is None:
+            # The most that all runs have spent.
+            at = replace(at, value=min(float(values[-1]) for values in found))
+        came = self.arrivals(at, "--at")
+        if not came.usable:
+            known = f"they are from {np.nanmin(seen):.6g} to {np.nanmax(seen):.6g}"
+            why = came.describe_gaps() if came.gaps else f"no run of the table comes to it; {known}"
+            raise ReportError(f"--at {at.text}: {why}")
+        if at.is_cost:
+            shown = f"{at.value:.4g}" if at.value and at.value < 1000 else f"{at.value:.0f}"
+            return came, f"each run as it was where it had spent {shown} {at.what}"
+        return came, f"each run as it was where {at.what} first comes to {at.value:g}"
 
 
 def measure(
@@ -292,10 +282,6 @@ def measure(
 
 def _summed(steps: np.ndarray, values: np.ndarray) -> Curve:
     return np.concatenate([[0], steps]), np.concatenate([[0.0], np.cumsum(values)])
-
-
-def _cost_at(steps: np.ndarray, values: np.ndarray, end: float) -> float:
-    return float(np.interp(end, steps, values))
 
 
 def scores(

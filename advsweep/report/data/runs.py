@@ -106,22 +106,16 @@ def parse_where(text: str, option: str = "--where") -> list[Filter]:
 
 def _parse_filter(text: str, option: str) -> Filter:
     match = _CONDITION.fullmatch(text)
-    if match is None:
+    key, sign, listed = match.groups() if match is not None else ("", "", "")
+    items = split_list(listed)
+    # A hash may look like a number: 00e12345, 12345678.
+    values = tuple(items) if key == HASH_KEY else tuple(map(_parse_value, items))
+    # A bool is an int in Python.
+    is_number = len(values) == 1 and type(values[0]) in (int, float)
+    if "" in items or listed.startswith("=") or (sign in _ORDERS and not is_number):
         raise ConfigError(
             f"{option}: expected KEY=VALUE,... KEY!=VALUE,... or KEY>=NUMBER, got {text!r}"
         )
-    key, sign, listed = match.groups()
-    if listed.startswith("="):
-        raise ConfigError(f"{option}: expected {key}={listed.lstrip('=')}, got {text!r}")
-    items = split_list(listed)
-    if "" in items:
-        where = f"after {sign}" if items == [""] else "beside each comma"
-        raise ConfigError(f"{option}: expected a value {where}, got {text!r}")
-    # A hash may look like a number: 00e12345, 12345678.
-    values = tuple(items) if key == HASH_KEY else tuple(map(_parse_value, items))
-    number = len(values) == 1 and isinstance(values[0], (int, float))
-    if sign in _ORDERS and (not number or isinstance(values[0], bool)):
-        raise ConfigError(f"{option}: expected one number after {sign}, got {text!r}")
     return Filter(key, sign, values, text)
 
 

@@ -173,28 +173,23 @@ def refuse_empty(
         NotFoundError: the metric, task, level or floor does not exist.
         ReportError: the runs lack what the column needs.
     """
+    ids = [run.id for run in runs]
     for column in columns:
         if not values[column.name].isna().all():
             continue
         if column.is_evaluated:
             _refuse_evaluated(evaluated, column)
         # A window may have no number, such as the step of a value that no run comes to.
-        ids = [run.id for run in runs]
         if column.metric is None or store.metrics.means(ids, column.metric):
             continue
         if analysis := analysis_columns(column.metric):
             if analysis_curves(store, ids, analysis, column.metric):
                 continue
-            raise NotFoundError(
-                f"no run of the table has an analysis with '{column.metric}'; "
-                f"`{analysis.made_by}` makes it"
-            )
-        if command := install_command(column.metric.partition("/")[0]):
-            raise NotFoundError(f"no run of the table has a metric '{column.metric}'; {command}")
-        known = {*_known_metrics(store, runs), *known_keys(runs)}
-        raise NotFoundError(
-            f"no run of the table has a metric '{column.metric}'; {nearest(column.metric, known)}"
-        )
+            hint = f"`{analysis.made_by}` makes it"
+        else:
+            known = {*_known_metrics(store, runs), *known_keys(runs)}
+            hint = install_command(column.metric.partition("/")[0]) or nearest(column.metric, known)
+        raise NotFoundError(f"no run of the table has a metric '{column.metric}'; {hint}")
 
 
 def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:
@@ -209,31 +204,22 @@ def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:
         bool(records)
         and (select.level not in (None, *levels) or select.above not in (None, *floors))
     )
-    # A window or a cutoff may have no number, such as the step of a value that no run comes to.
-    is_lacking = (
-        task is None
-        or is_unknown
-        or (column.is_selected and not task.selected)
-        or column.source.startswith("law/")
-        or select.base is not None
-        or (column.k or 0) > samples
-    )
-    if not is_lacking:
+    takes_more = select.base is not None or column.source.startswith("law/")
+    is_lacking = task is None or (column.is_selected and not task.selected)
+    if not (is_unknown or takes_more or is_lacking or (column.k or 0) > samples):
+        # A window or a cutoff may have no number, such as the step of a value no run comes to.
         return
-    hints = {
-        "`advsweep eval` evaluates runs on other tasks and with more samples": not select.is_train,
-        "evaluation.train_problems evaluates on training problems": select.is_train,
-        "evaluation.select_on chooses steps, which --force repeats": column.is_selected,
-        "it takes an evaluation before the training": select.base is not None,
-        "a fit takes at least 16 samples per problem": column.source.startswith("law/"),
-    }
-    known = f"tasks {', '.join(evaluated.tasks) or 'none'}"
-    if records:
-        shown = ", ".join(map(str, levels))
-        known += f", levels {shown}, chance baselines {', '.join(floors) or 'none'}"
-        known += f", {samples} samples per problem (the largest k)"
+    hint = "`advsweep eval` evaluates runs on other tasks and with more samples"
+    if select.is_train:
+        hint = "evaluation.train_problems evaluates on training problems"
+    elif column.is_selected:
+        hint = "evaluation.select_on chooses steps, which --force repeats"
+    elif takes_more:
+        hint = "it takes an evaluation before the training; a law, 16 samples per problem"
     # A name that does not exist is told apart from what the runs lack so far.
     raise (NotFoundError if is_unknown else ReportError)(
-        f"{column.name}: no run of the table has a number for it; the evaluations have: {known}; "
-        f"{'; '.join(hint for hint, applies in hints.items() if applies)}"
+        f"{column.name}: no run of the table has a number for it; the evaluations have: tasks "
+        f"{', '.join(evaluated.tasks) or 'none'}, levels {', '.join(map(str, levels)) or 'none'}, "
+        f"chance baselines {', '.join(floors) or 'none'}, {samples} samples per problem (the "
+        f"largest k); {hint}"
     )

@@ -6,8 +6,10 @@ number of groups that is every group of a step but for its prompt and the order 
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
 
 from advsweep.errors import ReportError
 from advsweep.logs.rollouts import RolloutGroup, RolloutNotes, RolloutStep
@@ -37,26 +39,26 @@ def solved_groups(store: Store, run_id: int, notes: RolloutNotes) -> list[Rollou
             f"run {run_id}: expected groups of 2 to {_LARGEST_GROUP} rollouts, as solved/K has no "
             "single numbers of larger ones"
         )
-    shares: dict[int, dict[int, float]] = {}
-    for successes in range(size + 1):
-        series = store.metrics.series([run_id], f"solved/{successes}").get(run_id)
-        if series is not None:
-            for step, share in zip(*(part.tolist() for part in series), strict=True):
-                shares.setdefault(step, {})[successes] = share
-    drawn = store.metrics.series([run_id], "cost/rollouts").get(run_id)
-    per_target = {} if drawn is None else dict(zip(*(part.tolist() for part in drawn), strict=True))
+
+    def recorded(name: str) -> pd.Series[float]:
+        steps, values = store.metrics.series([run_id], name).get(run_id, ((), ()))
+        # A recorded NaN is no share, while one that was not recorded is 0.
+        return pd.Series(np.nan_to_num(values, nan=np.inf), index=list(steps), dtype=float)
+
+    shares = pd.DataFrame({k: recorded(f"solved/{k}") for k in range(size + 1)}).fillna(0.0)
+    drawn = recorded("cost/rollouts").reindex(shares.index).fillna(1.0) * prompts
+    groups = drawn.where(drawn.between(1, _MOST_GROUPS)).round()
+    exact = shares.mul(groups, axis=0)
+    counts = exact.round()
+    whole = ((exact - counts).abs() < 1e-3) & (exact >= 0)
+    fits = whole.all(axis=1) & (counts.sum(axis=1) == groups)
+    if not fits.all():
+        left_out = "steps whose groups cannot be counted, such as unscorable ones"
+        notes.left_out[left_out] += int((~fits).sum())
     steps = []
-    for step, found in sorted(shares.items()):
-        counts = _counts(found, size, per_target.get(step, 1.0) * prompts)
-        if counts is None:
-            notes.left_out["steps whose groups cannot be counted, such as unscorable ones"] += 1
-            continue
-        rows = [
-            [1.0] * successes + [0.0] * (size - successes)
-            for successes, count in enumerate(counts)
-            for _ in range(count)
-        ]
-        steps.append(RolloutStep(step, [RolloutGroup("", row) for row in rows]))
+    for step, own in counts[fits].astype(int).iterrows():
+        rows = [[1.0] * k + [0.0] * (size - k) for k in range(size + 1) for _ in range(own[k])]
+        steps.append(RolloutStep(int(step), [RolloutGroup("", row) for row in rows]))
     if not steps:
         raise ReportError(f"run {run_id}: expected metrics solved/K, got none that can be counted")
     notes.remark(
@@ -67,15 +69,3 @@ def solved_groups(store: Store, run_id: int, notes: RolloutNotes) -> list[Rollou
 
 def _is_whole(value: Any, low: int, high: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-def _counts(shares: dict[int, float], size: int, groups: float) -> list[int] | None:
-    """Returns how many groups have each number of successes; None if they do not add up."""
-    if not math.isfinite(groups) or not 1 <= groups <= _MOST_GROUPS:
-        return None
-    exact = [shares.get(successes, 0.0) * round(groups) for successes in range(size + 1)]
-    if not all(map(math.isfinite, exact)) or min(exact) < 0:
-        return None
-    counts = [round(count) for count in exact]
-    close = all(abs(a - b) < 1e-3 for a, b in zip(exact, counts, strict=True))
-    return counts if close and sum(counts) == round(groups) else None

@@ -57,15 +57,16 @@ def render_page(
             of the sweep, whatever their state.
         claim_results: the results of a list of claims, which get a section of their own.
     """
-    title = report.provenance.sweep or report.provenance.store
+    title = report.provenance["sweep"] or report.provenance["store"]
     findings = find_differences(report)
     embedded: dict[str, Any] = {"differences": collect_differences(report)}
-    selected = store.runs.select(sweep=report.provenance.sweep, newest_first=False)
+    selected = store.runs.select(sweep=report.provenance["sweep"], newest_first=False)
     data = FigureData(store, selected, title, where)
     listed = data.runs if where else selected
     last = read_last_values(store, listed)
     embedded |= collect_figures(data, report.columns) | collect_runs(store, listed, last)
-    runs = lay_out_runs(listed, last)
+    plain = _printable_texts(embedded)
+    text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     page: str = (
         _environment()
         .get_template("page.html")
@@ -77,9 +78,10 @@ def render_page(
             uncompared=difference_notes(report) if not findings else [],
             baseline=report.baseline,
             report=lay_out(report),
-            runs=runs,
+            runs=lay_out_runs(listed, last),
             claims=None if claim_results is None else lay_out_claims(claim_results),
-            data=_embedded_json(embedded),
+            # Without `<`, which could end the script element.
+            data=Markup(text.replace("<", "\\u003c")),
             style=_read_assets("page.css"),
             script=_read_assets(*_SCRIPTS),
         )
@@ -100,7 +102,10 @@ def _environment() -> Environment:
     )
     environment.globals["marks"] = _MARKS
     environment.tests["known"] = lambda value: value is not None and not math.isnan(value)
-    environment.filters["sha256"] = _sha256
+    # The hash by which a Content-Security-Policy allows an inline script or style.
+    environment.filters["sha256"] = lambda text: base64.b64encode(
+        hashlib.sha256(text.encode()).digest()
+    ).decode("ascii")
     environment.filters["breakable"] = _breakable
     return environment
 
@@ -109,22 +114,9 @@ def _read_assets(*names: str) -> Markup:
     return Markup("\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in names))
 
 
-def _sha256(text: str) -> str:
-    """Return the hash by which a Content-Security-Policy allows an inline script or style."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
-
-
 def _breakable(text: str) -> Markup:
     """Let a browser break a key or a metric after its dots and slashes."""
     return Markup("<wbr>").join(re.split(r"(?<=[./])", printable(text)))
-
-
-def _embedded_json(data: dict[str, Any]) -> Markup:
-    """Return JSON for a script element, without `<`, which could end it, and of printable texts."""
-    text = json.dumps(
-        _printable_texts(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-    return Markup(text.replace("<", "\\u003c"))
 
 
 def _printable_texts(value: Any) -> Any:

@@ -36,16 +36,11 @@ if TYPE_CHECKING:
 MOST_POINTS = 200
 """Largest number of points of a curve."""
 
-LEAST_POINTS = 100
-"""The page leaves metrics out before it thins curves to fewer points than this."""
-
 BUDGET = 3_000_000
-"""Largest number of characters that all curves take together."""
+"""About the largest number of characters that all curves take together."""
 
 _PACKED = 4  # characters of a value
 _FIRST_SHOWN = 8  # rows
-# Kept first where not all metrics fit.
-_FAMILIES = ("estimator", "collapse", "mass", "entropy", "reward", "advantage", "pass@1", "loss")
 _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
 _FIGURES = {
     "passk": ("pass@k after training", ""),
@@ -61,7 +56,17 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
     Args:
         columns: the columns of the report's table, which the page can draw over each other.
     """
-    rows, curves = _collect_rows(data), collect_curves(data)
+    curves = collect_curves(data)
+    styled = [(row.label, row.style, [run.id for run in row.runs]) for row in data.rows]
+    with suppress(ReportError):
+        untrained = [(row.label, row.style) for row in data.untrained]
+        untrained += [(row.label, row.style) for row in floor_rows(data, np.array([1]))]
+        # Their black would be invisible on a dark page.
+        styled += [(label, style._replace(colour="var(--ink)"), []) for label, style in untrained]
+    rows = [
+        {"label": label, "colour": style.colour, "variant": style.variant, "runs": runs}
+        for label, style, runs in styled
+    ]
     values = []
     for column in columns:
         with suppress(NotFoundError, ReportError):
@@ -75,9 +80,6 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
             f"curves are thinned: a point is the mean over up to {per} neighbouring recorded "
             "steps, and bands are of that mean"
         )
-    if curves["left_out"]:
-        listed = ", ".join(curves["left_out"])
-        notes.append(f"metrics left out, to keep this page small: {listed}")
     if len(data.rows) > _FIRST_SHOWN:
         notes.append(
             f"at first {_FIRST_SHOWN} rows are shown; the buttons above, or words of their "
@@ -105,20 +107,6 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
         "figures": figures,
         "notes": notes,
     }
-
-
-def _collect_rows(data: FigureData) -> list[dict[str, Any]]:
-    """Return the label, style and runs of each row; after them bases, floors and models."""
-    rows = [(row.label, row.style, [run.id for run in row.runs]) for row in data.rows]
-    with suppress(ReportError):
-        untrained = [(row.label, row.style) for row in data.untrained]
-        untrained += [(row.label, row.style) for row in floor_rows(data, np.array([1]))]
-        # Their black would be invisible on a dark page.
-        rows += [(label, style._replace(colour="var(--ink)"), []) for label, style in untrained]
-    return [
-        {"label": label, "colour": style.colour, "variant": style.variant, "runs": runs}
-        for label, style, runs in rows
-    ]
 
 
 def _collect_panel(panel: Panel) -> dict[str, Any]:
@@ -190,47 +178,34 @@ def label_row(row: Row) -> str:
 
 
 def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
-    """Return the runs' curves of every metric, or of the first metrics that fit.
+    """Return the runs' curves of every metric, the defaults of the figures first.
 
     Returns:
         `metrics`: for each metric its `name`, the `steps` of its points, how many steps a point
         averages (`per`), the bounds of its values if it is a share (`within`), and `runs`: the
-        packed values at these steps by run id; `left_out`: names of metrics that do not fit;
-        `t`: the 97.5 % quantile of Student's t for n values at index n, from which the page
-        computes its bands.
+        packed values at these steps by run id; `t`: the 97.5 % quantile of Student's t for n
+        values at index n, from which the page computes its bands.
     """
-    names = sorted(data.metric_names, key=_rank)
+    order = {name: place for place, name in enumerate(STANDARD)}
+    names = sorted(data.metric_names, key=lambda name: (order.get(name, len(order)), name))
     points = budget // (_PACKED * len(data.runs) * max(len(names), 1))
-    points = min(max(points, LEAST_POINTS), MOST_POINTS)
     metrics: list[dict[str, Any]] = []
-    left_out: list[str] = []
-    size = 0
-    for place, name in enumerate(names):
-        try:
-            steps, per, values = thin(data.series(name), points)
-        except (NotFoundError, ReportError):
-            # Evaluations with different settings make no curve.
-            continue
-        # Characters of the page; the JSON around them is small.
-        size += _PACKED * len(steps) * len(values)
-        if size > budget and metrics:
-            left_out = names[place:]
-            break
-        metrics.append(
-            {
-                "name": name,
-                "steps": steps.tolist(),
-                "per": per,
-                "within": metric_range(name),
-                "runs": {str(run_id): pack(own) for run_id, own in values.items()},
-            }
-        )
+    for name in names:
+        # Evaluations with different settings make no curve.
+        with suppress(NotFoundError, ReportError):
+            steps, per, values = thin(data.series(name), min(max(points, 2), MOST_POINTS))
+            metrics.append(
+                {
+                    "name": name,
+                    "steps": steps.tolist(),
+                    "per": per,
+                    "within": metric_range(name),
+                    "runs": {str(run_id): pack(own) for run_id, own in values.items()},
+                }
+            )
     most = max(len(row.runs) for row in data.rows)
-    return {
-        "metrics": metrics,
-        "left_out": left_out,
-        "t": [0, 0, *(round_off(float(stdtrit(n - 1, 0.975))) for n in range(2, most + 1))],
-    }
+    quantiles = [round_off(float(stdtrit(n - 1, 0.975))) for n in range(2, most + 1)]
+    return {"metrics": metrics, "t": [0, 0, *quantiles]}
 
 
 def thin(
@@ -255,14 +230,6 @@ def thin(
         with np.errstate(invalid="ignore"):
             thinned[run_id] = sums / counts
     return grid, per, thinned
-
-
-def _rank(name: str) -> tuple[int, bool, int, str]:
-    """Sort metrics: defaults of the figures first, then by family, parts of metrics last."""
-    standard = STANDARD.index(name) if name in STANDARD else len(STANDARD)
-    family = name.partition("/")[0]
-    place = _FAMILIES.index(family) if family in _FAMILIES else len(_FAMILIES)
-    return standard, name.count("/") > 1, place, name
 
 
 def pack(values: Float[np.ndarray, " points"]) -> str:

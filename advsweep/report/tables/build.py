@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,12 +61,10 @@ from advsweep.report.tables.notes import (
     GUESS,
     caution_of_chance,
     chance_column,
-    describe_dominance,
     describe_imported,
     describe_large_k,
     describe_no_signal,
     describe_provenance,
-    describe_rarefied,
 )
 from advsweep.report.tables.rows import base_rows, floor_rows, model_rows, trained_rows
 from advsweep.report.tables.types import Difference, Report, Row, count_states
@@ -216,6 +214,10 @@ def build_report(
             hint = nearest(rank, visible)
             raise NotFoundError(f"--sort rank: the table has no column '{rank}'; {hint}")
         listed, ranks = rank_rows(listed, visible[rank])
+        remarks.append(
+            f"rank: the places by {rank} that paired t-tests against all other rows leave open, "
+            "95 % after Holm; rows with overlapping ranks may be equal"
+        )
     compared = None
     if baseline is None:
         compared = default_baseline(listed)
@@ -240,12 +242,9 @@ def build_report(
         tasks |= set(evaluated.tasks)
     tasks = tasks or {evaluated.main}
 
-    def with_cells(row: Row, names: Iterable[str]) -> Row:
-        return replace(row, cells={name: row.cells[name] for name in names})
-
     return Report(
         columns=tuple(chosen),
-        rows=tuple(with_cells(row, visible) for row in listed),
+        rows=tuple(listed),
         left_out=selection.left_out,
         pruned=Counter(run.stopping["name"] for run in selection.pruned if run.stopping),
         unscorable=unscorable_share(evaluated.final),
@@ -257,18 +256,14 @@ def build_report(
         untaught=tuple(describe_no_signal(store, groups)),
         cautions=(
             *describe_large_k(evaluated, shown),
-            *describe_rarefied(evaluated, shown),
-            *describe_dominance(store, groups),
             *(caution_of_chance(listed, differences) if at is None else ()),
         ),
         baseline=None if compared is None else compared.text,
         run_ids=frozenset(run.id for run in done),
         ranks=ranks,
-        ranked_by=rank,
         outcomes=tuple(primary),
         declared_by=declared_by,
         differences=differences,
-        compared=tuple(with_cells(row, [column.name for column in primary]) for row in listed),
         tuned=tuned,
     )
 

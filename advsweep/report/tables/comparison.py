@@ -284,12 +284,8 @@ def with_baseline(report: Report, baseline: BaselineRows) -> Report:
     Raises:
         ReportError: a row could be compared with several.
     """
-    differences = compare_rows(
-        report.compared,
-        report.outcomes,
-        (),
-        replace(baseline, tuned=report.tuned),
-    )
+    own = replace(baseline, tuned=report.tuned)
+    differences = compare_rows(report.rows, report.outcomes, (), own)
     return replace(report, baseline=baseline.text, differences=differences)
 
 

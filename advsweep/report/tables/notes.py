@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advsweep.errors import counted, first_of
 from advsweep.report.data.columns import (
     END_STEPS,
     MOST_OF_SAMPLES,
-    RAREFIED_SHARE,
     Column,
     parse_column,
 )
@@ -21,19 +20,15 @@ from advsweep.report.data.runs import Group, name_group, show_key
 from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK
 from advsweep.report.tables.types import (
     Difference,
-    Provenance,
     Report,
     Row,
     Subject,
     count_states,
 )
-from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.store import RunRecord, Store
 from advsweep.store.imported import IMPORTED, is_imported
 from advsweep.store.sanity import find_no_signal
 from advsweep.writing import Mark, show
-
-START = 10
-"""The training steps that count as the start."""
 
 CHANCE_MARGIN = 0.05
 """How far base and baseline must be above guessing; as far as guessing itself where that is less.
@@ -51,10 +46,6 @@ _SHOWN = ("advsweep", "python", "torch")  # JSON has all versions
 _NAMED = 6  # of what is listed at most
 _FEW = 4  # rows of a caution
 _LONGEST = 300  # characters of a note
-_DOMINANT = 3.0  # times the mass of one sign that of the other is where it dominates
-_MAJORITY = 0.6  # of the start's rollouts have the dominant sign's outcome
-_OUTCOMES = {"success": ("right", "likelier"), "failure": ("wrong", "less likely")}
-
 
 LEGEND = {
     Mark.BEST: f"significantly better than all other rows with at least {SEEDS_FOR_A_MARK} seeds",
@@ -67,11 +58,11 @@ def notes(report: Report) -> list[str]:
     """Return sentences about the numbers: what they are, and what they do not say."""
     rows, columns = report.rows, report.columns
     trained = [row for row in rows if not row.is_base]
-    rates = report.provenance.learning_rates
+    rates = report.provenance["learning_rates"]
     seeds = sum(row.n for row in trained)
     what = "seeds" if any(row.runs > row.n for row in rows) else "runs"
     end = [c.header for c in columns if c.is_mean and c.window and c.window.kind == "end"]
-    cells = [cell for row in rows for cell in row.cells.values()]
+    cells = [row.cells[column.name] for row in rows for column in columns]
     alike = []
     for row in rows:
         # Costs that no seed changes are expected.
@@ -96,11 +87,6 @@ def notes(report: Report) -> list[str]:
             alike,
             f"zero spread, so that ±0 is no interval: all seeds of {first_of(alike, _NAMED)} have "
             "the same value",
-        ),
-        (
-            report.ranks,
-            f"rank: the places by {report.ranked_by} that paired t-tests against all other rows "
-            "leave open, 95 % after Holm; rows with overlapping ranks may be equal",
         ),
         *((True, text) for text in (*report.remarks, *report.untaught, *report.cautions)),
         (rates, f"learning rates: {'; '.join(map(_describe_matched, rates))}"),
@@ -186,20 +172,22 @@ def _describe_matched(rates: Mapping[str, Any]) -> str:
 def provenance(report: Report) -> list[str]:
     """Describe in a few lines where the numbers come from."""
     p = report.provenance
-    where = p.store if p.sweep is None else f"{p.store}, sweep {p.sweep}"
-    days = sorted({time.date().isoformat() for time in (p.first, p.last) if time is not None})
-    lines = [f"{where}: {counted(p.runs, 'run')}" + (f", made {' to '.join(days)}" if days else "")]
-    for evaluation in p.evaluations:
+    where = p["store"] if p["sweep"] is None else f"{p['store']}, sweep {p['sweep']}"
+    days = sorted({at.date().isoformat() for at in (p["first"], p["last"]) if at is not None})
+    made = f", made {' to '.join(days)}" if days else ""
+    lines = [f"{where}: {counted(p['runs'], 'run')}{made}"]
+    for evaluation in p["evaluations"]:
         own = {k: v for k, v in evaluation.items() if k not in ("task", "problems")}
         how = ", ".join(f"{k}={show_key(v)}" for k, v in own.items())
         problems, task = (show_key(evaluation[key]) for key in ("problems", "task"))
         lines.append(f"evaluated on {counted(problems, 'problem')} of {task}: {how}")
-    made = [f"{name} {'/'.join(p.versions[name])}" for name in _SHOWN if name in p.versions]
-    if p.commits:
-        some = "/".join(commit[:10] for commit in p.commits)
-        made.insert(0, f"commit {some} ({'local changes' if p.dirty else 'no local changes'})")
-    lines += ["made with " + ", ".join(made)] if made else []
-    lines += ["made on " + "; ".join(p.hardware)] if p.hardware else []
+    versions = p["versions"]
+    programs = [f"{name} {'/'.join(versions[name])}" for name in _SHOWN if name in versions]
+    if p["commits"]:
+        some = "/".join(commit[:10] for commit in p["commits"])
+        programs.insert(0, f"commit {some} ({'' if p['dirty'] else 'no '}local changes)")
+    lines += ["made with " + ", ".join(programs)] if programs else []
+    lines += ["made on " + "; ".join(p["hardware"])] if p["hardware"] else []
     return lines
 
 
@@ -208,8 +196,18 @@ def describe_provenance(
     sweep: str | None,
     runs: Sequence[RunRecord],
     evaluations: Sequence[Mapping[str, Any]],
-) -> Provenance:
-    """Collect what the store knows about how some runs were made."""
+) -> dict[str, Any]:
+    """Collect what the store knows about how some runs were made.
+
+    Returns:
+        `store`: its path as it was given, or its URL without a password; `sweep`: None for other
+        sets of runs; `runs`: how many; `evaluations`: for each measured task its name, the number
+        of problems, and how samples were drawn; `learning_rates`: for each method of matching
+        them, `match` (`none` without matching), the name of its `reference`, and the `rates` at
+        the end of training by estimator; `commits`, `versions` and `hardware` that made the runs,
+        sorted; `dirty` if any commit had local changes; `first` and `last`: when the first run
+        started and the last one finished, in UTC.
+    """
     environments = store.runs.environments([run.id for run in runs]).values()
     git = [state for e in environments if (state := e.get("git"))]
     versions: dict[str, set[str]] = {}
@@ -224,19 +222,19 @@ def describe_provenance(
         size = f"{memory / 2**30:.0f} GiB" if memory else None
         parts = environment.get("cpu"), f"{cores} cores" if cores else None, size
         machines.append(", ".join(part for part in parts if part))
-    return Provenance(
-        store=store.name,
-        sweep=sweep,
-        runs=len(runs),
-        evaluations=list(evaluations),
-        learning_rates=_learning_rates(store, runs),
-        commits=sorted({state["commit"] for state in git}),
-        dirty=any(state["dirty"] for state in git),
-        versions={name: sorted(found) for name, found in sorted(versions.items())},
-        hardware=sorted(set(machines) - {""}),
-        first=min((run.started for run in runs if run.started), default=None),
-        last=max((run.finished for run in runs if run.finished), default=None),
-    )
+    return {
+        "store": store.name,
+        "sweep": sweep,
+        "runs": len(runs),
+        "evaluations": list(evaluations),
+        "learning_rates": _learning_rates(store, runs),
+        "commits": sorted({state["commit"] for state in git}),
+        "dirty": any(state["dirty"] for state in git),
+        "versions": {name: sorted(found) for name, found in sorted(versions.items())},
+        "hardware": sorted(set(machines) - {""}),
+        "first": min((run.started for run in runs if run.started), default=None),
+        "last": max((run.finished for run in runs if run.finished), default=None),
+    }
 
 
 def _learning_rates(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
@@ -272,7 +270,10 @@ def describe_large_k(evaluated: EvaluationsByTask, columns: Sequence[Column]) ->
         # pass@1 is a share of all samples, however few.
         if column.k is None or column.k == 1:
             continue
-        samples = min((int(r.n.max(initial=0)) for r in _records(evaluated, column)), default=0)
+        tasks = evaluated.train if column.select.is_train else evaluated.tasks
+        names = list(tasks) if column.select.is_mean else [column.select.task or evaluated.main]
+        final = [task.final.values() for name, task in tasks.items() if name in names]
+        samples = min((int(r.n.max(initial=0)) for own in final for r in own), default=0)
         if column.k > MOST_OF_SAMPLES * samples:
             found.setdefault(samples, []).append(column.header)
     return [
@@ -280,85 +281,6 @@ def describe_large_k(evaluated: EvaluationsByTask, columns: Sequence[Column]) ->
         "the estimate varies most; a smaller k, or more samples, compares better"
         for samples, headers in found.items()
     ]
-
-
-def describe_rarefied(evaluated: EvaluationsByTask, columns: Sequence[Column]) -> list[str]:
-    """Describe over how many problems columns of rarefied entropies are, where runs differ in it.
-
-    A problem needs so many right answers, so that weak runs leave out their hard problems.
-    """
-    found = []
-    for column in columns:
-        m, records = column.select.m, _records(evaluated, column)
-        if m is None or column.source == RAREFIED_SHARE or not records:
-            continue
-        counts = [int((record.c >= m).sum()) for record in records]
-        if min(counts) < max(counts):
-            found.append(
-                f"{column.header}: of the {min(counts)} to {max(counts)} problems on which a run "
-                f"has at least {m} right answers; runs with fewer leave out harder problems"
-            )
-    return found
-
-
-def _records(evaluated: EvaluationsByTask, column: Column) -> list[EvaluationRecord]:
-    """Return the evaluations of runs that a column rests on."""
-    tasks = [evaluated.of(column.select.task, train=column.select.is_train)]
-    if column.select.is_mean:
-        tasks = list((evaluated.train if column.select.is_train else evaluated.tasks).values())
-    records: list[EvaluationRecord] = []
-    for task in tasks:
-        records += task.final.values() if task is not None else ()
-        if task is not None and column.is_made_of_curve and not column.is_selected:
-            records += [record for along in task.along.values() for record in along]
-    return records
-
-
-def describe_dominance(
-    store: Store, groups: Sequence[tuple[Group, Sequence[RunRecord]]]
-) -> list[str]:
-    """Describe the rows whose start lets advantages of one sign dominate.
-
-    Where nearly all advantages have the sign of the more frequent outcome, the gradient mostly
-    raises or lowers the probability of all sampled answers alike.
-    """
-    ids = [run.id for _, members in groups for run in members]
-    masses = {name: store.metrics.means(ids, f"mass/{name}", first=START) for name in _OUTCOMES}
-    rows: dict[str, list[str]] = {name: [] for name in _OUTCOMES}
-    for group, members in groups:
-        mass = {name: _mean(own.get(run.id) for run in members) for name, own in masses.items()}
-        larger, smaller = sorted(mass, key=mass.__getitem__, reverse=True)
-        if not (mass[larger] > 0 and mass[larger] >= _DOMINANT * max(mass[smaller], 0.0)):
-            continue
-        rate = _success_rate(store, members)
-        share = rate if larger == "success" else 1 - rate
-        if share >= _MAJORITY:
-            rows[larger].append(f"{name_group(group)} ({share:.0%})")
-    return [
-        f"{first_of(named, _FEW)}: so many rollouts of the first {START} steps are "
-        f"{_OUTCOMES[outcome][0]}, and nearly all advantages are theirs, so that training mostly "
-        f"makes the model's own answers {_OUTCOMES[outcome][1]}; compare such rows where right and "
-        "wrong answers are about as frequent"
-        for outcome, named in rows.items()
-        if named
-    ]
-
-
-def _success_rate(store: Store, members: Sequence[RunRecord]) -> float:
-    """Return the share of right rollouts at the start, from the shares of groups with K right."""
-    sizes = {run.id: int(run.config.get("group_size", 0)) for run in members}
-    parts: dict[int, list[float]] = {}
-    for solved in range(1, max(sizes.values()) + 1):
-        of_runs = [run_id for run_id, size in sizes.items() if solved <= size]
-        found = store.metrics.means(of_runs, f"solved/{solved}", first=START)
-        for run_id, share in found.items():
-            parts.setdefault(run_id, []).append(solved / sizes[run_id] * share)
-    return _mean(map(math.fsum, parts.values()))
-
-
-def _mean(values: Iterable[float | None]) -> float:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return math.fsum(known) / len(known) if known else math.nan
 
 
 def describe_no_signal(
@@ -428,18 +350,16 @@ def describe_imported(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     """Return a sentence for each format of which runs were imported; none without any."""
     imported = [run for run in runs if is_imported(run.config)]
     environments = store.runs.environments([run.id for run in imported]) if imported else {}
-    by_format: dict[str, list[dict[str, None]]] = {}
+    by_format: dict[str, list[list[str]]] = {}
     for run in imported:
         described = environments.get(run.id, {}).get(IMPORTED)
         own = described.get("notes") if isinstance(described, Mapping) else None
-        texts = [note for note in own if isinstance(note, str)] if isinstance(own, list) else []
+        texts = own if isinstance(own, list) else []
         form = str(run.config["backend"].get("format", "unknown"))
-        by_format.setdefault(form, []).append(dict.fromkeys(texts))
+        by_format.setdefault(form, []).append([str(note)[:_LONGEST] for note in texts])
     sentences = []
     for form, listed in sorted(by_format.items()):
-        found = list(dict.fromkeys(note for texts in listed for note in texts))
-        shown = [note[:_LONGEST] for note in found[:_NAMED]]
-        more = [f"{len(found) - _NAMED} more"] if len(found) > _NAMED else []
+        found = dict.fromkeys(note for texts in listed for note in texts)
         text = f"imported from {form}: {len(listed)} of {len(runs)} runs, by another trainer"
-        sentences.append("; ".join([text, *shown, *more]))
+        sentences.append("; ".join([text, *([first_of(found, _NAMED, "; ")] if found else [])]))
     return sentences

@@ -152,7 +152,7 @@ def report_records(report: Report) -> list[dict[str, Any]]:
     primary outcome and each other compared column the difference to the baseline, with p values
     of the primary outcomes alone. A number that a row lacks is None; a key that it lacks is empty.
     """
-    compared = {(d.row, d.column.name): _plain_difference(d) for d in report.differences}
+    compared = {(d.row, d.column.name): plain_difference(d) for d in report.differences}
     parts: dict[str, dict[str, None]] = {}
     for (_, name), own in compared.items():
         parts.setdefault(name, {}).update(dict.fromkeys(own))
@@ -175,7 +175,7 @@ def report_records(report: Report) -> list[dict[str, Any]]:
     return records
 
 
-def _plain_difference(difference: Difference) -> dict[str, Any]:
+def plain_difference(difference: Difference) -> dict[str, Any]:
     c = difference.comparison
     found = {
         "difference": c.difference,
@@ -226,7 +226,7 @@ def report_data(report: Report) -> dict[str, Any]:
                 "baseline": d.baseline,
                 "metric": d.column.name,
                 "primary": d.is_primary,
-                **_plain_difference(d),
+                **plain_difference(d),
                 "p_better": d.improvement,
                 "paired": d.comparison.paired,
                 "pooled": d.comparison.pooled,
@@ -235,7 +235,7 @@ def report_data(report: Report) -> dict[str, Any]:
             for d in report.differences
         ],
         "provenance": {
-            **vars(report.provenance),
+            **report.provenance,
             "remarks": report.remarks,
             "left_out": {status.value: n for status, n in report.left_out.items()},
             "pruned": report.pruned,

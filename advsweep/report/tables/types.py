@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -66,7 +65,7 @@ class Row:
         n: how many seeds the row has; for a base, how many base models.
         seeds: the seeds, ascending; those whose base models the row has if each seed has one of
             its own. Without seeds the numbers are exact: those of a single model or a floor.
-        cells: the numbers, by column name.
+        cells: the numbers, by column name, also of primary outcomes that the table does not show.
         pruned: how many replicates were stopped early; the cells are without them.
         runs: how many runs; more than n if the row averages over several configurations.
     """
@@ -119,37 +118,6 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """Where the numbers of a report come from; lists are sorted and without repeats.
-
-    Attributes:
-        store: the store's path as it was given, or its URL without a password.
-        sweep: the sweep's name; None for other sets of runs.
-        runs: how many runs are in the table.
-        evaluations: for each measured task, its name, the number of problems, and how samples
-            were drawn.
-        learning_rates: for each method of matching them, `match` (`none` without matching), the
-            name of its `reference`, and the `rates` at the end of training by estimator.
-        commits: of the code that made the runs; `dirty` if any of them had local changes.
-        versions: of the programs that made the runs.
-        hardware: the machines that made the runs.
-        first, last: when the first run started and the last one finished, in UTC.
-    """
-
-    store: str
-    sweep: str | None = None
-    runs: int = 0
-    evaluations: Sequence[Mapping[str, Any]] = ()
-    learning_rates: Sequence[Mapping[str, Any]] = ()
-    commits: Sequence[str] = ()
-    dirty: bool = False
-    versions: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    hardware: Sequence[str] = ()
-    first: datetime | None = None
-    last: datetime | None = None
-
-
-@dataclass(frozen=True)
 class Report:
     """A report before it is written in a format.
 
@@ -159,6 +127,7 @@ class Report:
         left_out: how many runs are not in the table, by their status.
         pruned: how many of these were stopped early, by the name of the rule.
         unscorable: share of the evaluations' samples that the verifier failed on.
+        provenance: where the numbers come from (`notes.describe_provenance`).
         unjudged: how many problems have no scores, as none of their samples could be scored.
         remarks: sentences on how runs were selected and combined.
         untaught: sentences on rows with runs that learned nothing from their rewards.
@@ -168,11 +137,9 @@ class Report:
         declared_by: what declares them, if they are not the default ones.
         differences: every difference to the baseline, those of the primary outcomes first, by
             column and row.
-        compared: the rows with their cells of the primary outcomes, for other baselines.
         tuned: the key whose value each row has chosen for itself; empty for none.
         run_ids: the runs in the table.
         ranks: the interval of each row's rank in a column, by row index; empty without a ranking.
-        ranked_by: the name of that column.
     """
 
     columns: tuple[Column, ...]
@@ -180,7 +147,7 @@ class Report:
     left_out: Mapping[Status, int]
     pruned: Mapping[str, int]
     unscorable: float
-    provenance: Provenance
+    provenance: Mapping[str, Any]
     unjudged: int = 0
     remarks: tuple[str, ...] = ()
     untaught: tuple[str, ...] = ()
@@ -189,11 +156,9 @@ class Report:
     outcomes: tuple[Column, ...] = ()
     declared_by: str = ""
     differences: Sequence[Difference] = ()
-    compared: tuple[Row, ...] = ()
     tuned: str = ""
     run_ids: frozenset[int] = frozenset()
     ranks: Mapping[int, RankInterval] = field(default_factory=dict)
-    ranked_by: str | None = None
 
     @property
     def keys(self) -> list[str]:

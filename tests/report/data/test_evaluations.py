@@ -42,16 +42,6 @@ def test_rarefied_entropies_are_of_problems_with_enough_right_answers(lab):
     assert found["kl/base"] == 0.5
 
 
-def test_a_report_says_over_how_many_problems_rarefied_entropies_are(lab):
-    for seed, right in enumerate(([[3, 1], [2]], [[4], [1]])):
-        run = lab.run(seed=seed, solved=None)
-        solved = [sum(counts) for counts in right]
-        lab.evaluate(run, f"end {seed}", 20, solved, right=right)
-    report = build_report(lab.store, "demo", columns=["entropy/right_rarefied[m=2]"])
-    [line] = [line for line in report.cautions if line.startswith("H right/2")]
-    assert "of the 1 to 2 problems on which a run has at least 2 right answers" in line
-
-
 def test_columns_of_training_problems(lab):
     """Held out .5 and 0; on training problems 1 and .5."""
     run = lab.run(solved=(2, 0))

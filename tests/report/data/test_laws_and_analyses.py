@@ -67,7 +67,7 @@ def test_columns_that_a_package_adds(lab, monkeypatch):
     monkeypatch.setitem(sys.modules, __name__, SimpleNamespace(WORDS=WORDS))
     monkeypatch.setattr("advsweep.plugins._discover", lambda path: Discovery((point,), ()))
     run = lab.run()
-    with pytest.raises(NotFoundError, match="has an analysis with 'words/count'; `count words`"):
+    with pytest.raises(NotFoundError, match="has a metric 'words/count'; `count words`"):
         values(lab, "words/count")
     for step in (10, 20):
         new = NewAnalysis(kind="words", step=step, settings={}, result={"count": step / 2})

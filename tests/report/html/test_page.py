@@ -272,7 +272,7 @@ def test_five_hundred_runs_fit_and_work(lab, visit):
     assert _chart(page).locator("path.band").count() == 0
     page.get_by_label("show rows with these words").fill("FADE lr=0.0002")
     assert _labels(_chart(page)) == ["fade lr=0.0002"]
-    assert "metrics left out" in page.locator("#figure-notes").inner_text()
+    assert "curves are thinned" in page.locator("#figure-notes").inner_text()
     page.get_by_role("button", name="all", exact=True).click()
     assert len(_labels(_chart(page))) == 100
     header = page.locator("#runs").get_by_role("columnheader", name="reward/mean")

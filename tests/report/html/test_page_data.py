@@ -63,15 +63,16 @@ def _figure_data(lab) -> FigureData:
     return FigureData(lab.store, lab.store.runs.select(newest_first=False), "demo")
 
 
-def test_metrics_that_do_not_fit_are_named(demo):
+def test_curves_are_thinned_until_they_fit(demo):
     whole = collect_curves(_figure_data(demo))
     names = [metric["name"] for metric in whole["metrics"]]
     assert names[:2] == ["collapse/acr", "entropy/token"]
-    assert whole["left_out"] == []
-    # Seven runs of 20 points take 560 characters a metric.
-    some = collect_curves(_figure_data(demo), budget=1200)
-    assert [metric["name"] for metric in some["metrics"]] == names[:2]
-    assert some["left_out"] == names[2:]
+    assert {metric["per"] for metric in whole["metrics"]} == {1}
+    # Three metrics and the scores of evaluations of seven runs, at two steps each.
+    points = 5
+    few = collect_curves(_figure_data(demo), budget=4 * 7 * len(names) * points)
+    assert [metric["name"] for metric in few["metrics"]] == names
+    assert max(len(metric["steps"]) for metric in few["metrics"]) == points
 
 
 def test_the_same_data_give_the_same_bytes_and_no_reference_to_anything_outside(demo):

@@ -82,14 +82,6 @@ def test_csv(report):
     assert _close(cells(render(report, "csv")), cells(_golden("demo.csv")))
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_the_same_data_give_the_same_bytes(demo, name):
-    text = render(build_report(demo.store, "demo"), name)
-    assert render(build_report(demo.store, "demo"), name) == text
-    assert text.endswith("\n")
-    assert not text.endswith("\n\n")
-
-
 def test_json_has_null_for_non_finite_numbers(lab, constant):
     lab.run("grpo", 0, points=constant(collapse__acr=math.inf, reward__mean=math.nan))
     lab.run("grpo", 1, points=constant(collapse__acr=0.5))

@@ -82,7 +82,7 @@ def test_numbers_of_several_tasks(tasks):
     # The means of 0.25, 0.5 and 0.5, and of 0.25, 0.625 and 0.5.
     assert cells["pass@1[mean]"].values == pytest.approx((1.25 / 3, 1.375 / 3))
     assert cells["pass@1[aime24,level=1]"].values == pytest.approx((0.0, 0.25))
-    assert [e["task"] for e in report.provenance.evaluations] == ["countdown", "aime24", "math"]
+    assert [e["task"] for e in report.provenance["evaluations"]] == ["countdown", "aime24", "math"]
     below = "\n".join(lay_out(report).provenance)
     assert "evaluated on 2 problems of math: n=8, " in below
 
@@ -95,7 +95,7 @@ def test_refuses_a_column_of_a_task_with_different_evaluations(tasks):
         build_report(tasks.store, "demo", columns=["pass@1[math]"])
     mixed = build_report(tasks.store, "demo", columns=["pass@1[math]"], mixed_protocols=True)
     assert [row.cells["pass@1[math]"].mean for row in mixed.rows[1:]] == pytest.approx([0.5, 0.25])
-    assert [sorted(e["n"]) for e in mixed.provenance.evaluations] == [[8, 16]]
+    assert [sorted(e["n"]) for e in mixed.provenance["evaluations"]] == [[8, 16]]
 
 
 def test_refuses_runs_of_several_tasks_unless_mixed(lab):
