@@ -141,12 +141,8 @@ class ReportTable:
         and NAME_n, and for each compared column its difference to the baseline, p-values, ...
         """
         # A missing key is empty in the CSV alone.
-        return pd.DataFrame(
-            [
-                {key: hashable(value) for key, value in record.items()}
-                for record in report_records(self.report)
-            ]
-        )
+        records = report_records(self.report)
+        return pd.DataFrame([{key: hashable(v) for key, v in own.items()} for own in records])
 
     def differences(self) -> pd.DataFrame:
         """A row per difference to the baseline, those of the primary outcomes first.

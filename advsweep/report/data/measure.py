@@ -148,9 +148,10 @@ class Measures:
                 continue
             end = None if ends is None else ends[run_id]
             if column.window is None and (column.metric is None or end is None):
-                known = curve[1][-1:] if end is None else value_at(*curve, end)
-                if end is not None and column.total is not None:
-                    known = np.interp(end, *curve)
+                known: Any = curve[1][-1]
+                if end is not None:
+                    is_cost = column.total is not None
+                    known = np.interp(end, *curve) if is_cost else value_at(*curve, end)
                 values[run_id] = float(known)
                 continue
             if column.metric is not None and window.kind == "steps_to=":

@@ -316,9 +316,9 @@ def _nothing_finished(
     states = f" ({count_states(selection.left_out)})" if selection.left_out else ""
     if not runs or not (where or states):
         return f"{what} has no runs to report; start some with `advsweep run` or `advsweep sweep`"
-    text = f"{what} has no finished run to report yet{states}; `advsweep ls` shows them"
-    if where:
-        text = f"{what} has no finished run with {describe_filters(where)}{states}"
+    if not where:
+        return f"{what} has no finished run to report yet{states}; `advsweep ls` shows them"
+    text = f"{what} has no finished run with {describe_filters(where)}{states}"
     for filter in where:
         # The values of the keys whose filter no run matches.
         values = [value_of(run, filter.key) for run in runs]
@@ -330,14 +330,13 @@ def _nothing_finished(
 
 def _describe_pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
     """Describe what rows average over, if they combine several configurations."""
-    varying: dict[str, None] = {}
+    varying: set[str] = set()
     for _, members in groups:
         if len({run.config_hash for run in members}) > 1:
-            varying |= dict.fromkeys(varying_keys(members)) or {"revisions of a component": None}
-    if not varying:
-        return []
+            varying |= set(varying_keys(members)) or {"revisions of a component"}
     keys = ", ".join(sorted(varying, key=key_order))
-    return [f"the value of a seed is the mean of its runs over {keys}; seeds that lack one are out"]
+    text = f"the value of a seed is the mean of its runs over {keys}; seeds that lack one are out"
+    return [text] if varying else []
 
 
 def _sort(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row]:

@@ -88,11 +88,8 @@ class Spreads:
         if design != self._design(other, column) or _differ_equally(row, other, column):
             return None
         if (column, design) not in self._known:
-            alike = [
-                each
-                for each in self._rows
-                if not each.is_base and self._design(each, column) == design
-            ]
+            trained = [each for each in self._rows if not each.is_base]
+            alike = [each for each in trained if self._design(each, column) == design]
             values = [list(_finite(each, column).values()) for each in alike]
             self._known[column, design] = (pool_spread(values) if values else None, alike)
         found, alike = self._known[column, design]
@@ -187,15 +184,9 @@ def default_baseline(rows: Sequence[Row]) -> BaselineRows | None:
     if len(trained) < 2 or len(trained) > MOST_ROWS:
         return None
     first = trained[0].group
-    own = {
-        key: value
-        for key, value in first.items()
-        if key == "estimator" or key.startswith("estimator.")
-    }
+    own = {key: value for key, value in first.items() if key.partition(".")[0] == "estimator"}
     baseline = BaselineRows(own or first)
-    if all(baseline._fits(row) for row in trained):
-        baseline = BaselineRows(first)
-    return baseline
+    return BaselineRows(first) if all(map(baseline._fits, trained)) else baseline
 
 
 def parse_baseline(text: str, rows: Sequence[Row], key: str) -> BaselineRows:
@@ -370,10 +361,8 @@ def rank_rows(rows: Sequence[Row], column: Column) -> tuple[list[Row], dict[int,
     intervals = rank_intervals([row.by_seed(column.name) for row in trained], higher=higher)
 
     def place(pair: tuple[Row, RankInterval | None]) -> tuple[float, ...]:
-        interval = pair[1]
-        if interval is None:
-            return (math.inf,)
-        return (interval.low, interval.high, interval.place)
+        found = pair[1]
+        return (math.inf,) if found is None else (found.low, found.high, found.place)
 
     base = [row for row in rows if row.is_base]
     ordered = sorted(zip(trained, intervals, strict=True), key=place)

@@ -162,8 +162,8 @@ def report_records(report: Report) -> list[dict[str, Any]]:
         record["n"] = row.n
         if report.ranks:
             rank = report.ranks.get(i)
-            places = (None,) * 3 if rank is None else (rank.place, rank.low, rank.high)
-            record |= dict(zip(("rank", "rank_low", "rank_high"), places, strict=True))
+            for name, part in (("rank", "place"), ("rank_low", "low"), ("rank_high", "high")):
+                record[name] = getattr(rank, part, None)
         for name in (column.name for column in report.columns):
             cell = row.cells[name]
             record |= {name: cell.mean, f"{name}_low": cell.low, f"{name}_high": cell.high}

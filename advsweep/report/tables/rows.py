@@ -185,15 +185,12 @@ def base_rows(
             if key != label and any(other.get(key) != value for other in common):
                 group[key] = value
         models.append((Subject.BASE, group, family.members, family.seeds))
-    names = [group for _, group, _, _ in models]
-    named = [
+    names = [dict(group) for _, group, _, _ in models]
+    for _, group, members, _ in models:
         # Bases of equal names are told apart by their hashes.
-        (subject, {**group, BASE: short_name(members[0])}, members, seeds)
-        if names.count(group) > 1
-        else (subject, group, members, seeds)
-        for subject, group, members, seeds in models
-    ]
-    return untrained_rows(named, evaluated, columns, base_evaluations)
+        if names.count(group) > 1:
+            group[BASE] = short_name(members[0])
+    return untrained_rows(models, evaluated, columns, base_evaluations)
 
 
 def short_name(subject: str) -> str:
@@ -226,10 +223,7 @@ def floor_rows(
         label: the key that holds the floor's name.
     """
     known = {column.name: _find_floors(evaluated, column) for column in columns}
-    floors: dict[str, Floor] = {}
-    for found in known.values():
-        for _, own in found.values():
-            floors |= own
+    floors = {k: v for found in known.values() for _, own in found.values() for k, v in own.items()}
     for name, floor in floors.items():
         values = {
             column.name: {
@@ -243,11 +237,10 @@ def floor_rows(
             seeds = []
         cells = {}
         for column_name, own_values in values.items():
-            if seeds:
-                exact = [own_values.get(s, own_values.get(None, math.nan)) for s in seeds]
-            else:
-                exact = [value for value in [*own_values.values()][:1] if not math.isnan(value)]
-            cells[column_name] = make_cell(exact)
+            exact = [own_values.get(s, own_values.get(None, math.nan)) for s in seeds]
+            # Without seeds the one number, where there is one.
+            one = [value for value in [*own_values.values()][:1] if not math.isnan(value)]
+            cells[column_name] = make_cell(exact if seeds else one)
         how = "computed exactly"
         if floor.standard_error:
             how = f"computed to a standard error of {floor.standard_error:.2g} for each problem"

@@ -14,7 +14,7 @@ from advsweep.store.records import SELECTED
 def values(lab, *columns):
     report = build_report(lab.store, "demo", columns=list(columns))
     [row] = [row for row in report.rows if row.n and "grpo" in row.group.values()]
-    return {name: cell.mean for name, cell in row.cells.items()}
+    return {name: row.cells[name].mean for name in columns}
 
 
 def test_the_entropy_of_right_answers_leaves_out_unsolved_problems(lab):

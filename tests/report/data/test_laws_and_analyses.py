@@ -21,7 +21,7 @@ from advsweep.store import NewAnalysis
 def values(lab, *columns):
     report = build_report(lab.store, "demo", columns=list(columns))
     [row] = [row for row in report.rows if "grpo" in row.group.values()]
-    return {name: cell.mean for name, cell in row.cells.items()}
+    return {name: row.cells[name].mean for name in columns}
 
 
 def test_the_law_of_the_last_evaluation(lab):
