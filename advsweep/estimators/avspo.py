@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from advsweep.components import option
-from advsweep.estimators.base import Provenance, StatefulEstimator
+from advsweep.estimators.base import StatefulEstimator
 from advsweep.estimators.batch import GroupBatch, Groups, Std, standardise
 
 if TYPE_CHECKING:
@@ -127,12 +127,6 @@ class AVSPO(StatefulEstimator[_Memory]):
     """
 
     name: ClassVar[str] = "avspo"
-    family: ClassVar[str] = "virtual samples"
-    formula: ClassVar[str] = "Aᵢ = (rᵢ - μ)/(s + ε), μ and s with K virtual rewards if ACR > τ"
-    paper: ClassVar[str] = "AVSPO (arXiv:2605.21125)"
-    equation: ClassVar[str] = "Eq. 6-12, sec. 4.2"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
-    released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
     revision: ClassVar[int] = 2
 
     preset: Preset = option(Preset.PAPER, help="the released code's reads eps alone")

@@ -22,6 +22,7 @@ from advsweep.estimators.batch import (
     GroupBatch,
     Groups,
 )
+from advsweep.estimators.registry import CATALOGUE
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -47,7 +48,8 @@ class Estimator(Component):
 
     A subclass sets the class attributes below and implements `_advantages`. `compute` checks
     the batch, passes its statistics on and applies the mask. An instance may narrow an
-    attribute that depends on its options (see `_narrow`).
+    attribute that depends on its options (see `_narrow`). Estimators of advsweep have the first
+    five in `catalogue.toml`.
 
     Attributes:
         family: the heading under which listings show it.
@@ -91,6 +93,15 @@ class Estimator(Component):
     stateful: ClassVar[bool] = False
     per_token: ClassVar[bool] = False
     per_group: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        row = CATALOGUE["estimators"].get(vars(cls).get("name"), {})
+        if row and cls.__module__.startswith("advsweep."):
+            cls.family, cls.formula = row["family"], row["formula"]
+            cls.paper, cls.equation = row["paper"], row["equation"]
+            cls.provenance = tuple(map(Provenance, row["defaults"]))
+            cls.released_options = tuple(row.get("released", ()))
 
     @final
     def __call__(self, batch: GroupBatch) -> PerRollout | PerToken:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from advsweep.components import option
-from advsweep.estimators.base import Estimator, Provenance
+from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ def _conventions(std: Std, eps: float, zero_variance: ZeroVariance) -> Mapping[s
 
 
 class _Baseline(Estimator):
-    family: ClassVar[str] = "baselines"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
 
@@ -63,9 +61,6 @@ class Reinforce(_Baseline):
     """
 
     name: ClassVar[str] = "reinforce"
-    formula: ClassVar[str] = "Aᵢ = rᵢ"
-    paper: ClassVar[str] = "REINFORCE (Williams 1992, doi:10.1007/BF00992696)"
-    equation: ClassVar[str] = "sec. 4; FADE (arXiv:2607.01490), sec. 2"
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.rewards.clone()
@@ -80,9 +75,6 @@ class DrGRPO(_Baseline):
     """
 
     name: ClassVar[str] = "dr_grpo"
-    formula: ClassVar[str] = "Aᵢ = rᵢ - p"
-    paper: ClassVar[str] = "Dr. GRPO (Liu et al. 2025, arXiv:2503.20783)"
-    equation: ClassVar[str] = "sec. 3.2; FADE (arXiv:2607.01490), sec. 2.2"
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.centred.clone()
@@ -97,9 +89,6 @@ class MinBaseline(_Baseline):
     """
 
     name: ClassVar[str] = "min_baseline"
-    formula: ClassVar[str] = "Aᵢ = rᵢ - min r"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.5, in words, after Garg and Venkatesh 2025 (arXiv:2511.04439)"
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.rewards - groups.low
@@ -114,9 +103,6 @@ class ReLU(_Baseline):
     """
 
     name: ClassVar[str] = "relu"
-    formula: ClassVar[str] = "Aᵢ = max(0, rᵢ - p)"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.11, after Srinivasan et al. 2018 (arXiv:1810.09026)"
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.centred.clamp(min=0)
@@ -134,9 +120,6 @@ class GPG(_Baseline):
     """
 
     name: ClassVar[str] = "gpg"
-    formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / F,  F = 1 or σ"
-    paper: ClassVar[str] = "GPG (Chu et al. 2025, arXiv:2504.02546)"
-    equation: ClassVar[str] = "as in AAPO (arXiv:2505.14264), Eq. 3"
 
     f_norm: FNorm = option(FNorm.ONE, help="F: 1, or the group's σ")
 
@@ -156,9 +139,6 @@ class RLOO(_Baseline):
     """
 
     name: ClassVar[str] = "rloo"
-    formula: ClassVar[str] = "Aᵢ = rᵢ - mean of the others = G/(G-1) · (rᵢ - p)"
-    paper: ClassVar[str] = "RLOO (Ahmadian et al. 2024, arXiv:2402.14740)"
-    equation: ClassVar[str] = "after Kool et al. 2019; FADE (arXiv:2607.01490), by name"
     minimum_group: ClassVar[int] = 2
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
@@ -178,9 +158,6 @@ class GRPO(_Baseline):
     """
 
     name: ClassVar[str] = "grpo"
-    formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (σ + ε)"
-    paper: ClassVar[str] = "GRPO (Shao et al. 2024, arXiv:2402.03300)"
-    equation: ClassVar[str] = "sec. 4.1.2; A-GRAE (arXiv:2602.05548), Eq. 3"
     conventions: ClassVar[Mapping[Enum, Mapping[str, Any]]] = {
         Preset.PAPER: _conventions(Std.POPULATION, 0.0, ZeroVariance.EXACT),
         Preset.TRL: _conventions(Std.SAMPLE, 1e-4, ZeroVariance.FORMULA),

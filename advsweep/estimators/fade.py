@@ -11,7 +11,7 @@ import torch
 
 from advsweep.components import option
 from advsweep.errors import BatchError
-from advsweep.estimators.base import Provenance, StatefulEstimator
+from advsweep.estimators.base import StatefulEstimator
 from advsweep.estimators.batch import Groups
 
 if TYPE_CHECKING:
@@ -90,11 +90,6 @@ class FADE(StatefulEstimator[_Memory]):
     """
 
     name: ClassVar[str] = "fade"
-    family: ClassVar[str] = "scheduled"
-    formula: ClassVar[str] = "Aᵢ = (1-p)^(α-1) dᵢ (/δ if dᵢ < 0),  α from p̂, δ from Ĥ"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "Eq. 11, Alg. 2"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     needs: ClassVar[frozenset[str]] = frozenset({"token_entropy"})
     rates: ClassVar[bool] = True
 

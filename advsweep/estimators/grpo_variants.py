@@ -12,7 +12,7 @@ import torch
 
 from advsweep.components import option
 from advsweep.errors import BatchError
-from advsweep.estimators.base import Estimator, Provenance
+from advsweep.estimators.base import Estimator
 from advsweep.estimators.baselines import GRPO, Preset
 from advsweep.estimators.batch import GroupBatch, Groups, Std, standardise
 from advsweep.estimators.reshaped import Scale
@@ -52,12 +52,6 @@ class AAPO(GRPO):
     """
 
     name: ClassVar[str] = "aapo"
-    family: ClassVar[str] = "reference margin"
-    formula: ClassVar[str] = "Aᵢ = (rᵢ - p)/(σ + ε) + clip(rᵢ - rʳᵉᶠᵢ, δ_low, δ_high)"
-    paper: ClassVar[str] = "AAPO (arXiv:2505.14264)"
-    equation: ClassVar[str] = "Eq. 5"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    released_options: ClassVar[tuple[str, ...]] = ("preset=released_1_5b", "preset=released_7b")
     needs: ClassVar[frozenset[str]] = frozenset({"ref_rewards"})
     conventions: ClassVar[Mapping[Enum, Mapping[str, Any]]] = {
         AAPOPreset.PAPER: GRPO.conventions[Preset.PAPER],
@@ -114,12 +108,6 @@ class Intuitor(GRPO):
     """
 
     name: ClassVar[str] = "intuitor"
-    family: ClassVar[str] = "intrinsic rewards"
-    formula: ClassVar[str] = "Aᵢ = grpo of the rollout's mean KL(uniform ‖ π)"
-    paper: ClassVar[str] = "INTUITOR (arXiv:2505.19590)"
-    equation: ClassVar[str] = "the authors' code; named by AVSPO (arXiv:2605.21125)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED, Provenance.OURS)
-    released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
     needs: ClassVar[frozenset[str]] = frozenset({"self_certainty"})
     verifier_free: ClassVar[bool] = True
     conventions: ClassVar[Mapping[Enum, Mapping[str, Any]]] = {
@@ -148,12 +136,6 @@ class RENT(GRPO):
     """
 
     name: ClassVar[str] = "rent"
-    family: ClassVar[str] = "intrinsic rewards"
-    formula: ClassVar[str] = "Aᵢ = grpo of the rollout's negative mean token entropy"
-    paper: ClassVar[str] = "RENT (arXiv:2505.22660)"
-    equation: ClassVar[str] = "the authors' code; named by AVSPO (arXiv:2605.21125)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED, Provenance.OURS)
-    released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
     needs: ClassVar[frozenset[str]] = frozenset({"token_entropy_exact"})
     verifier_free: ClassVar[bool] = True
 
@@ -199,11 +181,6 @@ class T2T(GRPO):
     """
 
     name: ClassVar[str] = "t2t"
-    family: ClassVar[str] = "reshaped"
-    formula: ClassVar[str] = "Aᵢ = grpo of Rᵢ,  Rᵢ = 1 - α p Lᵢ if rᵢ = 1 else α (1-p) Lᵢ"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    equation: ClassVar[str] = "sec. 8.2, Eq. 12-14, after Lin et al. 2026 (arXiv:2602.04265)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     needs: ClassVar[frozenset[str]] = frozenset({"lengths"})
     binary_only: ClassVar[bool] = True
 
@@ -260,11 +237,6 @@ class GRPOLead(Estimator):
     """
 
     name: ClassVar[str] = "grpo_lead"
-    family: ClassVar[str] = "reshaped"
-    formula: ClassVar[str] = "Aᵢ = Âᵢ (w(p) if Âᵢ > 0 else w(1-p)), Âᵢ of length-shaped rewards"
-    paper: ClassVar[str] = "GRPO-LEAD (arXiv:2504.09696)"
-    equation: ClassVar[str] = "the authors' code; named by A-GRAE (arXiv:2602.05548)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     needs: ClassVar[frozenset[str]] = frozenset({"lengths"})
     binary_only: ClassVar[bool] = True
     per_group: ClassVar[bool] = True

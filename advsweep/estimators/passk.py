@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from advsweep.components import option
-from advsweep.estimators.base import Estimator, Provenance
+from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import Groups
 
 if TYPE_CHECKING:
@@ -36,11 +36,6 @@ class PassKLOO(Estimator):
     """
 
     name: ClassVar[str] = "passk_loo"
-    family: ClassVar[str] = "pass@k"
-    formula: ClassVar[str] = "Aᵢ = max r - max of the others, in blocks of k"
-    paper: ClassVar[str] = "Tang et al. 2025 (arXiv:2503.19595)"
-    equation: ClassVar[str] = "leave-one-out; FADE (arXiv:2607.01490), sec. 8.4.1"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     k: int | None = option(None, ge=1, help="rollouts of a block; null: the group size")
@@ -80,11 +75,6 @@ class PassKAnalytic(Estimator):
     """
 
     name: ClassVar[str] = "passk_analytic"
-    family: ClassVar[str] = "pass@k"
-    formula: ClassVar[str] = "Aᵢ = (rᵢ - p)/q · √((1-R)/R),  R = 1 - C(F,k)/C(G,k)"
-    paper: ClassVar[str] = "Pass@k training (Chen et al. 2025, arXiv:2508.10751)"
-    equation: ClassVar[str] = "analytical; FADE (arXiv:2607.01490), sec. 8.4.2"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
@@ -128,8 +118,6 @@ class PassKMix(PassKAnalytic):
     """
 
     name: ClassVar[str] = "passk_mix"
-    formula: ClassVar[str] = "Aᵢ = p · passk_analytic(k) + (1-p) · grpo"
-    equation: ClassVar[str] = "combined; FADE (arXiv:2607.01490), sec. 8.4.3"
 
     @staticmethod
     def weight(count: int, k: int, failures: int) -> float:

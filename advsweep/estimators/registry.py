@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advsweep.registry import Registry
@@ -10,63 +12,18 @@ from advsweep.registry import Registry
 if TYPE_CHECKING:
     from advsweep.estimators.base import Estimator
 
-# The modules of this package, and the names of the estimators that each defines. Names stand here
-# so that listing them imports no torch.
-_MODULES = {
-    "avspo": "avspo",
-    "baselines": "dr_grpo gpg grpo min_baseline reinforce relu rloo",
-    "fade": "fade",
-    "grpo_variants": "aapo grpo_lead intuitor rent t2t",
-    "passk": "passk_analytic passk_loo passk_mix",
-    "reshaped": "asym_grpo asym_power_alpha asym_re binary_contrastive easy_power log_mean_exp "
-    "maxrl mc_grpo nsr power_alpha power_norm psr quantile skew_r softmax w_reinforce",
-    "visits": "dcpo ha_dw",
-    "wrappers": "a_grae easy_focused entropy_shaped filter_drop grpo_n hard_focused "
-    "negative_dominant positive_dominant",
-}
+# A file and not the classes, so that listing estimators imports no torch.
+CATALOGUE = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text("utf-8"))
+"""What `catalogue.toml` says of each estimator, of aliases, and of names without a definition."""
 
-_ALIASES = {
-    "asym_norm": "asym_re",
-    "asym_rl": "asym_re",
-    "lme": "log_mean_exp",
-    "mean_grpo": "dr_grpo",
-    "median": "mc_grpo",
-    "pass_at_k_chen": "passk_analytic",
-    "pass_at_k_tang": "passk_loo",
-    # Names of whole methods: these are their advantages, the rest of each is an objective.
-    "dapo": "grpo",
-    "gspo": "grpo",
-    "gspo_n": "grpo_n",
-}
-
-_CAVEATS = {
-    "asym_norm": "FADE gives it no formula, only the reference that it gives for asym_re",
-}
-
-_UNAVAILABLE = {
-    "aem": "the papers only list it (arXiv:2605.00425): how entropy modulates is missing",
-    "edge_grpo": "the papers only list it (arXiv:2507.21848): its entropy weight is missing",
-    "f_grpo": "the papers only list it (arXiv:2602.06717): its formula is missing",
-    "gae": "the papers only name it: it needs a learned critic, which nothing here trains",
-    "ngrpo": "the papers only list it (arXiv:2509.18851): its formula and constants are missing",
-    "ppo": "the papers only name it: it needs a learned critic, which nothing here trains",
-    "prorl": "the papers only list it (arXiv:2505.24864): its schedule of resets is missing",
-    "reinforce_pp": "the papers only list it (arXiv:2501.03262): its baseline is not given",
-    "scaf_grpo": "the papers only list it (arXiv:2510.19807): its in-prompt hints are missing",
-    "simko": "the papers only list it (arXiv:2510.14807): its formula and constants are missing",
-}
-
+_ROWS = CATALOGUE["estimators"]
 
 ESTIMATORS: Registry[Estimator] = Registry(
     "estimator",
-    {
-        name: f"advsweep.estimators.{module}"
-        for module, names in _MODULES.items()
-        for name in names.split()
-    },
-    aliases=_ALIASES,
-    caveats=_CAVEATS,
-    unavailable=_UNAVAILABLE,
+    {name: f"advsweep.estimators.{row['module']}" for name, row in _ROWS.items()},
+    aliases={alias: name for name, row in _ROWS.items() for alias in row.get("aliases", [])},
+    caveats=CATALOGUE["caveats"],
+    unavailable=CATALOGUE["unavailable"],
     group="advsweep.estimators",
     base="advsweep.estimators.base:Estimator",
 )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.errors import BatchError
-from advsweep.estimators.base import Estimator, Provenance
+from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
@@ -29,15 +29,7 @@ class Scale(Enum):
     STD = "std"
 
 
-class _Printed(Estimator):
-    """An estimator as FADE (arXiv:2607.01490) prints it, where its own line is not named."""
-
-    family: ClassVar[str] = "reshaped"
-    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-
-
-class SkewR(_Printed):
+class SkewR(Estimator):
     """Weight moved towards prompts of middling difficulty: Aᵢ = (rᵢ - p) √(pq), q = 1-p.
 
     Group masses are (pq)^1.5 on both sides. Homogeneous groups get 0.
@@ -47,8 +39,6 @@ class SkewR(_Printed):
     """
 
     name: ClassVar[str] = "skew_r"
-    formula: ClassVar[str] = "Aᵢ = (rᵢ - p) √(p(1-p))"
-    equation: ClassVar[str] = "sec. 8.1, after Thrampoulidis et al. 2025 (arXiv:2510.23049)"
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
@@ -57,7 +47,7 @@ class SkewR(_Printed):
 
 
 @dataclass(kw_only=True)
-class PowerNorm(_Printed):
+class PowerNorm(Estimator):
     """The centred reward by a power of the binary variance: Aᵢ = (rᵢ - p) / (pq)^γ, q = 1-p.
 
     Group masses are (pq)^(1-γ) on both sides. On binary groups γ = 1/2 is `grpo`, 0
@@ -68,9 +58,6 @@ class PowerNorm(_Printed):
     """
 
     name: ClassVar[str] = "power_norm"
-    formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (p(1-p))^γ"
-    equation: ClassVar[str] = "sec. 8.8, after Andrychowicz et al. 2021 (arXiv:2006.05990)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     rates: ClassVar[bool] = True
 
     gamma: float = option(0.5, le=1, help="γ: 1/2 is grpo on binary groups, 0 dr_grpo")
@@ -86,7 +73,7 @@ class PowerNorm(_Printed):
 
 
 @dataclass(kw_only=True)
-class PowerAlpha(_Printed):
+class PowerAlpha(Estimator):
     """Weight moved towards hard prompts: Aᵢ = C (rᵢ - p) (1-p)^(α-1).
 
     Group masses are C p qᵅ on both sides; α = 1 is `dr_grpo`. Homogeneous groups get 0.
@@ -96,8 +83,6 @@ class PowerAlpha(_Printed):
     """
 
     name: ClassVar[str] = "power_alpha"
-    formula: ClassVar[str] = "Aᵢ = C (rᵢ - p) (1-p)^(α-1)"
-    equation: ClassVar[str] = "sec. 4.3, 8.2, Alg. 1"
     rates: ClassVar[bool] = True
 
     alpha: float = option(2.0, ge=1, lt=math.inf, help="α: the larger, the further it is moved")
@@ -125,15 +110,13 @@ class EasyPower(PowerAlpha):
     """
 
     name: ClassVar[str] = "easy_power"
-    formula: ClassVar[str] = "Aᵢ = C (rᵢ - p) p^(α-1)"
-    equation: ClassVar[str] = "sec. 4.3"
 
     def _rate(self, p: PerGroup) -> PerGroup:
         return p
 
 
 @dataclass(kw_only=True)
-class AsymPowerAlpha(_Printed):
+class AsymPowerAlpha(Estimator):
     """A power for each sign: Aᵢ = dᵢ (1-p)^(α_s-1) if dᵢ ≥ 0, else dᵢ p^(α_f-1).
 
     With dᵢ = rᵢ - p. Group masses are p q^α_s and p^α_f q; α_s = α_f = 1 is `dr_grpo`.
@@ -144,9 +127,6 @@ class AsymPowerAlpha(_Printed):
     """
 
     name: ClassVar[str] = "asym_power_alpha"
-    formula: ClassVar[str] = "Aᵢ = dᵢ (1-p)^(α_s-1) if dᵢ ≥ 0 else dᵢ p^(α_f-1),  dᵢ = rᵢ - p"
-    equation: ClassVar[str] = "sec. 8.2"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     rates: ClassVar[bool] = True
 
     alpha_s: float = option(2.0, ge=1, help="α_s: power of 1-p, for successes")
@@ -160,7 +140,7 @@ class AsymPowerAlpha(_Printed):
 
 
 @dataclass(kw_only=True)
-class AsymGRPO(_Printed):
+class AsymGRPO(Estimator):
     """Failures pushed down harder: Aᵢ = dᵢ if dᵢ ≥ 0, else dᵢ / δ, with dᵢ = rᵢ - p.
 
     Group masses are pq and pq/δ; δ = 1 is `dr_grpo` (`grpo` with `scale=std`). Homogeneous
@@ -170,8 +150,6 @@ class AsymGRPO(_Printed):
     """
 
     name: ClassVar[str] = "asym_grpo"
-    formula: ClassVar[str] = "Aᵢ = dᵢ if dᵢ ≥ 0 else dᵢ/δ,  dᵢ = rᵢ - p"
-    equation: ClassVar[str] = "sec. 4.1, 8.2"
     per_group: ClassVar[bool] = True
 
     delta: float = option(0.5, gt=0, help="δ: divides the advantages of failures")
@@ -184,7 +162,7 @@ class AsymGRPO(_Printed):
         return torch.where(centred < 0, centred / self.delta, centred)
 
 
-class MaxRL(_Printed):
+class MaxRL(Estimator):
     """The centred reward by the solve rate: Aᵢ = (rᵢ - p) / p.
 
     Group masses are q on both sides. Homogeneous groups get 0, so the expected masses are
@@ -194,9 +172,6 @@ class MaxRL(_Printed):
     """
 
     name: ClassVar[str] = "maxrl"
-    formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / p"
-    paper: ClassVar[str] = "MaxRL (Tajwar et al. 2026, arXiv:2602.02710)"
-    equation: ClassVar[str] = "as in FADE (arXiv:2607.01490), sec. 8.3"
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
@@ -212,7 +187,7 @@ class MaxRL(_Printed):
         return groups.centred / groups.mean.masked_fill(groups.homogeneous, 1.0)
 
 
-class BinaryContrastive(_Printed):
+class BinaryContrastive(Estimator):
     """Successes at 1 and failures at their odds: Aᵢ = 1 if rᵢ = 1, else -p/(1-p).
 
     Group masses are p on both sides of a mixed group. All-wrong groups get 0, all-correct
@@ -222,8 +197,6 @@ class BinaryContrastive(_Printed):
     """
 
     name: ClassVar[str] = "binary_contrastive"
-    formula: ClassVar[str] = "Aᵢ = 1 if rᵢ = 1 else -p/(1-p)"
-    equation: ClassVar[str] = "sec. 8.7, after Greensmith et al. 2004 (JMLR 5)"
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
@@ -257,7 +230,7 @@ class Median(Enum):
 
 
 @dataclass(kw_only=True)
-class AsymRE(_Printed):
+class AsymRE(Estimator):
     """Successes held back and failures pushed down by δ: Aᵢ = rᵢ - (b + δ).
 
     Group masses with the group's mean as b are p (q-δ) and q (p+δ). Homogeneous groups get
@@ -270,9 +243,6 @@ class AsymRE(_Printed):
     """
 
     name: ClassVar[str] = "asym_re"
-    family: ClassVar[str] = "shifted baselines"
-    formula: ClassVar[str] = "Aᵢ = rᵢ - (b + δ),  b = p, 0 or min r"
-    equation: ClassVar[str] = "sec. 8.5, after Arnal et al. 2026 (arXiv:2506.20520)"
     per_group: ClassVar[bool] = True
 
     delta: float = option(0.01, gt=-math.inf, lt=math.inf, help="δ: above 0 for failures")
@@ -287,7 +257,7 @@ class AsymRE(_Printed):
 
 
 @dataclass(kw_only=True)
-class Quantile(_Printed):
+class Quantile(Estimator):
     """The reward less a quantile of its group, one of its rewards: Aᵢ = rᵢ - Q_τ.
 
     On a binary group the printed Q_τ is 0 if p ≤ τ and 1 otherwise, so the group masses are
@@ -305,13 +275,6 @@ class Quantile(_Printed):
     """
 
     name: ClassVar[str] = "quantile"
-    family: ClassVar[str] = "shifted baselines"
-    formula: ClassVar[str] = "Aᵢ = rᵢ - Q_τ,  Q_τ = 0 if p ≤ τ else 1 on binary rewards"
-    equation: ClassVar[str] = "sec. 8.6, after Dabney et al. 2018 (arXiv:1710.10044)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
-    released_options: ClassVar[tuple[str, ...]] = (
-        "convention=standard tau=0.4 scale=std interpolate=true",
-    )
     per_group: ClassVar[bool] = True
 
     tau: float = option(0.5, gt=0, lt=1, help="τ: the solve rate up to which successes count")
@@ -334,7 +297,7 @@ class Quantile(_Printed):
 
 
 @dataclass(kw_only=True)
-class MCGRPO(_Printed):
+class MCGRPO(Estimator):
     """The reward less the median of its group: Aᵢ = rᵢ - med r.
 
     It is `quantile` at τ = 1/2: an even split has the baseline 0, or 1/2 with
@@ -350,10 +313,6 @@ class MCGRPO(_Printed):
     """
 
     name: ClassVar[str] = "mc_grpo"
-    family: ClassVar[str] = "shifted baselines"
-    formula: ClassVar[str] = "Aᵢ = rᵢ - med r"
-    equation: ClassVar[str] = "sec. 8.6, after Kim 2026 (arXiv:2601.22582)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
 
     median: Median = option(Median.LOWER, help="of an even number of rewards")
@@ -409,11 +368,6 @@ class PSR(Estimator):
     """
 
     name: ClassVar[str] = "psr"
-    family: ClassVar[str] = "signed"
-    formula: ClassVar[str] = "Aᵢ = 1 if rᵢ = 1 else 0"
-    paper: ClassVar[str] = "PSR (Zhu et al. 2025, arXiv:2506.01347)"
-    equation: ClassVar[str] = "the authors' code; A-GRAE (arXiv:2602.05548), by name"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
@@ -438,9 +392,6 @@ class NSR(PSR):
     """
 
     name: ClassVar[str] = "nsr"
-    formula: ClassVar[str] = "Aᵢ = 0 if rᵢ = 1 else -1"
-    paper: ClassVar[str] = "NSR (Zhu et al. 2025, arXiv:2506.01347)"
-    equation: ClassVar[str] = "the authors' code; Two-stage view (arXiv:2510.04028), by name"
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.rewards - 1
@@ -457,11 +408,6 @@ class WReinforce(Estimator):
     """
 
     name: ClassVar[str] = "w_reinforce"
-    family: ClassVar[str] = "signed"
-    formula: ClassVar[str] = "Aᵢ = λ if rᵢ = 1 else -1"
-    paper: ClassVar[str] = "W-REINFORCE (Zhu et al. 2025, arXiv:2506.01347)"
-    equation: ClassVar[str] = "the authors' code; A-GRAE (arXiv:2602.05548), by name"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
@@ -493,7 +439,7 @@ class Normalise(Enum):
 
 
 @dataclass(kw_only=True)
-class Softmax(_Printed):
+class Softmax(Estimator):
     """A softmax over the group less the uniform share: Aᵢ = exp(β rᵢ)/Z - 1/G, Z = Σ exp(β rⱼ).
 
     The masses of a group, summed over its rollouts, are (e^β - 1) p q / (1 + p (e^β - 1)) on
@@ -509,10 +455,6 @@ class Softmax(_Printed):
     """
 
     name: ClassVar[str] = "softmax"
-    family: ClassVar[str] = "exponential"
-    formula: ClassVar[str] = "Aᵢ = exp(β rᵢ)/Z - 1/G,  Z = Σ exp(β rⱼ)"
-    equation: ClassVar[str] = "sec. 8.9; normalise=rs: Jiang et al. 2025 (arXiv:2509.24261)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
 
     beta: float = option(1.0, gt=0, lt=math.inf, help="β: the larger, the more the best count")
@@ -531,7 +473,7 @@ class Softmax(_Printed):
 
 
 @dataclass(kw_only=True)
-class LogMeanExp(_Printed):
+class LogMeanExp(Estimator):
     """What a rollout adds to the group's log-mean-exp: Aᵢ = lme(r) - lme(r without i).
 
     With lme(x) = (1/β) log(mean of exp(β x)), each over its own count. Homogeneous groups
@@ -547,10 +489,6 @@ class LogMeanExp(_Printed):
     """
 
     name: ClassVar[str] = "log_mean_exp"
-    family: ClassVar[str] = "exponential"
-    formula: ClassVar[str] = "Aᵢ = lme(r) - lme(r without i),  lme(x) = log(mean exp(β x))/β"
-    equation: ClassVar[str] = "sec. 8.9, after Jiang et al. 2025 (arXiv:2509.24261)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
     minimum_group: ClassVar[int] = 2
 

@@ -13,7 +13,7 @@ import torch
 
 from advsweep.components import option
 from advsweep.errors import BatchError
-from advsweep.estimators.base import Provenance, StatefulEstimator
+from advsweep.estimators.base import StatefulEstimator
 from advsweep.estimators.batch import Groups, Std, standardise
 from advsweep.estimators.reshaped import Scale
 
@@ -56,13 +56,6 @@ class DCPO(StatefulEstimator[_VisitMemory]):
     """
 
     name: ClassVar[str] = "dcpo"
-    family: ClassVar[str] = "memory per prompt"
-    formula: ClassVar[str] = (
-        "Aᵢ = the smaller of two means of (rᵢ - m)/s now and (rᵢ - μ)/√v over all visits"
-    )
-    paper: ClassVar[str] = "DCPO (arXiv:2509.02333)"
-    equation: ClassVar[str] = "the authors' code; named by AVSPO (arXiv:2605.21125)"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     needs: ClassVar[frozenset[str]] = frozenset({"prompt_ids"})
 
     def _fresh_memory(self) -> _VisitMemory:
@@ -179,12 +172,6 @@ class HADW(StatefulEstimator[_RateMemory]):
     """
 
     name: ClassVar[str] = "ha_dw"
-    family: ClassVar[str] = "scheduled"
-    formula: ClassVar[str] = "Aᵢ = Âᵢ λ exp(-sgn(Âᵢ) (p - C)),  Âᵢ = (rᵢ - p)/σ, C a running mean"
-    paper: ClassVar[str] = "HA-DW (arXiv:2601.08521)"
-    equation: ClassVar[str] = "Eq. 7-16; FADE (arXiv:2607.01490), sec. 8.10"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
-    released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
     revision: ClassVar[int] = 2
 
     preset: Preset = option(

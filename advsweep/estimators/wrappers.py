@@ -12,7 +12,7 @@ import torch
 
 from advsweep.components import option
 from advsweep.errors import BatchError, ConfigError
-from advsweep.estimators.base import Estimator, Provenance
+from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import Groups, On
 from advsweep.estimators.registry import ESTIMATORS
 
@@ -89,11 +89,6 @@ class GRPON(Wrapper):
     """
 
     name: ClassVar[str] = "grpo_n"
-    family: ClassVar[str] = "masked"
-    formula: ClassVar[str] = "Aᵢ = min(Âᵢ, 0), Âᵢ of the base"
-    paper: ClassVar[str] = "Two-stage view (arXiv:2510.04028)"
-    equation: ClassVar[str] = "App. B.5"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
@@ -113,12 +108,7 @@ class FilterDrop(Wrapper):
     """
 
     name: ClassVar[str] = "filter_drop"
-    family: ClassVar[str] = "selection"
-    formula: ClassVar[str] = "Aᵢ = Âᵢ of the base; groups with σ < ε_acr are dropped"
-    paper: ClassVar[str] = "AVSPO (arXiv:2605.21125)"
-    equation: ClassVar[str] = "by name, as a baseline"
     revision: ClassVar[int] = 2  # in 1, groups were judged by their rewards alone
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.OURS,)
     uses: ClassVar[frozenset[str]] = frozenset({"solve_rates"})
     per_group: ClassVar[bool] = True
 
@@ -151,11 +141,6 @@ class PositiveDominant(Wrapper):
     """
 
     name: ClassVar[str] = "positive_dominant"
-    family: ClassVar[str] = "control experiments"
-    formula: ClassVar[str] = "Aᵢ = β Âᵢ if Âᵢ > 0 else Âᵢ, Âᵢ of the base"
-    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
-    equation: ClassVar[str] = "Table 1a"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     beta: float = option(10.0, gt=1, lt=math.inf, help="β: multiplies positive advantages")
@@ -180,7 +165,6 @@ class NegativeDominant(PositiveDominant):
     """
 
     name: ClassVar[str] = "negative_dominant"
-    formula: ClassVar[str] = "Aᵢ = Âᵢ/β if Âᵢ > 0 else Âᵢ, Âᵢ of the base"
 
     beta: float = option(10.0, gt=1, help="β: divides positive advantages")
 
@@ -200,11 +184,6 @@ class HardFocused(Wrapper):
     """
 
     name: ClassVar[str] = "hard_focused"
-    family: ClassVar[str] = "control experiments"
-    formula: ClassVar[str] = "Aᵢ = γ Âᵢ/√p, Âᵢ of the base"
-    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
-    equation: ClassVar[str] = "Table 1b"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
@@ -229,7 +208,6 @@ class EasyFocused(HardFocused):
     """
 
     name: ClassVar[str] = "easy_focused"
-    formula: ClassVar[str] = "Aᵢ = γ Âᵢ/√(1-p), Âᵢ of the base"
 
     def _rate(self, p: PerGroup) -> PerGroup:
         return 1 - p
@@ -265,12 +243,6 @@ class AGRAE(Wrapper):
     """
 
     name: ClassVar[str] = "a_grae"
-    family: ClassVar[str] = "asymmetric"
-    formula: ClassVar[str] = "Aᵢ = Âᵢ (ω/(2√p) + (1-ω)/(2√(1-p))) · (min(1, ω/α) if Âᵢ > 0)"
-    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
-    equation: ClassVar[str] = "Eq. 11-13"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
-    released_options: ClassVar[tuple[str, ...]] = ("released=true",)
     uses: ClassVar[frozenset[str]] = frozenset({"solve_rates"})
 
     alpha: float = option(1.0, gt=0, le=1, help="α: mean reward from which successes count in full")
@@ -347,11 +319,6 @@ class EntropyShaped(Wrapper):
     """
 
     name: ClassVar[str] = "entropy_shaped"
-    family: ClassVar[str] = "token level"
-    formula: ClassVar[str] = "Aᵢₜ = Âᵢ + min(α Hᵢₜ, |Âᵢ|/κ), Âᵢ of the base"
-    paper: ClassVar[str] = "Reasoning with Exploration (arXiv:2506.14758)"
-    equation: ClassVar[str] = "entropy-based advantage shaping"
-    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     needs: ClassVar[frozenset[str]] = frozenset({"lengths", "token_entropies"})
     per_token: ClassVar[bool] = True
     per_group: ClassVar[bool] = True
