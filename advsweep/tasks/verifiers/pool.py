@@ -10,7 +10,6 @@ it starts its workers from a process with threads. pebble could, but its licence
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import signal
@@ -20,9 +19,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 
 from advsweep.errors import AdvsweepError, TrainingError, counted
@@ -38,7 +37,6 @@ from advsweep.tasks.verifiers.base import (
 
 # A batch that ends its server three times would do so for ever.
 _ATTEMPTS = 3
-_CLOSING_SECONDS = 10.0
 
 
 class VerifierPool:
@@ -113,14 +111,10 @@ class VerifierPool:
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
         if self._process is not None:
-            try:
-                self._process.wait(_CLOSING_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
+            self._process.kill()  # its workers end with it
+            self._process.wait()
+        self._connection = self._process = None
 
 
 _pools: dict[str, VerifierPool] = {}
@@ -134,18 +128,11 @@ def pool_for(verifier: Verifier, *, workers: int, deadline: float) -> VerifierPo
     return _pools[key]
 
 
-@atexit.register
-def _close_all() -> None:
-    for pool in _pools.values():
-        pool.close()
-
-
 def _leave_all() -> None:
     """Forget the parent's pools after a fork; they end when no copy of a connection is open."""
     for pool in _pools.values():
         if pool._connection is not None:
             pool._connection.close()
-        pool._connection = pool._process = None
     _pools.clear()
 
 
@@ -159,38 +146,23 @@ _CERTAIN_SHARE = 0.5
 """A late job is certainly at fault if it computed for this share of the deadline."""
 
 
-@dataclass(frozen=True)
-class _Task:
-    """A job that has no result yet.
-
-    Attributes:
-        number: the job's place in its batch.
-        alone: true for the second attempt of a job, while no other job runs.
-        blame: how judging the completion ended. Then only the reference answer is read again: if
-            that succeeds, the completion is at fault and counts as wrong.
-    """
-
-    number: int
-    job: Job
-    alone: bool = False
-    blame: str = ""
-
-
 @dataclass
 class _Worker:
     """A process that judges one job after the other.
 
     Attributes:
-        task: its present job; None while it is idle.
+        job: the place of its present job in the batch; None while it is idle.
         since: start of the present job (monotonic clock).
         computed: CPU seconds that it and its children had used at that time.
+        reads: whether the reference answer of the present job could be read, once that is known.
     """
 
     pid: int
     connection: Connection
-    task: _Task | None = None
+    job: int | None = None
     since: float = 0.0
     computed: float = 0.0
+    reads: bool | None = None
 
 
 class VerifierServer:
@@ -217,66 +189,57 @@ class VerifierServer:
         Raises:
             EOFError: the client closed the connection.
         """
-        self._answers = [UNREADABLE] * len(jobs)
-        self._waiting = deque(_Task(number, job) for number, job in enumerate(jobs))
-        self._suspects: deque[_Task] = deque()
+        answers = [UNREADABLE] * len(jobs)
+        waiting, suspects, tried_alone = deque(range(len(jobs))), deque[int](), set[int]()
         while True:
             for worker in self._workers:
-                is_alone = not any(other.task for other in self._workers)
-                tasks = self._waiting or (self._suspects if is_alone else None)
-                if worker.task is None and tasks:
-                    worker.task, worker.since = tasks.popleft(), time.monotonic()
+                # A suspect starts after all others, and while it runs none of them is left.
+                is_alone = not any(other.job is not None for other in self._workers)
+                queue = waiting or (suspects if is_alone else None)
+                if worker.job is None and queue:
+                    worker.job, worker.since = queue.popleft(), time.monotonic()
+                    worker.reads = None
                     with suppress(OSError):  # the idle worker died, which is noticed below
-                        worker.connection.send(worker.task.job)
-            busy = [worker for worker in self._workers if worker.task]
+                        worker.connection.send(jobs[worker.job])
+            busy = [worker for worker in self._workers if worker.job is not None]
             if not busy:
-                return self._answers
+                return answers
             # The oldest job is the next to be late; all others may wait that long.
             left = min(worker.since for worker in busy) + self._deadline - time.monotonic()
             ready = wait([self._client, *(worker.connection for worker in busy)], max(left, 0))
             if self._client in ready:
                 raise EOFError  # the client sends nothing while it waits for answers
             for worker in busy:
+                number = worker.job
+                assert number is not None
                 if worker.connection in ready:
-                    self._receive(worker)
-                elif time.monotonic() >= worker.since + self._deadline:
+                    try:
+                        found, computed = worker.connection.recv()
+                        if isinstance(found, bool):
+                            worker.reads = found
+                        else:
+                            answers[number] = found
+                            worker.job, worker.computed = None, computed
+                        continue
+                    except (EOFError, OSError):
+                        code, _ = self._replace(worker)
+                        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+                        reason, is_certain = f"it ended the verifier ({how})", False
+                elif time.monotonic() < worker.since + self._deadline:
+                    continue
+                else:
                     _, computed = self._replace(worker)
+                    reason = f"it took more than {self._deadline:g} s"
                     # One that slept, or waited for memory or a core, may be quicker alone.
-                    certain = computed - worker.computed >= _CERTAIN_SHARE * self._deadline
-                    self._failed(worker, f"it took more than {self._deadline:g} s", certain=certain)
-
-    def _receive(self, worker: _Worker) -> None:
-        """Receive an answer of a worker, or replace the worker if it is dead."""
-        task = worker.task
-        assert task is not None
-        try:
-            found, worker.computed = worker.connection.recv()
-        except (EOFError, OSError):
-            code, _ = self._replace(worker)
-            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            self._failed(worker, f"it ended the verifier ({how})", certain=False)
-            return
-        if task.blame and found != UNREADABLE:
-            found = Verdict(Outcome.WRONG, reason=task.blame)
-        self._answers[task.number] = found
-        worker.task = None
-
-    def _failed(self, worker: _Worker, reason: str, *, certain: bool) -> None:
-        """Take back the job during which a worker ended.
-
-        Args:
-            certain: whether only the job can be at fault.
-        """
-        task = worker.task
-        assert task is not None
-        reference, completion = task.job
-        if not (certain or task.alone):
-            self._suspects.append(replace(task, alone=True))
-        elif completion is None:
-            # Reading the reference answer did it, which is no fault of the model.
-            self._answers[task.number] = Verdict(Outcome.UNSCORABLE, reason=reason)
-        else:
-            self._waiting.appendleft(_Task(task.number, (reference, None), blame=reason))
+                    is_certain = computed - worker.computed >= _CERTAIN_SHARE * self._deadline
+                if not is_certain and number not in tried_alone:
+                    suspects.append(number)
+                    tried_alone.add(number)
+                elif worker.reads:
+                    answers[number] = Verdict(Outcome.WRONG, reason=reason)
+                else:
+                    # Reading the reference answer did it, which is no fault of the model.
+                    answers[number] = Verdict(Outcome.UNSCORABLE, reason=reason)
 
     def _replace(self, worker: _Worker) -> tuple[int, float]:
         """Replace a worker; return the exit code and CPU seconds of the old one."""
@@ -305,38 +268,44 @@ class VerifierServer:
                 if most := self._verifier.memory_limit:
                     isolation.limit([("AS", most, most)])
                 while True:
-                    reference, completion = theirs.recv()
-                    answer = _judge(self._verifier, reference, completion)
-                    # CPU time of this process and its children
-                    theirs.send((answer, sum(os.times()[:4])))
+                    for message in _judge(self._verifier, *theirs.recv()):
+                        # CPU time of this process and its children
+                        theirs.send((message, sum(os.times()[:4])))
         finally:
             os._exit(1)  # the code of the server must never continue in a worker
 
 
-def _judge(verifier: Verifier, reference: ReferenceAnswer, completion: str | None) -> Verdict:
-    """Return the result of a job.
+def _judge(
+    verifier: Verifier, reference: ReferenceAnswer, completion: str | None
+) -> Iterator[bool | Verdict]:
+    """Yield whether the reference answer can be read, then the verdict.
+
+    Should judging never end, the server knows from the first which of the two texts did it.
 
     Raises:
         MemoryError: the completion or the machine may be at fault, so this process ends, and the
             server tries the job again.
     """
-    found = verdict(True, None)
-    if completion is not None:
-        try:
-            return verifier.judge(reference, completion)
-        except MemoryError:
-            raise  # what is left of this process may be too little for the next answer
-        except Exception as error:  # noqa: BLE001 (libraries raise anything on text of a model)
-            failure = f"the verifier failed ({f'{type(error).__name__}: {error}'[:200]})"
-            if isinstance(error, (OSError, AdvsweepError)):
-                return Verdict(Outcome.UNSCORABLE, reason=failure)
-            found = Verdict(Outcome.WRONG, reason=failure)
     try:
-        return found if verifier.reads(reference) else UNREADABLE
+        reads = verifier.reads(reference)
+    except MemoryError:
+        raise  # what is left of this process may be too little for the next answer
+    except Exception:  # noqa: BLE001 (libraries raise anything on bad data)
+        reads = False
+    yield reads
+    if completion is None:
+        yield verdict(True, None) if reads else UNREADABLE
+        return
+    try:
+        yield verifier.judge(reference, completion)
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001 (libraries raise anything on bad data)
-        return UNREADABLE
+    except Exception as error:  # noqa: BLE001 (libraries raise anything on text of a model)
+        failure = f"the verifier failed ({f'{type(error).__name__}: {error}'[:200]})"
+        if isinstance(error, (OSError, AdvsweepError)):
+            yield Verdict(Outcome.UNSCORABLE, reason=failure)
+        else:
+            yield Verdict(Outcome.WRONG, reason=failure) if reads else UNREADABLE
 
 
 def main(descriptor: int) -> None:
