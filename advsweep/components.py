@@ -37,7 +37,15 @@ _NEVER = object()
 
 @dataclass(frozen=True)
 class Option:
-    """The meaning, the range and the role of a field; see `option`."""
+    """The meaning, the range and the role of a field.
+
+    Attributes:
+        identity: False for a field that cannot change a run's results, such as the place of
+            checkpoints. It is left out of the run's identity.
+        absent: for a field that was added later, the plain value that stands for what runs did
+            before. A field with this value is left out of the identity, so that older runs keep
+            theirs.
+    """
 
     help: str = ""
     ge: float | None = None
@@ -65,28 +73,9 @@ class Option:
 _NO_OPTION = Option()
 
 
-def option(
-    default: Any = dataclasses.MISSING,
-    *,
-    help: str,
-    ge: float | None = None,
-    gt: float | None = None,
-    le: float | None = None,
-    lt: float | None = None,
-    identity: bool = True,
-    absent: Any = _NEVER,
-) -> Any:
-    """Return a dataclass field with a meaning and a range.
-
-    Args:
-        identity: False for a field that cannot change a run's results, such as the place of
-            checkpoints. It is left out of the run's identity.
-        absent: for a field that was added later, the plain value that stands for what runs did
-            before. A field with this value is left out of the identity, so that older runs keep
-            theirs.
-    """
-    known = Option(help=help, ge=ge, gt=gt, le=le, lt=lt, identity=identity, absent=absent)
-    metadata = {"option": known}
+def option(default: Any = dataclasses.MISSING, *, help: str, **role: Any) -> Any:
+    """Return a dataclass field with a meaning, and the range and role of `Option`."""
+    metadata = {"option": Option(help=help, **role)}
     if isinstance(default, (list, dict, set)):
         kind = type(default)
         return dataclasses.field(default_factory=lambda: kind(default), metadata=metadata)

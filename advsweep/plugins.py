@@ -11,7 +11,7 @@ import importlib
 import importlib.metadata
 import re
 import sys
-import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -62,20 +62,29 @@ class PluginPoint:
             return ""
         return "expected a name of at most 64 lower-case letters, digits and underscores"
 
-    def load(self) -> Any:
-        """Import what the entry point names, whatever it is.
+    def load(self, base: type[Component] | None = None) -> Any:
+        """Import what the entry point names.
+
+        Args:
+            base: the class of which it has to be a subclass; None: it may be anything.
 
         Raises:
-            PluginError: it cannot be imported; the message is the reason.
+            PluginError: it cannot be imported, or does not fit.
         """
-        if not _TARGET.fullmatch(self.target):
-            raise PluginError(f"expected module:Class as the entry point, got '{self.target}'")
         module, _, path = self.target.partition(":")
         try:
-            return functools.reduce(getattr, path.split("."), importlib.import_module(module))
+            if not _TARGET.fullmatch(self.target):
+                raise PluginError(f"expected module:Class as the entry point, got '{self.target}'")
+            loaded = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+            if base and (problem := class_problem(loaded, self.target, self.name, base)):
+                raise PluginError(problem)
         except (Exception, SystemExit) as error:  # Another package's code may raise anything.
-            what = f"{self.target} raised {type(error).__name__}: {error}"
-            raise PluginError(what) from error
+            own = isinstance(error, PluginError)
+            reason = error if own else f"{self.target} raised {type(error).__name__}: {error}"
+            raise PluginError(
+                f"'{self.name}' of {self.origin} cannot be loaded: {reason}; fix or uninstall it"
+            ) from error
+        return loaded
 
 
 class Discovery(NamedTuple):
@@ -125,6 +134,18 @@ def _discover(path: tuple[str, ...]) -> Discovery:
     return Discovery(tuple(order), tuple(unreadable.items()))
 
 
+def only_one(points: Sequence[PluginPoint]) -> PluginPoint:
+    """Return the entry point of a name.
+
+    Raises:
+        PluginError: several packages offer it.
+    """
+    if len(points) > 1:
+        packages = " and ".join(point.origin for point in points)
+        raise PluginError(f"'{points[0].name}' is offered by {packages}; uninstall all but one")
+    return points[0]
+
+
 def load_extension(group: str, name: str) -> Any:
     """Import what another package offers in one of the `EXTENSIONS`; None if none does.
 
@@ -132,17 +153,7 @@ def load_extension(group: str, name: str) -> Any:
         PluginError: it cannot be imported, or several packages offer it.
     """
     points = [p for p in discover().points if p.group == group and p.name == name]
-    if not points:
-        return None
-    if len(points) > 1:
-        packages = " and ".join(point.origin for point in points)
-        raise PluginError(f"'{name}' is offered by {packages}; uninstall all but one")
-    try:
-        return points[0].load()
-    except PluginError as error:
-        raise PluginError(
-            f"'{name}' of {points[0].origin} cannot be loaded: {error}; fix or uninstall it"
-        ) from error
+    return only_one(points).load() if points else None
 
 
 def install_command(name: str) -> str:
@@ -166,7 +177,11 @@ def class_problem(loaded: Any, target: str, name: str, base: type[Component]) ->
     )
     if methods := ", ".join(n for n in abstract if not n.startswith("__")):
         return f"expected {target} to define {methods}"
-    of_class, of_instances = _annotated(loaded)
+    of_class: set[str] = set()
+    of_instances: set[str] = set()
+    for parent in loaded.__mro__:
+        for attribute, hint in vars(parent).get("__annotations__", {}).items():
+            (of_class if "ClassVar" in str(hint) else of_instances).add(attribute)
     if attributes := ", ".join(sorted(n for n in of_class if not hasattr(loaded, n))):
         return f"expected {target} to set the class attributes {attributes}"
     undeclared = of_instances - {field.name for field in dataclasses.fields(loaded)}
@@ -176,18 +191,3 @@ def class_problem(loaded: Any, target: str, name: str, base: type[Component]) ->
             f"{options} cannot be set"
         )
     return ""
-
-
-def _annotated(cls: type) -> tuple[set[str], set[str]]:
-    """Return the annotated attributes of a component and its bases: of classes, of instances."""
-    of_class: set[str] = set()
-    of_instances: set[str] = set()
-    for parent in cls.__mro__:
-        annotations = (
-            vars(parent).get("__annotations__", {}) if issubclass(parent, Component) else {}
-        )
-        for name, hint in annotations.items():
-            text = hint if isinstance(hint, str) else str(typing.get_origin(hint) or hint)
-            is_of_class = text.removeprefix("typing.").startswith("ClassVar")
-            (of_class if is_of_class else of_instances).add(name)
-    return of_class, of_instances

@@ -21,7 +21,7 @@ from advsweep.errors import (
     UnknownNameError,
     nearest,
 )
-from advsweep.plugins import PluginPoint, class_problem, discover
+from advsweep.plugins import PluginPoint, discover, only_one
 
 C = TypeVar("C", bound=Component)
 
@@ -177,20 +177,10 @@ class Registry(Generic[C]):
         raise AssertionError(f"{place} registers no {self.kind} '{name}'")
 
     def _load_plugin(self, name: str, where: str) -> type[C]:
-        point, *others = self._plugins[name]
-        if others:
-            packages = " and ".join(each.origin for each in (point, *others))
-            raise PluginError(f"{where}: '{name}' is offered by {packages}; uninstall all but one")
         try:
-            loaded = point.load()
-            if problem := class_problem(loaded, point.target, name, self.base()):
-                raise PluginError(problem)
+            return typing.cast("type[C]", only_one(self._plugins[name]).load(self.base()))
         except PluginError as error:
-            raise PluginError(
-                f"{where}: '{name}' of {point.origin} cannot be loaded: {error}; "
-                f"fix or uninstall it"
-            ) from error
-        return typing.cast("type[C]", loaded)
+            raise PluginError(f"{where}: {error}") from error
 
     def build(self, spec: str | Mapping[str, Any], *, where: str = "", **values: Any) -> C:
         """Build a component from a name, or from a mapping with a `name`.

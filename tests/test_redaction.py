@@ -24,7 +24,7 @@ pytestmark = pytest.mark.security
         ("postgresql://host/runs?sslpassword=CANARY", "postgresql://host/runs?sslpassword=***"),
         ("postgresql://host/runs?p%61ssword=CANARY", "postgresql://host/runs?p%61ssword=***"),
         ("https://CANARY@example.org/models", "https://***@example.org/models"),
-        ("verifier.url=https://host/run?token=CANARY", "verifier.url=https://host/run?token=***"),
+        ("tracking.uri=https://host/run?token=CANARY", "tracking.uri=https://host/run?token=***"),
         ("HF_TOKEN=CANARY", "HF_TOKEN=***"),
         ("WANDB_API_KEY=CANARY", "WANDB_API_KEY=***"),
         ("+tracking.api_key=CANARY,CANARY", "+tracking.api_key=***"),

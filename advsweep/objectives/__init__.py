@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 OBJECTIVES: Registry[Objective] = Registry(
     "objective",
-    {
-        "adaptive_clipped": "advsweep.objectives.losses",
-        "clipped": "advsweep.objectives.losses",
-        "cross_entropy": "advsweep.objectives.losses",
-    },
+    dict.fromkeys(("adaptive_clipped", "clipped", "cross_entropy"), "advsweep.objectives.losses"),
     group="advsweep.objectives",
     base="advsweep.objectives.base:Objective",
 )

@@ -12,13 +12,10 @@ if TYPE_CHECKING:
 
 ROLLOUTS: Registry[RolloutPolicy] = Registry(
     "rollout policy",
-    {
-        "dynamic_sampling": "advsweep.rollouts.policies",
-        "filter_drop": "advsweep.rollouts.policies",
-        "plain": "advsweep.rollouts.policies",
-        "reference": "advsweep.rollouts.policies",
-        "retry": "advsweep.rollouts.policies",
-    },
+    dict.fromkeys(
+        ("dynamic_sampling", "filter_drop", "plain", "reference", "retry"),
+        "advsweep.rollouts.policies",
+    ),
     group="advsweep.rollouts",
     base="advsweep.rollouts.base:RolloutPolicy",
 )

@@ -203,16 +203,13 @@ class Bandit(SeededTask, BanditTask):
         return trained * self.prompts_per_level, levels * self.prompts_per_level, self.behaviours
 
     def _make_arms(self) -> Arms:
-        # Each level has its own generator, so its prompts do not depend on the other levels.
         drawn = [self._draw_level(level) for level in self.levels]
-        return Arms(
-            rewards=np.concatenate([rewards for rewards, _ in drawn]),
-            logits=np.concatenate([logits for _, logits in drawn]),
-            levels=np.repeat(self.levels, self.prompts_per_level),
-        )
+        rewards, logits = map(np.concatenate, zip(*drawn, strict=True))
+        return Arms(rewards, logits, np.repeat(self.levels, self.prompts_per_level))
 
     def _draw_level(self, level: int) -> tuple[np.ndarray, np.ndarray]:
         """Return rewards and logits of the prompts of a level."""
+        # Each level has its own generator, so its prompts do not depend on the other levels.
         rng = np.random.default_rng([self.own_seed, level])
         shape = self.prompts_per_level, self.behaviours
         rewards = np.tile(np.arange(self.behaviours) < self.correct, (shape[0], 1))

@@ -7,7 +7,6 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -127,55 +126,44 @@ class Dataset(DataTask):
 
     def check(self) -> None:
         verifier = self._verifier
-        with _naming_the_task():
-            verifier.check()
-            if self.deadline <= verifier.seconds_needed:
-                raise ConfigError(
-                    f"deadline: expected > {verifier.seconds_needed:g}, as verifier "
-                    f"'{verifier.name}' is set, got {self.deadline:g}"
-                )
-            # Once per process: the runs of a sweep have equal tasks.
-            key = (self._problems.digest, json.dumps(verifier.identity()))
-            if key not in _checked:
-                problems = [p for ps in self._problems.splits.values() for p in ps]
-                verifier.check_references({p.id: p.reference for p in problems})
-                self._check_reference_answers(problems)
-                _checked.add(key)
-
-    def _check_reference_answers(self, problems: Sequence[Problem]) -> None:
-        """Warn of reference answers that the verifier cannot read, among some of them.
-
-        Reading all expressions of a large set takes minutes. Answers to those that are found
-        later are unscorable, with a warning of their own.
-
-        Raises:
-            ConfigError: most of them cannot be read.
-        """
+        verifier.check()
+        if self.deadline <= verifier.seconds_needed:
+            raise ConfigError(
+                f"task.deadline: expected > {verifier.seconds_needed:g}, as verifier "
+                f"'{verifier.name}' is set, got {self.deadline:g}"
+            )
+        # Once per process: the runs of a sweep have equal tasks.
+        key = (self._problems.digest, json.dumps(verifier.identity()))
+        if key in _checked:
+            return
+        problems = [p for ps in self._problems.splits.values() for p in ps]
+        verifier.check_references({p.id: p.reference for p in problems})
+        # Some alone: reading all expressions of a large set takes minutes. Answers to others that
+        # cannot be read are unscorable, with a warning of their own.
         some = problems[:: -(-len(problems) // _SAMPLED)] if problems else []
         results = self._ask([(p.reference, None) for p in some])
         bad = [p for p, r in zip(some, results, strict=True) if r.outcome is not Outcome.CORRECT]
-        if not bad:
-            return
-        answers = [str(p.reference.get("answer", p.reference)) for p in bad[:_EXAMPLES]]
-        examples = "; ".join(f"{a[:60]!r}" if a else "no answer found" for a in answers)
-        text = (
-            f"{len(bad)} of {len(some)} reference answers cannot be read by verifier "
-            f"'{self._verifier.name}', such as {examples} (problem {bad[0].id})"
-        )
-        if 2 * len(bad) > len(some):
-            raise ConfigError(
-                f"gold_column: {text}; name the column of the answers (gold_column, "
-                "gold_part) or another verifier"
+        if bad:
+            answers = [str(p.reference.get("answer", p.reference)) for p in bad[:_EXAMPLES]]
+            examples = "; ".join(f"{a[:60]!r}" if a else "no answer found" for a in answers)
+            text = (
+                f"{len(bad)} of {len(some)} reference answers cannot be read by verifier "
+                f"'{verifier.name}', such as {examples} (problem {bad[0].id})"
             )
-        warnings.warn(
-            f"{text}; answers to such problems are unscorable, and evaluations leave them out",
-            AdvsweepWarning,
-            stacklevel=3,
-        )
+            if 2 * len(bad) > len(some):
+                raise ConfigError(
+                    f"task.gold_column: {text}; name the column of the answers (gold_column, "
+                    "gold_part) or another verifier"
+                )
+            warnings.warn(
+                f"{text}; answers to such problems are unscorable, and evaluations leave them out",
+                AdvsweepWarning,
+                stacklevel=2,
+            )
+        _checked.add(key)
 
     def check_consent(self) -> None:
-        with _naming_the_task():
-            self._verifier.check_consent()
+        self._verifier.check_consent()
 
     def problems(self, split: Split) -> Sequence[Problem]:
         return self._solved[split]
@@ -204,8 +192,7 @@ class Dataset(DataTask):
 
     @functools.cached_property
     def _problems(self) -> Problems:
-        with _naming_the_task():
-            return make_problems(self)
+        return make_problems(self)
 
     @functools.cached_property
     def _solved(self) -> Mapping[Split, list[Problem]]:
@@ -223,7 +210,19 @@ class Dataset(DataTask):
                 return verdicts
         references = [problem.reference for problem in problems]
         verdicts = self._ask(list(zip(references, completions, strict=True)))
-        _warn_of_unjudged(problems, verdicts)
+        # Of answers that the verifier could not judge, grouped by consequence and reason.
+        found: dict[tuple[str, str], list[str]] = {}
+        for problem, verdict in zip(problems, verdicts, strict=True):
+            if verdict.reason:
+                wrong = verdict.outcome is Outcome.WRONG
+                what = "count as wrong" if wrong else "could not be scored"
+                found.setdefault((what, verdict.reason), []).append(problem.id)
+        for (what, reason), ids in found.items():
+            warnings.warn(
+                f"{len(ids)} of {len(verdicts)} answers {what}: {reason} (problem {ids[0]})",
+                AdvsweepWarning,
+                stacklevel=3,
+            )
         self._judged = (problems, completions, verdicts)
         return verdicts
 
@@ -237,29 +236,3 @@ class Dataset(DataTask):
             pool = pool_for(self._verifier, workers=workers, deadline=self.deadline)
             slowly = iter(pool.judge(left))
         return [found or next(slowly) for found in quickly]
-
-
-@contextmanager
-def _naming_the_task() -> Iterator[None]:
-    """Prefix keys with the config group in errors raised after the fields were checked."""
-    try:
-        yield
-    except ConfigError as error:
-        message = str(error).removeprefix("task.")
-        raise type(error)(f"task.{message}") from error
-
-
-def _warn_of_unjudged(problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> None:
-    """Warn of answers that the verifier could not judge, grouped by consequence and reason."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for problem, verdict in zip(problems, verdicts, strict=True):
-        if verdict.reason:
-            wrong = verdict.outcome is Outcome.WRONG
-            what = "count as wrong" if wrong else "could not be scored"
-            found.setdefault((what, verdict.reason), []).append(problem.id)
-    for (what, reason), ids in found.items():
-        warnings.warn(
-            f"{len(ids)} of {len(verdicts)} answers {what}: {reason} (problem {ids[0]})",
-            AdvsweepWarning,
-            stacklevel=4,
-        )

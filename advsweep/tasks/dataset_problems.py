@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -128,9 +129,6 @@ class Problems:
     digest: str
 
 
-_made: dict[object, Problems] = {}
-
-
 def make_problems(task: DataTask) -> Problems:
     """Return the problems of a task; the last sets are kept until one of their files changes.
 
@@ -140,18 +138,22 @@ def make_problems(task: DataTask) -> Problems:
         ConfigError: there is no data, or it lacks something that the options require.
     """
     places = (task.data, task.held_out_data, task.level_file)
-    changed = tuple(Source(place).changed for place in places)
-    key = (*(getattr(task, field.name) for field in fields(DataTask)), changed)
-    if key not in _made:
-        if len(_made) == _KEPT:
-            del _made[next(iter(_made))]
-        _made[key] = _make(task)
-    return _made[key]
+    options = tuple((field.name, getattr(task, field.name)) for field in fields(DataTask))
+    return _make(options, tuple(Source(place).changed for place in places))
 
 
-def _make(task: DataTask) -> Problems:
+@functools.lru_cache(_KEPT)
+def _make(options: tuple[tuple[str, Any], ...], changed: tuple[int, ...]) -> Problems:
+    task = SimpleNamespace(**dict(options))
     train, held_out = _read(task)
-    levels = _read_levels(task.level_file)
+    levels: dict[str, int] = {}
+    for row in Source(task.level_file).read("") if task.level_file else ():
+        if not isinstance(row.get("level"), int) or "id" not in row:
+            raise ConfigError(
+                f"task.level_file: expected lines with an id and a level, a whole number, in "
+                f"'{task.level_file}', got {_brief(row)}"
+            )
+        levels[str(row["id"])] = row["level"]
     held_out_problems = _fit(held_out, Split.HELD_OUT, task, levels)
     prompts = {problem.prompt for problem in held_out_problems}
     train_problems = _fit(train, Split.TRAIN, task, levels, prompts)
@@ -160,7 +162,7 @@ def _make(task: DataTask) -> Problems:
         count = len(train_problems)
         if task.held_out >= count:
             raise ConfigError(
-                f"held_out: expected fewer than the {counted(count, 'problem')} of the data, "
+                f"task.held_out: expected fewer than the {counted(count, 'problem')} of the data, "
                 f"got {task.held_out}"
             )
         chosen = set(rng.permutation(count)[: task.held_out].tolist())
@@ -177,41 +179,28 @@ def _make(task: DataTask) -> Problems:
     return Problems(splits, _hash(json.dumps(material, sort_keys=True)))
 
 
-def _read(task: DataTask) -> tuple[Rows, Rows]:
+def _read(task: SimpleNamespace) -> tuple[Rows, Rows]:
     """Return the rows of both splits; no held-out rows if they are cut from the training rows."""
     source, other = Source(task.data, task.subset), Source(task.held_out_data, task.subset)
+    held_out = other if other.place else source
     if not task.train_split:
-        return [], (other if other.place else source).read(task.held_out_split)
+        return [], held_out.read(task.held_out_split)
     train = source.read(task.train_split)
-    if other.place:
-        return train, other.read(task.held_out_split)
-    if task.held_out_split and (source.hub_name or not Path(source.place).is_file()):
-        return train, source.read(task.held_out_split)
+    # A file has no splits.
+    if other.place or (task.held_out_split and not Path(source.place).is_file()):
+        return train, held_out.read(task.held_out_split)
     if not task.held_out:
         raise ConfigError(
-            "held_out: expected how many problems to hold out, as there is no split for them, "
+            "task.held_out: expected how many problems to hold out, as there is no split for them, "
             "got 0; or name another file or folder by held_out_data"
         )
     return train, []
 
 
-def _read_levels(path: str) -> Mapping[str, int]:
-    """Return the levels of a file by the ids of problems; empty without a file."""
-    levels = {}
-    for row in Source(path).read("") if path else ():
-        if not isinstance(row.get("level"), int) or "id" not in row:
-            raise ConfigError(
-                f"level_file: expected lines with an id and a level, a whole number, in "
-                f"'{path}', got {_brief(row)}"
-            )
-        levels[str(row["id"])] = row["level"]
-    return levels
-
-
 def _fit(
     rows: Rows,
     split: Split,
-    task: DataTask,
+    task: SimpleNamespace,
     levels: Mapping[str, int],
     others: Collection[str] = (),
 ) -> list[Problem]:
@@ -257,8 +246,9 @@ def _fit(
         f"left out {counted(len(ids), noun)}, {why} ({ids[0]})" for why, ids in left_out.items()
     ]
     if not found:
-        reasons += [f"levels: expected some of {sorted(known)}, got {list(wanted)}"] * bool(known)
-        raise ConfigError(f"data: expected a {noun}, got none: {'; '.join(reasons)}")
+        if known:
+            reasons.append(f"levels: expected some of {sorted(known)}, got {list(wanted)}")
+        raise ConfigError(f"task.data: expected a {noun}, got none: {'; '.join(reasons)}")
     for reason in reasons:
         warnings.warn(reason, AdvsweepWarning, stacklevel=2)
     problems = list(found.values())
@@ -266,13 +256,13 @@ def _fit(
     if len(set(ids)) < len(ids):
         twice = next(own for own in ids if ids.count(own) > 1)
         raise ConfigError(
-            f"id_column: expected another '{task.id_column}' in every row, got '{twice}' for two "
-            "problems; leave it empty for ids made of the questions"
+            f"task.id_column: expected another '{task.id_column}' in every row, got '{twice}' for "
+            "two problems; leave it empty for ids made of the questions"
         )
     return problems
 
 
-def _choose_columns(task: DataTask, rows: Rows) -> dict[str, str]:
+def _choose_columns(task: SimpleNamespace, rows: Rows) -> dict[str, str]:
     """Return the name of each column; empty where there is none."""
     existing = list(dict.fromkeys(key for row in rows[:100] for key in row))
     columns = {}
@@ -284,8 +274,9 @@ def _choose_columns(task: DataTask, rows: Rows) -> dict[str, str]:
         columns[field] = next((name for name in names if name in existing), "")
         if not columns[field] and any(names):
             expected = " or ".join(f"'{name}'" for name in names)
+            known = ", ".join(existing)
             raise ConfigError(
-                f"{field}_column: the data has no column {expected}; it has {', '.join(existing)}"
+                f"task.{field}_column: the data has no column {expected}; it has {known}"
             )
     return columns
 
@@ -294,9 +285,8 @@ def _unfit(
     field: str, expected: str, columns: Mapping[str, str], row: int, got: Any
 ) -> ConfigError:
     """Return the error about a value of a row."""
-    return ConfigError(
-        f"{field}_column: expected {expected} in '{columns[field]}' of row {row}, got {_brief(got)}"
-    )
+    place = f"'{columns[field]}' of row {row}"
+    return ConfigError(f"task.{field}_column: expected {expected} in {place}, got {_brief(got)}")
 
 
 def _brief(value: object) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import ValuesView
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,11 +82,11 @@ class Source:
         path = Path(self.place)
         if not self.place or not (path.is_file() or path.is_dir()):
             what = "it is neither" if self.place and path.exists() else "there is no"
-            raise ConfigError(f"data: expected {_EXPECTED}; {what} '{self.place}'")
+            raise ConfigError(f"task.data: expected {_EXPECTED}; {what} '{self.place}'")
         files = _files_of(path, self.subset, split) if path.is_dir() else [path]
         rows = [row for file in files for row in _from_file(file, file.stat().st_mtime_ns)]
         if not rows:
-            raise ConfigError(f"data: expected problems, got none: '{files[0]}' is empty")
+            raise ConfigError(f"task.data: expected problems, got none: '{files[0]}' is empty")
         return rows
 
 
@@ -107,8 +107,8 @@ def _files_of(folder: Path, subset: str, split: str) -> list[Path]:
     if not chosen:
         names = ", ".join(file.name for file in found) or "none"
         raise ConfigError(
-            f"data: expected a file ({', '.join(_ENDINGS)}) of split '{split}' in '{folder}', got "
-            f"{names}; name the splits by train_split and held_out_split, or give a file as data"
+            f"task.data: expected a file ({', '.join(_ENDINGS)}) of split '{split}' in '{folder}', "
+            f"got {names}; name the splits by train_split and held_out_split, or give a file"
         )
     return chosen
 
@@ -141,7 +141,7 @@ def _from_file(path: Path, changed: int) -> Rows:
             reason = f"expected UTF-8, got the byte {error.object[error.start]:#04x}"
         elif isinstance(error, RecursionError):
             reason = "expected fewer lists and objects within each other"
-        raise ConfigError(f"data: '{path}'{where}: {reason}") from error
+        raise ConfigError(f"task.data: '{path}'{where}: {reason}") from error
     return rows
 
 
@@ -151,7 +151,7 @@ def _from_parquet(path: Path) -> Rows:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ConfigError(
-            f"data: '{path}' needs pyarrow, which is not installed; install it with "
+            f"task.data: '{path}' needs pyarrow, which is not installed; install it with "
             f"`{extra_command('data')}`, or give JSON lines"
         ) from error
     rows: Rows = []
@@ -169,7 +169,7 @@ def _from_parquet(path: Path) -> Rows:
                 _check_size(path, size)
     except (ArrowException, OSError, RecursionError) as error:
         raise ConfigError(
-            f"data: '{path}': expected a parquet file: {str(error).strip()}"
+            f"task.data: '{path}': expected a parquet file: {str(error).strip()}"
         ) from error
     return rows
 
@@ -193,20 +193,20 @@ def _from_hub(name: str, subset: str, split: str) -> Rows:
         import datasets
     except ImportError as error:
         raise ConfigError(
-            f"data: '{HUB}{name}' needs the library datasets, which is not installed; "
+            f"task.data: '{HUB}{name}' needs the library datasets, which is not installed; "
             f"install it with `{extra_command('data')}`; {local}"
         ) from error
     if not _is_cached(name) and (reason := hub_unreachable()):
-        raise ConfigError(f"data: cannot load '{HUB}{name}': {reason}; {local}")
+        raise ConfigError(f"task.data: cannot load '{HUB}{name}': {reason}; {local}")
     repository, _, revision = name.partition("@")
     try:
         loaded = datasets.load_dataset(repository, subset or None, revision=revision or None)
     except Exception as error:  # four libraries raise here, each from a tree of its own
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ConfigError(f"data: cannot load '{HUB}{name}': {reason}; {local}") from error
+        raise ConfigError(f"task.data: cannot load '{HUB}{name}': {reason}; {local}") from error
     if split not in loaded:
         hint = nearest(split, loaded)
-        raise ConfigError(f"data: '{HUB}{name}' has no split '{split}'; {hint}")
+        raise ConfigError(f"task.data: '{HUB}{name}' has no split '{split}'; {hint}")
     return [dict(row) for row in loaded[split]]
 
 
@@ -229,8 +229,8 @@ def _check_size(path: Path, size: int, rows: int = 0) -> None:
         raise ConfigError(f"{MAX_BYTES_VARIABLE}: expected a whole number of bytes, got '{text}'")
     if max(size, rows * _ROW_BYTES) > most:
         raise ConfigError(
-            f"data: '{path}': expected at most {most:,} bytes, got {size:,} in {rows or 'its'} "
-            f"rows; set {MAX_BYTES_VARIABLE} to allow more"
+            f"task.data: '{path}': expected at most {most:,} bytes, got {size:,} in "
+            f"{rows or 'its'} rows; set {MAX_BYTES_VARIABLE} to allow more"
         )
 
 
@@ -243,12 +243,8 @@ def _measure(row: Any) -> int:
     size, level = 0, [row]
     for _ in range(_MOST_LEVELS + 2):
         size += sum(len(node) for node in level if isinstance(node, (str, bytes)))
-        level = [item for node in level for item in _items(node)]
+        inner = [node.values() if isinstance(node, dict) else node for node in level]
+        level = [item for node in inner if isinstance(node, (ValuesView, list)) for item in node]
         if not level:
             return size
     raise RecursionError
-
-
-def _items(node: Any) -> Iterator[Any]:
-    """Return the values directly inside a list or an object."""
-    return iter(node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())

@@ -52,10 +52,6 @@ class Links:
             reached = new
         return found
 
-    @property
-    def is_connected(self) -> bool:
-        return bool((self.distances < _UNREACHABLE).all())
-
     @functools.cached_property
     def neighbours(self) -> Int[np.ndarray, "nodes degree"]:
         """The neighbours of each node in ascending order, then `NODES` as padding."""
@@ -101,7 +97,7 @@ def route_map(seed: int = 0) -> RouteMap:
         link = np.arange(NODES * NODES).reshape(NODES, NODES)
         closing = fixed_uniform((stream + 1) % 2**64, np.minimum(link, link.T))
         links = Links(old & (closing >= _CLOSED_SHARE))
-        if links.is_connected:
+        if (links.distances < _UNREACHABLE).all():
             return RouteMap(links, Links(old))
         stream = (stream + 1_000_003) % 2**64
 
@@ -143,9 +139,7 @@ class Prompts:
         symbols = [*NODE_SYMBOLS, ""]
         return [
             f"{symbols[a]}{symbols[v]}{symbols[b]}:"
-            for a, v, b in zip(
-                self.starts.tolist(), self.stops.tolist(), self.goals.tolist(), strict=True
-            )
+            for a, v, b in np.column_stack([self.starts, self.stops, self.goals]).tolist()
         ]
 
 
@@ -256,27 +250,16 @@ def solvable(links: Links, prompts: Prompts) -> tuple[Bool[np.ndarray, " rows"],
     return right >= MINIMUM_RIGHT, solutions
 
 
-@dataclass(frozen=True, eq=False)
-class PathTables:
-    """Sums over the simple paths of 1 to 8 open links between two nodes.
-
-    The axis `stop` is a node that the path passes; its last entry stands for no such condition,
-    as `NO_STOP` does in prompts.
-
-    Attributes:
-        guess: probability that a uniform well-formed answer is one of these paths.
-        walker: probability that the random walker takes one of these paths.
-        count: number of these paths.
-    """
-
-    guess: Float[np.ndarray, "start stop goal"]
-    walker: Float[np.ndarray, "start stop goal"]
-    count: Float[np.ndarray, "start stop goal"]
-
-
 @functools.lru_cache(KEPT_MAPS)
-def path_tables(seed: int = 0) -> PathTables:
-    """Enumerate the paths on the map of a seed, one million, in about a second.
+def path_tables(seed: int = 0) -> dict[str, Float[np.ndarray, "start stop goal"]]:
+    """Sum probabilities over the simple paths of 1 to 8 open links between two nodes.
+
+    There are one million, which takes about a second. The axis `stop` is a node that the path
+    passes; its last entry stands for no such condition, as `NO_STOP` does in prompts.
+
+    Returns:
+        `guess`, the probability that a uniform well-formed answer is one of these paths, and
+        `walker`, that the random walker takes one.
 
     A uniform well-formed answer has 1 to 8 nodes, each number with probability 1/8; the last
     node is the goal, and the others are a uniform sequence of different nodes, not the start.
@@ -284,7 +267,7 @@ def path_tables(seed: int = 0) -> PathTables:
     not visited. It stops at the goal, after 8 nodes, or where all neighbours are visited.
     """
     shape = (NODES, NODES + 1, NODES)
-    guess, walker, count = (np.zeros(shape) for _ in range(3))
+    guess, walker = np.zeros(shape), np.zeros(shape)
     links = route_map(seed).open
     bits = np.uint64(1) << np.arange(NODES, dtype=np.uint64)
     # The padding of the table of neighbours counts as visited.
@@ -305,6 +288,5 @@ def path_tables(seed: int = 0) -> PathTables:
             cells = (paths[:, 0] * (NODES + 1) + passed) * NODES + ends
             here += np.bincount(cells, minlength=here.size).reshape(shape)
             walker += np.bincount(cells, chance, minlength=here.size).reshape(shape)
-        count += here
         guess += here / (MAX_NODES * perm(NODES - 2, length - 1))
-    return PathTables(guess, walker, count)
+    return {"guess": guess, "walker": walker}

@@ -67,7 +67,14 @@ def corpus(
         levels = rng.integers(LEVELS, size=len(missing))
         keys[missing] = pool[starts[levels] + rng.integers(sizes[levels])]
         targets = Prompts.of_keys(keys)
-        _redirect(targets, missing[kinds[missing] == _Answer.RANDOM.value], rng)
+        # The stops and goals of some are random; start, stop and goal are different nodes.
+        rows = missing[kinds[missing] == _Answer.RANDOM.value]
+        places = rng.random((len(rows), NODES))
+        places[np.arange(len(rows)), targets.starts[rows]] = 2.0
+        chosen = np.argpartition(places, 1, axis=1)
+        targets.goals[rows] = chosen[:, 0]
+        stops = targets.stops[rows]
+        targets.stops[rows] = np.where(stops == NO_STOP, NO_STOP, chosen[:, 1])
         left = []
         for is_old, links in ((False, known.open), (True, known.old)):
             rows = missing[(kinds[missing] == _Answer.OLD_MAP.value) == is_old]
@@ -84,19 +91,6 @@ def _pretraining_keys(map_seed: int) -> tuple[Ints, Ints]:
     levels = [prompts.keys for prompts in prompts_of_levels(map_seed)]
     keys = [level[belongs(level, Part.PRETRAINING)] for level in levels]
     return np.concatenate(keys), np.array([len(level) for level in keys])
-
-
-def _redirect(prompts: Prompts, rows: Ints, rng: np.random.Generator) -> None:
-    """Replace the stops and goals of some prompts by random nodes, in place.
-
-    Prompts without a stop stay so; start, stop and goal are different nodes.
-    """
-    places = rng.random((len(rows), NODES))
-    places[np.arange(len(rows)), prompts.starts[rows]] = 2.0
-    chosen = np.argpartition(places, 1, axis=1)
-    prompts.goals[rows] = chosen[:, 0]
-    stops = prompts.stops[rows]
-    prompts.stops[rows] = np.where(stops == NO_STOP, NO_STOP, chosen[:, 1])
 
 
 _ORDER_STREAM = 1 << 40
@@ -140,9 +134,6 @@ class Routes(GeneratedTask):
     @property
     def max_completion_length(self) -> int:
         return MAX_NODES + 1
-
-    def by_level(self, split: Split) -> list[list[Problem]]:
-        return self._train if split is Split.TRAIN else self._held_out
 
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         linked = _linked(self.map_seed)
@@ -188,32 +179,30 @@ class Routes(GeneratedTask):
         return {"map_seed": self.map_seed} if self.map_seed else {}
 
     def floors(self, split: Split = Split.HELD_OUT) -> Mapping[str, Floor]:
-        """Return the exact floors `guess` and `walker`; see `exact.path_tables`."""
+        """Return the exact floors `guess` and `walker`; see `path_tables`."""
         problems = self.problems(split)
-        prompts, tables = _prompts(problems), path_tables(self.map_seed)
+        prompts = Prompts.of_keys(np.array([problem.reference["key"] for problem in problems]))
         cells = prompts.starts, prompts.stops, prompts.goals
-        found = {
-            "guess": ("uniform sequences of nodes that end at the goal", tables.guess),
-            "walker": ("random walks over the map that stop at the goal", tables.walker),
+        meanings = {
+            "guess": "uniform sequences of nodes that end at the goal",
+            "walker": "random walks over the map that stop at the goal",
         }
         ids = [problem.id for problem in problems]
         return {
-            name: Floor(name, meaning, dict(zip(ids, table[cells].tolist(), strict=True)))
-            for name, (meaning, table) in found.items()
+            name: Floor(name, meanings[name], dict(zip(ids, table[cells].tolist(), strict=True)))
+            for name, table in path_tables(self.map_seed).items()
         }
 
     @functools.cached_property
-    def _train(self) -> list[list[Problem]]:
-        """The training problems by trained level."""
-        levels = self.train_levels or self.levels
-        return [self._choose(level, Part.TRAIN, self.train_per_level) for level in levels]
-
-    @functools.cached_property
-    def _held_out(self) -> list[list[Problem]]:
-        """The held-out problems by level."""
-        return [
-            self._choose(level, Part.HELD_OUT, self.held_out_per_level) for level in self.levels
-        ]
+    def by_level(self) -> dict[Split, list[list[Problem]]]:
+        chosen = {
+            Split.TRAIN: (self.train_levels or self.levels, Part.TRAIN, self.train_per_level),
+            Split.HELD_OUT: (self.levels, Part.HELD_OUT, self.held_out_per_level),
+        }
+        return {
+            split: [self._choose(level, part, count) for level in levels]
+            for split, (levels, part, count) in chosen.items()
+        }
 
     def _choose(self, level: int, part: Part, count: int) -> list[Problem]:
         """Return the first problems of a level and a part in the order of the seed."""
@@ -228,27 +217,17 @@ class Routes(GeneratedTask):
             some = prompts[start : start + (count - len(problems)) * 5 // 4 + 8]
             start += len(some)
             passed, solutions = solvable(links, some)
-            problems += _make_problems(level, some[passed], write(solutions[passed]))
+            passing = some[passed]
+            problems += [
+                Problem(f"{level}/{text[:-1]}", text, level, {"key": key, "solution": solution})
+                for text, key, solution in zip(
+                    passing.texts(),
+                    passing.keys.tolist(),
+                    write(solutions[passed]),
+                    strict=True,
+                )
+            ]
         return problems[:count]
-
-
-def _make_problems(level: int, prompts: Prompts, solutions: Sequence[str]) -> list[Problem]:
-    return [
-        Problem(
-            id=f"{level}/{text[:-1]}",
-            prompt=text,
-            level=level,
-            reference={"key": key, "solution": solution},
-        )
-        for text, key, solution in zip(
-            prompts.texts(), prompts.keys.tolist(), solutions, strict=True
-        )
-    ]
-
-
-def _prompts(problems: Sequence[Problem]) -> Prompts:
-    keys = np.fromiter((p.reference["key"] for p in problems), np.int64, len(problems))
-    return Prompts.of_keys(keys)
 
 
 @functools.lru_cache(KEPT_MAPS)

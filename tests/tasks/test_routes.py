@@ -9,8 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advsweep.tasks import route_maps as exact
 from advsweep.tasks.base import Problem, Split
@@ -43,13 +41,16 @@ def links_of(*pairs: tuple[int, int]) -> Links:
     return Links(adjacent)
 
 
+RING = links_of((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (3, 5))
+
+
 def sha256(*arrays: np.ndarray) -> str:
     return hashlib.sha256(b"".join(a.astype("<i8").tobytes() for a in arrays)).hexdigest()[:16]
 
 
 def test_distances_of_a_small_map() -> None:
     """A ring of five nodes with a tail: 0-1-2-3-4-0 and 3-5."""
-    links = links_of((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (3, 5))
+    links = RING
     assert links.distances[:6, :6].tolist() == [
         [0, 1, 2, 2, 1, 3],
         [1, 0, 1, 2, 2, 3],
@@ -59,7 +60,6 @@ def test_distances_of_a_small_map() -> None:
         [3, 3, 2, 1, 2, 0],
     ]
     assert links.distances[0, 6] == 99
-    assert not links.is_connected
     assert links.neighbours[[0, 3, 5, 6]].tolist() == [
         [1, 4, NODES],
         [2, 4, 5],
@@ -74,9 +74,6 @@ def test_the_map_never_changes() -> None:
     """Base models that were trained before know this map."""
     assert sha256(np.argwhere(route_map().open.adjacent)) == "324c69cb05c3de15"
     assert sha256(np.argwhere(route_map().old.adjacent)) == "64b81308ab337a2a"
-
-
-RING = links_of((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (3, 5))
 
 
 def prompts(start: int, stop: int, goal: int, count: int) -> Prompts:
@@ -120,43 +117,22 @@ def test_prompts_are_judged_alone() -> None:
     assert (same[again] == solutions[order][again]).all()
 
 
-DRAWS = 100_000
-
-
-@pytest.fixture
-def ring(monkeypatch: pytest.MonkeyPatch) -> exact.PathTables:
-    """The tables of the ring 0-1-2-3-4-0 with the tail 3-5."""
-    links = links_of((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (3, 5))
-    monkeypatch.setattr(exact, "route_map", lambda seed: RouteMap(links, links))
-    return exact.path_tables.__wrapped__()
-
-
-def test_tables_of_a_small_map(ring: exact.PathTables) -> None:
+def test_tables_of_a_small_map(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ways from 0 to 3: over 4 with two links, over 1 and 2 with three."""
-    assert ring.count[0, NO_STOP, 3] == 2
-    assert ring.count[0, 4, 3] == ring.count[0, 1, 3] == 1
-    assert ring.count[0, 5, 3] == ring.count[0, NO_STOP, 6] == ring.count[0, NO_STOP, 0] == 0
+    monkeypatch.setattr(exact, "route_map", lambda seed: RouteMap(RING, RING))
+    tables = exact.path_tables.__wrapped__()
+    guess, walker = tables["guess"], tables["walker"]
     # One of 62 sequences with one node before the goal, one of 62 x 61 with two; lengths 1/8.
-    assert ring.guess[0, NO_STOP, 3] == pytest.approx((1 / 62 + 1 / (62 * 61)) / 8)
-    assert ring.guess[0, 1, 3] == pytest.approx(1 / (62 * 61 * 8))
+    assert guess[0, NO_STOP, 3] == pytest.approx((1 / 62 + 1 / (62 * 61)) / 8)
+    assert guess[0, 4, 3] == pytest.approx(1 / (62 * 8))
+    assert guess[0, 1, 3] == pytest.approx(1 / (62 * 61 * 8))
+    assert guess[0, 5, 3] == guess[0, NO_STOP, 6] == guess[0, NO_STOP, 0] == 0
     # 0 -> 1 or 4 with 1/2; from there one way is left up to 3.
-    assert ring.walker[0, NO_STOP, 3] == pytest.approx(1)
-    assert ring.walker[0, 1, 3] == pytest.approx(0.5)
+    assert walker[0, NO_STOP, 3] == pytest.approx(1)
+    assert walker[0, 1, 3] == pytest.approx(0.5)
     # To 5 over 3, where the other neighbour is not visited: 1/2 of either way.
-    assert ring.walker[0, NO_STOP, 5] == pytest.approx(0.5)
-    assert ring.walker[0, 4, 5] == pytest.approx(0.25)
-
-
-def guesses(start: int, goal: int, rng: np.random.Generator) -> list[str]:
-    """Draw well-formed answers: the goal after 0 to 7 other nodes."""
-    others = np.setdiff1d(np.arange(NODES), [start, goal])
-    orders = rng.permuted(np.tile(others, (DRAWS, 1)), axis=1)
-    lengths = rng.integers(0, 8, DRAWS)
-    ends = NODE_SYMBOLS[goal]
-    return [
-        "".join(NODE_SYMBOLS[node] for node in row[:length]) + ends
-        for row, length in zip(orders[:, :7].tolist(), lengths.tolist(), strict=True)
-    ]
+    assert walker[0, NO_STOP, 5] == pytest.approx(0.5)
+    assert walker[0, 4, 5] == pytest.approx(0.25)
 
 
 def walk_at_random(start: int, stop: int, goal: int, rng: np.random.Generator) -> bool:
@@ -168,17 +144,6 @@ def walk_at_random(start: int, stop: int, goal: int, rng: np.random.Generator) -
             return False
         visited.append(free[rng.integers(len(free))])
     return visited[-1] == goal and (stop == NO_STOP or stop in visited)
-
-
-def test_guess_equals_simulated_answers(routes: Routes) -> None:
-    rng = np.random.default_rng(0)
-    rates = routes.floors()["guess"].rates
-    for problem in sorted(routes.problems(Split.HELD_OUT), key=lambda p: -rates[p.id])[:2]:
-        start, *_, goal = map(NODE_SYMBOLS.index, problem.prompt[:-1])
-        found = routes.score([problem] * DRAWS, guesses(start, goal, rng)).mean()
-        rate = rates[problem.id]
-        assert rate > 1e-3
-        assert found == pytest.approx(rate, abs=4 * (rate / DRAWS) ** 0.5)
 
 
 def test_walker_equals_simulated_walks(routes: Routes) -> None:
@@ -209,22 +174,6 @@ def solves(prompt: str, text: str, links: Links) -> bool:
     )
 
 
-def is_readable(text: str) -> bool:
-    return 1 <= len(text) <= 8 and all(symbol in NODE_SYMBOLS for symbol in text)
-
-
-def agrees(task: Routes, problems: list[Problem], texts: list[str]) -> None:
-    scores = task.score(problems, texts)
-    assert scores.dtype == np.float64
-    links = route_map().open
-    assert scores.tolist() == [
-        float(solves(problem.prompt, text, links))
-        for problem, text in zip(problems, texts, strict=True)
-    ]
-    answers = task.answers(problems, texts)
-    assert answers == [text if is_readable(text) else None for text in texts]
-
-
 def problem_of(prompt: str) -> Problem:
     start, *stop, goal = (NODE_SYMBOLS.index(symbol) for symbol in prompt.removesuffix(":"))
     key = Prompts(*(np.array([x]) for x in (start, stop[0] if stop else 64, goal))).keys.item()
@@ -253,6 +202,7 @@ def small_map(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_known_answers(routes: Routes, prompt: str, right: list[str], wrong: list[str]) -> None:
     texts = right + wrong
     scores = routes.score([problem_of(prompt)] * len(texts), texts)
+    assert scores.dtype == np.float64
     assert scores.tolist() == [1.0] * len(right) + [0.0] * len(wrong)
 
 
@@ -264,14 +214,6 @@ def test_answers_have_at_most_eight_nodes(routes: Routes, monkeypatch: pytest.Mo
     texts = ["BCDEFGHI", "BCDEFGHIJ", "BCDEFGHIJ"]
     assert routes.score(problems, texts).tolist() == [1.0, 0.0, 0.0]
     assert routes.answers(problems, texts) == ["BCDEFGHI", None, None]
-
-
-@given(
-    st.integers(0, 2**32),
-    st.lists(st.text(st.sampled_from(NODE_SYMBOLS + ": é"), max_size=10), max_size=20),
-)
-def test_verifier_agrees_with_python_on_noise(routes: Routes, seed: int, texts: list[str]) -> None:
-    agrees(routes, routes.draw(len(texts), np.random.default_rng(seed)), texts)
 
 
 def test_problems_have_solutions_and_fitting_prompts(routes: Routes) -> None:
@@ -318,6 +260,10 @@ def test_problems_never_change(routes: Routes) -> None:
         for split in Split
     }
     assert digests == {Split.TRAIN: "bef7e79ee1f56aad", Split.HELD_OUT: "2f7d9b1e6d12b7a4"}
+    floors = {name: np.mean([*floor.rates.values()]) for name, floor in routes.floors().items()}
+    assert floors == pytest.approx(
+        {"guess": 8.64774131567742e-05, "walker": 0.029060850370869213}, rel=1e-9
+    )
 
 
 def test_draw_is_uniform_over_the_trained_levels(routes: Routes) -> None:

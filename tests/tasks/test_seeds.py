@@ -65,7 +65,7 @@ def test_seeds_of_routes_have_maps_of_their_own() -> None:
         for problem in task.problems(Split.HELD_OUT):
             solution = problem.reference["solution"]
             assert task.score([problem], [solution]).tolist() == [1.0]
-        assert links.is_connected
+        assert links.distances.max() < 99
     # Right on one map is mostly wrong on the other.
     problems = one.problems(Split.HELD_OUT)
     solutions = [problem.reference["solution"] for problem in problems]

@@ -8,16 +8,13 @@ from advsweep.tasks.verifiers.base import Outcome, Verdict, Verifier
 __all__ = ["VERIFIERS", "Outcome", "Verdict", "Verifier"]
 
 
-_PACKAGE = "advsweep.tasks.verifiers"
-
 VERIFIERS: Registry[Verifier] = Registry(
     "verifier",
     {
-        "boxed_math": f"{_PACKAGE}.answers",
-        "choice": f"{_PACKAGE}.answers",
-        "code": f"{_PACKAGE}.code",
-        "numeric": f"{_PACKAGE}.answers",
-        "regex": f"{_PACKAGE}.answers",
+        **dict.fromkeys(
+            ("boxed_math", "choice", "numeric", "regex"), "advsweep.tasks.verifiers.answers"
+        ),
+        "code": "advsweep.tasks.verifiers.code",
     },
     group="advsweep.verifiers",
     base="advsweep.tasks.verifiers.base:Verifier",

@@ -234,7 +234,7 @@ class BoxedMath(Verifier):
     def check(self) -> None:
         if importlib.util.find_spec("math_verify") is None:
             raise ConfigError(
-                "verifier: 'boxed_math' needs math-verify, which is not installed; "
+                "task.verifier: 'boxed_math' needs math-verify, which is not installed; "
                 f"install it with `{extra_command('math')}`, or take verifier=numeric for plain "
                 "numbers"
             )

@@ -102,7 +102,7 @@ class Verifier(Component):
         changed = [
             f"{key}={redacted(str(value))}"
             for key, value in self.identity().items()
-            if key not in defaults or value != defaults[key]
+            if value != defaults.get(key, "")
         ]
         options = " ".join(changed)
         if len(options) > _LINE:

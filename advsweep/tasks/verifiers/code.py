@@ -1,8 +1,6 @@
 """The verifier of programs: runs the last Python block of a completion against unit tests.
 
-Programs run on this machine under limits, or on a sandbox server (SandboxFusion,
-https://github.com/bytedance/SandboxFusion). Both get `isolation` and `inside` as one script, since
-the Python that runs it may lack advsweep.
+Programs run on this machine, under `inside.main` in processes of their own.
 """
 
 from __future__ import annotations
@@ -20,17 +18,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 from advsweep.components import Plain, option
 from advsweep.errors import ConfigError
-from advsweep.printable import redacted
 from advsweep.tasks.verifiers.base import (
     RUN_CODE,
     RUN_CODE_AS_ROOT,
@@ -46,25 +41,16 @@ from advsweep.tasks.verifiers.inside import STARTED
 from advsweep.tasks.verifiers.isolation import end_with_parent, hide_memory
 from advsweep.tasks.verifiers.submission import ProgramTests
 
-_PACKAGE = "advsweep.tasks.verifiers"
-_MODULES = ("isolation", "inside")  # in order of imports
-
-# The modules register in `sys.modules` under their full names, so their imports find each other.
+# A package of this name that has nothing but its folder: the real one would import a registry, and
+# double the time that a program takes to start.
 _START = """
 import sys, types
-package = sys.modules[{package!r}] = types.ModuleType({package!r})
-for name, source in {modules!r}:
-    module = sys.modules[{package!r} + "." + name] = types.ModuleType({package!r} + "." + name)
-    setattr(package, name, module)
-    exec(compile(source, "<" + name + ">", "exec"), vars(module))
-package.inside.main({settings!r})
+package = types.ModuleType("advsweep.tasks.verifiers")
+package.__path__ = [{folder!r}]
+sys.modules[package.__name__] = package
+from advsweep.tasks.verifiers import inside
+inside.main({settings!r})
 """
-
-SANDBOX_TOKEN = "ADVSWEEP_SANDBOX_TOKEN"
-"""The environment variable with the server's access token, if it requires one."""
-
-REMOTE_SECONDS = 20.0
-"""Seconds that a server may take in addition to a program's time."""
 
 _UNSHARE = (
     *("unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc", "--uts"),
@@ -80,91 +66,28 @@ _FILES = 1024  # largest number of files and folders of a program in namespaces
 _FILES_OF_DISK = 8  # largest total size of all files, in files of the largest size
 
 
-class ProgramResult(NamedTuple):
-    """The result of running a program.
-
-    Attributes:
-        passed: whether it reached the end of the tests.
-        failure: why it could not be run; empty if it ran.
-    """
-
-    passed: bool = False
-    failure: str = ""
-
-
 @functools.cache
 def namespaces_missing() -> str:
     """Return why programs cannot have their own namespaces here; empty if they can."""
     if not sys.platform.startswith("linux") or not shutil.which("unshare"):
         return "there is no program unshare (Linux, util-linux)"
-    return Code(seconds=20.0).run_here("", ProgramTests("")).failure
-
-
-def _request(program: str, tests: ProgramTests) -> tuple[str, str]:
-    """Return the answer of a supervisor if a program passes, and the request to run it."""
-    # Only the process of the tests ever has it, so a program cannot print it.
-    word = secrets.token_hex(16)
-    return f"{STARTED}{word}\n", f"{json.dumps(tests.order(program, word))}\n"
+    return Code(seconds=20.0).run("", ProgramTests("")).reason
 
 
 @functools.cache
-def _python_folders() -> list[str]:
-    """Return the folders of this Python and its packages, without neighbouring folders."""
+def _folders() -> dict[str, list[str]]:
+    """Return the folders of this Python and its packages, and homes, as `enter_root` takes them."""
     inner = ("bin", "lib", "lib64", "pyvenv.cfg")
     paths = [Path(prefix, name) for prefix in (sys.prefix, sys.base_prefix) for name in inner]
     standard = sysconfig.get_paths()
     paths += [Path(standard[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     paths += [Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-    # Outer folders first: an inner one is bound into them.
-    return sorted({str(path) for path in paths if path.exists()}, key=len)
-
-
-@functools.cache
-def _homes() -> list[str]:
     homes = {pwd.getpwuid(os.getuid()).pw_dir, os.environ.get("HOME", "")}
-    return sorted(os.path.realpath(home) for home in homes if home.strip("/"))
-
-
-def run_remotely(url: str, program: str, tests: ProgramTests, seconds: float) -> ProgramResult:
-    """Run a program and its tests on a server, which receives them by standard input.
-
-    So neither the tests nor the word are in a file that the program can read. The program has
-    its own process there too.
-    """
-    settings = {"seconds": seconds, "limits": [], "root": None}
-    passed, order = _request(program, tests)
-    request = {
-        "code": script(settings),
-        "stdin": order,
-        "language": "python",
-        "run_timeout": seconds,
+    return {
+        # Outer folders first: an inner one is bound into them.
+        "python": sorted({str(path) for path in paths if path.exists()}, key=len),
+        "hidden": sorted(os.path.realpath(home) for home in homes if home.strip("/")),
     }
-    call = urllib.request.Request(
-        url, json.dumps(request).encode(), {"Content-Type": "application/json"}
-    )
-    if token := os.environ.get(SANDBOX_TOKEN):
-        # Unredirected, so that a redirect does not receive the token.
-        call.add_unredirected_header("Authorization", f"Bearer {token}")
-    try:
-        with urllib.request.urlopen(call, timeout=seconds + REMOTE_SECONDS) as response:
-            result = json.load(response)["run_result"]
-            status, output = result["status"], str(result["stdout"] or "")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return ProgramResult(failure=f"the sandbox at {url} gave no result ({error!r})"[:200])
-    if status == "Finished" and not output.startswith(STARTED):
-        return ProgramResult(failure=f"the sandbox at {url} did not start the program")
-    return ProgramResult(output == passed)
-
-
-def script(settings: dict[str, Any]) -> str:
-    """Return a script that runs `inside.main` with some settings."""
-    return _START.format(package=_PACKAGE, modules=_sources(), settings=settings)
-
-
-@functools.cache
-def _sources() -> list[tuple[str, str]]:
-    folder = files(_PACKAGE)
-    return [(name, (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES]
 
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
@@ -185,14 +108,14 @@ class Code(Verifier):
     consent as root. Program and tests run in separate processes, and values are compared in the
     process of the tests. Each program has limits on time, memory, file size and processes, and an
     empty environment. `isolation=namespaces` (Linux, unshare) also gives it a read-only root
-    without homes and sockets, no network and no other processes. `url` names a sandbox server.
+    without homes and sockets, no network and no other processes.
 
     A program that runs out of time is wrong. Only plain data passes between the two processes;
     tests that need objects of the program are refused, or run in its process (`trusted_tests`).
     """
 
     name: ClassVar[str] = "code"
-    retired: ClassVar[frozenset[str]] = frozenset({"enabled", "slow_is_wrong"})
+    retired: ClassVar[frozenset[str]] = frozenset({"enabled", "slow_is_wrong", "url"})
     memory_limit: ClassVar[int | None] = None
     revision: ClassVar[int] = 3  # in 2, tests could use objects of the program
 
@@ -209,36 +132,37 @@ class Code(Verifier):
         absent=False,
         help="run tests that need objects of the program in its process, where it can forge passes",
     )
-    url: str = option("", help="run_code address of a SandboxFusion server to run programs in")
+
+    def identity(self) -> Plain:
+        # Of an option that is gone; runs keep their identity.
+        return super().identity() | {"url": ""}
 
     def check(self) -> None:
-        if self.url:
-            if not self.url.startswith(("http://", "https://")):
-                raise ConfigError(f"verifier.url: expected http:// or https://, got '{self.url}'")
-            if (shown := redacted(self.url)) != self.url:
-                raise ConfigError(
-                    f"verifier.url: expected an address without a password or token, as it is "
-                    f"stored with each run, got '{shown}'; set {SANDBOX_TOKEN} instead, which is "
-                    "sent as a bearer token"
-                )
-            return
         if self.isolation is Isolation.NAMESPACES and (reason := namespaces_missing()):
             raise ConfigError(
-                f"verifier.isolation: 'namespaces' cannot be had here: {reason}; "
-                f"verifier.isolation=limits runs programs with the network that this user has, "
-                f"verifier.url=ADDRESS in a sandbox elsewhere"
+                f"task.verifier.isolation: 'namespaces' cannot be had here: {reason}; "
+                f"task.verifier.isolation=limits runs programs with the network that this user has"
             )
 
     def check_consent(self) -> None:
-        if missing := self._missing_consent():
-            raise ConfigError(f"verifier: {missing}")
+        if not run_code_allowed():
+            raise ConfigError(
+                f"task.verifier: 'code' runs programs that a model wrote on this machine; "
+                f"--run-code or {RUN_CODE}=1 allows it"
+            )
+        if os.geteuid() == 0 and not run_code_as_root_allowed():
+            raise ConfigError(
+                f"task.verifier: 'code' runs programs that a model wrote as root, whom no limit on "
+                f"processes binds and whom the kernel lets change its settings; use another user, "
+                f"or allow it with {RUN_CODE_AS_ROOT}=1"
+            )
 
     def prepare(self) -> None:
         hide_memory()
 
     @property
     def seconds_needed(self) -> float:
-        return self.seconds + (REMOTE_SECONDS if self.url else STARTING_SECONDS)
+        return self.seconds + STARTING_SECONDS
 
     def protocol(self, references: Callable[[], Iterable[ReferenceAnswer]]) -> Plain:
         if not self.trusted_tests:
@@ -252,10 +176,10 @@ class Code(Verifier):
         if live := {problem: use for problem, use in uses.items() if use}:
             problem, use = next(iter(live.items()))
             raise ConfigError(
-                f"verifier.trusted_tests: expected true for the {len(live)} of {len(references)} "
-                f"problems whose tests need objects of the program, such as '{use}' of problem "
-                f"{problem}, got false; true runs them in the program's process, where it can "
-                f"forge its score"
+                f"task.verifier.trusted_tests: expected true for the {len(live)} of "
+                f"{len(references)} problems whose tests need objects of the program, such as "
+                f"'{use}' of problem {problem}, got false; true runs them in the program's "
+                f"process, where it can forge its score"
             )
 
     def reads(self, reference: ReferenceAnswer) -> bool:
@@ -264,43 +188,39 @@ class Code(Verifier):
 
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         program = last_block(completion)
-        if failure := self._missing_consent():
-            return Verdict(Outcome.UNSCORABLE, program, failure)
+        try:
+            self.check_consent()
+        except ConfigError as error:
+            return Verdict(Outcome.UNSCORABLE, program, str(error))
         if use := self._untrusted(reference):
             needed = f"its tests need an object of the program ({use}): verifier.trusted_tests"
             return Verdict(Outcome.UNSCORABLE, program, needed)
         if not _compiles(program):
             return verdict(False, None)
-        tests = ProgramTests.of(reference)
-        if self.url:
-            result = run_remotely(self.url, program, tests, self.seconds)
-        else:
-            result = self.run_here(program, tests)
-        if result.failure:
-            return Verdict(Outcome.UNSCORABLE, program, result.failure)
-        return verdict(result.passed, program)
+        return self.run(program, ProgramTests.of(reference))
 
-    def run_here(self, program: str, tests: ProgramTests) -> ProgramResult:
+    def run(self, program: str, tests: ProgramTests) -> Verdict:
         """Run a program and its tests under a supervisor of their own, which ends all processes."""
-        passed, order = _request(program, tests)
+        # Only the process of the tests ever has it, so a program cannot print it.
+        word = secrets.token_hex(16)
         # Soft and hard ones, so that no program can raise them. Without namespaces, a limit on
         # processes counts all those of the user.
         namespaces = self.isolation is Isolation.NAMESPACES
         file = self.file_mb * 2**20
         most = {"CPU": math.ceil(self.seconds), "AS": self.memory_mb * 2**20, "FSIZE": file}
         most |= {"NPROC": self.processes if namespaces else 1, "NOFILE": 64, "CORE": 0}
+        scratch = {"size": _FILES_OF_DISK * file, "files": _FILES}
         settings = {
             "seconds": self.seconds + STARTING_SECONDS,
             "limits": [(name, n, n) for name, n in most.items()],
-            "root": {"python": _python_folders(), "hidden": _homes()} if namespaces else None,
-            "scratch": {"size": _FILES_OF_DISK * file, "files": _FILES},
+            "root": _folders() | scratch if namespaces else None,
         }
-        prefix = _UNSHARE if namespaces else ()
+        start = _START.format(folder=str(Path(__file__).parent), settings=settings)
         with (
             tempfile.TemporaryFile() as errors,
             subprocess.Popen(
                 # -I: no module of the working folder and no variable of the environment takes part.
-                [*prefix, sys.executable, "-I", "-c", script(settings)],
+                [*(_UNSHARE if namespaces else ()), sys.executable, "-I", "-c", start],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -314,7 +234,7 @@ class Code(Verifier):
             try:
                 output, _ = supervisor.communicate(
                     # By a pipe: what stands in the arguments could be read in /proc.
-                    order.encode(),
+                    f"{json.dumps(tests.order(program, word))}\n".encode(),
                     self.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS,
                 )
             except BaseException as error:
@@ -326,10 +246,9 @@ class Code(Verifier):
             if not output.startswith(STARTED.encode()):
                 errors.seek(0)
                 text = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
-                return ProgramResult(
-                    failure=f"its process did not start ({text[:200] or 'no answer'})"
-                )
-        return ProgramResult(output.decode(errors="replace") == passed)
+                reason = f"its process did not start ({text[:200] or 'no answer'})"
+                return Verdict(Outcome.UNSCORABLE, program, reason)
+        return verdict(output == f"{STARTED}{word}\n".encode(), program)
 
     def solution(self, reference: ReferenceAnswer) -> str:
         """Return a program that passes the tests, if the data has one."""
@@ -339,23 +258,6 @@ class Code(Verifier):
         """Return what tests need of the program's objects, unless they are trusted."""
         trusted = self.trusted_tests or not self.reads(reference)
         return "" if trusted else ProgramTests.of(reference).live_object
-
-    def _missing_consent(self) -> str:
-        """Return why programs may not run; empty if they may."""
-        if self.url:
-            return ""
-        if not run_code_allowed():
-            return (
-                f"'code' runs programs that a model wrote on this machine; --run-code or "
-                f"{RUN_CODE}=1 allows it, verifier.url=ADDRESS runs them in a sandbox elsewhere"
-            )
-        if os.geteuid() == 0 and not run_code_as_root_allowed():
-            return (
-                f"'code' runs programs that a model wrote as root, whom no limit on processes "
-                f"binds and whom the kernel lets change its settings; use another user, or "
-                f"allow it with {RUN_CODE_AS_ROOT}=1"
-            )
-        return ""
 
 
 def last_block(completion: str) -> str:

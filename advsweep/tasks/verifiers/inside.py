@@ -1,9 +1,9 @@
 """What runs in a sandbox, apart from `isolation`: the tests and the program, in two processes.
 
-Standard library alone, shipped as text. One process runs the tests, the other the program; between
-them pass messages, each a line of JSON. Their values have exactly a builtin type, and the receiver
-makes them anew: neither an object of the program nor a subclass of a builtin type can be written in
-this format. So what the tests do with a value is what Python's own types do.
+Standard library alone, so that it starts quickly. One process runs the tests, the other the
+program; between them pass messages, each a line of JSON. Their values have exactly a builtin type,
+and the receiver makes them anew: neither an object of the program nor a subclass of a builtin type
+can be written in this format. So what the tests do with a value is what Python's own types do.
 
 A supervisor forks both. It never reads the order (the program with its tests), so the memory that
 the forked processes inherit holds nothing of it.
@@ -382,24 +382,27 @@ def main(settings: dict[str, Any]) -> None:
 
     Args:
         settings: `seconds` that a program may take; `limits` as `isolation.limit` takes them;
-            `root` and `scratch`, the arguments of `isolation.enter_root` and
-            `isolation.enter_scratch`; without namespaces `root` is None.
+            `root`, the arguments of `isolation.enter_root`; None without namespaces.
     """
     # Before anything of the program runs: the order will be in this process's standard input.
     isolation.hide_memory()
     isolation.adopt_orphans()  # a daemon would else escape to the system's first process
     if settings["root"]:
         isolation.enter_root(**settings["root"])
-        _run(settings, isolation.SCRATCH)
+        _supervise(settings, isolation.SCRATCH)
     else:
         prefix = "advsweep-code-"
         with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-            _run(settings, folder)
+            _supervise(settings, folder)
     os.write(1, b"\n")
 
 
-def _run(settings: dict[str, Any], folder: str) -> None:
-    """Run the program; forward what the process of its tests writes, as it comes."""
+def _supervise(settings: dict[str, Any], folder: str) -> None:
+    """Forward what the process of the tests writes, as it comes; then end all processes.
+
+    In namespaces this process is the first one and kills all others. Without namespaces it
+    adopts processes whose parents have ended.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -414,16 +417,6 @@ def _run(settings: dict[str, Any], folder: str) -> None:
         if not select.select([reading], [], [], left)[0] or not (new := os.read(reading, 64)):
             break
         written += os.write(1, new)
-    os.close(reading)
-    _end_all(pid, settings)
-
-
-def _end_all(pid: int, settings: dict[str, Any]) -> None:
-    """Kill the processes of the tests and of the program, and all their descendants.
-
-    In namespaces this process is the first one and kills all others. Without namespaces it
-    adopts processes whose parents have ended.
-    """
     # Until there is no child left: one that forks while it is killed leaves another.
     victims = [pid]
     while True:
@@ -441,7 +434,6 @@ def _run_tests(settings: dict[str, Any], folder: str, answer: int) -> NoReturn:
     """Run the process of the tests, which forks that of the program."""
     isolation.end_with_parent()
     if settings["root"]:
-        isolation.enter_scratch(**settings["scratch"])
         isolation.separate_children()
     os.chdir(folder)
     os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder

@@ -73,7 +73,7 @@ _LINKS = {
 }
 _USER_NAMESPACES = "/proc/sys/user/max_user_namespaces"
 
-_CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID = 0x00020000, 0x08000000, 0x20000000
+_CLONE_NEWNS, _CLONE_NEWPID = 0x00020000, 0x20000000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC = 1, 2, 4, 8, 4096, 16384
 _MNT_DETACH = 2
 _MOUNT_SETATTR, _SYS_PIVOT_ROOT = 442, {"x86_64": 155, "aarch64": 41}
@@ -149,7 +149,7 @@ def drop_capabilities() -> None:
 def forbid_calls(*, own_processes: bool) -> None:
     """Let system calls fail that no test needs (seccomp), where their numbers are known.
 
-    A limit of another process cannot be changed: the supervisor serves the next program, too.
+    A limit of another process, such as the supervisor, cannot be changed.
 
     Args:
         own_processes: whether all processes in sight are the program's, so that it may signal
@@ -235,12 +235,14 @@ def close_others(*kept: int) -> None:
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
-def enter_root(python: Sequence[str], hidden: Sequence[str]) -> None:
+def enter_root(python: Sequence[str], hidden: Sequence[str], size: int, files: int) -> None:
     """Make the new root and enter it.
 
     Args:
         python: folders of the interpreter and its packages.
         hidden: folders that stay empty where a system folder contains them, such as homes.
+        size: largest total size in bytes of all files of the scratch folder.
+        files: largest number of its files and folders.
 
     Raises:
         OSError: the system does not allow it.
@@ -278,26 +280,16 @@ def enter_root(python: Sequence[str], hidden: Sequence[str]) -> None:
         os.symlink(target, f"/new{path}")
     # All mounts below the root; needs Linux 5.12.
     attributes = (ctypes.c_uint64 * 4)(_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID)
-    size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    _call("syscall", _MOUNT_SETATTR, _AT_FDCWD, b"/new", _AT_RECURSIVE, attributes, size)
+    space = ctypes.c_size_t(ctypes.sizeof(attributes))
+    _call("syscall", _MOUNT_SETATTR, _AT_FDCWD, b"/new", _AT_RECURSIVE, attributes, space)
     _mount_proc("/new/proc")
+    # Numbers of files are limited as well: empty ones take kernel memory and no room.
+    scratch = f"mode=777,size={size},nr_inodes={files}"
+    _mount("tmpfs", f"/new{SCRATCH}", "tmpfs", _MS_NOSUID | _MS_NODEV, scratch)
     os.chdir("/new")
     _pivot_root(".", ".")
     _call("umount2", b".", _MNT_DETACH)
     os.chdir("/")
-
-
-def enter_scratch(size: int, files: int) -> None:
-    """Make an empty scratch folder.
-
-    Args:
-        size: largest total size of all files in bytes.
-        files: largest number of files and folders.
-    """
-    _call("unshare", _CLONE_NEWNS | _CLONE_NEWIPC)
-    # Numbers of files are limited as well: empty ones take kernel memory and no room.
-    mode = f"mode=777,size={size},nr_inodes={files}"
-    _mount("tmpfs", SCRATCH, "tmpfs", _MS_NOSUID | _MS_NODEV, mode)
 
 
 def separate_children() -> None:

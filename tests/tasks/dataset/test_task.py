@@ -80,10 +80,6 @@ def test_tests_of_objects_are_refused_when_the_data_is_loaded_or_shown(write: Wr
         ({"verifier": {"name": "numeric", "boxed_only": False}}, "numeric"),
         ({"verifier": {"name": "numeric", "tolerance": 0.1}}, "numeric tolerance=0.1"),
         ({"verifier": "numeric", "deadline": 9, "workers": 3}, "numeric deadline=9"),
-        (
-            {"verifier": {"name": "code", "url": "https://key@host/run?token=abc"}},
-            "code revision=3 url=https://***@host/run?token=***",
-        ),
     ],
 )
 def test_what_of_a_task_decides_which_answers_count(sums: str, fields: Any, verifier: str) -> None:
