@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from typing import Any
@@ -64,33 +63,6 @@ def test_worked_values(size: int, collapsed: int, groups: int, number: int, valu
     # A = (K/2) / √((G+K) K (2K+1)/(6(K+1)) - K²/4)
     spread = (size + number) * number * (2 * number + 1) / (6 * (number + 1)) - number**2 / 4
     assert values[CORRECT].item() == pytest.approx(number / 2 / math.sqrt(spread))
-
-
-@pytest.mark.parametrize(
-    ("options", "number", "wrong", "correct"),
-    [
-        # K = ⌈8 √0.75⌉ = 7.
-        ({}, 7, -0.7718447616, 0.7718449595),
-        # K = ⌊4 √0.75⌋ = 3: √(3/8); v = 1/4, 1/2, 3/4 beside eight ones.
-        (EARLIER, 3, -0.6123722982, 0.5523447484),
-    ],
-)
-def test_three_steps(options: dict[str, str], number: int, wrong: float, correct: float) -> None:
-    estimator = build_estimator("avspo", **options)
-    # The mean reward goes 12/32, 13/32, 4/32; ACR is 3/4 each time.
-    # τ: no gain known yet; 0.5 + 0.01 · 0.25; 0.5025 - 0.01 · 0.2475.
-    steps = [((0, 0, 8, 4), 0.5), ((0, 0, 8, 5), 0.5025), ((0, 0, 0, 4), 0.500025)]
-    used = 0.5
-    for successes, tau in steps:
-        advantages = estimator.compute(batch_of(*successes))
-        assert advantages.info == pytest.approx(
-            {"acr": 0.75, "acr_after": 0, "tau": used, "triggered": 1, "virtual": number}
-        )
-        used = estimator.state_dict()["tau"]
-        assert used == pytest.approx(tau, abs=1e-15)
-        assert advantages.values[0, 0].item() == pytest.approx(wrong, abs=1e-9)
-        if successes[2] == 8:
-            assert advantages.values[2, 0].item() == pytest.approx(correct, abs=1e-9)
 
 
 # The released code
@@ -264,16 +236,6 @@ def test_random_virtual_rewards_follow_seed_and_call() -> None:
     assert not torch.equal(first[0], other[0])
     assert not torch.equal(first[0][1], first[0][2]), "each group has its own"
     assert (first[0][1:] > 0).all()
-
-
-def test_random_virtual_rewards_resume() -> None:
-    estimator = build_estimator("avspo", strategy="random_uniform")
-    estimator(batch_of(8, 8))
-    resumed = build_estimator("avspo", strategy="random_uniform")
-    resumed.load_state_dict(json.loads(json.dumps(estimator.state_dict())))
-    values = estimator(batch_of(8, 8))
-    assert (values > 0).all()
-    assert torch.equal(values, resumed(batch_of(8, 8)))
 
 
 def test_virtual_rewards_of_ragged_groups() -> None:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from statistics import fmean, variance
-
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advsweep.estimators import GroupBatch, build_estimator
-
-BINARY = st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=4)
 
 
 def batch_of(*rows: list[float], prompts: tuple[str, ...] = ("p",)) -> GroupBatch:
@@ -34,22 +28,6 @@ def test_worked_values_of_four_visits() -> None:
             assert value == pytest.approx(success if reward else failure, abs=1e-9)
         known = estimator.state_dict()["visits"]["p"]
         assert known == pytest.approx([number, mean, spread], abs=1e-9)
-
-
-@given(st.lists(BINARY, min_size=1, max_size=6))
-def test_mean_and_variance_are_those_of_all_rewards_but_for_the_freedom(
-    rows: list[list[float]],
-) -> None:
-    estimator = build_estimator("dcpo")
-    for row in rows:
-        estimator(batch_of(row))
-    number, mean, spread = estimator.state_dict()["visits"]["p"]
-    assert number == len(rows)
-    assert mean == pytest.approx(fmean(r for row in rows for r in row))
-    # The mean of the visits' sample variances and the variance of their means.
-    means = [fmean(row) for row in rows]
-    between = fmean((m - fmean(means)) ** 2 for m in means)
-    assert spread == pytest.approx(fmean(variance(row) for row in rows) + between)
 
 
 def test_prompts_have_a_memory_each() -> None:

@@ -17,25 +17,7 @@ GRADED = st.lists(
     min_size=1,
     max_size=4,
 )
-BINARY = st.lists(
-    st.lists(st.sampled_from([0.0, 1.0]), min_size=8, max_size=8), min_size=1, max_size=4
-)
 BETAS = st.sampled_from([1e-3, 0.1, 1.0, 2.5, 10.0, 100.0, 5e3])
-
-
-@pytest.mark.parametrize("name", ["softmax", "log_mean_exp"])
-@given(rows=GRADED, beta=BETAS)
-def test_only_differences_of_rewards_count(name: str, rows: list[list[float]], beta: float) -> None:
-    rewards = torch.tensor(rows, dtype=torch.float64)
-    estimator = build_estimator(name, beta=beta)
-    values = estimator(GroupBatch(rewards=rewards))
-    assert values.isfinite().all()
-    assert torch.allclose(estimator(GroupBatch(rewards=rewards + 8)), values, rtol=1e-6, atol=1e-9)
-    # Better rewards get no less, equal ones the same to the last bit.
-    order = rewards.argsort(dim=1)
-    assert (values.gather(1, order).diff(dim=1) >= -1e-12).all()
-    same = rewards[:, :, None] == rewards[:, None, :]
-    assert (values[:, :, None] == values[:, None, :])[same].all()
 
 
 # softmax
@@ -47,16 +29,6 @@ def test_softmax_is_one_less_the_uniform_share(rows: list[list[float]], beta: fl
     values = build_estimator("softmax", beta=beta)(GroupBatch(rewards=rewards))
     assert torch.allclose(values, torch.softmax(beta * rewards, dim=1) - 1 / 6, atol=1e-12)
     assert values.sum(dim=1).abs().max() < 1e-12
-
-
-@given(rows=BINARY)
-def test_limits_of_softmax(rows: list[list[float]]) -> None:
-    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
-    gentle = build_estimator("softmax", beta=1e-6)(batch)
-    dr_grpo = build_estimator("dr_grpo")(batch)
-    assert torch.allclose(gentle / 1e-6, dr_grpo / 8, atol=1e-5)
-    steep = build_estimator("softmax", beta=1e4)(batch)
-    assert torch.allclose(steep, build_estimator("maxrl")(batch) / 8, atol=1e-12)
 
 
 # log_mean_exp
@@ -90,15 +62,6 @@ def test_a_best_that_outweighs_all_others_loses_no_digits(dtype: torch.dtype) ->
         )
 
 
-@given(rows=BINARY)
-def test_limits_of_log_mean_exp(rows: list[list[float]]) -> None:
-    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
-    gentle = build_estimator("log_mean_exp", beta=1e-6)(batch)
-    assert torch.allclose(gentle, build_estimator("rloo")(batch) / 8, atol=1e-5)
-    steep = build_estimator("log_mean_exp", beta=1e6)(batch)
-    assert torch.allclose(steep, build_estimator("passk_loo")(batch), atol=1e-5)
-
-
 def test_a_lone_scorable_rollout_gets_nothing() -> None:
     rewards = torch.tensor([[1.0, 9.0, 9.0], [1.0, 0.0, 9.0]])
     mask = torch.tensor([[True, False, False], [True, True, False]])
@@ -108,14 +71,3 @@ def test_a_lone_scorable_rollout_gets_nothing() -> None:
         assert values[0].tolist() == [0, 0, 0]
         alone = estimator(GroupBatch(rewards=rewards[1:, :2]))
         assert torch.allclose(values[1:, :2], alone)
-
-
-@given(rows=BINARY, beta=st.floats(0.01, 20))
-def test_signed_softmax_has_the_printed_masses(rows: list[list[float]], beta: float) -> None:
-    rewards = torch.tensor(rows, dtype=torch.float64)
-    estimator = build_estimator("log_mean_exp", beta=beta, variant="signed_softmax")
-    values = estimator(GroupBatch(rewards=rewards))
-    p = rewards.mean(dim=1)
-    q, scale = 1 - p, math.exp(beta)
-    assert torch.allclose((values * rewards).sum(dim=1), p * scale / (p * scale + q))
-    assert torch.allclose(-(values * (1 - rewards)).sum(dim=1), q / (p * scale + q))

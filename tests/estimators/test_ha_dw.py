@@ -89,22 +89,6 @@ def test_the_papers_rule_moves_by_the_spread_of_the_last_values() -> None:
     assert far.state_dict()["c"] == 0.5, "never further than the mean reward itself"
 
 
-def test_options_of_the_baseline() -> None:
-    # From 0.5 half the way to 1/4 at once.
-    estimator = build_estimator("ha_dw", c0=0.5, rate=0.5, moves="before")
-    assert estimator.compute(batch_of(2)).info == {"c": 0.375}
-    fixed = build_estimator("ha_dw", c0=0.5, rate=0)
-    for successes in (0, 3, 8):
-        assert fixed.compute(batch_of(successes)).info == {"c": 0.5}
-
-
-def test_the_mean_reward_is_over_scorable_rollouts() -> None:
-    rewards = torch.tensor([[1.0, 0.0], [1.0, float("nan")]])
-    mask = torch.tensor([[True, True], [True, False]])
-    info = build_estimator("ha_dw").compute(GroupBatch(rewards=rewards, mask=mask)).info
-    assert info == pytest.approx({"c": 2 / 3})
-
-
 def test_means_whose_exponential_would_overflow_are_refused_and_forgotten() -> None:
     estimator = build_estimator("ha_dw")
     estimator(batch_of(4))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,20 +20,6 @@ GRADED = st.lists(
 # asym_re
 
 
-@pytest.mark.parametrize(
-    ("baseline", "same"), [("mean", "dr_grpo"), ("none", "reinforce"), ("min", "min_baseline")]
-)
-@given(rows=GRADED, delta=st.floats(-2, 2))
-def test_asym_re_shifts_another_estimator(
-    baseline: str, same: str, rows: list[list[float]], delta: float
-) -> None:
-    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
-    values = build_estimator("asym_re", baseline=baseline, delta=delta)(batch)
-    assert torch.allclose(values + delta, build_estimator(same)(batch), atol=1e-12)
-    if delta == 0:
-        assert torch.equal(values, build_estimator(same)(batch))
-
-
 # quantile
 
 
@@ -49,21 +33,6 @@ def test_interpolated_quantile_is_the_usual_linear_one(row: list[float], tau: fl
     masked = torch.cat((rewards, torch.full((1, 2), math.nan).double()), dim=1)
     batch = GroupBatch(rewards=masked, mask=masked.isfinite())
     assert torch.allclose(build_estimator("quantile", **options)(batch)[:, :-2], values)
-
-
-@given(st.integers(1, 20), st.data(), st.sampled_from([0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.9]))
-def test_quantile_of_binary_groups_switches_after_tau(
-    size: int, data: st.DataObject, tau: float
-) -> None:
-    successes = data.draw(st.integers(0, size))
-    rewards = (torch.arange(size) < successes).double()[None]
-    p = Fraction(successes, size)
-    # In exact arithmetic, where 0.3 is 3/10.
-    for convention, switch in (("printed", tau), ("standard", 1 - tau)):
-        estimator = build_estimator("quantile", tau=tau, convention=convention)
-        baseline = 0.0 if p <= Fraction(str(round(switch, 6))) else 1.0
-        baseline = rewards[0, 0].item() if successes in (0, size) else baseline
-        assert torch.equal(estimator(GroupBatch(rewards=rewards)), rewards - baseline)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12), st.floats(0.01, 0.99))

@@ -105,19 +105,6 @@ def test_equals_naive_loops(spec: dict[str, Any], random_inputs: Any, seed: int)
     assert objective.loss(inputs).loss.item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
 
-def test_golden_of_the_token_ratio(make_inputs: Any, gradient: Any) -> None:
-    # w = 1.1, .5: the second is clipped, as A < 0 and w < .8.
-    inputs = make_inputs([[1.1, 0.5]], [0.0])
-    inputs = replace(inputs, advantages=torch.tensor([[2.0, -1.0]], dtype=torch.float64))
-    objective = OBJECTIVES.build("clipped")
-    output = objective.loss(inputs)
-    assert output.loss.item() == pytest.approx((-2.2 + 0.8) / 2)
-    assert output.metrics["loss/clip_fraction"].item() == pytest.approx(0.5)
-    torch.testing.assert_close(
-        gradient(objective, inputs), torch.tensor([[-1.1, 0.0]], dtype=torch.float64)
-    )
-
-
 def test_golden_of_the_sequence_ratio(make_inputs: Any, gradient: Any) -> None:
     """GSPO-token: the sequence's ratio, the token's gradient."""
     # s = √(1.1 · 1.2²/1.1) = 1.2: at the upper bound of .2, below that of .3.

@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from advsweep.errors import TrainingError
 from advsweep.rollouts import ROLLOUTS
@@ -72,24 +69,3 @@ def test_a_pool_without_mixed_groups_ends_with_an_error(script: Any) -> None:
     with pytest.raises(TrainingError, match=expected):
         policy.collect(source, 4)
     assert source.asked == [4, 4, 4]
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
-@given(
-    st.lists(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=3, max_size=3), min_size=1),
-    st.integers(1, 6),
-)
-def test_dynamic_sampling_gives_what_was_asked_for_or_fails(
-    script: Any, rows: list[list[float]], prompts: int
-) -> None:
-    source = script(rows)
-    try:
-        groups = ROLLOUTS.build("dynamic_sampling").collect(source, prompts).groups
-    except TrainingError:
-        assert sum(source.asked) == 10 * prompts
-        return
-    drawn = torch.tensor([rows[i % len(rows)] for i in range(sum(source.asked))])
-    mixed = [i for i, row in enumerate(drawn.tolist()) if len(set(row)) > 1]
-    assert groups.tolist() == mixed[:prompts]
-    assert len(groups) == prompts
-    assert sum(i < sum(source.asked[:-1]) for i in mixed) < prompts, "it drew once too often"

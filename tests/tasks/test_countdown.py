@@ -7,8 +7,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.tasks import TASKS
@@ -63,16 +61,6 @@ def test_verifier_agrees_with_python_on_shuffled_solutions(countdown: Countdown)
         texts += [problem.reference["solution"], text]
     assert 4100 < countdown.score(problems, texts).sum() < 7600
     agrees(countdown, problems, texts)
-
-
-@given(
-    st.integers(0, 2**32),
-    st.lists(st.text(st.sampled_from("0123456789+-*=: x"), max_size=13), max_size=20),
-)
-def test_verifier_agrees_with_python_on_noise(
-    countdown: Countdown, seed: int, texts: list[str]
-) -> None:
-    agrees(countdown, countdown.draw(len(texts), np.random.default_rng(seed)), texts)
 
 
 @pytest.mark.parametrize("seed", range(5))

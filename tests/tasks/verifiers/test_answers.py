@@ -39,12 +39,6 @@ def test_the_last_box_counts(text: str, boxed: str | None) -> None:
     assert last_boxed(text) == boxed
 
 
-@given(st.text(st.sampled_from("\\boxed{} 1a"), max_size=40))
-def test_any_text_can_be_searched_for_a_box(text: str) -> None:
-    boxed = last_boxed(text)
-    assert boxed is None or boxed in text
-
-
 @pytest.mark.parametrize(
     ("text", "plain", "value"),
     [
