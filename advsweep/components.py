@@ -162,7 +162,8 @@ def fields_of(cls: type[Component]) -> dict[str, dataclasses.Field[Any]]:
 def check(component: Component) -> None:
     """Convert and check every field of a component in place.
 
-    Strings become enum members; integers become floats where the type is float.
+    Texts become enum members; integers become floats where the type is float. A choice between
+    texts is a `Literal`.
 
     Raises:
         ConfigError: names the field, what it expected and what it got.
@@ -172,8 +173,8 @@ def check(component: Component) -> None:
         got, hint = getattr(component, f.name), hints[f.name]
         value = _fit(got, hint)
         if value is _NO_FIT:
-            is_choice = isinstance(got, str) and isinstance(hint, type) and issubclass(hint, Enum)
-            near = f"; {nearest(got, [str(m.value) for m in hint])}" if is_choice else ""
+            choices = choices_of(hint)
+            near = f"; {nearest(got, choices)}" if choices and isinstance(got, str) else ""
             raise ConfigError(f"{f.name}: expected {describe_type(hint)}, got {got!r}{near}")
         object.__setattr__(component, f.name, value)
         opt = option_of(f)
@@ -194,11 +195,18 @@ def field_types(cls: type) -> dict[str, Any]:
     return _types_of[cls]
 
 
+def choices_of(hint: Any) -> dict[str, Any]:
+    """Return the values of a `Literal` of texts, or of an `Enum`, by their texts."""
+    if typing.get_origin(hint) is typing.Literal:
+        return {text: text for text in typing.get_args(hint)}
+    is_enum = isinstance(hint, type) and issubclass(hint, Enum)
+    return {str(member.value): member for member in hint} if is_enum else {}
+
+
 def describe_type(hint: Any) -> str:
     """Describe a type to users: `one of exact, formula`, `a number`, `an integer or null`."""
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        members = [str(m.value) for m in hint]
-        return "one of " + ", ".join(members) if len(members) > 1 else f"'{members[0]}'"
+    if choices := [*choices_of(hint)]:
+        return "one of " + ", ".join(choices) if len(choices) > 1 else f"'{choices[0]}'"
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return " or ".join(dict.fromkeys(describe_type(a) for a in args))
@@ -252,11 +260,11 @@ def _fit(value: Any, hint: Any) -> Any:
         return _NO_FIT if _NO_FIT in items else items
     if origin is dict:
         return dict(value) if isinstance(value, Mapping) else _NO_FIT
+    if choices := choices_of(hint):
+        is_member = isinstance(value, Enum) and value in choices.values()
+        return value if is_member else choices.get(str(value).lower(), _NO_FIT)
     if not isinstance(hint, type):
         return _NO_FIT
-    if issubclass(hint, Enum):
-        members = {str(m.value): m for m in hint}
-        return value if isinstance(value, hint) else members.get(str(value).lower(), _NO_FIT)
     if hint is float and isinstance(value, str):
         return INFINITIES.get(value.lower(), _NO_FIT)
     if hint in (int, float) and isinstance(value, bool):

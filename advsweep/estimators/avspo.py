@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -21,65 +20,40 @@ if TYPE_CHECKING:
     from advsweep.estimators.batch import PerRollout
 
 
-class Preset(Enum):
-    """The algorithm: the paper's, or that of the authors' released code."""
-
-    PAPER = "paper"
-    RELEASED = "released"
+# The algorithm: the paper's, or that of the authors' released code.
+Preset = Literal["paper", "released"]
 
 
-class Count(Enum):
-    """How many virtual rewards a collapsed group gets."""
-
-    POWER = "power"
-    SCALED = "scaled"
+# How many virtual rewards a collapsed group gets.
+Count = Literal["power", "scaled"]
 
 
-class Strategy(Enum):
-    """Which virtual rewards a collapsed group is given."""
-
-    STRATIFIED = "stratified"
-    RANDOM_UNIFORM = "random_uniform"
-    FIXED_PARTIAL = "fixed_partial"
-    EXPONENTIAL_DECAY = "exponential_decay"
+# Which virtual rewards a collapsed group is given.
+Strategy = Literal["stratified", "random_uniform", "fixed_partial", "exponential_decay"]
 
 
-class Cases(Enum):
-    """Which collapsed groups are given any: those of failures, of successes, or both."""
-
-    BOTH = "both"
-    ERROR_ONLY = "error_only"
-    CORRECT_ONLY = "correct_only"
+# Which collapsed groups are given any: those of failures, of successes, or both.
+Cases = Literal["both", "error_only", "correct_only"]
 
 
-class AllWrong(Enum):
-    """Virtual rewards above an all-wrong group: rising up to the anchor, or all at it."""
-
-    RAMP = "ramp"
-    CONSTANT = "constant"
+# Virtual rewards above an all-wrong group: rising up to the anchor, or all at it.
+AllWrong = Literal["ramp", "constant"]
 
 
-class Rounding(Enum):
-    """How the number of virtual rewards is rounded to an integer."""
-
-    FLOOR = "floor"
-    CEIL = "ceil"
-    NEAREST = "nearest"
+# How the number of virtual rewards is rounded to an integer.
+Rounding = Literal["floor", "ceil", "nearest"]
 
 
-class ThresholdRule(Enum):
-    """How τ moves: by the sign of the gain in mean reward, or by two cases."""
-
-    SIGN = "sign"
-    PIECEWISE = "piecewise"
+# How τ moves: by the sign of the gain in mean reward, or by two cases.
+ThresholdRule = Literal["sign", "piecewise"]
 
 
 _TAU_RANGE = (0.1, 0.9)
 
 # ε of the paper's algorithm, which prints no number, and of the released code.
-_EPS = {Preset.PAPER: 1e-8, Preset.RELEASED: 1e-4}
+_EPS = {"paper": 1e-8, "released": 1e-4}
 
-_ROUNDING = {Count.POWER: Rounding.CEIL, Count.SCALED: Rounding.FLOOR}
+_ROUNDING = {"power": "ceil", "scaled": "floor"}
 
 
 @dataclass(frozen=True)
@@ -129,23 +103,23 @@ class AVSPO(StatefulEstimator[_Memory]):
     name: ClassVar[str] = "avspo"
     revision: ClassVar[int] = 2
 
-    preset: Preset = option(Preset.PAPER, help="the released code's reads eps alone")
-    count: Count = option(Count.POWER, help="K: ⌈G ACR^α⌉ as printed, or ⌊λ G √ACR⌋")
+    preset: Preset = option("paper", help="the released code's reads eps alone")
+    count: Count = option("power", help="K: ⌈G ACR^α⌉ as printed, or ⌊λ G √ACR⌋")
     alpha: float = option(0.5, gt=0, le=1, help="α of count=power")
     lam: float = option(0.5, gt=0, le=1, help="λ of count=scaled")
     rounding: Rounding | None = option(None, help="of K; null: ceil, floor for scaled")
     anchor: float = option(0.1, gt=0, lt=math.inf, help="largest above an all-wrong group")
-    all_wrong: AllWrong = option(AllWrong.RAMP, help="anchor (K-k+1)/K, or anchor")
+    all_wrong: AllWrong = option("ramp", help="anchor (K-k+1)/K, or anchor")
     tau0: float = option(0.5, ge=0, le=1, help="τ of the first step")
     eta: float = option(0.01, ge=0, le=1, help="η: step size of τ")
     threshold_rule: ThresholdRule = option(
-        ThresholdRule.SIGN,
+        "sign",
         help="τ += η sgn(ΔJ) (ACR - τ); piecewise: ΔJ = 0 counts as a loss, and a loss moves τ "
         "only where ACR > τ",
     )
     fixed_tau: float | None = option(None, ge=0, le=1, help="ablation: a constant τ, such as 0.5")
-    strategy: Strategy = option(Strategy.STRATIFIED, help="ablation: other virtual rewards")
-    cases: Cases = option(Cases.BOTH, help="ablation: augment only all-wrong or other groups")
+    strategy: Strategy = option("stratified", help="ablation: other virtual rewards")
+    cases: Cases = option("both", help="ablation: augment only all-wrong or other groups")
     eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are collapsed")
     eps: float | None = option(None, ge=0, help="ε, added to σ; null: 1e-8 (released 1e-4)")
     seed: int = option(0, ge=0, help="of strategy=random_uniform")
@@ -153,14 +127,14 @@ class AVSPO(StatefulEstimator[_Memory]):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._fill({"eps": _EPS[self.preset], "rounding": _ROUNDING[self.count]})
-        if self.preset is Preset.RELEASED:
+        if self.preset == "released":
             self._narrow(stateful=False)
 
     def _fresh_memory(self) -> _Memory:
         return _Memory(tau=self.tau0)
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        if self.preset is Preset.RELEASED:
+        if self.preset == "released":
             return self._released(groups, info)
         mean, sigma = groups.mean, groups.std()
         collapsed = sigma < self.eps_acr
@@ -172,8 +146,8 @@ class AVSPO(StatefulEstimator[_Memory]):
             number = self._number(groups.rewards.shape[1], acr)
             augmented = self._augmented(groups, number, acr)
             treated = collapsed
-            if self.cases is not Cases.BOTH:
-                treated = collapsed & ((groups.high > 0) == (self.cases is Cases.CORRECT_ONLY))
+            if self.cases != "both":
+                treated = collapsed & ((groups.high > 0) == (self.cases == "correct_only"))
             mean = torch.where(treated, augmented.mean, mean)
             sigma = torch.where(treated, augmented.std(), sigma)
             after = groups.group_mean(sigma < self.eps_acr)
@@ -217,15 +191,15 @@ class AVSPO(StatefulEstimator[_Memory]):
 
     def _number(self, count: int, acr: float) -> int:
         """K of a group with `count` rollouts."""
-        if self.count is Count.POWER:
+        if self.count == "power":
             exact = count * math.pow(acr, self.alpha)
         else:
             exact = self.lam * count * math.sqrt(acr)
         # Remove floating-point noise before rounding: 0.29 · 100 is 28.999999999999996.
         exact = round(exact, 9)
-        if self.rounding is Rounding.NEAREST:
+        if self.rounding == "nearest":
             exact += 0.5
-        whole = math.ceil(exact) if self.rounding is Rounding.CEIL else math.floor(exact)
+        whole = math.ceil(exact) if self.rounding == "ceil" else math.floor(exact)
         return min(count, max(1, whole))
 
     def _virtual_rewards(
@@ -235,17 +209,17 @@ class AVSPO(StatefulEstimator[_Memory]):
         high = groups.high
         k = torch.arange(1, largest + 1, dtype=high.dtype, device=high.device)
         shape = (high.shape[0], largest)
-        if self.strategy is Strategy.RANDOM_UNIFORM:
+        if self.strategy == "random_uniform":
             material = f"{self.seed}:{self._memory.calls}".encode()
             seed = int.from_bytes(hashlib.sha256(material).digest()[:8], "big") >> 1
             generator = torch.Generator().manual_seed(seed)
             drawn = torch.rand(shape, generator=generator, dtype=high.dtype, device="cpu")
             return drawn.to(high.device) * high
-        if self.strategy is Strategy.FIXED_PARTIAL:
+        if self.strategy == "fixed_partial":
             return high.new_full(shape, 0.5)
-        if self.strategy is Strategy.EXPONENTIAL_DECAY:
+        if self.strategy == "exponential_decay":
             return torch.exp(-k).expand(shape)
-        ramp = self.all_wrong is AllWrong.RAMP
+        ramp = self.all_wrong == "ramp"
         # In ascending order, while the paper counts down: vₖ and v of K - k + 1 are swapped. Only
         # the set of virtual rewards matters.
         anchors = k * (self.anchor / number) if ramp else self.anchor
@@ -260,7 +234,7 @@ class AVSPO(StatefulEstimator[_Memory]):
             step = self.eta * (acr - tau)
             if gain > 0:
                 tau += step
-            elif self.threshold_rule is ThresholdRule.PIECEWISE:
+            elif self.threshold_rule == "piecewise":
                 tau -= max(step, 0.0)
             elif gain < 0:
                 tau -= step

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
@@ -18,30 +17,17 @@ if TYPE_CHECKING:
     from advsweep.estimators.batch import PerRollout
 
 
-class ZeroVariance(Enum):
-    """What a homogeneous group gets: exactly 0, or whatever the formula rounds to."""
-
-    EXACT = "exact"
-    FORMULA = "formula"
+# What a homogeneous group gets: exactly 0, or whatever the formula rounds to.
+ZeroVariance = Literal["exact", "formula"]
 
 
-class Preset(Enum):
-    """Whose conventions: the papers', a framework's, or those of released code.
-
-    That is A-GRAE's code, except where an estimator's own authors released theirs.
-    """
-
-    PAPER = "paper"
-    TRL = "trl"
-    VERL = "verl"
-    RELEASED = "released"
+# Whose conventions: the papers', a framework's, or those of released code. That is A-GRAE's code,
+# except where an estimator's own authors released theirs.
+Preset = Literal["paper", "trl", "verl", "released"]
 
 
-class FNorm(Enum):
-    """GPG's divisor of the centred reward: 1, or the group's σ."""
-
-    ONE = "1"
-    SIGMA = "sigma"
+# GPG's divisor of the centred reward: 1, or the group's σ.
+FNorm = Literal["1", "sigma"]
 
 
 def _conventions(std: Std, eps: float, zero_variance: ZeroVariance) -> Mapping[str, Any]:
@@ -121,10 +107,10 @@ class GPG(_Baseline):
 
     name: ClassVar[str] = "gpg"
 
-    f_norm: FNorm = option(FNorm.ONE, help="F: 1, or the group's σ")
+    f_norm: FNorm = option("1", help="F: 1, or the group's σ")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        if self.f_norm is FNorm.SIGMA:
+        if self.f_norm == "sigma":
             return standardise(groups.centred, groups.std())
         return groups.centred.clone()
 
@@ -158,15 +144,15 @@ class GRPO(_Baseline):
     """
 
     name: ClassVar[str] = "grpo"
-    conventions: ClassVar[Mapping[Enum, Mapping[str, Any]]] = {
-        Preset.PAPER: _conventions(Std.POPULATION, 0.0, ZeroVariance.EXACT),
-        Preset.TRL: _conventions(Std.SAMPLE, 1e-4, ZeroVariance.FORMULA),
-        Preset.VERL: _conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
-        Preset.RELEASED: _conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
+    conventions: ClassVar[dict[str, Mapping[str, Any]]] = {
+        "paper": _conventions(Std.POPULATION, 0.0, "exact"),
+        "trl": _conventions(Std.SAMPLE, 1e-4, "formula"),
+        "verl": _conventions(Std.SAMPLE, 1e-6, "formula"),
+        "released": _conventions(Std.SAMPLE, 1e-6, "formula"),
     }
 
     preset: Preset = option(
-        Preset.PAPER,
+        "paper",
         identity=False,
         help="sets std, eps and zero_variance where they are not given",
     )
@@ -184,7 +170,7 @@ class GRPO(_Baseline):
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         assert self.std is not None
         assert self.eps is not None
-        if self.zero_variance is ZeroVariance.FORMULA:
+        if self.zero_variance == "formula":
             return _standardise_as_frameworks(groups, self.std, self.eps)
         advantages = standardise(groups.centred, groups.std(self.std), self.eps)
         if self.tolerance > 0:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -20,28 +19,16 @@ if TYPE_CHECKING:
     from advsweep.estimators.batch import PerRollout
 
 
-class Mode(Enum):
-    """The full schedule, or one of its ablations."""
-
-    FULL = "full"
-    ALPHA_ONLY = "alpha_only"
-    DELTA_ONLY = "delta_only"
-    ENTROPY_ONLY = "entropy_only"
-    LOG_SCHEDULE = "log_schedule"
+# The full schedule, or one of its ablations.
+Mode = Literal["full", "alpha_only", "delta_only", "entropy_only", "log_schedule"]
 
 
-class Ema(Enum):
-    """What β multiplies in the moving averages: the old value (as printed), or the new."""
-
-    PRINTED = "printed"
-    SLOW = "slow"
+# What β multiplies in the moving averages: the old value (as printed), or the new.
+Ema = Literal["printed", "slow"]
 
 
-class Scope(Enum):
-    """Whose mean reward centres and weighs a rollout: its group's, or the batch's."""
-
-    GROUP = "group"
-    BATCH = "batch"
+# Whose mean reward centres and weighs a rollout: its group's, or the batch's.
+Scope = Literal["group", "batch"]
 
 
 class _LogDecay(NamedTuple):
@@ -58,7 +45,7 @@ class _LogDecay(NamedTuple):
 
 _LOG_DELTA = _LogDecay(start=1.0, floor=0.802, tau=12264)
 _LOG_ALPHA = _LogDecay(start=2.0, floor=1.917, tau=8500)
-_USING_ENTROPY = (Mode.FULL, Mode.DELTA_ONLY, Mode.ENTROPY_ONLY)
+_USING_ENTROPY = ("full", "delta_only", "entropy_only")
 
 
 @dataclass(frozen=True)
@@ -103,13 +90,13 @@ class FADE(StatefulEstimator[_Memory]):
     alpha_max: float = option(3.0, ge=1, help="largest α")
     delta_min: float = option(0.3, gt=0, le=1, help="smallest δ")
     beta: float = option(0.02, ge=0, le=1, help="β of the moving averages, see ema")
-    ema: Ema = option(Ema.PRINTED, help="β weighs the old value (printed) or the new (slow)")
-    scope: Scope = option(Scope.GROUP, help="p is the group's or the batch's mean reward")
-    mode: Mode = option(Mode.FULL, help="ablations: α or δ held at 1, or other schedules")
+    ema: Ema = option("printed", help="β weighs the old value (printed) or the new (slow)")
+    scope: Scope = option("group", help="p is the group's or the batch's mean reward")
+    mode: Mode = option("full", help="ablations: α or δ held at 1, or other schedules")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mode is Mode.LOG_SCHEDULE:
+        if self.mode == "log_schedule":
             self._narrow(needs=frozenset({"step", "total_steps"}))
         elif self.mode not in _USING_ENTROPY:
             self._narrow(needs=frozenset())
@@ -128,7 +115,7 @@ class FADE(StatefulEstimator[_Memory]):
 
         mean: Tensor | float = groups.mean
         centred = groups.centred
-        if self.scope is Scope.BATCH:
+        if self.scope == "batch":
             # Kept between the extremes, so that equal rewards deviate by exactly 0.
             low, high = groups.low.amin().item(), groups.high.amax().item()
             mean = min(max(mean_reward, low), high)
@@ -151,28 +138,28 @@ class FADE(StatefulEstimator[_Memory]):
         return _Memory(p_hat=p_hat, h_hat=h_hat, h0=h0)
 
     def _average(self, old: float, new: float) -> float:
-        kept = self.beta if self.ema is Ema.PRINTED else 1 - self.beta
+        kept = self.beta if self.ema == "printed" else 1 - self.beta
         return kept * old + (1 - kept) * new
 
     def _schedule(self, groups: Groups, memory: _Memory) -> tuple[float, float]:
         """α and δ of this step."""
-        if self.mode is Mode.LOG_SCHEDULE:
+        if self.mode == "log_schedule":
             step, total_steps = groups.batch.step, groups.batch.total_steps
             assert step is not None
             assert total_steps is not None
             return _LOG_ALPHA.at(step, total_steps), _LOG_DELTA.at(step, total_steps)
         p = memory.p_hat
         alpha = self.alpha_max if p == 0 else min(max(3 * (1 - p) / (2 * p), 1.0), self.alpha_max)
-        if self.mode is Mode.ALPHA_ONLY:
+        if self.mode == "alpha_only":
             return alpha, 1.0
         h_hat, h0 = memory.h_hat, memory.h0
         assert h_hat is not None
         assert h0 is not None
         h_star = h0 / 2 if self.h_star is None else self.h_star
         delta = min(max(1 + h_hat - h_star, self.delta_min), 1.0)
-        if self.mode is Mode.DELTA_ONLY:
+        if self.mode == "delta_only":
             alpha = 1.0
-        elif self.mode is Mode.ENTROPY_ONLY:
+        elif self.mode == "entropy_only":
             if h0 <= h_star:
                 raise BatchError(
                     f"estimator '{self.name}' with mode=entropy_only needs an initial entropy h0 "

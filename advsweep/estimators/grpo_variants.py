@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
 from advsweep.components import option
 from advsweep.errors import BatchError
 from advsweep.estimators.base import Estimator
-from advsweep.estimators.baselines import GRPO, Preset
+from advsweep.estimators.baselines import GRPO
 from advsweep.estimators.batch import GroupBatch, Groups, Std, standardise
 from advsweep.estimators.reshaped import Scale
 
@@ -23,15 +22,8 @@ if TYPE_CHECKING:
     from advsweep.estimators.batch import FlagPerGroup, FlagPerRollout, PerGroup, PerRollout
 
 
-class AAPOPreset(Enum):
-    """Whose conventions: the paper's, a framework's, or one of the two released scripts'."""
-
-    PAPER = "paper"
-    TRL = "trl"
-    VERL = "verl"
-    RELEASED = "released"
-    RELEASED_1_5B = "released_1_5b"
-    RELEASED_7B = "released_7b"
+# Whose conventions: the paper's, a framework's, or one of the two released scripts'.
+AAPOPreset = Literal["paper", "trl", "verl", "released", "released_1_5b", "released_7b"]
 
 
 @dataclass(kw_only=True)
@@ -53,18 +45,13 @@ class AAPO(GRPO):
 
     name: ClassVar[str] = "aapo"
     needs: ClassVar[frozenset[str]] = frozenset({"ref_rewards"})
-    conventions: ClassVar[Mapping[Enum, Mapping[str, Any]]] = {
-        AAPOPreset.PAPER: GRPO.conventions[Preset.PAPER],
-        AAPOPreset.TRL: GRPO.conventions[Preset.TRL],
-        AAPOPreset.VERL: GRPO.conventions[Preset.VERL],
-        # The authors' code is built on TRL and standardises as TRL does.
-        AAPOPreset.RELEASED: GRPO.conventions[Preset.TRL],
-        AAPOPreset.RELEASED_1_5B: GRPO.conventions[Preset.TRL],
-        AAPOPreset.RELEASED_7B: GRPO.conventions[Preset.TRL],
-    }
+    # The authors' code is built on TRL and standardises as TRL does.
+    conventions: ClassVar[dict[str, Mapping[str, Any]]] = GRPO.conventions | dict.fromkeys(
+        ("released", "released_1_5b", "released_7b"), GRPO.conventions["trl"]
+    )
 
     preset: AAPOPreset = option(  # type: ignore[assignment]
-        AAPOPreset.PAPER,
+        "paper",
         identity=False,
         help="sets scale, std, eps and zero_variance where they are not given",
     )
@@ -79,13 +66,13 @@ class AAPO(GRPO):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.scale is None:
-            unscaled = self.preset is AAPOPreset.RELEASED_7B
-            self.scale = Scale.MEAN if unscaled else Scale.STD
+            unscaled = self.preset == "released_7b"
+            self.scale = "mean" if unscaled else "std"
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         margin = groups.rewards - groups.finite("ref_rewards")
         clipped = margin.clamp_(min=self.delta_low, max=self.delta_high)
-        if self.scale is Scale.MEAN:
+        if self.scale == "mean":
             return groups.centred + clipped
         return super()._advantages(groups, info) + clipped
 
@@ -110,9 +97,9 @@ class Intuitor(GRPO):
     name: ClassVar[str] = "intuitor"
     needs: ClassVar[frozenset[str]] = frozenset({"self_certainty"})
     verifier_free: ClassVar[bool] = True
-    conventions: ClassVar[Mapping[Enum, Mapping[str, Any]]] = {
+    conventions: ClassVar[dict[str, Mapping[str, Any]]] = {
         **GRPO.conventions,
-        Preset.RELEASED: GRPO.conventions[Preset.TRL],
+        "released": GRPO.conventions["trl"],
     }
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
@@ -149,7 +136,7 @@ class RENT(GRPO):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.preset is Preset.RELEASED and self.no_answer is None:
+        if self.preset == "released" and self.no_answer is None:
             self.no_answer = _NO_ANSWER
         if self.no_answer is not None:
             self._narrow(needs=self.needs | {"answered"})

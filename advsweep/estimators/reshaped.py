@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -22,11 +21,8 @@ if TYPE_CHECKING:
     from advsweep.estimators.batch import FlagPerRollout, PerGroup, PerRollout
 
 
-class Scale(Enum):
-    """What centred rewards are divided by: nothing (mean only), or the group's σ."""
-
-    MEAN = "mean"
-    STD = "std"
+# What centred rewards are divided by: nothing (mean only), or the group's σ.
+Scale = Literal["mean", "std"]
 
 
 class SkewR(Estimator):
@@ -153,11 +149,11 @@ class AsymGRPO(Estimator):
     per_group: ClassVar[bool] = True
 
     delta: float = option(0.5, gt=0, help="δ: divides the advantages of failures")
-    scale: Scale = option(Scale.MEAN, help="std: divide dᵢ by the group's σ first")
+    scale: Scale = option("mean", help="std: divide dᵢ by the group's σ first")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         centred = groups.centred
-        if self.scale is Scale.STD:
+        if self.scale == "std":
             centred = standardise(centred, groups.std())
         return torch.where(centred < 0, centred / self.delta, centred)
 
@@ -207,26 +203,16 @@ class BinaryContrastive(Estimator):
         return rewards - (1 - rewards) * odds
 
 
-class Baseline(Enum):
-    """What δ is added to: the mean of the group, nothing, or its smallest reward."""
-
-    MEAN = "mean"
-    NONE = "none"
-    MIN = "min"
+# What δ is added to: the mean of the group, nothing, or its smallest reward.
+Baseline = Literal["mean", "none", "min"]
 
 
-class Convention(Enum):
-    """Which quantile τ asks for: the paper's, which is that of 1-τ, or the usual one."""
-
-    PRINTED = "printed"
-    STANDARD = "standard"
+# Which quantile τ asks for: the paper's, which is that of 1-τ, or the usual one.
+Convention = Literal["printed", "standard"]
 
 
-class Median(Enum):
-    """The median of an even number: the lower of the two in the middle, or between them."""
-
-    LOWER = "lower"
-    MIDPOINT = "midpoint"
+# The median of an even number: the lower of the two in the middle, or between them.
+Median = Literal["lower", "midpoint"]
 
 
 @dataclass(kw_only=True)
@@ -246,12 +232,12 @@ class AsymRE(Estimator):
     per_group: ClassVar[bool] = True
 
     delta: float = option(0.01, gt=-math.inf, lt=math.inf, help="δ: above 0 for failures")
-    baseline: Baseline = option(Baseline.MEAN, help="b: mean, 0 or smallest reward")
+    baseline: Baseline = option("mean", help="b: mean, 0 or smallest reward")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        if self.baseline is Baseline.MEAN:
+        if self.baseline == "mean":
             return groups.centred - self.delta
-        if self.baseline is Baseline.MIN:
+        if self.baseline == "min":
             return groups.rewards - groups.low - self.delta
         return groups.rewards - self.delta
 
@@ -278,20 +264,20 @@ class Quantile(Estimator):
     per_group: ClassVar[bool] = True
 
     tau: float = option(0.5, gt=0, lt=1, help="τ: the solve rate up to which successes count")
-    convention: Convention = option(Convention.PRINTED, help="of 1-τ, or of τ (standard)")
+    convention: Convention = option("printed", help="of 1-τ, or of τ (standard)")
     interpolate: bool = option(False, absent=False, help="between two rewards, as QAE")
-    scale: Scale = option(Scale.MEAN, absent="mean", help="std: divided by σ, as in QAE")
+    scale: Scale = option("mean", absent="mean", help="std: divided by σ, as in QAE")
     std: Std = option(Std.POPULATION, absent="population", help="σ of scale=std: over G or G-1")
     eps: float = option(0.0, ge=0, absent=0.0, help="ε of scale=std, added to σ")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        level = self.tau if self.convention is Convention.STANDARD else 1 - self.tau
+        level = self.tau if self.convention == "standard" else 1 - self.tau
         if self.interpolate:
             baseline = _interpolated_quantile(groups, level)
         else:
             baseline = _order_statistic(groups, lambda count: _rank(level, count))
         advantages = groups.rewards - baseline
-        if self.scale is Scale.STD:
+        if self.scale == "std":
             return standardise(advantages, groups.std(self.std), self.eps)
         return advantages
 
@@ -315,11 +301,11 @@ class MCGRPO(Estimator):
     name: ClassVar[str] = "mc_grpo"
     per_group: ClassVar[bool] = True
 
-    median: Median = option(Median.LOWER, help="of an even number of rewards")
+    median: Median = option("lower", help="of an even number of rewards")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         median = _order_statistic(groups, lambda count: _rank(0.5, count))
-        if self.median is Median.MIDPOINT:
+        if self.median == "midpoint":
             upper = _order_statistic(groups, lambda count: count // 2 + 1)
             median = median + (upper - median) / 2
         return groups.rewards - median
@@ -423,19 +409,12 @@ class WReinforce(Estimator):
 _SWAMPED = 0.1
 
 
-class Variant(Enum):
-    """Which reading of log-mean-exp: the formula, or one of two that the masses may mean."""
-
-    LOO = "loo"
-    LOO_SAME_COUNT = "loo_same_count"
-    SIGNED_SOFTMAX = "signed_softmax"
+# Which reading of log-mean-exp: the formula, or one of two that the masses may mean.
+Variant = Literal["loo", "loo_same_count", "signed_softmax"]
 
 
-class Normalise(Enum):
-    """What the exponentials are divided by: their sum, or β times their mean."""
-
-    SHARE = "share"
-    RS = "rs"
+# What the exponentials are divided by: their sum, or β times their mean.
+Normalise = Literal["share", "rs"]
 
 
 @dataclass(kw_only=True)
@@ -458,16 +437,14 @@ class Softmax(Estimator):
     per_group: ClassVar[bool] = True
 
     beta: float = option(1.0, gt=0, lt=math.inf, help="β: the larger, the more the best count")
-    normalise: Normalise = option(
-        Normalise.SHARE, absent="share", help="rs: RS-GRPO, G/β times share"
-    )
+    normalise: Normalise = option("share", absent="share", help="rs: RS-GRPO, G/β times share")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         weights = _weights(groups, self.beta, groups.high)
         total = weights.sum(dim=1, keepdim=True)
         mean = total / at_least(groups.count, 1)
         # Not as weights / total - 1/G, where equal rewards would round to noise.
-        if self.normalise is Normalise.RS:
+        if self.normalise == "rs":
             return (weights - mean) / (self.beta * mean)
         return (weights - mean) / total
 
@@ -493,18 +470,18 @@ class LogMeanExp(Estimator):
     minimum_group: ClassVar[int] = 2
 
     beta: float = option(1.0, gt=0, lt=math.inf, help="β: the larger, the more the best count")
-    variant: Variant = option(Variant.LOO, help="the formula, or that of the masses")
+    variant: Variant = option("loo", help="the formula, or that of the masses")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.variant is Variant.SIGNED_SOFTMAX:
+        if self.variant == "signed_softmax":
             self._narrow(binary_only=True)
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        if self.variant is Variant.SIGNED_SOFTMAX:
+        if self.variant == "signed_softmax":
             return self._signed_softmax(groups)
         advantages = self._leave_one_out(groups)
-        if self.variant is Variant.LOO_SAME_COUNT:
+        if self.variant == "loo_same_count":
             ratio = groups.count / at_least(groups.count - 1, 1)
             log_ratio = ratio.log() if isinstance(ratio, Tensor) else math.log(ratio)
             advantages = advantages + log_ratio / self.beta

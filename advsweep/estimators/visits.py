@@ -6,8 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
@@ -106,31 +105,21 @@ class DCPO(StatefulEstimator[_VisitMemory]):
 _LARGEST_GAP = 50
 
 
-class Preset(Enum):
-    """Whose constants and rule: the paper's, or the released code's."""
-
-    PAPER = "paper"
-    RELEASED = "released"
+# Whose constants and rule: the paper's, or the released code's.
+Preset = Literal["paper", "released"]
 
 
-class Rule(Enum):
-    """How C follows the mean rewards of the steps."""
-
-    EMA = "ema"
-    PAPER = "paper"
-    WINDOW = "window"
+# How C follows the mean rewards of the steps.
+Rule = Literal["ema", "paper", "window"]
 
 
-class Moves(Enum):
-    """Whether C moves after the advantages of a step, or before them."""
-
-    AFTER = "after"
-    BEFORE = "before"
+# Whether C moves after the advantages of a step, or before them.
+Moves = Literal["after", "before"]
 
 
 _CONVENTIONS = {
-    Preset.PAPER: {"rule": Rule.EMA, "lam": 1.3, "std": Std.POPULATION, "eps": 0.0},
-    Preset.RELEASED: {"rule": Rule.WINDOW, "lam": 1.5, "std": Std.SAMPLE, "eps": 1e-6},
+    "paper": {"rule": "ema", "lam": 1.3, "std": Std.POPULATION, "eps": 0.0},
+    "released": {"rule": "window", "lam": 1.5, "std": Std.SAMPLE, "eps": 1e-6},
 }
 
 
@@ -175,13 +164,13 @@ class HADW(StatefulEstimator[_RateMemory]):
     revision: ClassVar[int] = 2
 
     preset: Preset = option(
-        Preset.PAPER,
+        "paper",
         identity=False,
         help="sets rule, lam, std and eps where they are not given",
     )
     rule: Rule | None = option(None, help="how C moves; null: the preset's (ema for paper)")
     lam: float | None = option(None, gt=0, lt=math.inf, help="λ; null: the preset's (1.3, 1.5)")
-    scale: Scale = option(Scale.STD, help="mean: Âᵢ = rᵢ - p, not divided by the group's σ")
+    scale: Scale = option("std", help="mean: Âᵢ = rᵢ - p, not divided by the group's σ")
     std: Std | None = option(None, help="σ over G or G-1; null: the preset's")
     eps: float | None = option(None, ge=0, help="ε, added to σ; null: the preset's (0, 1e-6)")
     c0: float | None = option(
@@ -193,7 +182,7 @@ class HADW(StatefulEstimator[_RateMemory]):
     rate: float = option(0.1, ge=0, le=1, help="share by which C moves (not printed)")
     eta: float = option(1.0, ge=0, lt=math.inf, help="η of rule=paper (not printed)")
     window: int = option(10, ge=1, help="values that rule=paper and rule=window look back on")
-    moves: Moves = option(Moves.AFTER, help="when C moves (rules ema and paper)")
+    moves: Moves = option("after", help="when C moves (rules ema and paper)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -218,7 +207,7 @@ class HADW(StatefulEstimator[_RateMemory]):
         self._memory = memory
 
         base = groups.centred
-        if self.scale is Scale.STD:
+        if self.scale == "std":
             base = standardise(base, groups.std(self.std), self.eps)
         weight = (groups.mean - c).exp_()
         success, failure = base.clamp(min=0) / weight, base.clamp(max=0) * weight
@@ -227,21 +216,21 @@ class HADW(StatefulEstimator[_RateMemory]):
     def _follow(self, mean_reward: float) -> tuple[float, _RateMemory]:
         """C of a step with this mean reward, and the memory after it."""
         memory = self._memory
-        if self.rule is Rule.WINDOW:
+        if self.rule == "window":
             recent = [*memory.recent, mean_reward][-self.window :]
             c = math.fsum(recent) / len(recent)
             return c, _RateMemory(c=c, recent=recent)
         c = mean_reward if memory.c is None else memory.c
         recent = memory.recent
-        if self.moves is Moves.BEFORE:
+        if self.moves == "before":
             c = self._moved(c, recent, mean_reward)
-        if self.rule is Rule.PAPER:
+        if self.rule == "paper":
             recent = [*recent, c][-self.window :]
-        following = c if self.moves is Moves.BEFORE else self._moved(c, recent, mean_reward)
+        following = c if self.moves == "before" else self._moved(c, recent, mean_reward)
         return c, _RateMemory(c=following, recent=recent)
 
     def _moved(self, c: float, recent: list[float], mean_reward: float) -> float:
         rate = self.rate
-        if self.rule is Rule.PAPER and len(recent) == self.window:
+        if self.rule == "paper" and len(recent) == self.window:
             rate = min(1.0, self.eta * statistics.pstdev(recent))
         return c + rate * (mean_reward - c)

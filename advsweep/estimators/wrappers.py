@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
@@ -216,12 +215,8 @@ class EasyFocused(HardFocused):
 _RELEASED_EPS = 1e-6
 
 
-class Parts(Enum):
-    """Which of the two steps are taken: both, or one alone."""
-
-    FULL = "full"
-    SAMPLE = "sample"
-    GROUP = "group"
+# Which of the two steps are taken: both, or one alone.
+Parts = Literal["full", "sample", "group"]
 
 
 @dataclass(kw_only=True)
@@ -246,7 +241,7 @@ class AGRAE(Wrapper):
     uses: ClassVar[frozenset[str]] = frozenset({"solve_rates"})
 
     alpha: float = option(1.0, gt=0, le=1, help="α: mean reward from which successes count in full")
-    parts: Parts = option(Parts.FULL, help="both steps, or the sample or group level alone")
+    parts: Parts = option("full", help="both steps, or the sample or group level alone")
     released: bool = option(False, help="the formula of the authors' code")
 
     def _base_spec(self, spec: str | dict[str, Any]) -> str | dict[str, Any]:
@@ -285,10 +280,10 @@ class AGRAE(Wrapper):
             )
         info["omega"] = omega
         advantages = self._inner._advantages(groups, info)
-        if self.parts is not Parts.GROUP:
+        if self.parts != "group":
             advantages = advantages * self._difficulty_weight(self._solve_rates(groups), omega)
         share = min(1.0, omega / self.alpha)
-        if self.parts is not Parts.SAMPLE and share < 1:
+        if self.parts != "sample" and share < 1:
             advantages = torch.sub(advantages, advantages.relu(), alpha=1 - share)
         return advantages
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -19,13 +18,8 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Num
 
 
-class Aggregation(Enum):
-    """How token losses become one number."""
-
-    SEQ_MEAN_TOKEN_MEAN = "seq_mean_token_mean"
-    TOKEN_MEAN = "token_mean"
-    CONSTANT = "constant"
-    SEQ_SUM_TOKEN_MEAN = "seq_sum_token_mean"
+# How token losses become one number.
+Aggregation = Literal["seq_mean_token_mean", "token_mean", "constant", "seq_sum_token_mean"]
 
 
 @dataclass(kw_only=True)
@@ -48,7 +42,7 @@ class Tokenwise(Objective):
     """
 
     aggregation: Aggregation = option(
-        Aggregation.SEQ_MEAN_TOKEN_MEAN, help="how token losses become one number"
+        "seq_mean_token_mean", help="how token losses become one number"
     )
     max_tokens: int | None = option(
         None,
@@ -67,9 +61,9 @@ class Tokenwise(Objective):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.aggregation is not Aggregation.CONSTANT and self.max_tokens is not None:
+        if self.aggregation != "constant" and self.max_tokens is not None:
             raise ConfigError(
-                f"max_tokens: expected null with aggregation={self.aggregation.value}, "
+                f"max_tokens: expected null with aggregation={self.aggregation}, "
                 f"got {self.max_tokens}; only aggregation=constant divides by it"
             )
         if self.renew_every and self.kl_coef == 0:
@@ -88,7 +82,7 @@ class Tokenwise(Objective):
 
     @property
     def averages(self) -> bool:
-        return self.aggregation is not Aggregation.SEQ_SUM_TOKEN_MEAN
+        return self.aggregation != "seq_sum_token_mean"
 
     @property
     def needs_reference(self) -> bool:
@@ -99,7 +93,7 @@ class Tokenwise(Objective):
         return self.entropy_coef > 0
 
     def for_completions(self, max_tokens: int) -> Self:
-        if self.aggregation is Aggregation.CONSTANT and self.max_tokens is None:
+        if self.aggregation == "constant" and self.max_tokens is None:
             return replace(self, max_tokens=max_tokens)
         return self
 
@@ -135,9 +129,9 @@ class Tokenwise(Objective):
         self, values: Float[Tensor, "*runs rollouts tokens"], inputs: LossInputs
     ) -> Float[Tensor, "*runs"]:
         values = values.where(inputs.completion_mask, 0.0)
-        if self.aggregation is Aggregation.TOKEN_MEAN:
+        if self.aggregation == "token_mean":
             return total(values) / inputs.tokens
-        if self.aggregation is Aggregation.CONSTANT:
+        if self.aggregation == "constant":
             if self.max_tokens is None:
                 raise ConfigError(
                     "max_tokens: expected >= 1 with aggregation=constant, got null; give the "
@@ -175,9 +169,7 @@ class CrossEntropy(Tokenwise):
 
     name: ClassVar[str] = "cross_entropy"
 
-    aggregation: Aggregation = option(
-        Aggregation.TOKEN_MEAN, help="how token losses become one number"
-    )
+    aggregation: Aggregation = option("token_mean", help="how token losses become one number")
 
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
@@ -190,11 +182,8 @@ _LARGEST_LOG_RATIO = 40.0
 gradient of 0 is NaN; the square of exp(40), which a gradient's norm contains, is still finite."""
 
 
-class Ratio(Enum):
-    """The unit of the importance ratio: a token, or a whole sequence."""
-
-    TOKEN = "token"
-    SEQUENCE = "sequence"
+# The unit of the importance ratio: a token, or a whole sequence.
+Ratio = Literal["token", "sequence"]
 
 
 @dataclass(kw_only=True)
@@ -226,7 +215,7 @@ class Clipped(Tokenwise):
 
     clip_low: float = option(0.2, ge=0, le=1, help="ratios below 1 - this are clipped")
     clip_high: float = option(0.2, ge=0, help="ratios above 1 + this are clipped")
-    ratio: Ratio = option(Ratio.TOKEN, help="importance ratio per token, or per sequence (GSPO)")
+    ratio: Ratio = option("token", help="importance ratio per token, or per sequence (GSPO)")
     dual_clip: float = option(
         math.inf, gt=1, absent="inf", help="largest token loss per |A| where A < 0; inf: no limit"
     )
@@ -237,7 +226,7 @@ class Clipped(Tokenwise):
         mask = inputs.completion_mask
         advantages = inputs.token_advantages
         log_ratio = (inputs.log_probs - inputs.old_log_probs).where(mask, 0.0)
-        if self.ratio is Ratio.SEQUENCE:
+        if self.ratio == "sequence":
             lengths = mask.sum(dim=-1, keepdim=True).clamp(min=1)
             mean = log_ratio.sum(dim=-1, keepdim=True) / lengths
             if inputs.has_token_advantages:
@@ -274,7 +263,7 @@ class AdaptiveClipped(Tokenwise):
     name: ClassVar[str] = "adaptive_clipped"
 
     aggregation: Aggregation = option(
-        Aggregation.SEQ_SUM_TOKEN_MEAN, help="how token losses become one number"
+        "seq_sum_token_mean", help="how token losses become one number"
     )
     clip_low: float = option(0.16, ge=0, help="ε_low: the lower bound at q = 1 is near 1 - this")
     clip_high: float = option(0.2, ge=0, help="ε_high: the upper bound at q = 1 is near 1 + this")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
@@ -134,12 +133,8 @@ class Reference(RolloutPolicy):
         return self.update_every > 0 and step % self.update_every == 0
 
 
-class RetryIf(Enum):
-    """The event in a prompt's group that starts its next turn, of chance q, q^G or 1 - p^G."""
-
-    FIRST = "first"
-    ALL = "all"
-    ANY = "any"
+# The event in a prompt's group that starts its next turn, of chance q, q^G or 1 - p^G.
+RetryIf = Literal["first", "all", "any"]
 
 
 @dataclass(kw_only=True)
@@ -171,7 +166,7 @@ class Retry(RolloutPolicy):
 
     turns: int = option(2, ge=1, help="turns of a prompt at most, the first included")
     retry_if: RetryIf = option(
-        RetryIf.FIRST, help="the next turn comes if the first, all or any rollouts failed"
+        "first", help="the next turn comes if the first, all or any rollouts failed"
     )
     success: float = option(1.0, help="rewards from this on are no failures")
 
@@ -198,9 +193,9 @@ class Retry(RolloutPolicy):
     def _failed(self, rewards: Float[Tensor, "groups rollouts"]) -> Bool[Tensor, " groups"]:
         scored = ~rewards.isnan()
         wrong = scored & (rewards < self.success)
-        if self.retry_if is RetryIf.ANY:
+        if self.retry_if == "any":
             failed = wrong.any(dim=1)
-        elif self.retry_if is RetryIf.ALL:
+        elif self.retry_if == "all":
             failed = (wrong == scored).all(dim=1)
         else:
             first = scored.long().argmax(dim=1, keepdim=True)

@@ -13,7 +13,6 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from advsweep.components import (
     Component,
     Option,
     Plain,
+    choices_of,
     field_types,
     option_of,
     parameters,
@@ -155,8 +155,7 @@ def _forms(hint: Any, option: Option) -> Iterable[Plain]:
         yield {"type": "array", "items": {"anyOf": [*_forms(args[0], option), _INTERPOLATION]}}
     elif origin is dict:
         yield {"type": "object", "additionalProperties": {"anyOf": [*_forms(args[1], option)]}}
-    elif issubclass(hint, Enum):
-        texts = [str(member.value) for member in hint]
+    elif texts := [*choices_of(hint)]:
         # YAML reads a choice such as 1 as a number.
         yield {"enum": [*texts, *(int(text) for text in texts if text.isdecimal())]}
     elif hint is float:

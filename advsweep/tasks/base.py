@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -240,11 +240,8 @@ class Task(Component):
         return {}
 
 
-class TaskSeed(Enum):
-    """A seed of a task that depends on the run."""
-
-    RUN = "seed"
-    """The run's own seed: runs of one seed share their task, and seeds replicate it."""
+# The run's own seed: runs of one seed share their task, and seeds replicate it.
+TaskSeed = Literal["seed"]
 
 
 class SeededTask(Task):

@@ -9,10 +9,9 @@ import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -76,13 +75,8 @@ _KEPT = 16  # sets of problems
 _SCRIPT_TEST = ("input", "output")
 
 
-class AnswerPart(Enum):
-    """Which part of the answer column is the reference answer; a missing part cannot be read."""
-
-    AUTO = "auto"
-    WHOLE = "whole"
-    HASHES = "hashes"
-    BOXED = "boxed"
+# Which part of the answer column is the reference answer; a missing part cannot be read.
+AnswerPart = Literal["auto", "whole", "hashes", "boxed"]
 
 
 @dataclass(kw_only=True)
@@ -107,7 +101,7 @@ class DataTask(Task):
     setup_column: str = option("", help="column of what runs before the tests of a program")
     program_column: str = option("", help="column of a program that passes the tests")
     gold_part: AnswerPart = option(
-        AnswerPart.AUTO, help="after ####, in the last box, the whole, or auto: what there is"
+        "auto", help="after ####, in the last box, the whole, or auto: what there is"
     )
     prompt: str = option("boxed", help="name of a template, or a text with {question} in it")
     levels: tuple[int, ...] = option((), help="difficulty levels in use; empty: all")
@@ -357,13 +351,10 @@ def _part(text: str, part: AnswerPart) -> str:
     """
     if "\\boxed" not in text:
         text = text.replace("\\fbox", "\\boxed")  # some solutions of MATH use it
-    if part is AnswerPart.AUTO:
-        marked = AnswerPart.BOXED if "\\boxed" in text else AnswerPart.WHOLE
-        part = AnswerPart.HASHES if "####" in text else marked
-    if part is AnswerPart.HASHES:
+    if part == "hashes" or (part == "auto" and "####" in text):
         _, mark, after = text.rpartition("####")
         return after.strip() if mark else ""
-    if part is AnswerPart.BOXED:
+    if part == "boxed" or (part == "auto" and "\\boxed" in text):
         return last_boxed(text) or ""
     return text.strip()
 

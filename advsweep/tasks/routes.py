@@ -6,7 +6,6 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -38,14 +37,9 @@ if TYPE_CHECKING:
     Ints = Int[np.ndarray, " rows"]
 
 
-class _Answer(Enum):
-    """How an answer of the corpus relates to its prompt."""
-
-    RANDOM = 0
-    """A route to another stop and goal."""
-    OLD_MAP = 1
-    """A route that may use closed links."""
-    RIGHT = 2
+# Answers of the corpus that are not right: routes to another stop and goal, and routes that may
+# use closed links.
+_RANDOM, _OLD_MAP = 0, 1
 
 
 def corpus(
@@ -59,7 +53,7 @@ def corpus(
     """
     known, (pool, sizes) = route_map(map_seed), _pretraining_keys(map_seed)
     starts = np.cumsum(sizes) - sizes
-    kinds = rng.choice(len(_Answer), size=count, p=[*shares, 1 - sum(shares)])
+    kinds = rng.choice(3, size=count, p=[*shares, 1 - sum(shares)])
     keys = np.empty(count, dtype=np.int64)
     nodes = np.empty((count, MAX_NODES), dtype=np.int64)
     missing = np.arange(count)
@@ -68,7 +62,7 @@ def corpus(
         keys[missing] = pool[starts[levels] + rng.integers(sizes[levels])]
         targets = Prompts.of_keys(keys)
         # The stops and goals of some are random; start, stop and goal are different nodes.
-        rows = missing[kinds[missing] == _Answer.RANDOM.value]
+        rows = missing[kinds[missing] == _RANDOM]
         places = rng.random((len(rows), NODES))
         places[np.arange(len(rows)), targets.starts[rows]] = 2.0
         chosen = np.argpartition(places, 1, axis=1)
@@ -77,7 +71,7 @@ def corpus(
         targets.stops[rows] = np.where(stops == NO_STOP, NO_STOP, chosen[:, 1])
         left = []
         for is_old, links in ((False, known.open), (True, known.old)):
-            rows = missing[(kinds[missing] == _Answer.OLD_MAP.value) == is_old]
+            rows = missing[(kinds[missing] == _OLD_MAP) == is_old]
             walks, arrived = walk(links, targets[rows], rng.random((len(rows), MAX_NODES)))
             nodes[rows[arrived]] = walks[arrived]
             left.append(rows[~arrived])

@@ -14,7 +14,7 @@ from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.imported import is_imported
 from advsweep.store.records import SELECTED
 from advsweep.tasks import TASKS
-from advsweep.tasks.base import Split, Task, TaskSeed
+from advsweep.tasks.base import Split, Task
 
 if TYPE_CHECKING:
     from advsweep.tasks.base import Floor
@@ -49,7 +49,7 @@ class TaskSettings(NamedTuple):
     @classmethod
     def of(cls, run: RunRecord) -> Self:
         node = run.config.get("task", {})
-        seed = run.seed if node.get("seed") == TaskSeed.RUN.value else None
+        seed = run.seed if node.get("seed") == "seed" else None
         return cls(node.get("name", ""), json.dumps(node, sort_keys=True), seed)
 
 

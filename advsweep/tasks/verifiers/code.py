@@ -20,9 +20,8 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from advsweep.components import Plain, option
 from advsweep.errors import ConfigError
@@ -93,11 +92,8 @@ def _folders() -> dict[str, list[str]]:
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
 
-class Isolation(Enum):
-    """The isolation of a program from this machine."""
-
-    NAMESPACES = "namespaces"
-    LIMITS = "limits"
+# The isolation of a program from this machine.
+Isolation = Literal["namespaces", "limits"]
 
 
 @dataclass(kw_only=True)
@@ -120,7 +116,7 @@ class Code(Verifier):
     revision: ClassVar[int] = 3  # in 2, tests could use objects of the program
 
     isolation: Isolation = option(
-        Isolation.NAMESPACES,
+        "namespaces",
         help="limits of resources alone, or also a root, a network and processes of their own",
     )
     seconds: float = option(3.0, gt=0, help="time that a program has; the deadline is beyond it")
@@ -138,7 +134,7 @@ class Code(Verifier):
         return super().identity() | {"url": ""}
 
     def check(self) -> None:
-        if self.isolation is Isolation.NAMESPACES and (reason := namespaces_missing()):
+        if self.isolation == "namespaces" and (reason := namespaces_missing()):
             raise ConfigError(
                 f"task.verifier.isolation: 'namespaces' cannot be had here: {reason}; "
                 f"task.verifier.isolation=limits runs programs with the network that this user has"
@@ -205,7 +201,7 @@ class Code(Verifier):
         word = secrets.token_hex(16)
         # Soft and hard ones, so that no program can raise them. Without namespaces, a limit on
         # processes counts all those of the user.
-        namespaces = self.isolation is Isolation.NAMESPACES
+        namespaces = self.isolation == "namespaces"
         file = self.file_mb * 2**20
         most = {"CPU": math.ceil(self.seconds), "AS": self.memory_mb * 2**20, "FSIZE": file}
         most |= {"NPROC": self.processes if namespaces else 1, "NOFILE": 64, "CORE": 0}

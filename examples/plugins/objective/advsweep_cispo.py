@@ -19,9 +19,7 @@ class Cispo(Tokenwise):
 
     name: ClassVar[str] = "cispo"
 
-    aggregation: Aggregation = option(
-        Aggregation.TOKEN_MEAN, help="how token losses become one number"
-    )
+    aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     clip_high: float = option(2.0, ge=0, help="ε: weights above 1 + this are clipped")
 
     def _token_losses(self, inputs, metrics):

@@ -546,7 +546,7 @@ def test_a_forgery_in_trusted_tests_is_possible(verifier: Code) -> None:
     gold = {"tests": ["assert V(1).value == 1"], "setup": ""}
     forged = f"{FORGERIES['equal to everything']}\nclass V:\n    __init__ = lambda s, x: None\n    value = Equal()"
     assert verifier.judge(gold, forged).outcome is Outcome.UNSCORABLE
-    fields = {"isolation": verifier.isolation.value, "trusted_tests": True}
+    fields = {"isolation": verifier.isolation, "trusted_tests": True}
     trusted = VERIFIERS.build({"name": "code", **fields})
     assert isinstance(trusted, Code)
     assert trusted.judge(gold, forged).outcome is Outcome.CORRECT
