@@ -109,15 +109,6 @@ def test_a_plugin_does_not_take_the_place_of_ours(plug: Callable[..., None], nam
     assert policies.get(name).__module__ == "advsweep.rollouts.policies"
 
 
-def test_two_plugins_of_one_name_are_refused(plug: Callable[..., None]) -> None:
-    plug("first", plugged="plugged_policy:Plugged")
-    plug("second", plugged="plugged_policy:Plugged")
-    policies = registry(group=GROUP)
-    assert policies.names() == ["plain", "plugged"]
-    with pytest.raises(PluginError, match=r"by package '.*' and package '.*'; uninstall all but"):
-        policies.get("plugged")
-
-
 def test_a_file_of_ours_with_a_fault_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from advsweep.components import Component
 from advsweep.config.settings import Match
 from advsweep.config.validation import check_validation
 from advsweep.errors import BatchError, ConfigError, UnknownNameError, nearest
-from advsweep.estimators.registry import ESTIMATORS
+from advsweep.estimators import ESTIMATORS
 from advsweep.objectives import OBJECTIVES
 from advsweep.registry import Registry
 from advsweep.rollouts import ROLLOUTS

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
-from advsweep.estimators.registry import ESTIMATORS
+from advsweep.estimators import ESTIMATORS
 
 
 class Match(Enum):

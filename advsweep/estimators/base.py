@@ -14,6 +14,7 @@ from torch import Tensor
 
 from advsweep.components import Component
 from advsweep.errors import BatchError, CheckpointError
+from advsweep.estimators import CATALOGUE
 from advsweep.estimators.batch import (
     COUNTERS,
     PER_PROMPT,
@@ -22,7 +23,6 @@ from advsweep.estimators.batch import (
     GroupBatch,
     Groups,
 )
-from advsweep.estimators.registry import CATALOGUE
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

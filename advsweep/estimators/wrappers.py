@@ -11,9 +11,9 @@ import torch
 
 from advsweep.components import option
 from advsweep.errors import BatchError, ConfigError
+from advsweep.estimators import ESTIMATORS
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import Groups, On
-from advsweep.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
     from advsweep.estimators.batch import FlagPerRollout, PerGroup, PerRollout, PerToken

@@ -60,13 +60,10 @@ class BanditTask(Task):
     def shape(self) -> tuple[int, int, int]:
         """Number of trained prompts, of prompts, and of behaviours; known without the table."""
 
+    @property
     @abstractmethod
-    def _make_arms(self) -> Arms:
-        """Return the table; every call gives the same."""
-
-    @functools.cached_property
     def arms(self) -> Arms:
-        return self._make_arms()
+        """The table."""
 
     @functools.cached_property
     def train_rows(self) -> Int[np.ndarray, " trained"]:
@@ -202,7 +199,8 @@ class Bandit(SeededTask, BanditTask):
         trained, levels = len(self.train_levels or self.levels), len(self.levels)
         return trained * self.prompts_per_level, levels * self.prompts_per_level, self.behaviours
 
-    def _make_arms(self) -> Arms:
+    @functools.cached_property
+    def arms(self) -> Arms:
         drawn = [self._draw_level(level) for level in self.levels]
         rewards, logits = map(np.concatenate, zip(*drawn, strict=True))
         return Arms(rewards, logits, np.repeat(self.levels, self.prompts_per_level))
@@ -285,7 +283,8 @@ class Toy(BanditTask):
         actions = [self._read(text) for text in completions]
         return np.array([0.0 if a is None else self.action_rewards[a] for a in actions])
 
-    def _make_arms(self) -> Arms:
+    @functools.cached_property
+    def arms(self) -> Arms:
         return Arms(
             rewards=np.array([self.action_rewards]),
             logits=self.temperature * np.log([self.probabilities]),

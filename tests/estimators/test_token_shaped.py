@@ -10,8 +10,7 @@ import torch
 
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import BatchError, ConfigError
-from advsweep.estimators import GroupBatch, build_estimator, estimator_names
-from advsweep.estimators.registry import ESTIMATORS
+from advsweep.estimators import ESTIMATORS, GroupBatch, build_estimator, estimator_names
 
 REWARDS = torch.tensor([[1.0, 0, 0, 0], [1, 1, 1, 1]], dtype=torch.float64)
 LENGTHS = torch.tensor([[2.0, 3, 1, 2], [1, 1, 2, 3]])

@@ -44,8 +44,6 @@ from advsweep.objectives.base import LossInputs
 from advsweep.tasks.base import Completions, Problem, Split
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
-
     from advsweep.backends.base import Run
     from advsweep.estimators.batch import Advantages
     from advsweep.tasks.base import Sampler, Task
@@ -179,8 +177,8 @@ class _Trainer:
     def _update(
         self,
         step: int,
-        rows: Int[Tensor, " prompts"],
-        solved: Bool[Tensor, "prompts rollouts"],
+        rows: Tensor,
+        solved: Tensor,
         advantages: Advantages,
     ) -> dict[str, float]:
         """Make one step along the gradient of the objective; return the loss's metrics."""
@@ -189,7 +187,7 @@ class _Trainer:
         if objective.skips_exactly:
             used = used & advantages.nonzero
 
-        def log_probs(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, "used 1"]:
+        def log_probs(log_odds: Tensor) -> Tensor:
             return _log_probs(log_odds[rows] / temperature, solved)[used][:, None]
 
         log_odds = self._log_odds.clone().requires_grad_()
@@ -286,8 +284,8 @@ class _Source:
         self,
         run: Run,
         rows: Mapping[int, int],
-        log_odds: Float[Tensor, " levels"],
-        reference: Float[Tensor, " levels"],
+        log_odds: Tensor,
+        reference: Tensor,
         step: int,
     ) -> None:
         self._run = run
@@ -303,7 +301,7 @@ class _Source:
         self.rows = torch.empty(0, dtype=torch.int64)
         self.references = 0
 
-    def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
+    def draw(self, prompts: int) -> Tensor:
         problems = self._run.task.draw(prompts, self._rng)
         rows = torch.tensor([self._rows[problem.level] for problem in problems])
         outcomes = self._verdicts(self._log_odds[rows], self._rng)
@@ -314,7 +312,7 @@ class _Source:
         self._rewards = torch.cat((self._rewards, rewards))
         return rewards
 
-    def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+    def draw_references(self, groups: Tensor) -> Tensor:
         outcomes = self._verdicts(self._reference[self.rows[groups]], self._reference_rng)
         self.references += outcomes.numel()
         return self._shape([self._problems[group] for group in groups.tolist()], outcomes)
@@ -329,7 +327,7 @@ class _Source:
         rewards, log_odds = self._rewards, self._log_odds[self.rows]
         shaped = self._run.task.is_shaped
 
-        def spread(per_group: Float[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+        def spread(per_group: Tensor) -> Tensor:
             return per_group[:, None].expand_as(rewards).float()
 
         return GroupBatch(
@@ -347,9 +345,7 @@ class _Source:
             total_steps=self._run.total_steps,
         )
 
-    def _shape(
-        self, problems: Sequence[Problem], outcomes: Float[Tensor, "groups rollouts"]
-    ) -> Float[Tensor, "groups rollouts"]:
+    def _shape(self, problems: Sequence[Problem], outcomes: Tensor) -> Tensor:
         """Return the rewards of verdicts."""
         if not self._run.task.is_shaped:
             return outcomes
@@ -362,9 +358,7 @@ class _Source:
         rewards = self._run.task.rewards(texts, flat, np.ones(len(texts)))
         return torch.from_numpy(rewards).to(outcomes).view(outcomes.shape)
 
-    def _verdicts(
-        self, log_odds: Float[Tensor, " groups"], rng: np.random.Generator
-    ) -> Float[Tensor, "groups rollouts"]:
+    def _verdicts(self, log_odds: Tensor, rng: np.random.Generator) -> Tensor:
         uniform = torch.from_numpy(rng.random((len(log_odds), self._run.group_size)))
         return (uniform < torch.sigmoid(log_odds)[:, None]).float()
 
@@ -374,7 +368,7 @@ class _TableSampler:
     """Answers with a problem's known solution at the solve rate of its level."""
 
     rows: Mapping[int, int]
-    log_odds: Float[Tensor, " levels"]
+    log_odds: Tensor
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
@@ -398,27 +392,23 @@ def _write(problem: Problem, right: float) -> str:
 # Policies of one token, "solved" or not, given by the log-odds of "solved".
 
 
-def _log_probs(
-    log_odds: Float[Tensor, " prompts"], solved: Bool[Tensor, "prompts rollouts"]
-) -> Float[Tensor, "prompts rollouts"]:
+def _log_probs(log_odds: Tensor, solved: Tensor) -> Tensor:
     """Return log π of each rollout's single token."""
     return logsigmoid(torch.where(solved, log_odds[:, None], -log_odds[:, None]))
 
 
-def _entropies(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, " levels"]:
+def _entropies(log_odds: Tensor) -> Tensor:
     """Return the exact entropies, in nats."""
     rates = torch.sigmoid(log_odds)
     return -rates * logsigmoid(log_odds) - (1 - rates) * logsigmoid(-log_odds)
 
 
-def _certainties(log_odds: Float[Tensor, " groups"]) -> Float[Tensor, " groups"]:
+def _certainties(log_odds: Tensor) -> Tensor:
     """Return KL(uniform ‖ π), in nats."""
     return -(logsigmoid(log_odds) + logsigmoid(-log_odds)) / 2 - math.log(2)
 
 
-def _divergences(
-    old: Float[Tensor, " levels"], new: Float[Tensor, " levels"]
-) -> Float[Tensor, " levels"]:
+def _divergences(old: Tensor, new: Tensor) -> Tensor:
     """Return KL(old ‖ new), in nats."""
     of_solved = torch.sigmoid(old) * (logsigmoid(old) - logsigmoid(new))
     of_failed = torch.sigmoid(-old) * (logsigmoid(-old) - logsigmoid(-new))

@@ -26,7 +26,7 @@ from advsweep.backends.command.template import (
     template_path,
 )
 from advsweep.errors import ConfigError, UnknownNameError
-from advsweep.estimators.registry import ESTIMATORS
+from advsweep.estimators import ESTIMATORS
 
 MakeRun = Callable[..., Run]
 NEEDED = ["{estimator.name}", "{seed}", "{steps}"]
