@@ -273,7 +273,13 @@ class Quantile(Estimator):
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         level = self.tau if self.convention == "standard" else 1 - self.tau
         if self.interpolate:
-            baseline = _interpolated_quantile(groups, level)
+            # As for ranks, 0.1 * 7 is 0.7000000000000001.
+            most = groups.rewards.shape[1]
+            places = [round(level * max(count - 1, 0), 9) for count in range(most + 1)]
+            lower = _order_statistic(groups, lambda count: math.floor(places[count]) + 1)
+            upper = _order_statistic(groups, lambda count: math.ceil(places[count]) + 1)
+            shares = lower.new_tensor([place % 1 for place in places])
+            baseline = torch.lerp(lower, upper, shares[_counts(groups)])
         else:
             baseline = _order_statistic(groups, lambda count: _rank(level, count))
         advantages = groups.rewards - baseline
@@ -315,16 +321,6 @@ def _rank(level: float, count: int) -> int:
     """Return the rank (from 1) of the smallest of `count` rewards with CDF(x) ≥ level."""
     # Remove floating-point noise: (1 - 0.7) * 10 is 3.0000000000000004, whose ceiling is 4.
     return max(1, math.ceil(round(level * count, 9)))
-
-
-def _interpolated_quantile(groups: Groups, level: float) -> PerGroup:
-    """Return the quantile, linearly interpolated between the two nearest ranks."""
-    # As for ranks, 0.1 * 7 is 0.7000000000000001.
-    places = [round(level * max(count - 1, 0), 9) for count in range(groups.rewards.shape[1] + 1)]
-    lower = _order_statistic(groups, lambda count: math.floor(places[count]) + 1)
-    upper = _order_statistic(groups, lambda count: math.ceil(places[count]) + 1)
-    shares = lower.new_tensor([place % 1 for place in places])
-    return torch.lerp(lower, upper, shares[_counts(groups)])
 
 
 def _order_statistic(groups: Groups, rank: Callable[[int], int]) -> PerGroup:
@@ -479,7 +475,9 @@ class LogMeanExp(Estimator):
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         if self.variant == "signed_softmax":
-            return self._signed_softmax(groups)
+            weights = _weights(groups, self.beta, groups.high)
+            shares = weights / weights.sum(dim=1, keepdim=True)
+            return torch.where(groups.rewards == 1, shares, -shares)
         advantages = self._leave_one_out(groups)
         if self.variant == "loo_same_count":
             ratio = groups.count / at_least(groups.count - 1, 1)
@@ -510,11 +508,6 @@ class LogMeanExp(Estimator):
         logs = torch.log(mean / (without_best / others))
         of_best = torch.add(groups.high - second, logs, alpha=1 / self.beta)
         return torch.where(rest < _SWAMPED, of_best, advantages)
-
-    def _signed_softmax(self, groups: Groups) -> PerRollout:
-        weights = _weights(groups, self.beta, groups.high)
-        shares = weights / weights.sum(dim=1, keepdim=True)
-        return torch.where(groups.rewards == 1, shares, -shares)
 
 
 def _weights(groups: Groups, beta: float, largest: PerGroup) -> PerRollout:

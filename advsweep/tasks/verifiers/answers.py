@@ -252,7 +252,11 @@ class BoxedMath(Verifier):
         expected = _parse_reference(str(reference["answer"]))
         boxed = last_boxed(completion)
         found = [] if boxed is None else _parse(boxed)
-        answer = None if boxed is None else _spell(boxed, found)
+        answer = None
+        if boxed is not None:  # in a spelling that is the same for most ways to write it
+            value = plain_number(boxed)
+            same = spell(value) if value is not None else "".join(boxed.split())
+            answer = str(found[0]) if found and value is None else same
         if not expected:
             return UNREADABLE._replace(answer=answer)
         if not found:
@@ -280,14 +284,6 @@ class BoxedMath(Verifier):
 @functools.lru_cache(_CACHED_REFERENCES)
 def _parse_reference(text: str) -> list[Any]:
     return _parse(text)
-
-
-def _spell(text: str, parsed: list[Any]) -> str:
-    """Return an answer in a spelling that is the same for most ways to write it."""
-    value = plain_number(text)
-    if value is not None:
-        return spell(value)
-    return str(parsed[0]) if parsed else "".join(text.split())
 
 
 def _parse(text: str) -> list[Any]:
