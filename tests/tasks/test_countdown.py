@@ -117,15 +117,6 @@ def test_parts_never_move() -> None:
     }
 
 
-def test_draw_is_uniform_over_levels(countdown: Countdown) -> None:
-    problems = countdown.draw(14_000, np.random.default_rng(3))
-    counts = Counter(p.level for p in problems)
-    # Binomial(14000, 1/7): mean 2000, standard deviation 41.
-    assert all(abs(counts[level] - 2000) < 200 for level in range(7))
-    known = {p.id for p in countdown.problems(Split.TRAIN)}
-    assert {p.id for p in problems} <= known
-
-
 def test_training_problems_do_not_depend_on_the_held_out_number(countdown: Countdown) -> None:
     fewer = Countdown(held_out_per_level=3)
     assert len(fewer.problems(Split.HELD_OUT)) == 21

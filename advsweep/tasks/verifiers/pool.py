@@ -70,24 +70,17 @@ class VerifierPool:
                     connection = self._connect()
                     connection.send(list(jobs))
                     answers: list[Verdict] = connection.recv()
-                except (EOFError, OSError):
-                    self._close()
-                except BaseException:
-                    # Interrupted: a later call must not receive the answers to these jobs, and
-                    # the connection may hold half a message.
-                    self._close()
-                    raise
-                else:
                     return answers
+                except BaseException as error:
+                    # If interrupted, a later call must not receive the answers to these jobs, and
+                    # the connection may hold half a message.
+                    self.close()
+                    if not isinstance(error, (EOFError, OSError)):
+                        raise
         raise TrainingError(
             f"the process that verifies answers ended {_ATTEMPTS} times with the same "
             f"{counted(len(jobs), 'answer')}; see its errors above"
         )
-
-    def close(self) -> None:
-        """End the processes; the next call of `judge` starts new ones."""
-        with self._lock:
-            self._close()
 
     def _connect(self) -> Connection:
         if self._connection is None:
@@ -108,7 +101,8 @@ class VerifierPool:
             self._connection.send(self._settings)
         return self._connection
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End the processes; the next call of `judge` starts new ones."""
         if self._connection is not None:
             self._connection.close()
         if self._process is not None:

@@ -150,6 +150,8 @@ def _live(source: str, name: str) -> ast.AST | None:
         name: what they take from the program.
     """
     nodes = [*ast.walk(ast.parse(source))]
+    # Variables are followed by their names alone, wherever they are bound. A doubtful test is
+    # refused; in one that is not, the program's values are plain data all the same.
     solutions = {name} & {CLASS}  # variables with the class `Solution` or an instance of it
     results: set[str] = set()  # variables that may hold results of the program
     functions = set(dir(builtins))  # and those of the tests
@@ -190,6 +192,7 @@ def _live(source: str, name: str) -> ast.AST | None:
 
     def needs_object(node: ast.AST) -> bool:
         if isinstance(node, ast.Call):
+            # The program would have to call a function of the tests, which no message can carry.
             given = [*node.args, *(keyword.value for keyword in node.keywords)]
             names = {argument.id for argument in given if isinstance(argument, ast.Name)}
             if is_program(node.func):
@@ -205,7 +208,7 @@ def _live(source: str, name: str) -> ast.AST | None:
             if is_solution(base):
                 return is_set or node.attr.startswith("_")
             return is_program(base) or (is_result(base) and node.attr not in _OF_PLAIN)
-        if isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef):  # its instances are given to the program, or compared
             return not any(ast.unparse(base).endswith("TestCase") for base in node.bases)
         if isinstance(node, ast.Name):
             module = modules.get(node.id, "")
