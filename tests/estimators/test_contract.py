@@ -331,6 +331,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"name": "log_mean_exp", "variant": "signed_softmax"},
     {"name": "psr", "drop_zero_rows": True},
     {"name": "nsr", "drop_zero_rows": True},
+    {"name": "avspo", "preset": "released"},
     *(
         {"name": name, "base": base}
         for name in ("hard_focused", "positive_dominant", "grpo_n", "filter_drop")
@@ -468,15 +469,6 @@ def test_state_survives_json_and_resumes_exactly(estimator: Estimator, name: str
     assert (estimator.state_dict() != fresh) == estimator.stateful
     estimator.reset()
     assert estimator.state_dict() == fresh
-
-
-@pytest.mark.parametrize("spec", [*VARIANTS, {"name": "avspo", "preset": "released"}], ids=str)
-def test_only_a_stateful_estimator_has_a_state(spec: dict[str, Any]) -> None:
-    estimator = build_estimator(spec)
-    estimator.compute(every_input(binary(6, 8)))
-    state = estimator.state_dict()
-    assert bool(state) is estimator.stateful
-    build_estimator(spec).load_state_dict(state)
 
 
 def test_state_of_another_estimator_is_refused(estimator: Estimator, name: str) -> None:
