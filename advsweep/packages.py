@@ -7,13 +7,16 @@ from: a clone, a wheel, pipx or uv.
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -91,3 +94,21 @@ def extra_command(extra: str, package: str = "") -> str:
     except importlib.metadata.PackageNotFoundError:
         # advsweep is on the path without being installed.
         return f"pip install 'FOLDER_OF_ADVSWEEP[{extra}]'"
+
+
+def import_of_extra(module: str, extra: str, what: str) -> Any:
+    """Import a module of a package that an extra of advsweep installs.
+
+    Args:
+        what: what needs it, for the message.
+
+    Raises:
+        ConfigError: the package is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{what} needs {module.partition('.')[0]}, which is not installed; install it with "
+            f"`{extra_command(extra)}`"
+        ) from error

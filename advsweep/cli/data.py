@@ -26,7 +26,7 @@ from advsweep.logs import READERS
 from advsweep.logs.names import NamePattern, assign
 from advsweep.store import RunRecord, Status, Store, open_store
 from advsweep.store.merge import merge as merge_stores
-from advsweep.store.run_folders import owners
+from advsweep.store.run_folders import owner_of
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.tracking.base import Tracking
 from advsweep.sweep.tracking.client import sync
@@ -426,9 +426,9 @@ def remove_folder(store: Store, run: RunRecord) -> None:
     inside = directory.parent == store.runs_directory
     if not inside or directory.is_symlink() or not directory.is_dir():
         return
-    if owners(directory) != {run.identity}:
+    if owner_of(directory) != run.identity:
         warn(
-            f"kept {directory}: no manifest in it names run {run.id} alone; check the folder and "
+            f"kept {directory}: its manifest does not name run {run.id}; check the folder and "
             "delete it yourself"
         )
         return

@@ -40,7 +40,6 @@ def replay(
     by: Part | None = None,
     rewards: list[str] | None = None,
     success_at: float | None = None,
-    inputs: list[str] | None = None,
     target: Path | None = None,
     output: options.ListFormat | None = None,
     store: str | None = None,
@@ -63,8 +62,6 @@ def replay(
             columns as reward (default: verl's score; the sum of TRL's reward functions).
         --success-at REWARD: Count rollouts with at least this reward as successes (default:
             the larger of two rewards; of more, those at or above the mean of their group).
-        --input NAME=NUMBER (inputs): Assume an input that the rollouts lack, one number for
-            all: token_entropy=0.3; may be repeated.
         --output, -o FILE (target): Draw into this .png, .svg or .pdf file.
         --format (output): Print the numbers in this format, in addition to a figure.
 
@@ -73,12 +70,7 @@ def replay(
         advsweep replay outputs --estimators grpo,dr_grpo,maxrl --by solve_rate -o replay.svg
         advsweep replay last
     """
-    from advsweep.cli.estimators import (
-        build_named,
-        parse_inputs,
-        refuse_unread,
-        single_numbers,
-    )
+    from advsweep.cli.estimators import build_named
     from advsweep.estimators import ESTIMATORS
     from advsweep.logs.replay import replay as replay_steps
     from advsweep.logs.rollouts import RolloutNotes, read_rollouts
@@ -94,7 +86,6 @@ def replay(
         raise ConfigError(f"--steps: expected A:B, A:, :B or a step, got '{steps}'")
     first, last = int(found[1] or found[2] or 0), float(found[1] or found[3] or "inf")
     weights = _parse_rewards(rewards or [])
-    assumed = single_numbers(parse_inputs(inputs or []))
     notes = RolloutNotes()
     path = Path(source)
     # `last`, an id or the start of an identity, where no file has the name.
@@ -112,11 +103,8 @@ def replay(
         )
     every = names or sorted(cls.name for cls in ESTIMATORS.classes())
     estimators = build_named(every)
-    refuse_unread(estimators.values(), assumed)
     with progress_bar("Replaying", len(estimators)) as update:
-        result = replay_steps(
-            chosen, estimators, success_at=success_at, assumed=assumed, progress=update
-        )
+        result = replay_steps(chosen, estimators, success_at=success_at, progress=update)
     for line in filter(None, (notes.message(), *notes.remarks, *result.remarks)):
         warn(line)
     if by == "solve_rate" and result.rates is None:

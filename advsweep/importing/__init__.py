@@ -153,8 +153,6 @@ class _RunWriter:
         """Write a run, unless its files hold none."""
         summary, form = self.summary, self.reader.name
         settings = summary.names.with_settings(theirs)
-        if found.estimator is not None:
-            settings["estimator"] = found.estimator
         config = stored_config(settings, form=form, rows=self.rows, seed=seed_of(settings))
         identifier = found.key or found.source
         if found.key is None and (root := self.root) is not None:
@@ -172,21 +170,17 @@ class _RunWriter:
         if content.repeated:
             replaced = "values that a later line of the same step replaced"
             summary.left_out[replaced] += content.repeated
-        written = write_run(
-            self.store,
-            content,
-            # No path of this machine.
-            environment={
-                "advsweep": __version__,
-                "imported": {
-                    "format": form,
-                    "source": _shown(found.source),
-                    "left_out": {_shown(why): count for why, count in found.left_out.items()},
-                    "notes": [_shown(note) for note in [*summary.names.notes(), *found.notes]],
-                },
-            },
-            sweep=self.sweep,
-            dry_run=self.dry_run,
+        # No path of this machine.
+        imported = {
+            "format": form,
+            "source": _shown(found.source),
+            "left_out": {_shown(why): count for why, count in found.left_out.items()},
+            "notes": [_shown(note) for note in [*summary.names.notes(), *found.notes]],
+        }
+        environment = {"advsweep": __version__, "imported": imported}
+        store, sweep, dry = self.store, self.sweep, self.dry_run
+        written = store.patience.call(
+            lambda: write_run(store, content, environment=environment, sweep=sweep, dry_run=dry)
         )
         name, seed = _shown(found.source), config.get("seed")
         summary.runs.append((name, written))

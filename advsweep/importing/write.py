@@ -259,7 +259,7 @@ def write_run(
     sweep: str | None = None,
     dry_run: bool = False,
 ) -> Written:
-    """Add a run, or brings that of the same identity up to date, in one transaction.
+    """Add a run, or bring that of the same identity up to date, in one transaction.
 
     The run becomes what its files say, except that steps before the first of the log stay, as
     trainers may rotate their logs. A log that ends before the stored run changes nothing.
@@ -271,18 +271,6 @@ def write_run(
     Raises:
         StoreError: the database could not do it; nothing of the run is stored.
     """
-
-    return store.patience.call(lambda: _write(store, content, environment, sweep, dry_run=dry_run))
-
-
-def _write(
-    store: Store,
-    content: RunContent,
-    environment: Mapping[str, Any],
-    sweep: str | None,
-    *,
-    dry_run: bool,
-) -> Written:
     steps = content.steps()
     hashed = config_hash(content.config)
     # Alone: the seed of a run without one follows from those that exist.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +63,6 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         success: name of the reward function that is 1 for a success, which masses and solve
             rates count; by default the only one. With several functions and no name, metrics of
             successes are left out.
-        answered: is called like a reward function and returns for each completion whether an
-            answer can be read in it; estimators that need `answered` require it.
 
     Raises:
         ConfigError: the estimator needs what the trainer does not have, or does not fit to
@@ -76,7 +74,6 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         *arguments: Any,
         estimator: Estimator | Mapping[str, Any] | str,
         success: str | None = None,
-        answered: Callable[..., Sequence[bool]] | None = None,
         **named: Any,
     ) -> None:
         if not trl.__version__.startswith(f"{TESTED}."):
@@ -89,8 +86,6 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         if isinstance(estimator, str | Mapping):
             estimator = build_estimator(estimator)
         self.estimator = estimator
-        self._is_answered = answered
-        self._answered: list[bool] = []
         self._completion_lengths: list[int] = []
         self._rewards_per_function: Tensor | None = None
         super().__init__(*arguments, **named)
@@ -111,15 +106,6 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         rewards: Tensor = super()._calculate_rewards(*arguments)
         self._rewards_per_function = rewards
         self._completion_lengths = [len(tokens) for tokens in completion_ids_list]
-        if self._is_answered is not None:
-            columns = {
-                name: [row[name] for row in inputs]
-                for name in inputs[0]
-                if name not in ("prompt", "completion", "completion_ids")
-            }
-            columns |= {"completion_ids": completion_ids_list}
-            found = self._is_answered(prompts=prompts, completions=completions, **columns)
-            self._answered = [bool(flag) for flag in found]
         return rewards
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -234,8 +220,6 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                 for place, row in enumerate(inputs)
             ]
             found["ref_rewards"] = torch.tensor(references, dtype=torch.float32, device=device)
-        if "answered" in wanted and self._is_answered is not None:
-            found["answered"] = torch.tensor(self._answered, device=device)
         return found
 
     def _token_statistics(
@@ -308,16 +292,14 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         estimator, group = self.estimator, self.num_generations
         label = f"estimator '{estimator.name}'"
         given = _ENTROPIES | _ALWAYS
-        if self._is_answered is not None:
-            given |= {"answered"}
         # A dataset that streams may not know its columns.
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is None or "ref_rewards" in columns:
             given |= {"ref_rewards"}
         if missing := sorted(estimator.needs - given):
             raise ConfigError(
-                f"{label} needs {', '.join(missing)}; pass `answered` as a function, "
-                f"`ref_rewards` as a column of the dataset"
+                f"{label} needs {', '.join(missing)}; `ref_rewards` may be a column of the "
+                "dataset, others are not known here"
             )
         if group < estimator.minimum_group or group % estimator.group_multiple:
             raise ConfigError(

@@ -73,8 +73,6 @@ class ImportedRun:
         source: where it comes from, relative to what the user named; `.` for a single run. Runs
             of one import have different sources.
         key: an id that its trainer gave it, which then identifies it instead of its place.
-        estimator: that whose advantages the files show, where the user names another; it then
-            names the run.
         path: the folders and names in which --name-pattern looks; None for those of `source`.
         config: its settings as the files have them, in JSON types. The estimator and the seed
             are added from the options of the command where they are missing.
@@ -94,7 +92,6 @@ class ImportedRun:
     notes: list[str] = field(default_factory=list)
     key: str | None = None
     path: str | None = None
-    estimator: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

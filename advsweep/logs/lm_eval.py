@@ -24,6 +24,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -240,23 +241,19 @@ def _choose(samples: _Values, task: str, given: Mapping[str, Any]) -> tuple[_Cou
         if what in given and given[what] not in known:
             name = str(given[what])[:100]
             raise NotFoundError(f"{what}: {task} has none called {name!r}; {nearest(name, known)}")
-    best: tuple[tuple[bool, int, int], str, str, _Counts, str] | None = None
+    found = []
     for filter_name, by_metric in samples.items():
         for metric, values in by_metric.items():
-            if given.get("filter", filter_name) != filter_name:
-                continue
-            if given.get("metric", metric) != metric:
-                continue
-            if (counted := _counts(metric, values)) is None:
-                continue
-            usual = _USUAL.index(metric) if metric in _USUAL else len(_USUAL)
-            most = max(n for n, _ in counted[0].values())
-            rank = _VOTE.search(filter_name) is None, most, -usual
-            if best is None or rank > best[0]:
-                best = rank, filter_name, metric, *counted
-    if best is None:
+            chosen = given.get("filter", filter_name), given.get("metric", metric)
+            counted = _counts(metric, values) if chosen == (filter_name, metric) else None
+            if counted is not None:
+                usual = _USUAL.index(metric) if metric in _USUAL else len(_USUAL)
+                most = max(n for n, _ in counted[0].values())
+                rank = _VOTE.search(filter_name) is None, most, -usual
+                found.append((rank, filter_name, metric, *counted))
+    if not found:
         return None
-    (is_sample, _, _), filter_name, metric, counts, how = best
+    (is_sample, _, _), filter_name, metric, counts, how = max(found, key=itemgetter(0))
     note = f"{printable_line(metric)} of filter {printable_line(filter_name)}, {how}"
     note += "" if is_sample else ", a majority vote"
     others = [printable_line(name) for name in samples if name != filter_name]

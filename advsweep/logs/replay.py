@@ -20,7 +20,7 @@ from advsweep.diagnostics import difficulty
 from advsweep.diagnostics.group_statistics import StackedRollouts, collapsed_groups, ratio
 from advsweep.errors import BatchError
 from advsweep.estimators.baselines import GRPO
-from advsweep.estimators.batch import COUNTERS, PER_PROMPT, PER_TOKEN, GroupBatch
+from advsweep.estimators.batch import COUNTERS, GroupBatch
 from advsweep.logs.rollout_metrics import batch_of, logged_advantages
 from advsweep.logs.rollouts import RolloutStep
 
@@ -132,7 +132,6 @@ def replay(
     estimators: Mapping[str, Estimator],
     *,
     success_at: float | None = None,
-    assumed: Mapping[str, float] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Replay:
     """Compute what estimators would have done with recorded rollouts.
@@ -147,13 +146,12 @@ def replay(
             the larger is a success; if there is one, 1 is. Of more than two, a success is a
             reward at or above the mean of its group: then there are no solve rates, and what
             they define is NaN.
-        assumed: inputs that the recording lacks, with one number for all rollouts.
         progress: called with the numbers of finished estimators and of all.
 
     Raises:
         BatchError: there is nothing to replay.
     """
-    recording = _Recording(steps, assumed or {}, success_at)
+    recording = _Recording(steps, success_at)
     found = recording.result()
     reference, _ = recording.advantages(GRPO())
     if all(step.logged is not None for step in recording.steps):
@@ -203,11 +201,7 @@ class _Recording:
         inputs: names of what every batch has besides rewards.
     """
 
-    def __init__(
-        self, steps: Iterable[RolloutStep], assumed: Mapping[str, float], success_at: float | None
-    ) -> None:
-        for name in sorted(assumed.keys() & (COUNTERS | PER_PROMPT | PER_TOKEN)):
-            raise BatchError(f"{name}: expected an input with one number per rollout to assume")
+    def __init__(self, steps: Iterable[RolloutStep], success_at: float | None) -> None:
         self.remarks: list[str] = []
         kept = sorted((step for step in steps if step.groups), key=lambda step: step.step)
         if not kept:
@@ -234,11 +228,9 @@ class _Recording:
         self.inputs = {
             name for name in optional if all(getattr(batch, name) is not None for batch in batches)
         }
-        added = {name: value for name, value in assumed.items() if name not in self.inputs}
         # An input that only some steps have would make steps incomparable.
         missing: dict[str, Any] = dict.fromkeys(optional - self.inputs)
-        batches = [dataclasses.replace(b, **(missing | _assumed(b, added))) for b in batches]
-        self.inputs |= added.keys()
+        batches = [dataclasses.replace(batch, **missing) for batch in batches]
         runs = [StackedRollouts.of(batch.rewards, batch.mask) for batch in batches]
         rewards = [own.numbers(batch.rewards) for own, batch in zip(runs, batches, strict=True)]
         distinct: set[float] = set()
@@ -403,17 +395,6 @@ class _Recording:
         if self._threshold is None or scored.max(initial=0) < 2:
             return math.nan
         return float(difficulty.weight_noise(sizes[own] / scored, solved, scored).variance)
-
-
-def _assumed(batch: GroupBatch, added: Mapping[str, float]) -> dict[str, Any]:
-    """Return inputs that have one number for all rollouts."""
-    values = {}
-    for name, value in added.items():
-        numbers = torch.full_like(batch.rewards, value)
-        if batch.mask is not None:
-            numbers = numbers.where(batch.mask, 0.0)
-        values[name] = numbers == 1 if name == "answered" else numbers
-    return values
 
 
 def _group_sums(step: _Step, own: Advantages, grpo: Advantages) -> Float[np.ndarray, "sums groups"]:

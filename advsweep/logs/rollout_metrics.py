@@ -44,18 +44,15 @@ class DumpMetrics:
     Attributes:
         steps: metrics by our names.
         rollouts: how many each step has.
-        prompts, group_size: of the first step with groups of one size; None without one.
+        sizes: `prompts_per_step` and `group_size` of the first step with groups of one size;
+            empty without one.
         notes: a sentence each.
-        contradicts: whether the config's estimator is none of ours, or has other advantages than
-            the logged ones.
     """
 
     steps: list[LoggedStep] = field(default_factory=list)
     rollouts: dict[int, int] = field(default_factory=dict)
-    prompts: int | None = None
-    group_size: int | None = None
+    sizes: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    contradicts: bool = False
 
 
 def metrics_of_dump(
@@ -81,14 +78,15 @@ def metrics_of_dump(
     for _, groups in steps:
         sizes = {len(group.rewards) for group in groups}
         if len(sizes) == 1:
-            found.prompts, found.group_size = len(groups), sizes.pop()
+            found.sizes = {"prompts_per_step": len(groups), "group_size": sizes.pop()}
             break
-    prompts = config.get("prompts_per_step", found.prompts)
-    size = config.get("group_size", found.group_size)
+    named: dict[str, Any] = {**found.sizes, **config}
+    prompts, size = named.get("prompts_per_step", 0), named.get("group_size", 0)
     known = isinstance(prompts, int) and isinstance(size, int) and prompts > 0 and size > 0
     total = config.get("steps")
     source = _AdvantagesOfDump(config.get("estimator"))
     low, high = math.inf, -math.inf
+    # In order, one after another: an estimator with memory sees what it saw in the training.
     for step in steps:
         batch = batch_of(step, total if isinstance(total, int) else None)
         # A missing rollout of a smaller group counts nowhere, an unscorable one as unscorable.
@@ -120,7 +118,6 @@ def metrics_of_dump(
             f"has at least {success_at:g}; --set success_at=REWARD changes this"
         )
     found.notes += fewer_than_usual(found.rollouts, "rollouts")
-    found.contradicts = source.contradicts
     return found
 
 
@@ -146,7 +143,6 @@ class _AdvantagesOfDump:
                 self._why = ""
             except _REFUSALS as error:
                 self._refuse(str(error))
-        self._is_foreign = node is not None and self.estimator is None
 
     def of(self, step: RolloutStep, batch: GroupBatch) -> Advantages | None:
         """Return the advantages of the next step; None if they cannot be known."""
@@ -187,12 +183,7 @@ class _AdvantagesOfDump:
     @property
     def fits(self) -> bool:
         """Whether all logged advantages so far are those of the estimator."""
-        return not self._why and not self.contradicts
-
-    @property
-    def contradicts(self) -> bool:
-        """Whether the estimator is none of ours, or has other advantages than the logged ones."""
-        return self._logged > 0 and (self._is_foreign or self._furthest[0] > _DIFFERENT)
+        return not self._why and self._furthest[0] <= _DIFFERENT
 
     def notes(self) -> list[str]:
         """Return what a reader should know, a sentence each."""
@@ -229,7 +220,7 @@ def estimator_of(node: Mapping[str, Any], rollouts: Iterable[RolloutStep], most:
             continue
         source.of(step, batch)
         compared += 1
-        if source.contradicts or compared == most:
+        if not source.fits or compared == most:
             break
     return compared > 0 and source.fits
 

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from advsweep.errors import ConfigError, counted, nearest
 from advsweep.logs.base import existing, whole_step
 from advsweep.logs.lines import json_objects
-from advsweep.packages import extra_command
+from advsweep.packages import import_of_extra
 from advsweep.printable import printable_line
 
 if TYPE_CHECKING:
@@ -380,21 +380,16 @@ def _of_tables(
     notes: RolloutNotes,
 ) -> Iterator[Iterable[_Part]]:
     """Yield the rollouts of each table that does not repeat the table before."""
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise ConfigError(
-            "a parquet file needs pyarrow, which is not installed; "
-            f"install it with `{extra_command('data')}`"
-        ) from error
+    arrow = import_of_extra("pyarrow", "data", "a parquet file")
+    from pyarrow.parquet import ParquetFile
+
     before: list[tuple[Any, ...]] = []
     for file in files:
         try:
             with ParquetFile(file) as table:
                 weights = _weights_of(file, table, rewards, weigh, notes)
                 rows = list(_unpacked(file, table, weights))
-        except (ArrowException, OSError) as error:
+        except (arrow.ArrowException, OSError) as error:
             why = printable_line(str(error).strip().partition("\n")[0])[:200]
             # One damaged table must not hide the others.
             notes.left_out[f"tables that cannot be read (such as {file.name}: {why})"] += 1

@@ -6,7 +6,6 @@ In an import each folder with event files is a run. A subfolder that the same pr
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections import Counter
@@ -20,7 +19,7 @@ from typing import Any, ClassVar
 from advsweep.errors import ConfigError
 from advsweep.logs.base import ImportedRun, ImportOptions, Reader, existing, whole_step
 from advsweep.logs.names import LoggedStep
-from advsweep.packages import extra_command
+from advsweep.packages import import_of_extra
 
 EVENTS = "events.out.tfevents."
 """What the name of an event file contains."""
@@ -168,10 +167,4 @@ def _scalar(value: Any) -> float | None:
 
 
 def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(f"tensorboard.{name}")
-    except ImportError as error:
-        raise ConfigError(
-            "tensorboard: expected the package tensorboard to read event files, got: not "
-            f"installed; install it with `{extra_command('tensorboard')}`"
-        ) from error
+    return import_of_extra(f"tensorboard.{name}", "tensorboard", "reading event files")

@@ -13,7 +13,6 @@ becomes None.
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import math
@@ -66,8 +65,6 @@ _CUT = "states that are cut"
 _PLAIN = (str, int, float)
 _LARGEST = 2**30
 _MOST_BYTES = 2**20
-_TEXTS = ("training_args.json", "training_args.yaml")
-_PICKLE = "training_args.bin"
 
 _EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
 _CONSTANTS = {"NEWTRUE": True, "NEWFALSE": False, "NONE": None}
@@ -79,7 +76,7 @@ _DAMAGED = (
     *(zipfile.BadZipFile, zlib.error),
 )
 
-_TABLE = Path(__file__).with_name("trl_settings.yaml")
+_TABLE: dict[str, Any] = read_yaml(Path(__file__).with_name("trl_settings.yaml"))
 
 
 class _State(NamedTuple):
@@ -225,9 +222,9 @@ def _imported(log: Trl, source: str, options: ImportOptions) -> ImportedRun:
     given = options.settings_of(source)
     theirs = {**arguments, **log.config}
     config: dict[str, Any] = {
-        key: value for key in _table()["kept"] if isinstance(value := theirs.get(key), _PLAIN)
+        key: value for key in _TABLE["kept"] if isinstance(value := theirs.get(key), _PLAIN)
     }
-    for ours, key in _table()["keys"].items():
+    for ours, key in _TABLE["keys"].items():
         value = theirs.get(key)
         if _is_number(value) and theirs[key] >= 0:
             assign(config, ours, value)
@@ -241,14 +238,12 @@ def _imported(log: Trl, source: str, options: ImportOptions) -> ImportedRun:
     found: dict[int, dict[str, float]] = {}
     if folder.is_dir() and completion_tables(folder):
         found = _read_completions(folder, run, arguments, given, logged)
-    elif (named := _named(given)) is not None and named == config.get("loss_type"):
-        # A loss is no estimator: the advantages follow from how the rewards are scaled.
-        run.estimator = _table()["scale_rewards"].get(str(config.get("scale_rewards")))
-    if run.estimator is not None and (named := _named(given)) != run.estimator["name"]:
-        shown = run.estimator["name"]
-        run.notes.append(f"{named} has the advantages of {shown}, whose name it gets")
-        if named != config.get("loss_type"):
-            config["named"] = named
+    if "estimator" in given:
+        named, scaled = estimator_node(given["estimator"])["name"], config.get("scale_rewards")
+        if scaled is not None and named == config.get("loss_type"):
+            run.notes.append(
+                f"{named} is a loss: its advantages are those of scale_rewards={scaled}"
+            )
     if not arguments and "seed" not in given and not options.in_name(source):
         above = home.parent if CHECKPOINT.fullmatch(home.name) else home
         config["place"] = above.name if source == "." else source
@@ -300,7 +295,7 @@ def _read_completions(
     if any(weight != 1 for weight in weights.values()):
         run.config["reward_weights"] = weights
     # The estimator whose advantages are the logged ones, if there is exactly one.
-    fitting = [node for node in _table()["estimators"] if estimator_of(node, rollouts)]
+    fitting = [node for node in _TABLE["estimators"] if estimator_of(node, rollouts)]
     recognised = dict(fitting[0]) if len(fitting) == 1 else None
     if recognised is not None:
         run.config["estimator"] = recognised
@@ -310,52 +305,31 @@ def _read_completions(
     if "logging_steps" not in run.config:
         numbers = sorted([*(step.step for step in rollouts), *hidden])
         is_every_step = numbers == list(range(1, len(numbers) + 1))
-    compute = functools.partial(
-        metrics_of_dump,
+    dump = metrics_of_dump(
         rollouts,
+        merged(run.config, given),
         success_at=success_reward(given),
         counts_rollouts=is_every_step and not (hidden and REPEATED in run.left_out),
     )
-    config = merged(run.config, given)
-    dump = compute(config)
-    for key, value in (("prompts_per_step", dump.prompts), ("group_size", dump.group_size)):
-        if value is not None:
-            run.config.setdefault(key, value)
-    contradiction = _contradiction(logged, dict(dump.steps), weights, run.config)
-    if contradiction:
-        run.notes.append(contradiction)
-    else:
-        named = _named(given)
-        if recognised is not None and named is None:
-            run.notes.append("the estimator was recognised by the logged advantages")
-        elif recognised is not None and dump.contradicts and named != recognised["name"]:
-            run.estimator = recognised
-            dump = compute({**config, "estimator": recognised})
-        run.notes += dump.notes + _other_groups(logged, dict(dump.steps), run.config)
+    run.config |= {key: size for key, size in dump.sizes.items() if key not in run.config}
     found = {step: dict(values) for step, values in dump.steps}
-    if contradiction:
+    if contradiction := _contradiction(logged, found, weights, run.config):
+        run.notes.append(contradiction)
         kept = ("cost/rollouts",)
         found = {step: {k: own[k] for k in kept if k in own} for step, own in found.items()}
+    else:
+        if recognised is not None and "estimator" not in given:
+            run.notes.append("the estimator was recognised by the logged advantages")
+        run.notes += dump.notes + _other_groups(logged, found, run.config)
     # Rollouts that are lost were as many as those of the other steps.
-    if dump.prompts and dump.group_size and any("cost/rollouts" in v for v in found.values()):
-        dump.rollouts |= dict.fromkeys(hidden, dump.prompts * dump.group_size)
+    if dump.sizes and any("cost/rollouts" in own for own in found.values()):
+        dump.rollouts |= dict.fromkeys(hidden, math.prod(dump.sizes.values()))
         found |= {step: {"cost/rollouts": 1.0} for step in hidden}
     for step, values in logged:
         length = values.get("completions/mean_length")
         if length is not None and "cost/rollouts" in found.get(step, {}):
             found[step]["cost/tokens"] = length * dump.rollouts[step]
     return found
-
-
-def _named(given: Mapping[str, Any]) -> str | None:
-    """Return the estimator that the user names."""
-    return estimator_node(given["estimator"])["name"] if "estimator" in given else None
-
-
-@functools.cache
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = read_yaml(_TABLE)
-    return table
 
 
 def _weights(
@@ -431,19 +405,15 @@ def read_arguments(folder: Path) -> dict[str, Any]:
     """Return the arguments in an output folder or its newest checkpoint; empty if unreadable."""
     newest = sorted(folder.glob("checkpoint-*"), key=lambda f: _number(f / FILE), reverse=True)
     for place in (folder, *newest):
-        for file in (place / name for name in (*_TEXTS, _PICKLE)):
-            try:
-                if file.name != _PICKLE:
-                    found = read_yaml(file)
-                else:
-                    with open_regular(file.resolve()) as stream:
-                        archive = zipfile.ZipFile(io.BytesIO(stream.read(_MOST_BYTES)))
-                    (data,) = (n for n in archive.namelist() if n.endswith("/data.pkl"))
-                    found = plain_pickle(archive.open(data).read(_MOST_BYTES))
-            except _DAMAGED:
-                continue
-            if isinstance(found, dict) and found:
-                return found
+        try:
+            with open_regular((place / "training_args.bin").resolve()) as stream:
+                archive = zipfile.ZipFile(io.BytesIO(stream.read(_MOST_BYTES)))
+            (data,) = (n for n in archive.namelist() if n.endswith("/data.pkl"))
+            found = plain_pickle(archive.open(data).read(_MOST_BYTES))
+        except _DAMAGED:
+            continue
+        if isinstance(found, dict) and found:
+            return found
     return {}
 
 

@@ -13,12 +13,11 @@ The folder of a run has some of these:
     .hydra/config.yaml
 
 Logs side by side, PROJECT/EXPERIMENT.jsonl, are a run each. The dumps of such a run are in
-rollouts/EXPERIMENT, beside its log or beside PROJECT.
+rollouts/EXPERIMENT, beside its log.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -43,7 +42,7 @@ from advsweep.logs.rollouts import (
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
-_TABLE = Path(__file__).with_name("verl_settings.yaml")
+_TABLE: dict[str, Any] = read_yaml(Path(__file__).with_name("verl_settings.yaml"))
 _SETTINGS = Path(".hydra", "config.yaml")
 _OURS = "advsweep"
 """The value of adv_estimator that names an estimator of ours in algorithm.advsweep."""
@@ -102,9 +101,7 @@ class Verl(JsonLines):
                 except ConfigError:  # A damaged file does not hide the others.
                     left_out["dumps without a rollout that can be read"] += 1
             dump = metrics_of_dump(rollouts, merged(config, given), success_at=success_at)
-        for key, value in (("prompts_per_step", dump.prompts), ("group_size", dump.group_size)):
-            if value is not None:
-                config.setdefault(key, value)
+        config |= {key: size for key, size in dump.sizes.items() if key not in config}
         evaluations = _evaluations(files.dumps["validation"], success_at, left_out)
         samples = Counter[int]()
         for result in evaluations:
@@ -196,15 +193,9 @@ def _find_runs(source: Path) -> tuple[list[_Files], list[str]]:
     Raises:
         ConfigError: there is nothing of verl in it.
     """
-    shown = printable_line(str(source))
-    settings = source / _SETTINGS if source.is_dir() else source.parent / _SETTINGS
-    nothing: dict[str, list[Path]] = {"rollouts": [], "validation": []}
-    if source.is_file() and source.stem.isdecimal():
-        return [_Files(".", None, nothing | {"rollouts": [source]}, source / _SETTINGS)], []
     if source.is_file():
-        return [_Files(".", source, nothing, settings)], []
-    if source.name in _NAMES and (files := line_files(source)):
-        return [_Files(".", None, nothing | {_NAMES[source.name]: files}, settings)], []
+        nothing: dict[str, list[Path]] = {"rollouts": [], "validation": []}
+        return [_Files(".", source, nothing, source.parent / _SETTINGS)], []
     runs: list[_Files] = []
     others = []
     for home in folders_of_runs(source, _NAMES):
@@ -214,17 +205,16 @@ def _find_runs(source: Path) -> tuple[list[_Files], list[str]]:
         if len(logs) > 1:
             for log in logs:
                 own = (home / log.stem).relative_to(source).as_posix()
-                dumps = _dumps([home, home.parent], log.stem)
-                runs.append(_Files(own, log, dumps, home / _SETTINGS))
-        elif logs or any(_dumps([home]).values()):
-            runs.append(_Files(place, next(iter(logs), None), _dumps([home]), home / _SETTINGS))
+                runs.append(_Files(own, log, _dumps(home, log.stem), home / _SETTINGS))
+        elif logs or any(_dumps(home).values()):
+            runs.append(_Files(place, next(iter(logs), None), _dumps(home), home / _SETTINGS))
         if len(logs) < len(lines):
             others.append(place)
     if not runs:
         raise ConfigError(
-            f"{shown}: expected JSON lines of verl's file logger, or dumps in folders rollouts and "
-            "validation, got none; set VERL_FILE_LOGGER_PATH with trainer.logger=[file], "
-            "trainer.rollout_data_dir or trainer.validation_data_dir"
+            f"{printable_line(str(source))}: expected JSON lines of verl's file logger, or dumps "
+            "in folders rollouts and validation, got none; set VERL_FILE_LOGGER_PATH with "
+            "trainer.logger=[file], trainer.rollout_data_dir or trainer.validation_data_dir"
         )
     remarks = []
     if others:
@@ -235,12 +225,11 @@ def _find_runs(source: Path) -> tuple[list[_Files], list[str]]:
     return runs, remarks
 
 
-def _dumps(above: list[Path], end: str = "") -> dict[str, list[Path]]:
-    """Return the dumps by kind, from the first of some folders that has them."""
+def _dumps(home: Path, end: str = "") -> dict[str, list[Path]]:
+    """Return the dumps in a folder by kind."""
     found: dict[str, list[Path]] = {}
-    for folder in above:
-        for name, kind in _NAMES.items():
-            found[kind] = found.get(kind) or line_files(folder / name / end)
+    for name, kind in _NAMES.items():
+        found[kind] = found.get(kind) or line_files(home / name / end)
     return found
 
 
@@ -258,13 +247,12 @@ def _read_settings(path: Path, notes: list[str]) -> dict[str, Any]:
 
 def _config(theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of the run: our keys, and those of theirs that have none of ours."""
-    table = _table()
-    ours = {"estimator", "backend", "rows"} | {key.partition(".")[0] for key in table["keys"]}
+    ours = {"estimator", "backend", "rows"} | {key.partition(".")[0] for key in _TABLE["keys"]}
     # Of theirs, a node called as one of ours would be taken for it: a backend, a model.
     config = {key: value for key, value in theirs.items() if key not in ours}
-    translated = [*table["keys"].values(), *_OF_ESTIMATOR]
-    config = _without(config, frozenset([*table["of_one_run"], *translated]))
-    for ours, their_key in table["keys"].items():
+    translated = [*_TABLE["keys"].values(), *_OF_ESTIMATOR]
+    config = _without(config, frozenset([*_TABLE["of_one_run"], *translated]))
+    for ours, their_key in _TABLE["keys"].items():
         value = value_at(theirs, their_key)
         # null and -1 stand for no value, ${...} for one elsewhere.
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -275,18 +263,12 @@ def _config(theirs: Mapping[str, Any]) -> dict[str, Any]:
     if name == _OURS and isinstance(own, dict) and isinstance(own.get("name"), str):
         config["estimator"] = own
     elif isinstance(name, str):
-        known = table["estimators"].get(name, {})
+        known = _TABLE["estimators"].get(name, {})
         scaled = value_at(theirs, "algorithm.norm_adv_by_std_in_grpo") is not False
         chosen = known.get("scaled") if scaled or "unscaled" not in known else known["unscaled"]
         # A name of theirs must not stand for an estimator of ours with other numbers.
         config["estimator"] = dict(chosen) if chosen else {"name": f"verl_{name}"}
     return config
-
-
-@functools.cache
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = read_yaml(_TABLE)
-    return table
 
 
 def _without(node: Mapping[Any, Any], keys: frozenset[str], above: str = "") -> dict[str, Any]:

@@ -10,8 +10,6 @@ Source: https://github.com/google/leveldb/blob/main/doc/log_format.md, and files
 from __future__ import annotations
 
 import dataclasses
-import functools
-import importlib
 import json
 import re
 import struct
@@ -26,7 +24,7 @@ from advsweep.errors import ConfigError
 from advsweep.local_files import open_regular, outside_working_folder
 from advsweep.logs.base import ImportedRun, ImportOptions, Reader, unreadable, whole_step
 from advsweep.logs.names import LoggedStep
-from advsweep.packages import extra_command
+from advsweep.packages import import_of_extra
 
 _ADDRESS = re.compile(r"[\w.-]+/[\w.-]+(/[\w.-]+)?")
 _MAGIC = b":W&B"
@@ -61,8 +59,6 @@ class Wandb(Reader):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._last: int | None = None
-        self._offset = _FILE_HEADER
-        self._size = 0
         self.run_id = ""
         self.display_name = ""
 
@@ -149,12 +145,11 @@ class Wandb(Reader):
         ]
         return LoggedStep(step, self._numbers(numbers))
 
-    def poll(self) -> Iterator[LoggedStep]:
+    def steps(self) -> Iterator[LoggedStep]:
+        messages = _package("wandb.proto.wandb_internal_pb2")
         for content in self._records():
             try:
-                record = _package("wandb.proto.wandb_internal_pb2").Record.FromString(content)
-            except ConfigError:
-                raise
+                record = messages.Record.FromString(content)
             except Exception:  # noqa: BLE001 (the errors of protobuf depend on its version)
                 self.left_out["damaged records"] += 1
                 continue
@@ -194,42 +189,34 @@ class Wandb(Reader):
             node[keys[-1]] = value
 
     def _records(self) -> Iterator[bytes]:
-        """Yield the complete records that were added; a cut one waits for the next call."""
-        inside = sorted(self.path.glob("*.wandb")) if self.path.is_dir() else [self.path]
+        """Yield the records of a file; count damaged ones, and one without its end."""
         try:
-            file = open_regular(inside[0].resolve()) if inside else None
-        except FileNotFoundError:
-            file = None
+            file = open_regular(self.path.resolve())
         except OSError as error:
             raise unreadable(self.path, error) from error
-        if file is None:
-            return
         with file:
             if (start := file.read(_FILE_HEADER)) and not _MAGIC.startswith(start[:4]):
                 raise ConfigError(f"{self.path}: expected a .wandb file, got another kind of file")
-            before, self._size = self._size, file.seek(0, 2)
-            if self._size < before:
-                # Written anew. (The offset may lie behind the end, after a damaged block.)
-                self._offset, self._last = _FILE_HEADER, None
-            place, size = self._offset, 0
             parts: list[bytes] = []
+            place, size = _FILE_HEADER, 0
             while True:
                 left = _BLOCK - place % _BLOCK
                 # A header does not cross the end of a block.
                 place += left if left < _HEADER.size else 0
                 file.seek(place)
                 header = file.read(_HEADER.size)
-                if len(header) < _HEADER.size:
-                    break
-                checksum, length, kind = _HEADER.unpack(header)
+                if not header and not size:
+                    return
+                checksum, length, kind = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
                 content = file.read(length)
-                if len(content) < length:
-                    break  # Being written: `_offset` stays before it.
+                if len(header) < _HEADER.size or len(content) < length:
+                    self.left_out["incomplete records"] += 1
+                    return
                 if not _FULL <= kind <= _LAST or zlib.crc32(header[6:] + content) != checksum:
                     # Nothing tells where the next record begins, but blocks begin with one.
                     self.left_out["damaged records"] += 1
                     place += _BLOCK - place % _BLOCK
-                    self._offset, parts, size = place, [], 0
+                    parts, size = [], 0
                     continue
                 place += _HEADER.size + length
                 if kind in (_FULL, _FIRST):
@@ -238,26 +225,14 @@ class Wandb(Reader):
                 if size <= _LARGEST:
                     parts.append(content)
                 if kind in (_FULL, _LAST):
-                    # A record is used, or waits, as a whole.
-                    self._offset = place
                     if size <= _LARGEST:
                         yield b"".join(parts)
                     else:
                         self.left_out["records that are too large"] += 1
                     parts, size = [], 0
-            if self._finished and self._size > self._offset:
-                self.left_out["incomplete records"] += 1
-                self._offset = self._size
 
 
-@functools.cache
 def _package(name: str) -> Any:
-    try:
-        # wandb reads settings of the working folder when it is imported.
-        with outside_working_folder():
-            return importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            "wandb: expected the package wandb to read its runs, got: not installed; "
-            f"install it with `{extra_command('wandb')}`"
-        ) from error
+    # wandb reads settings of the working folder when it is imported.
+    with outside_working_folder():
+        return import_of_extra(name, "wandb", "reading runs of wandb")

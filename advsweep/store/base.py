@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from importlib import import_module
-from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import CompoundSelect, Connection, select, union
 
 from advsweep.errors import NotFoundError, nearest
-from advsweep.store.connections import Database
-from advsweep.store.owners import LeaseGuard
 from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Executable, Select, Table
 
     from advsweep.store.owners import AnyRow
+    from advsweep.store.store import Store
 
 CHUNK = 10_000
 """Values in one IN (...), below the limits of SQLite and PostgreSQL."""
@@ -33,22 +29,6 @@ def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
         return self._patience.call(lambda: method(self, *args, **kwargs))
 
     return call
-
-
-@dataclass(kw_only=True)
-class Shared:
-    """What the parts of one open store have in common.
-
-    Attributes:
-        now: returns the current time in UTC.
-        runs_directory: the parent of all run folders.
-        guard: the leases that this store object holds.
-    """
-
-    database: Database
-    now: Callable[[], datetime]
-    runs_directory: Path
-    guard: LeaseGuard
 
 
 class StorePart:
@@ -66,12 +46,12 @@ class StorePart:
             if isinstance(member, FunctionType) and not name.startswith("_"):
                 setattr(cls, name, _repeated(member))
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._database = shared.database
-        self._patience = shared.database.patience
-        self._now = shared.now
-        self._guard = shared.guard
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._database = store.database
+        self._patience = store.patience
+        self._now = store.now
+        self._guard = store.guard
 
     def _read(self, query: Select[Any]) -> Sequence[AnyRow]:
         """Return the rows of a query, in a transaction of its own."""

@@ -101,7 +101,14 @@ def check_store(store: Store, connection: sa.Connection) -> None:
                 if "id" in values:
                     what = f"{table.name} {shown(values['id'])}"
                 for column in table.columns:
-                    _check_value(column, values)
+                    name, value = column.name, values[column.name]
+                    if isinstance(column.type, sa.JSON):
+                        kind = list if str(column) in LISTS else dict
+                        fits = isinstance(value, kind) or (value is None and bool(column.nullable))
+                        _require(fits and _is_json(value), name, f"a JSON {kind.__name__}", values)
+                    elif name in _VALUES:
+                        is_sound, expected = _VALUES[name]
+                        _require(is_sound(value), name, expected, values)
                 if check is not None:
                     check(values)
         except StoreError as error:
@@ -115,18 +122,6 @@ def check_store(store: Store, connection: sa.Connection) -> None:
             f"{store.name} cannot be merged: {why}; it is damaged, or another program wrote it: "
             "take another copy of it"
         )
-
-
-def _check_value(column: sa.Column[Any], row: Mapping[str, Any]) -> None:
-    """Check what is expected of a column in any row."""
-    name, value = column.name, row[column.name]
-    if isinstance(column.type, sa.JSON):
-        kind = list if str(column) in LISTS else dict
-        fits = isinstance(value, kind) or (value is None and bool(column.nullable))
-        _require(fits and _is_json(value), name, f"a JSON {kind.__name__}", row)
-    elif name in _VALUES:
-        is_sound, expected = _VALUES[name]
-        _require(is_sound(value), name, expected, row)
 
 
 def _is_json(value: Any) -> bool:
@@ -153,10 +148,6 @@ def _is_count(value: object) -> bool:
     return is_whole(value, 0, 2**31)
 
 
-def _is_line(value: str) -> bool:
-    return 0 < len(value) <= MAX_NAME and value.isprintable()
-
-
 _HASH = (is_hash, "64 hexadecimal digits")
 _WORD = (is_name, "lower-case letters, digits and underscores")
 _COUNT = (_is_count, "a whole number from 0")
@@ -166,7 +157,7 @@ _VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("estimator", "backend", "kind"), _WORD),
     **dict.fromkeys(("step", "steps", "number"), _COUNT),
     **dict.fromkeys(("subject", "task"), (str.isprintable, "a text of one line")),
-    "name": (_is_line, "a short line"),
+    "name": (lambda name: 0 < len(name) <= MAX_NAME and name.isprintable(), "a short line"),
     "status": (lambda status: status is not Status.LOST, "one that is recorded"),
 }
 """What is expected of a column of this name, in whatever table."""

@@ -3,18 +3,25 @@
 A store has two engines. On SQLite, writers begin IMMEDIATE, so that a writer that reads first
 waits for its turn instead of failing halfway. Readers do not, and never wait in WAL mode. On
 PostgreSQL, writers see what others commit meanwhile, and readers do not.
+
+A call that fails because the store is unreachable, locked or full is repeated with growing
+pauses. The connection may break during a commit, so a repeated call may find its own effect. It
+must have the same result the second time (see `Patience.repeats`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import random
 import sqlite3
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, pool
@@ -23,7 +30,6 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from advsweep.errors import StoreError, StoreUnavailableError
 from advsweep.store import postgres
-from advsweep.store.patience import WAITED_SECONDS, Patience
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -33,6 +39,18 @@ if TYPE_CHECKING:
 DEFAULT_FILE = "advsweep.db"
 BUSY_SECONDS = 30
 """How long a transaction waits for a lock."""
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+WAITED_SECONDS = 5.0
+"""A process that waited for the store this long does not trust old heartbeats in it."""
+
+POLL_SECONDS = 0.2
+"""How quickly `stop` ends a pause."""
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -89,6 +107,103 @@ def _locate_server(url: URL, expected: str) -> Location:
     if not url.database:
         raise StoreError(f"{name}: expected the name of a database at the end of the URL")
     return Location(url=postgres.with_driver(url, name), name=name, file=None)
+
+
+class Patience:
+    """The retries of all threads that use one store.
+
+    Attributes:
+        seconds: how long a call is repeated, counted from its start.
+        is_away: whether the last call of some thread failed and none has succeeded since.
+        returned: when the store was last available again after a failure or a long wait, in
+            seconds of the monotonic clock; minus infinity if that never happened.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.is_away = False
+        self.returned = float("-inf")
+        self._failed = 0.0
+        self._reported = False
+        self._stopped = False
+        self._thread = threading.local()
+
+    @property
+    def repeats(self) -> bool:
+        """Whether this thread repeats a call whose first try may have taken effect."""
+        return getattr(self._thread, "repeats", False)
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Return a context in which this thread tries every call once."""
+        self._thread.suspended = True
+        try:
+            yield
+        finally:
+            self._thread.suspended = False
+
+    def stop(self) -> None:
+        """End the retries of all threads, now and later; safe in a signal handler."""
+        self._stopped = True
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function, and repeat it while the store is unavailable.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable for longer than `seconds`.
+        """
+        began = time.monotonic()
+        nested, pause = self.repeats, FIRST_PAUSE
+        try:
+            while True:
+                try:
+                    result = function()
+                except StoreUnavailableError as error:
+                    if not self.is_away:
+                        self.is_away, self._failed = True, began
+                    # The outer call that is being repeated repeats this one too.
+                    if nested:
+                        raise
+                    suspended = getattr(self._thread, "suspended", False)
+                    over = self._stopped or time.monotonic() >= began + self.seconds
+                    if over and not suspended:
+                        if not self.repeats:
+                            raise
+                        tried = f"{error} (tried for {self.seconds:.0f} s)"
+                        raise StoreUnavailableError(tried) from error
+                    if not self._reported:
+                        self._reported = True
+                        _log.warning("%s; trying again for up to %.0f s", error, self.seconds)
+                    if suspended:
+                        raise
+                else:
+                    if self.is_away:
+                        self.is_away, self.returned = False, time.monotonic()
+                        away = self.returned - self._failed
+                        if self._reported:
+                            _log.warning("the store can be used again after %.0f s", away)
+                        self._reported = False
+                    return result
+                # From here on the function may find the effect of its own first try.
+                self._thread.repeats = True
+                # Random pauses, so that processes do not return to the server all at once.
+                self._sleep(
+                    min(time.monotonic() + pause * random.uniform(0.5, 1), began + self.seconds)
+                )
+                pause = min(2 * pause, LONGEST_PAUSE)
+        finally:
+            self._thread.repeats = nested
+
+    def delayed(self) -> None:
+        """Note that a transaction waited long before it began.
+
+        Other processes may have waited too, unable to renew their leases.
+        """
+        self.returned = time.monotonic()
+
+    def _sleep(self, until: float) -> None:
+        while not self._stopped and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, POLL_SECONDS))
 
 
 @dataclass(frozen=True)
@@ -160,7 +275,15 @@ def connect(location: Location, patience: float | None = None) -> Database:
     writer = _sqlite_engine(location, "BEGIN IMMEDIATE")
     reader = _sqlite_engine(location, "BEGIN", pool.NullPool if read_only else None)
     if read_only:
-        event.listen(reader, "do_connect", _read_only_connector(file))
+
+        @event.listens_for(reader, "do_connect")
+        def _connect(_dialect: Dialect, _record: Any, _arguments: Any, options: Any) -> Any:
+            log = file.with_name(f"{file.name}-wal")
+            # Without a write-ahead log there is no writer: SQLite needs no lock and no other file.
+            # Checked for each connection, as another user or machine may begin to write.
+            mode = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
+            return sqlite3.connect(f"file:{quote(str(file))}?{mode}", uri=True, **options)
+
     return Database(location, writer, reader, waits, None)
 
 
@@ -184,19 +307,6 @@ def _sqlite_engine(location: Location, begin: str, poolclass: Any = None) -> Eng
     return engine
 
 
-def _read_only_connector(file: Path) -> Any:
-    """Return a handler that opens a file in a folder that this process cannot write to."""
-
-    def connect(_dialect: Dialect, _record: Any, _arguments: Any, options: Any) -> Any:
-        log = file.with_name(f"{file.name}-wal")
-        # Without a write-ahead log there is no writer: SQLite needs no lock and no other file.
-        # Checked for each connection, as another user or machine may begin to write.
-        mode = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
-        return sqlite3.connect(f"file:{quote(str(file))}?{mode}", uri=True, **options)
-
-    return connect
-
-
 @contextmanager
 def translated(location: Location) -> Iterator[None]:
     """Turn errors of the database into `StoreError`s that say what to do."""
@@ -216,6 +326,8 @@ def translated(location: Location) -> Iterator[None]:
 
 def _explain_sqlite(file: Path, error: BaseException) -> tuple[bool, str]:
     """Return whether a call that failed with this error may succeed later, and what it means."""
+    import resource  # only on POSIX
+
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith("SQLITE_BUSY"):
         return True, (
@@ -223,7 +335,8 @@ def _explain_sqlite(file: Path, error: BaseException) -> tuple[bool, str]:
             "process, then start again"
         )
     meaning = str(error).strip()
-    if code == "SQLITE_FULL" or (code == "SQLITE_IOERR_WRITE" and _has_size_limit()):
+    has_limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+    if code == "SQLITE_FULL" or (code == "SQLITE_IOERR_WRITE" and has_limit):
         meaning = (
             "the disk is full, or the file may not grow (ulimit -f); make room or raise that "
             "limit, and start again (metrics so far are kept)"
@@ -243,12 +356,6 @@ def _explain_sqlite(file: Path, error: BaseException) -> tuple[bool, str]:
     elif code.startswith("SQLITE_IOERR"):
         meaning = f"its disk cannot be read or written ({error}); see that it is there and not full"
     return False, meaning
-
-
-def _has_size_limit() -> bool:
-    import resource  # only on POSIX
-
-    return resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
 
 
 def _may(path: Path, access: int) -> bool:

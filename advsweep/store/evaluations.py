@@ -224,6 +224,7 @@ def insert_evaluation(
     # Evaluations of the same problems share one set, prompts included.
     digest = problems_digest(problems)
     put(connection, PROBLEM_SETS, {"digest": digest, "problems": problems})
+    # Asked for, and not returned by the insert: another process may have added it.
     query = select(PROBLEM_SETS.c.id).where(PROBLEM_SETS.c.digest == digest)
     problem_set_id = connection.execute(query).scalar_one()
     put(connection, EVALUATIONS, {**row, "problem_set_id": problem_set_id})

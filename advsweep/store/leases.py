@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, func, select, update
 
 from advsweep.errors import LeaseLostError
-from advsweep.store.base import Shared, StorePart, chunks
+from advsweep.store.base import StorePart, chunks
 from advsweep.store.owners import LEASE_COLUMNS, Owner, owned_by
 from advsweep.store.records import Failure, Status
 from advsweep.store.tables import RUNS, SWEEP_RUNS
 
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
+    from advsweep.store.store import Store
 
 ENDS = frozenset({Status.DONE, Status.FAILED, Status.INTERRUPTED, Status.PRUNED})
 """The statuses that a process can record when it ends a run."""
@@ -33,9 +34,9 @@ class Leases(StorePart):
         held: the owner of each run that was claimed through this store object.
     """
 
-    def __init__(self, shared: Shared) -> None:
-        super().__init__(shared)
-        self.held = shared.guard.held
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.held = store.guard.held
 
     def claim(self, run_id: int, owner: Owner, *, holder: Owner | None = None) -> bool:
         """Claim a run for a process; return whether the process has its lease now.

@@ -8,7 +8,7 @@ cannot have written is refused as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -136,6 +136,7 @@ class _Merger:
         self._target = target
         self._source = source
         self._theirs = theirs
+        # Read once: on a server, a query for each run of the source would take minutes.
         self._ours = {(run.identity, run.attempt): run for run in target.runs.select()}
         self._names = {row.id: row.name for row in theirs.execute(select(tables.METRICS))}
         self.ids: dict[int, int] = {}
@@ -177,6 +178,7 @@ class _Merger:
             run_id = int(connection.execute(adding).scalar_one())
         else:
             run_id = ours.id
+        # A replaced run goes on from theirs alone: two halves of a curve would be no training.
         of_progress = [tables.POINTS, tables.SUMMARIES, tables.CHECKPOINTS]
         if action is MergeAction.REPLACED:
             connection.execute(update(_RUNS).where(_RUNS.c.id == run_id).values(values))
@@ -186,6 +188,7 @@ class _Merger:
         for table in (tables.ANALYSES, *(() if action is MergeAction.KEPT else of_progress)):
             found = self._theirs.execute(select(table).where(table.c.run_id == row.id))
             rows = [{**each._mapping, "run_id": run_id} for each in found]
+            # Each store numbers its metrics itself.
             for each in rows if "metric_id" in table.c else ():
                 each["metric_id"] = metrics[self._names[each["metric_id"]]]
             put(connection, table, rows)
@@ -210,15 +213,27 @@ class _Merger:
             members = self._theirs.execute(planned.order_by(_PLANS.c.position))
             of_sweep = select(tables.TRIALS).where(tables.TRIALS.c.sweep_id == sweep.id)
             trials = self._theirs.execute(of_sweep).all()
-            row = {**sweep._mapping, "spec": _without_choices(sweep.spec)}
-            del row["id"]
+            # The present command line chooses executors and trackers, and no store. The resources
+            # of each run stay; they are checked where they are used.
+            chosen = ("settings", "tracking")
+            spec = {key: value for key, value in sweep.spec.items() if key not in chosen}
+            settings = sweep.spec.get("settings")
+            if isinstance(settings, dict) and isinstance(settings.get("resources"), dict):
+                spec["settings"] = {"resources": settings["resources"]}
+            row = {"name": sweep.name, "spec": spec, "created": sweep.created}
             with self._target.database.write_alone() as connection:
                 put(connection, tables.SWEEPS, row)
                 named = select(tables.SWEEPS.c.id).where(tables.SWEEPS.c.name == sweep.name)
                 sweep_id = connection.execute(named).scalar_one()
                 merged = [self.ids[each.run_id] for each in members if each.run_id in self.ids]
                 append_runs(connection, sweep_id, merged)
-                _drop_older_attempts(connection, sweep_id)
+                # Only the latest attempt of each run, as `Runs.new_attempt` leaves it.
+                query = select(_RUNS.c.id, _RUNS.c.identity).join(_PLANS).order_by(_RUNS.c.attempt)
+                plan = connection.execute(query.where(_PLANS.c.sweep_id == sweep_id)).all()
+                latest = {each.identity: each.id for each in plan}
+                older = [each.id for each in plan if each.id != latest[each.identity]]
+                gone = (_PLANS.c.sweep_id == sweep_id, _PLANS.c.run_id.in_(older))
+                connection.execute(delete(_PLANS).where(*gone))
                 # A search proposes trials in a fixed order, so those of two do not mix.
                 present = select(func.count()).where(tables.TRIALS.c.sweep_id == sweep_id)
                 if not connection.execute(present).scalar_one():
@@ -234,27 +249,3 @@ def _insert(connection: Connection, row: dict[str, Any]) -> int:
 
 def _progress(run: RunRecord) -> tuple[bool, int]:
     return run.status is Status.DONE, run.step
-
-
-def _without_choices(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec of a sweep without its executor, its settings and its trackers.
-
-    The present command line chooses these, and no store. The resources of each run stay; they
-    are checked where they are used.
-    """
-    merged = {key: value for key, value in spec.items() if key not in ("settings", "tracking")}
-    settings = spec.get("settings")
-    if isinstance(settings, dict) and isinstance(settings.get("resources"), dict):
-        merged["settings"] = {"resources": settings["resources"]}
-    return merged
-
-
-def _drop_older_attempts(connection: Connection, sweep_id: int) -> None:
-    """Leave only the latest attempt of each run in a sweep, as `Runs.new_attempt` does."""
-    query = select(_RUNS.c.id, _RUNS.c.identity).join(_PLANS).where(_PLANS.c.sweep_id == sweep_id)
-    rows = connection.execute(query.order_by(_RUNS.c.attempt)).all()
-    latest = {row.identity: row.id for row in rows}
-    for row in rows:
-        if row.id != latest[row.identity]:
-            older = (_PLANS.c.sweep_id == sweep_id, _PLANS.c.run_id == row.id)
-            connection.execute(delete(_PLANS).where(*older))

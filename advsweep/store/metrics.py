@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Select, delete, func, select, update
 
-from advsweep.store.base import Shared, StorePart, chunks, peer_ids, put, rows_among
+from advsweep.store.base import StorePart, chunks, peer_ids, put, rows_among
 from advsweep.store.records import CheckpointRecord
 from advsweep.store.tables import CHECKPOINTS, METRICS, POINTS, RUNS, SUMMARIES
 
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float, Int
+
+    from advsweep.store.store import Store
 
     Series = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
     """The steps and the values of a metric of one run."""
@@ -34,8 +36,8 @@ class Metrics(StorePart):
     that was recorded. Values that are not a number are stored and returned as NaN.
     """
 
-    def __init__(self, shared: Shared) -> None:
-        super().__init__(shared)
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
         # Names are never removed, so this cache stays valid.
         self._ids: dict[str, int] = {}
 
@@ -289,12 +291,12 @@ class Checkpoints(StorePart):
         """Return the checkpoints of a run, by step."""
         query = select(CHECKPOINTS.c.step, CHECKPOINTS.c.path, CHECKPOINTS.c.created)
         rows = self._read(query.where(CHECKPOINTS.c.run_id == run_id).order_by(CHECKPOINTS.c.step))
-        folder = self._shared.runs_directory
+        folder = self._store.runs_directory
         return [
             CheckpointRecord(step=r.step, path=folder / r.path, created=r.created) for r in rows
         ]
 
     def _stored(self, path: Path) -> str:
         # Relative, so that the store and the folder of runs can be moved together.
-        path, folder = path.absolute(), self._shared.runs_directory
+        path, folder = path.absolute(), self._store.runs_directory
         return str(path.relative_to(folder) if path.is_relative_to(folder) else path)

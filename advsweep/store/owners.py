@@ -6,7 +6,6 @@ than `LEASE`. Processes of the same host notice the first at once; other hosts r
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import math
@@ -22,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, Connection, select, update
 
 from advsweep.errors import LeaseLostError
-from advsweep.store import patience
-from advsweep.store.patience import Patience
+from advsweep.store import connections
 from advsweep.store.postgres import ServerClock
 from advsweep.store.records import Status
 from advsweep.store.tables import RUNS
@@ -48,7 +46,7 @@ class Owner:
 
     Attributes:
         host: the host name, `#`, and a digest that distinguishes hosts of the same name (see
-            `this_host`). Stores of earlier versions have the name alone.
+            `this_host`).
         started: start time of the process in seconds since its host booted. It distinguishes
             a process from a later one with the same pid, and setting the clock does not change
             it. 0 on systems without /proc.
@@ -70,7 +68,7 @@ class Owner:
 
     def is_here(self) -> bool:
         """Return whether it is a process of this host."""
-        return self.host in names_of_this_host()
+        return self.host == this_host()
 
     def has_ended(self) -> bool:
         """Return whether the process has ended; always False for processes of other hosts."""
@@ -85,11 +83,6 @@ def this_host() -> str:
     """
     digest = _boot_and_namespace()
     return f"{socket.gethostname()}{_SEPARATOR}{digest}" if digest else socket.gethostname()
-
-
-def names_of_this_host() -> tuple[str, str]:
-    """Return `this_host` and the bare name, which earlier versions recorded."""
-    return this_host(), socket.gethostname()
 
 
 def host_name(host: str | None) -> str | None:
@@ -117,13 +110,9 @@ def process_started(pid: int) -> float | None:
     if not isinstance(pid, int) or pid < 1:
         return None
     if not _HAS_PROC:
-        # Signal 0 is not sent; the call fails if there is no such process.
-        with contextlib.suppress(PermissionError):
-            try:
-                os.kill(pid, 0)
-            except ProcessLookupError:
-                return None
-        return 0.0
+        import psutil
+
+        return 0.0 if psutil.pid_exists(pid) else None
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -146,7 +135,7 @@ class LeaseGuard:
         held: the owner of each run that was claimed through this store object.
     """
 
-    def __init__(self, now: Callable[[], datetime], patience: Patience) -> None:
+    def __init__(self, now: Callable[[], datetime], patience: connections.Patience) -> None:
         self.held: dict[int, Owner] = {}
         self._now = now
         self._patience = patience
@@ -178,7 +167,7 @@ class LeaseGuard:
         clock = self._now if isinstance(self._now, ServerClock) else None
         ticks, whole = time.monotonic(), LEASE.total_seconds()
         disturbed = max(self._patience.returned, -math.inf if clock is None else clock.unsettled)
-        old_is_over = ticks - disturbed > whole and waited < patience.WAITED_SECONDS
+        old_is_over = ticks - disturbed > whole and waited < connections.WAITED_SECONDS
         now = self._now()
         if row.heartbeat - now <= LEASE:
             return now - row.heartbeat <= LEASE or not old_is_over
@@ -215,25 +204,17 @@ class LeaseGuard:
         if connection.execute(change).rowcount == 0:
             raise _lease_lost(run_id)
 
-    def renew(
-        self,
-        connection: Connection,
-        run_id: int,
-        *,
-        step: int | None = None,
-        stage: str | None = None,
-    ) -> None:
+    def renew(self, connection: Connection, run_id: int, **progress: int | str | None) -> None:
         """Renew the lease of a run that was claimed through this store object.
+
+        Args:
+            progress: new values of `step` and `stage`; None changes nothing.
 
         Raises:
             LeaseLostError: another process has taken the run over.
         """
-        values: dict[str, Any] = {"heartbeat": self._now()}
-        if step is not None:
-            values["step"] = step
-        if stage is not None:
-            values["stage"] = stage
-        self.update(connection, run_id, values)
+        known = {name: value for name, value in progress.items() if value is not None}
+        self.update(connection, run_id, {"heartbeat": self._now(), **known})
 
 
 def owned_by(owner: Owner) -> tuple[ColumnElement[bool], ...]:

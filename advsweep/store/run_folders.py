@@ -4,8 +4,6 @@ Run folders lie directly below one parent folder. The manifest of each names its
 command deletes or writes to the folder of another run:
 
     run.json    {"format": 1, "run": IDENTITY}
-
-Folders of earlier versions lack it; there the manifests of the checkpoints name the run.
 """
 
 from __future__ import annotations
@@ -73,20 +71,10 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def owners(folder: Path) -> set[str]:
-    """Return the identities in the manifests of a folder; empty without a readable manifest.
-
-    Its own manifest has precedence over those of its checkpoints.
-    """
-    if (own := _identity_in(folder / MANIFEST)) is not None:
-        return {own}
-    manifests = folder.glob("checkpoints/step-*/manifest.json")
-    return {found for path in manifests if (found := _identity_in(path)) is not None}
-
-
-def _identity_in(path: Path) -> str | None:
+def owner_of(folder: Path) -> str | None:
+    """Return the identity in the manifest of a folder; None without a readable manifest."""
     try:
-        with open_regular(path) as file:
+        with open_regular(folder / MANIFEST) as file:
             manifest: Any = json.loads(file.read(_MANIFEST_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
@@ -110,9 +98,10 @@ def claim_folder(folder: Path, identity: str) -> None:
                 f"{entry}: expected a plain file or folder, got a link or a special file, through "
                 "which a run would write elsewhere; remove it"
             )
-    if others := owners(folder) - {identity}:
+    owner = owner_of(folder)
+    if owner not in (None, identity):
         raise StoreError(
-            f"{folder} belongs to the run {min(others)[:24]}, not to {identity[:24]}, whose folder "
+            f"{folder} belongs to the run {str(owner)[:24]}, not to {identity[:24]}, whose folder "
             "has the same name; move it elsewhere, or set ADVSWEEP_RUNS to another folder"
         )
     if not (folder / MANIFEST).exists():

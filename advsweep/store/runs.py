@@ -327,7 +327,7 @@ class Runs(StorePart):
             estimator=titled(row.estimator, row.config) if is_ours else row.estimator,
             status=self._guard.status(row),
             host=host_name(row.host),
-            directory=self._shared.runs_directory / folder,
+            directory=self._store.runs_directory / folder,
         )
 
 

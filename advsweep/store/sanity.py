@@ -6,16 +6,14 @@ estimators have advantages in groups of equal rewards too.
 
 A component's revision rises with a fix that changes its results. Configs do not contain it, so
 runs of several revisions look alike although their results differ. Each run records the revisions
-that it was trained with. Runs of earlier versions recorded none; their revision is unknown.
+that it was trained with.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from advsweep.components import leaves
 from advsweep.errors import first_of
 
 if TYPE_CHECKING:
@@ -93,11 +91,10 @@ _SHOWN = 12  # hashes or ranges of run ids in a message
 def find_mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     """Describe the components that the runs have in several revisions, and how to omit the older.
 
-    A run of unknown revision counts as older than runs of a revision above 1 whose config is the
-    same, apart from the component's own parameters.
+    A run that recorded no revisions has the first.
     """
     recorded = store.runs.revisions([run.id for run in runs])
-    # The config hash covers the revisions.
+    # The config hash covers the revisions. Runs of earlier versions recorded none.
     known = {run.config_hash: recorded[run.id] for run in runs if run.id in recorded}
     raised = {
         (key, component_name(run.config, key)): None
@@ -106,21 +103,16 @@ def find_mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     }
     found = []
     for key, name in raised:
-        having = [run for run in runs if component_name(run.config, key) == name]
-        by_revision: dict[int | None, list[RunRecord]] = {}
-        for run in having:
-            if run.config_hash in known:
-                revision = known[run.config_hash].get(key, 1)
+        by_revision: dict[int, list[RunRecord]] = {}
+        for run in runs:
+            trained = run.config_hash in known or run.started is not None
+            if trained and component_name(run.config, key) == name:
+                revision = known.get(run.config_hash, {}).get(key, 1)
                 by_revision.setdefault(revision, []).append(run)
-        newest = [run for revision, some in by_revision.items() if revision != 1 for run in some]
-        unknown = [r for r in having if r.config_hash not in known and r.started is not None]
-        if older := alike(unknown, [run.config for run in newest], key, but=("seed",)):
-            by_revision[None] = older
         if len(by_revision) > 1:
-            in_order = sorted(by_revision.items(), key=lambda item: item[0] or 0)
+            in_order = sorted(by_revision.items())
             listed = ", ".join(
-                f"{'an older revision' if revision is None else f'revision {revision}'} in "
-                f"{run_list(run.id for run in some)}"
+                f"revision {revision} in {run_list(run.id for run in some)}"
                 for revision, some in in_order
             )
             hashes = {run.config_hash[:HASH]: None for _, some in in_order[:-1] for run in some}
@@ -130,35 +122,6 @@ def find_mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[str]:
             what = f"{key} '{name}' has several revisions, whose results differ"
             found.append(f"{what}: {listed}; {out}")
     return found
-
-
-def alike(
-    runs: Iterable[RunRecord],
-    configs: Iterable[Mapping[str, Any]],
-    key: str,
-    *,
-    but: Collection[str] = (),
-) -> list[RunRecord]:
-    """Return the runs whose config equals one of `configs`, apart from the component at a key.
-
-    The parameters of the backend and of evaluations are not compared.
-
-    Args:
-        but: further top-level keys that are not compared.
-    """
-
-    def compared(config: Mapping[str, Any]) -> str:
-        rest = {
-            name: value
-            for name, value in leaves(config)
-            if not f"{name}.".startswith(f"{key}.")
-            and name.partition(".")[0] not in ("evaluation", *but)
-            and (name == "backend.name" or not name.startswith("backend."))
-        }
-        return json.dumps(rest, sort_keys=True)
-
-    wanted = {compared(config) for config in configs}
-    return [run for run in runs if compared(run.config) in wanted] if wanted else []
 
 
 def component_name(config: Mapping[str, Any], key: str) -> str:

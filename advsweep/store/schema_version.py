@@ -6,18 +6,17 @@ stands in a table `alembic_version`, since earlier releases migrated with Alembi
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 
 from sqlalchemy import Column, Connection, Index, Table, inspect, text
 
-from advsweep.errors import NoStoreError, StoreError, StoreUnavailableError
+from advsweep.errors import NoStoreError, StoreError
 from advsweep.local_files import FILE_MODE
 from advsweep.printable import printable_line
 from advsweep.store import tables
-from advsweep.store.connections import BUSY_SECONDS, Database, Location, translated
+from advsweep.store.connections import BUSY_SECONDS, Database, Location, Patience, translated
 
 _RUNS, _EVALUATIONS = tables.RUNS, tables.EVALUATIONS
 
@@ -34,9 +33,6 @@ MIGRATIONS: Mapping[str, Sequence[Column[object] | Table | Index]] = {
 """What each version of the schema added: nullable columns, tables and indexes."""
 
 HEAD = max(MIGRATIONS)
-
-MODE_PAUSE = 0.05
-"""Seconds between two attempts to change the journal mode of a new file."""
 
 _CREATE_VERSION = """
 CREATE TABLE alembic_version (
@@ -76,7 +72,7 @@ def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
         if create:
             # Readable by its owner alone; SQLite gives its other files the same mode. If the file
             # exists or cannot be created, SQLite opens it or reports why.
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL, FILE_MODE))
     with database.read() as connection:
         version = read_version(location, connection)
@@ -90,7 +86,8 @@ def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
             f"run `advsweep db upgrade --store {name}`"
         )
     if version is None and location.file is not None:
-        _use_write_ahead_log(database)
+        # Despite its timeout, SQLite fails at once if another process is changing the mode too.
+        Patience(BUSY_SECONDS).call(lambda: _use_write_ahead_log(database))
     with database.write_alone() as connection:
         # Another process may have done it in the meantime.
         before = read_version(location, connection)
@@ -147,22 +144,9 @@ def read_version(location: Location, connection: Connection) -> str | None:
 
 
 def _use_write_ahead_log(database: Database) -> None:
-    # The file stores the mode, which cannot be changed within a transaction. Despite its timeout,
-    # SQLite fails at once if another process is changing the mode too.
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            with translated(database.location):
-                connection = database.writer.raw_connection()
-                try:
-                    connection.cursor().execute("PRAGMA journal_mode = WAL")
-                finally:
-                    connection.close()
-            return
-        except StoreUnavailableError:
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(MODE_PAUSE)
+    # The file stores the mode, which cannot be changed within a transaction.
+    with translated(database.location), closing(database.writer.raw_connection()) as connection:
+        connection.cursor().execute("PRAGMA journal_mode = WAL")
 
 
 def _migrate(connection: Connection, version: str) -> list[str]:

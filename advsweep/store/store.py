@@ -10,9 +10,8 @@ from typing import Self
 from weakref import WeakSet
 
 from advsweep.errors import StoreError
-from advsweep.store.base import Shared
 from advsweep.store.checks import find_damage
-from advsweep.store.connections import Database, Location, connect, locate
+from advsweep.store.connections import Database, connect, locate
 from advsweep.store.evaluations import Analyses, Evaluations
 from advsweep.store.leases import Leases
 from advsweep.store.metrics import Checkpoints, Metrics
@@ -122,43 +121,40 @@ class Store:
         name: how messages call the store: the path as given, or the URL without a password.
         file: the SQLite file; None for a store on a server.
         upgraded: what `open_store(upgrade=True)` changed, one line per migration.
+        now: returns the current time in UTC.
+        guard: the leases that this store object holds.
+        runs_directory: the parent of all run folders: `$ADVSWEEP_RUNS`, else `advsweep-runs`
+            beside `advsweep.db`. For a database `advsweep` on a server it is `advsweep-runs` in
+            the working folder.
     """
 
     def __init__(
         self, database: Database, clock: Callable[[], datetime], upgraded: list[str]
     ) -> None:
         location = database.location
-        guard = LeaseGuard(clock, database.patience)
-        self._shared = shared = Shared(
-            database=database, now=clock, runs_directory=_runs_directory(location), guard=guard
-        )
-        self.runs = Runs(shared)
-        self.sweeps = Sweeps(shared)
-        self.trials = Trials(shared)
-        self.leases = Leases(shared)
-        self.metrics = Metrics(shared)
-        self.evaluations = Evaluations(shared)
-        self.checkpoints = Checkpoints(shared)
-        self.analyses = Analyses(shared)
         self.database = database
         self.patience = database.patience
+        self.now = clock
+        self.guard = LeaseGuard(clock, database.patience)
         self.url = location.url.render_as_string(hide_password=False)
         self.name = location.name
         self.file = location.file
         self.upgraded = upgraded
-
-    @property
-    def runs_directory(self) -> Path:
-        """The parent of all run folders.
-
-        It is `$ADVSWEEP_RUNS`, else `advsweep-runs` beside `advsweep.db`. For a database `advsweep`
-        on a server it is `advsweep-runs` in the working folder.
-        """
-        return self._shared.runs_directory
-
-    @runs_directory.setter
-    def runs_directory(self, folder: Path) -> None:
-        self._shared.runs_directory = folder
+        if chosen := os.environ.get("ADVSWEEP_RUNS"):
+            self.runs_directory = Path(chosen).absolute()
+        # Named after the store, so that two stores in one folder have separate run folders.
+        elif location.file is None:
+            self.runs_directory = Path(f"{location.url.database}-runs").absolute()
+        else:
+            self.runs_directory = location.file.with_name(f"{location.file.stem}-runs")
+        self.runs = Runs(self)
+        self.sweeps = Sweeps(self)
+        self.trials = Trials(self)
+        self.leases = Leases(self)
+        self.metrics = Metrics(self)
+        self.evaluations = Evaluations(self)
+        self.checkpoints = Checkpoints(self)
+        self.analyses = Analyses(self)
 
     def schema_version(self) -> str:
         """Return the version of the schema, always the newest that this advsweep knows."""
@@ -173,12 +169,3 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _runs_directory(location: Location) -> Path:
-    if chosen := os.environ.get("ADVSWEEP_RUNS"):
-        return Path(chosen).absolute()
-    # Named after the store, so that two stores in one folder have separate run folders.
-    if location.file is None:
-        return Path(f"{location.url.database}-runs").absolute()
-    return location.file.with_name(f"{location.file.stem}-runs")

@@ -284,10 +284,8 @@ def test_a_folder_without_the_runs_own_manifest_is_left(store, text):
         manifest.write_text(json.dumps({"format": 1, "run": "f" * 64}))
     elif text is not None:
         manifest.write_text(text)
-    for checkpoint in run.directory.glob("checkpoints/step-*"):
-        shutil.rmtree(checkpoint)
     done = advsweep("rm", "3", "--yes")
-    assert "no manifest in it names run 3 alone" in done.stderr
+    assert "its manifest does not name run 3" in done.stderr
     assert (run.directory / "run.json").exists() == (text is not None)
     assert run.directory.is_dir()
 

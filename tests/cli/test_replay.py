@@ -131,7 +131,6 @@ def test_figures_are_drawn_the_same_each_time(run, dump, by):
         (("rollouts.jsonl", "-e", ","), ("expected at least one estimator",)),
         (("rollouts.jsonl", "--reward", "x=y"), ("expected NAME or NAME=WEIGHT", "'x=y'")),
         (("rollouts.jsonl", "--reward", "acc"), ("got none", "lines without a reward")),
-        (("rollouts.jsonl", "-e", "grpo", "--input", "lengths=3"), ("--input lengths",)),
         (("rollouts.jsonl", "-e", "fade", "-o", "f.png"), ("no estimator can be replayed",)),
         (("rollouts.jsonl", "-o", "figure.gif"), (".png, .svg, .pdf",)),
         (("graded.jsonl", "--by", "solve_rate"), ("--success-at",)),

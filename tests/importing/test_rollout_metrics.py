@@ -27,7 +27,8 @@ def test_masses_of_a_known_estimator() -> None:
         [step_of(1, [1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0])],
         {"estimator": {"name": "dr_grpo"}},
     )
-    assert (found.prompts, found.group_size, found.rollouts) == (4, 4, {1: 16})
+    assert found.sizes == {"prompts_per_step": 4, "group_size": 4}
+    assert found.rollouts == {1: 16}
     (step,) = found.steps
     expected = {
         "reward/mean": 7 / 16,
@@ -53,7 +54,7 @@ def test_groups_of_different_sizes() -> None:
     rollouts = [step_of(1, [1, 0, 1, 0], [1, 0], [0, math.nan, 0])]
     config = {"estimator": "dr_grpo", "prompts_per_step": 3, "group_size": 4}
     found = metrics_of_dump(rollouts, config)
-    assert found.group_size is None
+    assert found.sizes == {}
     values = found.steps[0].values
     expected = {
         "reward/mean": 3 / 8,

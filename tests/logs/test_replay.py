@@ -207,18 +207,14 @@ def test_estimators_without_their_inputs_are_listed() -> None:
     assert replayed(some, "t2t").lacking == {"t2t": ["lengths"]}
 
 
-def test_inputs_of_the_dump_or_assumed_ones_are_given() -> None:
+def test_inputs_of_the_dump_are_given() -> None:
+    rewards = torch.tensor([[1.0, 0.0], [0.0, 0.0]]).double()
     entropies = {"token_entropy": [0.3, 0.3]}
-    rewards = [[1.0, 0.0], [0.0, 0.0]]
-    own = [RolloutStep(1, [RolloutGroup("p", r, inputs=entropies) for r in rewards])]
-    bare = [RolloutStep(1, [RolloutGroup("p", r) for r in rewards])]
-    found = replayed(own, "fade")
-    assumed = replayed(bare, "fade", assumed={"token_entropy": 0.3})
-    assert_equal(found, assumed)
-    # The dump's own numbers are not replaced.
-    assert_equal(found, replayed(own, "fade", assumed={"token_entropy": 9.0}))
-    with pytest.raises(BatchError, match="token_entropies: expected an input with one number"):
-        replayed(bare, "entropy_shaped", assumed={"token_entropies": 0.3})
+    groups = [RolloutGroup("p", row, inputs=entropies) for row in rewards.tolist()]
+    own = replayed([RolloutStep(1, groups)], "fade").estimators["fade"].by_step
+    batch = GroupBatch(rewards=rewards, token_entropy=torch.full_like(rewards, 0.3))
+    metrics = rollout_metrics(batch, build_estimator("fade").compute(batch))
+    assert own.mass_success == pytest.approx(metrics["mass/success"], abs=1e-12)
 
 
 def test_advantages_that_the_trainer_logged_are_compared_too() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from advsweep.store.sanity import find_no_signal
+from advsweep.store.sanity import find_no_signal, run_list
 
 ALL_WRONG = {"collapse/acr": 1.0, "collapse/all_wrong": 1.0, "reward/mean": 0.0}
 
@@ -66,3 +66,16 @@ def test_what_counts_is_the_share_of_groups_with_advantages(store, new_run, step
 def test_its_cause_is_read_from_the_rewards(store, new_run, rewards, part):
     nothing = {"collapse/acr_after": 1.0, "cost/utilisation": 1.0}
     assert part in _found(store, new_run, rewards | nothing)
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([3], "run 3"),
+        ([3, 1], "runs 1, 3"),
+        ([4, 3, 2, 9], "runs 2-4, 9"),
+        (range(1, 60, 2), "runs 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23 and 18 more"),
+    ],
+)
+def test_ids_are_listed_by_stretches(ids, expected):
+    assert run_list(ids) == expected

@@ -75,19 +75,6 @@ def test_errors_of_a_server_say_what_to_do(postgres_server, tmp_path):
         open_store("postgresql://me@localhost:1/db")
 
 
-def test_a_locked_store_is_an_error_until_it_is_free(postgres_url, new_run, monkeypatch):
-    monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.1)
-    with open_store(postgres_url) as store, open_store(postgres_url) as other:
-        with (
-            store.database.write_alone(),
-            pytest.raises(StoreError, match=r"another process has kept it locked for 0\.1 s"),
-        ):
-            other.runs.add([new_run()])
-        assert other.runs.select() == []
-        other.runs.add([new_run()])
-        assert len(store.runs.select()) == 1
-
-
 def test_adding_the_same_runs_in_opposite_orders_causes_no_deadlock(postgres_url, new_run):
     runs = [new_run(seed=i) for i in range(1500)]
     together = threading.Barrier(2)

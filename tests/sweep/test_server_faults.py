@@ -51,7 +51,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute for the server to return, and short waits for all else."""
     monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "1m")
     monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.3)
-    monkeypatch.setattr("advsweep.store.patience.LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr("advsweep.store.connections.LONGEST_PAUSE", 0.5)
     monkeypatch.setattr("advsweep.store.postgres.CONNECT_SECONDS", 1)
     monkeypatch.setattr("advsweep.store.postgres.STATEMENT_SECONDS", 0.5)
     monkeypatch.setattr("advsweep.store.postgres.ANSWER_SECONDS", 0.2)
