@@ -69,9 +69,9 @@ def list_(
             names = ", ".join(sorted(ESTIMATORS.unavailable()))
             echo_line(f"Named in papers but not defined there: {names}", err=True)
     elif group == "figure":
-        from advsweep.report.figures.registry import FIGURES
+        from advsweep.report.figures.registry import FIGURES, summary_of
 
-        figures = [{"name": f.name, "description": f.summary} for f in FIGURES.values()]
+        figures = [{"name": name, "description": summary_of(name)} for name in FIGURES]
         print_listing(figures, how)
     else:
         with config_groups(config_dirs or ()) as groups:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -63,33 +62,38 @@ def plot(
     advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
     """
     from advsweep.report.data.runs import parse_where
-    from advsweep.report.figures.chart import Options
     from advsweep.report.figures.draw import check_path, write
-    from advsweep.report.figures.registry import FIGURES, collect, collect_all, find_figures
+    from advsweep.report.figures.registry import (
+        FIGURES,
+        check_names,
+        collect,
+        collect_all,
+        options_of,
+    )
 
-    chosen = find_figures(_split(figure))
+    chosen = list(dict.fromkeys(_split(figure)))
+    check_names(chosen)
     across, up, *others = [*_split([x] if x else None), None, None]
     if any(others):
         raise ConfigError(f"--x: expected one key or two, got {x}")
-    chart_options = Options(
-        metrics=tuple(_split(metrics)),
-        smooth=smooth,
-        x=across,
-        y=up,
-        task=task,
-        baseline=baseline,
-        margin=tuple(_split(margin)),
-    )
-    drawn = chosen or list(FIGURES.values())
-    for name in chart_options.given():
-        if not any(name in each.uses for each in drawn):
+    given = {
+        "metrics": _split(metrics),
+        "smooth": smooth if smooth > 1 else None,
+        "x": across,
+        "y": up,
+        "task": task,
+        "baseline": baseline,
+        "margin": _split(margin),
+    }
+    given = {name: value for name, value in given.items() if value}
+    drawn = chosen or list(FIGURES)
+    for name in given:
+        if not any(name in options_of(each) for each in drawn):
             raise ConfigError(
                 f"--{'metric' if name == 'metrics' else name}: expected a figure that uses this "
-                f"option, got {', '.join(each.name for each in drawn)}; `advsweep list figures` "
-                "lists all"
+                f"option, got {', '.join(drawn)}; `advsweep list figures` lists all"
             )
     numbers = output if output in ("csv", "json") else None
-    chart_options = replace(chart_options, intervals=numbers is not None)
     suffix = f".{output}" if output is not None and numbers is None else None
     if target is not None and not _is_folder(target):
         check_path(target)
@@ -99,9 +103,9 @@ def plot(
     opened = open_store(store, create=False)
     data = _figure_data(opened, targets or [], filters, task)
     if chosen:
-        charts = [collect(f, data, chart_options) for f in chosen]
+        charts = [collect(name, data, **given) for name in chosen]
     else:
-        charts, refused = collect_all(data, chart_options)
+        charts, refused = collect_all(data, **given)
         for reason in dict.fromkeys(refused.values()):
             names = [name for name, own in refused.items() if own == reason]
             echo_line(f"Skipped figures {', '.join(names)}: {reason}", err=True)

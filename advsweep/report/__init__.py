@@ -35,8 +35,8 @@ from advsweep.report.claims.lists import (
     evaluate_claims,
     parse_claim_list,
     read_claim_list,
+    render_claims,
 )
-from advsweep.report.claims.render import render_claims
 from advsweep.report.claims.sentences import describe_findings, lay_out_short, shorten_report
 from advsweep.report.data.columns import parse_cutoff
 from advsweep.report.data.metrics import MetricDirection

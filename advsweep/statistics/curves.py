@@ -140,26 +140,20 @@ def predict(x: ArrayLike, y: ArrayLike, at: float) -> Interval:
 
     The interval is ŷ ± t · s · √(1 + 1/n + (at - x̄)²/Σ(x - x̄)²), with s² the squared
     residuals' sum over n-2 and t the quantile of n-2 degrees of freedom. It is an interval of a
-    single new value; it grows if the line explains little or is extrapolated. Its ends are NaN
-    for n < 3; if all x are equal ŷ is NaN too.
+    single new value; it grows if the line explains little or is extrapolated. Without a line
+    (n < 3, or all x equal) it is NaN.
 
     Raises:
         AdvsweepError: x and y are not two lists of numbers of the same length.
     """
-    xs, ys = as_pairs(x, y)
-    n = xs.size
-    spread = float(((xs - xs.mean()) ** 2).sum()) if n else 0.0
-    if spread == 0:
-        return Interval(math.nan, math.nan, math.nan, n)
-    slope = float(((xs - xs.mean()) * (ys - ys.mean())).sum()) / spread
-    fitted = float(ys.mean()) + slope * (at - float(xs.mean()))
-    if n < 3:
-        return Interval(fitted, math.nan, math.nan, n)
-    residuals = ys - ys.mean() - slope * (xs - xs.mean())
-    s = math.sqrt(float((residuals**2).sum()) / (n - 2))
-    t = float(sp.special.stdtrit(n - 2, (1 + LEVEL) / 2))
-    half = t * s * math.sqrt(1 + 1 / n + (at - float(xs.mean())) ** 2 / spread)
-    return Interval(fitted, fitted - half, fitted + half, n)
+    count = as_pairs(x, y)[0].size
+    try:
+        line = regress(x, y)
+    except FitError:
+        return Interval(math.nan, math.nan, math.nan, count)
+    fitted = line.intercept.value + line.slope.value * at
+    half = line._half_width * math.sqrt(1 + 1 / line.n + (at - line._x_mean) ** 2 / line._x_spread)
+    return Interval(fitted, fitted - half, fitted + half, count)
 
 
 def value_at(x: ArrayLike, y: ArrayLike, at: ArrayLike) -> Float[np.ndarray, "*places"]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from advsweep.errors import AdvsweepError
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
 
 LEVEL = 0.95
 """The level of every interval."""
@@ -104,45 +104,6 @@ def student_t_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
     t = float(sp.special.stdtrit(n - 1, (1 + level) / 2))
     half = t * float(sample.std(ddof=1)) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
-
-
-class Band(NamedTuple):
-    """The result of `student_t_interval` at each place of a curve.
-
-    Attributes:
-        mean: NaN where n = 0.
-        low, high: NaN where n < 2.
-        n: number of values.
-    """
-
-    mean: Float[np.ndarray, " places"]
-    low: Float[np.ndarray, " places"]
-    high: Float[np.ndarray, " places"]
-    n: Int[np.ndarray, " places"]
-
-
-def student_t_band(values: ArrayLike, level: float = LEVEL) -> Band:
-    """Return the mean over runs and its Student t interval at each place of a curve.
-
-    Args:
-        values: [runs, places]. Values that are not finite are left out.
-
-    Raises:
-        AdvsweepError: the values are not a table.
-    """
-    table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2:
-        raise AdvsweepError(f"expected a row of values for each run, got shape {table.shape}")
-    known = np.isfinite(table)
-    n = known.sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(known, table, 0.0).sum(axis=0) / n
-        deviations = np.where(known, table - mean, 0.0)
-        sd = np.sqrt((deviations**2).sum(axis=0) / np.where(n > 1, n - 1, np.nan))
-        half = (
-            sp.special.stdtrit(np.where(n > 1, n - 1.0, np.nan), (1 + level) / 2) * sd / np.sqrt(n)
-        )
-    return Band(mean, mean - half, mean + half, n)
 
 
 def bootstrap_over_problems(

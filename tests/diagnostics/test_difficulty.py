@@ -1,4 +1,4 @@
-"""How a step's weight is spread over groups and solve rates."""
+"""Collapse, predicted changes of entropy, and how a step's weight is spread."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advsweep.diagnostics import collapse
 from advsweep.diagnostics.difficulty import (
     effective_prompts,
     sign_ratio,
     solve_rate_histogram,
     weight_noise,
 )
+from advsweep.diagnostics.group_statistics import StackedRollouts
+from advsweep.diagnostics.masses import entropy_terms_per_run
+from advsweep.errors import BatchError
 
 
 def weight_variance_of(*arguments: np.ndarray) -> float:
@@ -47,20 +52,6 @@ def test_variance_of_a_weight_by_hand() -> None:
     assert found == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("alpha", [1.0, 2.0, 3.0])
-def test_variance_follows_the_delta_method_in_large_groups(alpha: float) -> None:
-    """FADE, Eq. 30: p q^(2α-1) (1 - (1+α) p)² / G for w = p q^α, relative to E[w]²."""
-    size = 400
-    k = np.arange(size + 1)
-    p = k / size
-    w = p * (1 - p) ** alpha
-    # All kinds of groups are there, so the table is the weight itself.
-    found = weight_variance_of(w, k, np.full(size + 1, size))
-    inner = (p > 0) & (p < 1)
-    delta = p * (1 - p) ** (2 * alpha - 1) * (1 - (1 + alpha) * p) ** 2 / size
-    assert found == pytest.approx(delta[inner].mean() / w[inner].mean() ** 2, rel=0.03)
-
-
 def test_numbers_of_successes_that_do_not_occur_are_read_between() -> None:
     # w(1) = 1 and w(3) = 3 of 4, so w(2) = 2; beyond, w stays at the nearest.
     successes, rollouts = np.array([1, 3]), np.array([4, 4])
@@ -87,3 +78,48 @@ def test_histogram_without_unscorable_groups() -> None:
     assert found.tolist() == [0, 0, 0.5, 0, 0.5]
     nothing = solve_rate_histogram(np.array([0]), np.array([0]), 4)
     assert nothing.tolist() == [0] * 5
+
+
+def shares(*args: object, **options: object) -> tuple[float, float, float]:
+    return tuple(collapse(*args, **options))
+
+
+def test_counts_homogeneous_groups_by_kind() -> None:
+    rewards = torch.tensor([[0.0, 0, 0], [1, 1, 1], [1, 0, 1], [0.9, 0.9, 0.9], [-1, -1, -1]])
+    assert shares(rewards) == pytest.approx((0.8, 0.4, 0.4))
+
+
+@pytest.mark.parametrize("reward", [0.1, 1 / 3, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_rewards_collapse_at_any_tolerance(reward: float, dtype: torch.dtype) -> None:
+    rewards = torch.full((4, 7), reward, dtype=dtype)
+    assert shares(rewards, tolerance=0.0) == (1.0, 0.0, 1.0)
+
+
+def test_masked_rollouts_and_empty_groups_do_not_count() -> None:
+    nan = float("nan")
+    rewards = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [nan, nan, nan], [0.0, nan, nan]])
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0], [1, 0, 0]], dtype=torch.bool)
+    # Of three groups with rollouts the first is all correct, the last all wrong.
+    assert shares(rewards, mask) == pytest.approx((2 / 3, 1 / 3, 1 / 3))
+
+
+def test_no_group_is_refused() -> None:
+    with pytest.raises(BatchError, match="at least one"):
+        collapse(torch.zeros(0, 8))
+
+
+def entropy_terms(advantages, token_entropy, mask=None) -> tuple[float, float]:
+    runs = StackedRollouts.of(advantages, mask)
+    numbers = runs.numbers(advantages), runs.numbers(token_entropy)
+    drift, covariance = entropy_terms_per_run(runs, *numbers).values()
+    return drift.item(), covariance.item()
+
+
+def test_terms_by_hand() -> None:
+    advantages = torch.tensor([[1.0, 0.0], [2.0, -1.0]])
+    surprisal = torch.tensor([[0.2, 0.4], [0.6, 0.8]])
+    drift, covariance = entropy_terms(advantages, surprisal)
+    # E[A] = 0.5, H = 0.5; E[A log π] = -(0.2 + 1.2 - 0.8) / 4 = -0.15.
+    assert drift == pytest.approx(0.25)
+    assert covariance == pytest.approx(-0.15 + 0.25)

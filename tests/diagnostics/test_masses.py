@@ -29,32 +29,6 @@ def test_masses_of_a_batch() -> None:
     assert masses(advantages, successes, mask) == pytest.approx((3.5 / 3, 1 / 3))
 
 
-# The table of enumerated masses at G = 8: m_S and m_F at p = 0.1, 0.3, 0.5, 0.8.
-TABLE = [
-    ("grpo", [0.2095, 0.4122, 0.4639, 0.3371], 1),
-    ("dr_grpo", [0.0788, 0.1838, 0.2188, 0.1400], 1),
-    ("rloo", [0.0900, 0.2100, 0.2500, 0.1600], 1),
-    ({"name": "power_alpha", "alpha": 2}, [0.0630, 0.1194, 0.1094, 0.0385], 1),
-    ({"name": "power_alpha", "alpha": 3}, [0.0511, 0.0813, 0.0598, 0.0127], 1),
-    ({"name": "asym_grpo", "delta": 0.5}, [0.0788, 0.1838, 0.2188, 0.1400], 2),
-    ("maxrl", [0.4695, 0.6424, 0.4961, 0.2000], 1),
-    ({"name": "passk_analytic", "k": 4}, [0.0710, 0.0980, 0.0574, 0.0039], 1),
-    ("grpo_n", [0.0, 0.0, 0.0, 0.0], None),
-]
-
-
-@pytest.mark.parametrize(("spec", "success", "ratio"), TABLE)
-def test_enumerated_masses(spec: Any, success: list[float], ratio: float | None) -> None:
-    for p, mass in zip(RATES, success, strict=True):
-        m_success, m_failure = expected(spec, p)
-        # The table has four decimals, rounded half up.
-        assert m_success == pytest.approx(mass, abs=5.1e-5)
-        if ratio is None:
-            assert m_failure == pytest.approx(expected("grpo", p)[1])
-        else:
-            assert m_failure == pytest.approx(m_success * ratio)
-
-
 CLOSED_FORMS: list[tuple[Any, Callable[[float, float, int], tuple[float, float]]]] = [
     ("reinforce", lambda p, q, G: (p, 0)),
     ("dr_grpo", lambda p, q, G: (p * q * (1 - 1 / G),) * 2),
@@ -85,18 +59,6 @@ def test_the_population_is_reached_as_groups_grow() -> None:
         assert expected(spec, 0.3, 8) != pytest.approx(population, rel=tolerance)
     # The largest group that is counted through.
     assert expected("rloo", 0.3, 1024) == pytest.approx((0.21, 0.21))
-
-
-def test_avspo_adds_the_masses_of_collapsed_groups() -> None:
-    # Triggered with K = max(1, ⌊0.05 · 8 ...⌋) = 1: p⁸ A_right and q⁸ |A_wrong| on top of
-    # grpo, both 1/√8 for one virtual reward.
-    spec = {"name": "avspo", "fixed_tau": 0.0, "count": "scaled", "lam": 0.05, "eps": 0}
-    for p in RATES:
-        base = expected("grpo", p)[0]
-        share = 8**-0.5
-        assert expected(spec, p) == pytest.approx(
-            (base + p**8 * share, base + (1 - p) ** 8 * share)
-        )
 
 
 def test_references_are_a_solve_rate() -> None:

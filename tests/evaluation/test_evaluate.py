@@ -14,7 +14,7 @@ import pytest
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import AdvsweepWarning
 from advsweep.evaluation import evaluate, evaluation_identity
-from advsweep.evaluation.evaluate import spread_over_levels
+from advsweep.evaluation.evaluate import solve_rate_levels, spread_over_levels
 from advsweep.statistics import pass_at_k
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Split
@@ -147,3 +147,9 @@ def test_what_came_later_leaves_earlier_identities_alone(task):
     assert len(others | {same}) == 5
     between = EvaluationSettings(n=16, k=(1, 16), n_between=8, train_problems=3).between()
     assert evaluation_identity("run@10", task, between) == same
+
+
+def test_levels_of_solve_rates():
+    rates = [1.0, 0.95, 0.94, 0.8, 0.79, 0.5, 0.49, 0.3, 0.29, 0.1, 0.09, 0.01, 0.009, 0.0]
+    expected = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+    assert solve_rate_levels(np.array(rates)).tolist() == expected

@@ -10,10 +10,10 @@ from matplotlib.text import Text
 from advsweep.errors import ConfigError, NotFoundError, ReportError
 from advsweep.report import build_report
 from advsweep.report.data.runs import parse_where
-from advsweep.report.figures.chart import Chart, Options
+from advsweep.report.figures.chart import Chart
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.draw import draw_page
-from advsweep.report.figures.registry import FIGURES, collect
+from advsweep.report.figures.registry import collect
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def arms(lab: Any) -> Any:
 def forest(lab: Any, where: str = "", **options: Any) -> Chart:
     runs = lab.store.runs.select(newest_first=False)
     data = FigureData(lab.store, runs, "demo", parse_where(where) if where else (), sweep="demo")
-    return collect(FIGURES["forest"], data, Options(**options))
+    return collect("forest", data, **options)
 
 
 def test_differences_are_those_of_the_report(arms: Any) -> None:

@@ -8,17 +8,16 @@ import pytest
 from matplotlib.text import Text
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError
-from advsweep.report.figures.chart import Options
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.draw import draw_page
-from advsweep.report.figures.registry import FIGURES, collect
+from advsweep.report.figures.registry import collect
 
 T2 = 4.302652729911275  # Student's t of 2 degrees of freedom, at 97.5 %
 
 
 def chart_of(lab: Any, figure: str, **options: Any) -> Any:
     data = FigureData(lab.store, lab.store.runs.select(newest_first=False), "demo")
-    return collect(FIGURES[figure], data, Options(**options))
+    return collect(figure, data, **options)
 
 
 @pytest.fixture

@@ -102,12 +102,6 @@ def _calls(arms, seeds, spreads, times=1500):
 
 
 @pytest.mark.parametrize("seeds", [3, 4, 6])
-def test_the_test_holds_its_level(seeds):
-    # The standard error of a share of .05 is .006 for each arm; docs/statistics.md has more cases.
-    assert _calls(3, seeds, [1, 1, 1, 1]).mean() == pytest.approx(0.055, abs=0.015)
-
-
-@pytest.mark.parametrize("seeds", [3, 4, 6])
 @pytest.mark.parametrize("spreads", [[1, 1, 1, 10], [10, 1, 1, 1]])
 def test_the_test_holds_its_level_with_one_method_of_ten_times_the_spread(seeds, spreads):
     # An ANOVA of all methods calls a fifth of them; .07 is what three seeds leave of it.

@@ -1,4 +1,4 @@
-"""Comparisons of two methods."""
+"""Comparisons of two methods, and p-values and ranks of many."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advsweep.errors import AdvsweepError
 from advsweep.statistics import (
+    benjamini_hochberg,
     compare_paired,
     compare_seeds,
     compare_unpaired,
+    correlation_interval,
+    correlation_p_value,
     improvement_share,
     permutation_p_value,
+    ratio_of_means,
+    seeds_needed,
 )
+from advsweep.statistics.comparison import RankInterval, holm, rank_intervals
 
 NAN = float("nan")
 
@@ -50,34 +57,6 @@ class TestPaired:
             assert found.p_value == pytest.approx(result.pvalue, rel=1e-6)
             assert found.low == pytest.approx(interval.low, rel=1e-6, abs=1e-9)
             assert found.high == pytest.approx(interval.high, rel=1e-6, abs=1e-9)
-
-    @given(st.lists(st.tuples(values(), values()), min_size=0, max_size=9))
-    def test_turned_round_it_is_the_opposite(self, pairs):
-        a, b = np.array(pairs).reshape(-1, 2).T
-        one, other = compare_paired(a, b), compare_paired(b, a)
-        for mine, yours in (
-            (one.difference, -other.difference),
-            (one.low, -other.high),
-            (one.effect_size, -other.effect_size),
-            (one.p_value, other.p_value),
-            (one.p_permutation, other.p_permutation),
-        ):
-            assert mine == pytest.approx(yours, nan_ok=True)
-
-    def test_effect_size_is_unbiased(self):
-        # Five pairs of a true d_z of .8; without the correction the mean would be 1.00.
-        differences = np.random.default_rng(0).normal(0.8, 1, (4000, 5))
-        sizes = [compare_paired(row, np.zeros(5)).effect_size for row in differences]
-        assert np.mean(sizes) == pytest.approx(0.8, abs=0.04)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(("n", "times"), [(5, 4000), (10, 4000), (30, 1500)])
-    def test_covers_the_true_difference_as_often_as_it_says(self, n, times):
-        rng = np.random.default_rng(n)
-        seeds = rng.normal(0, 3, (times, n))  # what a seed does to both methods
-        a, b = seeds + rng.normal(0.4, 1, (times, n)), seeds + rng.normal(0, 1, (times, n))
-        found = [compare_paired(*pair) for pair in zip(a, b, strict=True)]
-        assert np.mean([f.low <= 0.4 <= f.high for f in found]) == pytest.approx(0.95, abs=0.02)
 
     def test_one_pair_has_a_difference_and_nothing_to_judge_it_by(self):
         found = compare_paired([0.6], [0.4])
@@ -187,13 +166,6 @@ class TestPermutation:
         assert permutation_p_value(differences) == permutation_p_value(differences)
         assert permutation_p_value(differences, 1) != permutation_p_value(differences, 2)
 
-    def test_calls_as_many_false_as_it_says(self):
-        # Skewed differences of mean 0 are not what it is for; symmetric ones of any shape are.
-        differences = np.random.default_rng(1).laplace(0, 1, (2000, 7)) ** 3
-        found = [permutation_p_value(row) for row in differences]
-        # Seven have 64 levels of p; at most .046875 is below .05.
-        assert np.mean([p <= 0.05 for p in found]) == pytest.approx(3 / 64, abs=0.015)
-
 
 class TestImprovementShare:
     def test_worked_values(self):
@@ -209,3 +181,133 @@ class TestImprovementShare:
     def test_against_mann_whitney(self, a, b):
         u = scipy.stats.mannwhitneyu(a, b).statistic
         assert improvement_share(a, b) == pytest.approx(u / len(a) / len(b))
+
+
+def test_worked_adjustments():
+    # In order .01, .02, .03, .5 of 4: .04, .04, .04, .5; the smallest is not above the next.
+    assert benjamini_hochberg([0.5, 0.01, 0.03, 0.02]) == pytest.approx([0.5, 0.04, 0.04, 0.04])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_against_scipy(p_values):
+    expected = scipy.stats.false_discovery_control(p_values)
+    assert benjamini_hochberg(p_values) == pytest.approx(expected)
+
+
+@given(st.lists(st.floats(0, 1) | st.just(math.nan), max_size=20))
+def test_tests_that_were_not_made_do_not_count(p_values):
+    adjusted = benjamini_hochberg(p_values)
+    made = ~np.isnan(p_values) if p_values else np.zeros(0, bool)
+    assert (np.isnan(adjusted) == ~made).all()
+    assert (adjusted[made] == benjamini_hochberg(np.array(p_values)[made])).all()
+    assert (adjusted[made] >= np.array(p_values)[made]).all()
+    assert (adjusted[made] <= 1).all()
+
+
+def test_holm_multiplies_by_the_tests_that_are_left() -> None:
+    # Sorted: .01 x 4, .02 x 3 = .06, .03 x 2 = .06, .04 x 1 rises to .06.
+    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+
+
+def test_methods_that_every_seed_orders_have_one_place_each() -> None:
+    base = [0.10, 0.13, 0.11, 0.12, 0.14, 0.10]
+    noise = [0.001, -0.001, 0.002, 0.0, -0.002, 0.001]
+    methods = [
+        {seed: b + shift + (n if shift else 0) for seed, (b, n) in enumerate(zip(base, noise))}  # noqa: B905
+        for shift in (0.0, 0.2, 0.1)
+    ]
+    found = rank_intervals(methods, higher=True)
+    assert found == [RankInterval(3, 3, 3), RankInterval(1, 1, 1), RankInterval(2, 2, 2)]
+    assert rank_intervals(methods, higher=False)[0] == RankInterval(1, 1, 1)
+
+
+def test_a_method_with_a_single_seed_takes_no_part() -> None:
+    methods = [{0: 1.0, 1: 1.1}, {0: 5.0, 1: math.nan}, {0: 0.1, 1: 0.3}]
+    first, none, last = rank_intervals(methods, higher=True)
+    assert none is None
+    assert first is not None
+    assert last is not None
+    assert (first.place, last.place) == (1, 2)
+    assert first.high <= 2
+
+
+def test_intervals_cover_the_true_rank() -> None:
+    """Of 400 rankings of four methods whose order is known, at most 5 % of intervals miss."""
+    rng = np.random.default_rng(11)
+    means = np.array([0.0, 0.5, 0.5, 3.0])
+    missed = 0
+    for _ in range(400):
+        values = means[:, None] + rng.normal(size=(4, 6)) + rng.normal(size=6)
+        found = rank_intervals([dict(enumerate(row)) for row in values], higher=True)
+        # The two equal methods share the places 2 and 3: an interval must hold one of both.
+        for interval, places in zip(found, [(4,), (2, 3), (2, 3), (1,)], strict=True):
+            assert interval is not None
+            missed += not any(interval.low <= place <= interval.high for place in places)
+    assert missed <= 0.05 * 4 * 400
+
+
+@pytest.mark.parametrize(
+    ("size", "power", "expected"),
+    # As G*Power and R's power.t.test(type = "paired") have them, rounded up.
+    [(0.5, 0.8, 34), (0.8, 0.8, 15), (0.2, 0.8, 199), (0.5, 0.95, 54)],
+)
+def test_published_numbers(size, power, expected):
+    assert seeds_needed(1, size, power) == expected
+    assert seeds_needed(3, -3 * size, power) == expected
+
+
+def test_extremes():
+    assert seeds_needed(1e-6, 1) == 2
+    # (z(.975) + z(.8))² = 7.84888 over the squared size.
+    assert seeds_needed(1, 1e-4) == pytest.approx(7.84888e8, rel=1e-5)
+
+
+@pytest.mark.parametrize("arguments", [(1, 0), (1, math.nan), (0, 1), (math.nan, 1), (1, 1, 1.2)])
+def test_what_has_no_answer_is_refused(arguments):
+    with pytest.raises(AdvsweepError, match="expected a standard deviation above 0"):
+        seeds_needed(*arguments)
+
+
+def _seeds(values):
+    return dict(enumerate(values))
+
+
+SAMPLES = st.lists(
+    st.tuples(st.floats(0.2, 1), st.floats(0.2, 1)), min_size=3, max_size=8, unique=True
+)
+
+
+@given(SAMPLES)
+def test_fiellers_interval_inverts_the_paired_t_test(pairs):
+    a, b = np.array(pairs).T
+    if min(np.ptp(a), np.ptp(b)) < 1e-3:
+        return
+    found = ratio_of_means(_seeds(a), _seeds(b))
+    assert found.value == pytest.approx(a.mean() / b.mean())
+    if math.isnan(found.low):
+        assert compare_paired(b, np.zeros(len(b))).p_value > 0.05
+        return
+    for end in (found.low, found.high):
+        if abs(end) < 1e3:
+            p = compare_paired(a - end * b, np.zeros(len(a))).p_value
+            assert p == pytest.approx(0.05, abs=1e-4)
+
+
+def test_ratios_of_unpaired_means():
+    found = ratio_of_means({0: 2.0, 1: 2.2, 2: 1.8}, {5: 1.0, 6: 1.1, 7: 0.9})
+    # (x - ρ y)² = t² (s²_x/3 + ρ² s²_y/3), with t(.975; 2) = 4.3027 and s of .2 and .1.
+    for rho in (found.low, found.high):
+        error = math.sqrt(0.04 / 3 + rho**2 * 0.01 / 3)
+        assert abs(2 - rho) == pytest.approx(4.302653 * error)
+    assert found.low < found.value < found.high
+    assert math.isnan(ratio_of_means({0: 1.0}, {1: 2.0}).low)
+
+
+@given(st.floats(-0.99, 0.99), st.integers(4, 50))
+def test_the_p_at_an_end_of_the_interval_is_5_percent(r, n):
+    low, high = correlation_interval(r, n)
+    assert low < r < high
+    if abs(low) < 0.999999 and abs(high) < 0.999999:
+        assert correlation_p_value(r, n, low) == pytest.approx(0.05)
+        assert correlation_p_value(r, n, high) == pytest.approx(0.05)
+    assert correlation_p_value(r, n, r) == 1

@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from advsweep.report.tables.comparison import (
 from advsweep.report.tables.types import Difference, Report, Row
 from advsweep.statistics import Comparison, compare_paired, compare_unpaired
 from advsweep.writing import NO_NUMBER, show, show_p
+
+if TYPE_CHECKING:
+    from advsweep.report.claims.lists import Claim
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 # A column may end in brackets itself; the last brackets hold the row.
@@ -91,6 +94,8 @@ class Finding:
             any other comparison.
         family: what p is adjusted over; empty without an adjusted p.
         needed: seeds (points of a trend) that would decide with a power of 80 %.
+        claim: the claim of a list that it is about.
+        more: the further seeds (points) that a claim needs; None where that is unknown or 0.
     """
 
     verdict: ClaimVerdict
@@ -104,14 +109,13 @@ class Finding:
     family: str = ""
     needed: int | None = None
     unit: str = "seeds"
+    claim: Claim | None = None
+    more: int | None = None
 
     @property
     def text(self) -> str:
-        """The sentence after the verdict."""
+        """The verdict, and the sentence after it."""
         return f"{self.verdict.value}: {self.reason}"
-
-
-_F = TypeVar("_F", bound=Finding)
 
 
 @dataclass(frozen=True)
@@ -244,7 +248,7 @@ def evaluate_assertion(report: Report, assertion: Assertion) -> Finding:
     return correct(judge_assertion(report, assertion))
 
 
-def correct(finding: _F) -> _F:
+def correct(finding: Finding) -> Finding:
     """Withdraw a verdict that the adjusted p does not bear out, and add that p to the sentence."""
     if math.isnan(finding.p_adjusted):
         return finding
@@ -289,7 +293,14 @@ def judge_assertion(report: Report, assertion: Assertion) -> Finding:
     elif high < 0 or (high == 0 and assertion.strict):
         verdict = ClaimVerdict.CONTRADICTED
     interval = found.difference, found.low, found.high, found.n
-    if verdict is ClaimVerdict.CONTRADICTED and _are_identical(assertion, rows):
+    columns: dict[str, list[Row]] = {}
+    for term in assertion.terms:
+        columns.setdefault(term.column, []).append(rows[term.row])
+    is_identical = all(
+        len(own) > 1 and len({(row.seeds, row.cells[column].values) for row in own}) == 1
+        for column, own in columns.items()
+    )
+    if verdict is ClaimVerdict.CONTRADICTED and is_identical:
         same = f"the rows have the same numbers for each of {found.n} seeds"
         return Finding(ClaimVerdict.EQUAL, f"{assertion.text}: {same} ({numbers})", *interval)
     over = f"{found.n} seeds" + ("" if found.paired else " of each, unpaired")
@@ -348,17 +359,6 @@ def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> 
     else:
         return None
     return None if math.isnan(found.low) else found
-
-
-def _are_identical(assertion: Assertion, rows: Mapping[str, Row]) -> bool:
-    """Tell whether all rows have the same numbers for every seed, in each column."""
-    columns: dict[str, list[Row]] = {}
-    for term in assertion.terms:
-        columns.setdefault(term.column, []).append(rows[term.row])
-    return all(
-        len(own) > 1 and len({(row.seeds, row.cells[column].values) for row in own}) == 1
-        for column, own in columns.items()
-    )
 
 
 def _adjusted(report: Report, assertion: Assertion, rows: Mapping[str, Row]) -> tuple[float, str]:

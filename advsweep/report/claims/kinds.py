@@ -95,15 +95,8 @@ class Kind(ABC):
 
 def withhold(finding: Finding, verdict: ClaimVerdict, reason: str = "") -> Finding:
     """Return a finding whose numbers are no test of the claim, and why."""
-    return replace(
-        finding,
-        verdict=verdict,
-        reason=f"{reason}; {finding.reason}" if reason else finding.reason,
-        p_value=math.nan,
-        p_adjusted=math.nan,
-        family="",
-        needed=None,
-    )
+    none = {"p_value": math.nan, "p_adjusted": math.nan, "family": "", "needed": None}
+    return replace(finding, verdict=verdict, reason=reason + finding.reason, **none)
 
 
 def _above_chance(
@@ -114,7 +107,7 @@ def _above_chance(
     for term in terms:
         baselines[term.column] += [term.row] if term.factor < 0 else []
     reason = reports.describe_chance(claim, baselines)
-    return withhold(finding, ClaimVerdict.AT_CHANCE, reason) if reason else finding
+    return withhold(finding, ClaimVerdict.AT_CHANCE, f"{reason}; ") if reason else finding
 
 
 def _show_interval(low: float, high: float, level: str = "95") -> str:

@@ -21,8 +21,9 @@ its primary outcomes in place of those of its sweeps.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from advsweep.errors import (
     StoreError,
     counted,
 )
-from advsweep.report.claims.assertions import DECIDED, ClaimVerdict, Finding, correct, find_row
+from advsweep.report.claims.assertions import DECIDED, ClaimVerdict, Finding, correct
 from advsweep.report.claims.kinds import (
     Kind,
     Statements,
@@ -44,19 +45,21 @@ from advsweep.report.claims.kinds import (
     parse_compared,
     withhold,
 )
-from advsweep.report.claims.reports import ClaimReports, columns_of
+from advsweep.report.claims.reports import ClaimReports
 from advsweep.report.data.columns import (
     OUTCOMES,
-    REACHED,
     Column,
     Cutoff,
+    parse_column,
     parse_cutoff,
     parse_outcomes,
 )
-from advsweep.report.data.runs import Filter, name_group, parse_where, split_list
-from advsweep.report.tables.comparison import SEEDS_FOR_A_MARK
+from advsweep.report.data.measure import FIRST_COMES
+from advsweep.report.data.runs import Filter, parse_where, split_list
+from advsweep.report.tables.comparison import MOST_SEEDS, SEEDS_FOR_A_MARK
 from advsweep.statistics import benjamini_hochberg
 from advsweep.store import Store
+from advsweep.writing import Document, Entry, Heading, Line, Table, show_p, write
 from advsweep.yaml_files import read_yaml
 
 KINDS: Mapping[str, Callable[[Any, str], Kind]] = {
@@ -71,7 +74,7 @@ _COMPARED = ("of", "than", "direction", "margin", "by")
 _KEYS = (*_TEXTS, "seeds", "confounded", *KINDS, *_COMPARED)
 _COMMON = ("source", "setting", "sweep", "where", "at", "rows", "seeds", "confounded")
 _CONFOUNDED = "step not matched"
-_NAMED = 6  # rows in a sentence
+_COUNTED = {ClaimVerdict.HOLDS: "hold", ClaimVerdict.CANNOT_TELL: "cannot be told"}
 
 
 @dataclass(frozen=True)
@@ -114,31 +117,18 @@ class ClaimList:
 
 
 @dataclass(frozen=True)
-class ClaimResult(Finding):
-    """What the data say about one claim of a list; `reason` begins with the verdict.
-
-    Attributes:
-        p_adjusted: p after Benjamini and Hochberg. A claim about the difference of two rows in a
-            primary outcome has that of the report of its runs with one of them as the baseline;
-            others are corrected among themselves.
-        more: the number of further seeds (points of a trend) that would decide with a power of
-            80 % if the difference is as found; None where it is unknown or 0.
-    """
-
-    claim: Claim = field(kw_only=True)
-    more: int | None = None
-
-
-@dataclass(frozen=True)
 class ClaimResults:
-    """The results of a list of claims, in its order.
+    """The findings on a list of claims, in its order.
 
     Attributes:
+        results: `reason` begins with the verdict; p is adjusted after Benjamini and Hochberg. A
+            claim about the difference of two rows in a primary outcome has the p of the report of
+            its runs with one of them as the baseline; others are corrected among themselves.
         provenance: sentences about the source of the numbers.
     """
 
     title: str
-    results: tuple[ClaimResult, ...]
+    results: tuple[Finding, ...]
     provenance: tuple[str, ...]
 
     def count(self, verdict: ClaimVerdict) -> int:
@@ -262,15 +252,15 @@ def evaluate_claims(store: Store, claims: ClaimList) -> ClaimResults:
     return ClaimResults(claims.title, tuple(settled), tuple(reports.provenance))
 
 
-def _judge(claim: Claim, reports: ClaimReports) -> ClaimResult:
+def _judge(claim: Claim, reports: ClaimReports) -> Finding:
     """Return the finding on a claim by itself, before the other claims of its list count."""
     try:
         finding = claim.kind.judge(reports, claim)
-        survivors = _describe_survivors(claim, reports)
+        remarks = reports.of(claim).remarks
     except NotFoundError as error:
-        return ClaimResult(ClaimVerdict.NOT_JUDGED, str(error), claim=claim)
+        return Finding(ClaimVerdict.NOT_JUDGED, str(error), claim=claim)
     except (ReportError, StoreError, FitError) as error:
-        return ClaimResult(ClaimVerdict.CANNOT_TELL, str(error), claim=claim)
+        return Finding(ClaimVerdict.CANNOT_TELL, str(error), claim=claim)
     if claim.confounded:
         finding = withhold(finding, ClaimVerdict.STEP_NOT_MATCHED)
     if finding.n < claim.seeds and finding.verdict in DECIDED:
@@ -279,25 +269,96 @@ def _judge(claim: Claim, reports: ClaimReports) -> ClaimResult:
     missing = 0
     if finding.verdict is ClaimVerdict.CANNOT_TELL:
         missing = max(finding.needed or 0, claim.seeds) - finding.n
-    finding = replace(finding, reason=finding.reason + survivors)
-    return ClaimResult(**vars(finding), claim=claim, more=missing if missing > 0 else None)
+    # Where runs are compared at a value, those that do not come to it are not in the numbers.
+    cutoffs = [c.at for c in map(parse_column, claim.kind.columns) if c is not None and c.at]
+    starts = tuple(f"@{cutoff.text}: " for cutoff in cutoffs)
+    starts += () if claim.at is None or claim.at.is_cost else (FIRST_COMES,)
+    told = [own for own in remarks if own.startswith(starts) and own not in finding.reason]
+    return replace(
+        finding,
+        reason="; ".join([finding.reason, *told]),
+        claim=claim,
+        more=missing if missing > 0 else None,
+    )
 
 
-def _describe_survivors(claim: Claim, reports: ClaimReports) -> str:
-    """Say how many runs reach the cutoffs of a claim, by row."""
-    report = reports.of(claim)
-    cutoffs = [name for name in columns_of(claim) if name.startswith(f"{REACHED}@")]
-    cutoffs += [REACHED] if claim.at is not None and not claim.at.is_cost else []
-    rows = [find_row(report, name, f"claim {claim.id}") for name in claim.kind.rows]
-    text = ""
-    for name in cutoffs:
-        shown = []
-        for row in rows or report.rows:
-            if name in row.cells and not row.is_base:
-                reached = sum(value > 0 for value in row.cells[name].values)
-                shown.append(f"{reached} of {row.n} runs of {name_group(row.group)}")
-        if shown:
-            more = [counted(len(shown) - _NAMED, "more row")] if len(shown) > _NAMED else []
-            where = name.partition("@")[2] or "it"
-            text += f"; {', '.join([*shown[:_NAMED], *more])} reach {where}"
-    return text
+def render_claims(results: ClaimResults, format: str = "table") -> str:
+    """Render results as text that ends with a line break; the same data give the same bytes.
+
+    Raises:
+        ConfigError: there is no such format.
+    """
+    if format not in ("csv", "json"):
+        return write(lay_out_claims(results), format)
+    records = [_record(claim, own) for own in results.results if (claim := own.claim) is not None]
+    if format == "csv":
+        return write(records, format)
+    document = {"title": results.title, "claims": records, "provenance": results.provenance}
+    return write(document, format)
+
+
+def lay_out_claims(results: ClaimResults) -> Document:
+    """Lay out the results as a table, with a sentence for each below it."""
+    headings = ("difference", "95 % interval", "n", "p", "p adj", "more needed")
+    pairs = [(claim, own) for own in results.results if (claim := own.claim) is not None]
+    lines = [Line((claim.id, own.verdict.value), _entries(own)) for claim, own in pairs]
+    table = Table(
+        names=("claim", "verdict"),
+        columns=tuple(Heading((heading,), "claim") for heading in headings),
+        sections=(tuple(lines),),
+        title=results.title,
+    )
+    counts = Counter(result.verdict for result in results.results)
+    shown = [verdict for verdict in ClaimVerdict if counts[verdict] or verdict in DECIDED]
+    tally = ", ".join(f"{counts[v]} {_COUNTED.get(v, v.value)}" for v in shown)
+    notes = [f"{counted(len(lines), 'claim')}: {tally}"]
+    settings: dict[str, list[str]] = {}
+    for claim, result in pairs:
+        source = f" ({claim.source})" if claim.source else ""
+        notes.append(f"{claim.id}: {claim.says}{source}. {result.reason}")
+        if claim.setting:
+            settings.setdefault(claim.setting, []).append(claim.id)
+    for setting, ids in settings.items():
+        of = f" of {', '.join(ids)}" if len(settings) > 1 else ""
+        notes.append(f"setting{of}: {setting}")
+    return Document(tables=(table,), notes=tuple(notes), provenance=results.provenance)
+
+
+def _entries(result: Finding) -> tuple[Entry, ...]:
+    more = "" if result.more is None else f"{result.more}"
+    if result.more is not None and result.more + result.n > MOST_SEEDS:
+        more = f"> {MOST_SEEDS}"
+    if math.isnan(result.difference):
+        return (*(Entry() for _ in range(5)), Entry(more))
+    known = not math.isnan(result.low)
+    return (
+        Entry(f"{result.difference:+.3g}", value=result.difference),
+        Entry(f"[{result.low:+.3g}, {result.high:+.3g}]") if known else Entry(),
+        Entry(str(result.n), value=float(result.n)),
+        Entry(show_p(result.p_value), value=result.p_value),
+        Entry(show_p(result.p_adjusted), value=result.p_adjusted),
+        Entry(more),
+    )
+
+
+def _record(claim: Claim, result: Finding) -> dict[str, Any]:
+    numbers = {
+        "difference": result.difference,
+        "low": result.low,
+        "high": result.high,
+        "p": result.p_value,
+        "p_adjusted": result.p_adjusted,
+    }
+    return {
+        "claim": claim.id,
+        "verdict": result.verdict.value,
+        "says": claim.says,
+        "judged": claim.kind.text,
+        **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
+        "family": result.family or None,
+        "n": result.n,
+        "more_needed": result.more,
+        "reason": result.reason,
+        "source": claim.source,
+        "setting": claim.setting,
+    }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from advsweep.errors import NotFoundError, ReportError, StoreError
 from advsweep.report.claims.assertions import find_row
-from advsweep.report.data.columns import REACHED, Column, parse_column
+from advsweep.report.data.columns import Column
 from advsweep.report.data.runs import (
     is_key,
     name_group,
@@ -161,16 +161,9 @@ class ClaimReports:
 
 
 def columns_of(claim: Claim) -> list[str]:
-    """Return the columns that a claim needs, and those that its line shows.
-
-    These are the share of runs that reach its cutoffs, and pass@k after training for the test
-    against chance.
-    """
-    names = list(claim.kind.columns)
-    parsed = [parse_column(name) for name in names]
-    extra = [f"{REACHED}@{c.at.text}" for c in parsed if c is not None and c.at is not None]
-    extra += filter(None, map(chance_column, names))
-    return list(dict.fromkeys([*names, *extra]))
+    """Return the columns that a claim needs, pass@k for the test against chance among them."""
+    names = claim.kind.columns
+    return list(dict.fromkeys([*names, *filter(None, map(chance_column, names))]))
 
 
 def _runs_of(claim: Claim) -> object:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 
+FIRST_COMES = "each run as it was where"
+
 MAX_GAP = 0.05
 """The largest gap between two evaluations that is interpolated, as a part of the run's steps."""
 
@@ -271,7 +273,7 @@ class Measures:
         if at.is_cost:
             shown = f"{at.value:.4g}" if at.value and at.value < 1000 else f"{at.value:.0f}"
             return came, f"each run as it was where it had spent {shown} {at.what}"
-        return came, f"each run as it was where {at.what} first comes to {at.value:g}"
+        return came, f"{FIRST_COMES} {at.what} first comes to {at.value:g}"
 
 
 def measure(

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
 
-from advsweep.errors import ConfigError
 from advsweep.report.figures.style import RowStyle
-from advsweep.statistics.intervals import Band, Estimate
+from advsweep.statistics.intervals import LEVEL, Estimate
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -24,46 +25,6 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 _LETTERS = 135  # of a caption, to a line
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of figures; each figure uses some of them.
-
-    Attributes:
-        metrics: the metrics of curves, the outcomes of a forest plot, or the one number of others.
-        smooth: the number of steps in the running mean of curves.
-        x, y: the config keys of a heat map; x: that of rate and frontier.
-        baseline: the row that others are compared with, as of `advsweep report --baseline`.
-        margin: margins of equivalence: a number for every pass@k, or OUTCOME=NUMBER.
-        task: the task of the evaluations; by default the runs' own.
-        intervals: whether records have the intervals of fits that cost a hundred times the fit.
-    """
-
-    metrics: tuple[str, ...] = ()
-    smooth: int = 1
-    x: str | None = None
-    y: str | None = None
-    task: str | None = None
-    baseline: str | None = None
-    margin: tuple[str, ...] = ()
-    intervals: bool = True
-
-    @property
-    def metric(self) -> str | None:
-        """The metric of a figure that has one; None for the figure's own.
-
-        Raises:
-            ConfigError: several are given.
-        """
-        if len(self.metrics) > 1:
-            raise ConfigError(f"--metric: expected one number, got {', '.join(self.metrics)}")
-        return next(iter(self.metrics), None)
-
-    def given(self) -> list[str]:
-        """Return the names of the options that differ from their defaults."""
-        default = Options()
-        return [name for name in vars(self) if getattr(self, name) != getattr(default, name)]
 
 
 class Mark(NamedTuple):
@@ -105,7 +66,6 @@ class Series:
     Attributes:
         label: the row's label in the legend; empty for none.
         low, high, x_low, x_high: the ends of the intervals of y and of x; NaN for none.
-        n: the number of values that each mean is of.
     """
 
     label: str
@@ -115,20 +75,8 @@ class Series:
     mark: Mark = LINE
     low: Any = None
     high: Any = None
-    n: Any = None
     x_low: Any = None
     x_high: Any = None
-
-    @classmethod
-    def of_band(cls, label: str, style: RowStyle, x: Any, band: Band, mark: Mark = LINE) -> Series:
-        """Make a series of means over seeds."""
-        return cls(label, style, x, band.mean, mark, band.low, band.high, band.n)
-
-    @property
-    def records(self) -> list[Record]:
-        """The mean, its interval and n at each x."""
-        parts = (np.asarray(part).tolist() for part in (self.y, self.low, self.high, self.n))
-        return [dict(zip(Band._fields, place, strict=True)) for place in zip(*parts, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +156,31 @@ class Chart:
         """The labels of the legend."""
         series = (own for panel in self.panels for own in panel.series)
         return list(dict.fromkeys(own.label for own in series if own.label))
+
+
+def means(frame: pd.DataFrame, *by: str) -> pd.DataFrame:
+    """Return the mean of `value`, its Student t interval and n, by some columns of a frame.
+
+    Values that are not finite count as missing. The first column keeps its order.
+    """
+    first = pd.Categorical(frame[by[0]], frame[by[0]].unique())
+    known = frame["value"].where(np.isfinite(frame["value"]))
+    grouped = known.groupby([first, *(frame[name] for name in by[1:])], observed=True)
+    found = grouped.agg(mean="mean", n="count", sd="std")
+    half = stdtrit(found["n"] - 1.0, (1 + LEVEL) / 2) * found["sd"] / np.sqrt(found["n"])
+    ends = {"mean": found["mean"], "low": found["mean"] - half, "high": found["mean"] + half}
+    table = pd.DataFrame({**ends, "n": found["n"]}).rename_axis(list(by)).reset_index()
+    return table.astype({by[0]: object})
+
+
+def lines(
+    frame: pd.DataFrame, styles: Mapping[str, RowStyle], x: str, mark: Mark = LINE
+) -> list[Series]:
+    """Return a series for each `row` of a frame of means over `x`."""
+    return [
+        Series(label, styles[label], own[x], own["mean"], mark, low=own["low"], high=own["high"])
+        for label, own in frame.groupby("row", sort=False)
+    ]
 
 
 def grid_columns(panels: int) -> int:

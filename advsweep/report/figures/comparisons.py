@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 
 from advsweep.errors import ConfigError, FitError, NotFoundError, ReportError, nearest
 from advsweep.printable import printable_line
@@ -17,7 +18,7 @@ from advsweep.report.figures.data import FigureData, Replicates
 from advsweep.report.figures.style import COLOURS, GREY, RowStyle, label_rows
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.types import Difference
-from advsweep.statistics import Interval, regress, student_t_interval
+from advsweep.statistics import regress
 from advsweep.tasks.controls import AA
 from advsweep.writing import show, show_interval
 
@@ -26,21 +27,29 @@ FIRST = 100
 """The number of steps that count as early."""
 
 
-def forest(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw differences to the baseline with their intervals, a panel for each outcome."""
+def forest(
+    data: FigureData,
+    metrics: Sequence[str] = (),
+    baseline: str | None = None,
+    margin: Sequence[str] = (),
+) -> chart.Chart:
+    """Draw differences to the baseline (--baseline) in the primary outcomes.
+
+    `--margin` shades a margin of equivalence: a number for every pass@k, or OUTCOME=NUMBER.
+    """
     # The differences are those of the report, so that figure and table cannot disagree.
-    if options.task is not None:
+    if data.task is not None:
         raise ReportError(
             "primary outcomes are of the runs' own task; without --task, "
-            f"--metric 'pass@1[{options.task}]' names one of another"
+            f"--metric 'pass@1[{data.task}]' names one of another"
         )
-    report = data.report(options.metrics or None, options.baseline)
+    report = data.report(metrics or None, baseline)
     if report.baseline is None:
         raise ReportError(f"{data.name} has no two rows, or too many; --baseline names one")
     rows = [place for place, row in enumerate(report.rows) if not row.is_base]
     texts, remarks = label_rows([report.rows[row].group for row in rows])
     named = dict(zip(rows, texts, strict=True))
-    found = [parse_column(name) for name in options.metrics] or report.outcomes
+    found = [parse_column(name) for name in metrics] or report.outcomes
     outcomes = {
         column.name: {named[d.row]: d for d in own}
         for column in found
@@ -53,8 +62,8 @@ def forest(data: FigureData, options: chart.Options) -> chart.Chart:
             "seeds of each"
         )
     others = {d.baseline for _, _, d in differences}
-    baseline = named.get(others.pop(), report.baseline) if len(others) == 1 else report.baseline
-    margins = _margins(options.margin, list(outcomes))
+    against = named.get(others.pop(), report.baseline) if len(others) == 1 else report.baseline
+    margins = _margins(margin, list(outcomes))
     first = next(iter(outcomes.values()))
 
     def place(label: str) -> tuple[bool, float]:
@@ -65,7 +74,7 @@ def forest(data: FigureData, options: chart.Options) -> chart.Chart:
     labels = sorted(dict.fromkeys(label for _, label, _ in differences), key=place)
     differences.sort(key=lambda one: (list(outcomes).index(one[0]), labels.index(one[1])))
     return chart.Chart(
-        title=f"{data.name}: differences to {baseline}",
+        title=f"{data.name}: differences to {against}",
         notes=[*_forest_notes(differences, margins, report.family), *remarks],
         records=[
             {
@@ -170,8 +179,11 @@ def _forest_notes(
     return notes
 
 
-def acr(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw AVSPO's regression of final accuracy on the collapse rate of the first 100 steps."""
+def acr(data: FigureData) -> chart.Chart:
+    """Draw final pass@1 over the ACR of the first 100 steps, a point per run, with R².
+
+    It is AVSPO's regression.
+    """
     early, final = data.values(f"collapse/acr@first{FIRST}"), data.values(data.on_task("pass@1"))
     points: dict[str, list[chart.Record]] = {}
     styles = {}
@@ -234,10 +246,12 @@ def acr(data: FigureData, options: chart.Options) -> chart.Chart:
     )
 
 
-def heatmap(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw a number over two swept keys."""
-    metric = options.metric or data.on_task("pass@1")
-    x, y = _heat_keys(data, options)
+def heatmap(
+    data: FigureData, x: str | None = None, y: str | None = None, metric: str | None = None
+) -> chart.Chart:
+    """Draw a number (--metric) over two swept keys (--x)."""
+    metric = metric or data.on_task("pass@1")
+    x, y = _heat_keys(data, x, y)
     values = data.values(metric)
     # The one row of each cell: rows that differ in a third key are no replicates.
     rows: dict[tuple[str, str], Replicates] = {}
@@ -251,58 +265,68 @@ def heatmap(data: FigureData, options: chart.Options) -> chart.Chart:
                 f"the runs with {x}={at[1]} and {y}={at[0]} differ in other keys as well "
                 f"({rows[at].label}; {row.label}): draw fewer runs, alike but for {x} and {y}"
             )
-    ys, xs = (sorted({at[i] for at in rows}, key=_order) for i in (0, 1))
-    cells = {
-        (ys.index(at[0]), xs.index(at[1])): student_t_interval(
-            [values[run.id] for run in row.runs if run.id in values]
-        )
-        for at, row in rows.items()
-    }
+    # As JSON, since lists are values as well.
+    cells = chart.means(
+        pd.DataFrame(
+            [
+                (*at, values[run.id])
+                for at, row in rows.items()
+                for run in row.runs
+                if run.id in values
+            ],
+            columns=["y", "x", "value"],
+        ),
+        "y",
+        "x",
+    )
+    ys, xs = (sorted(cells[axis].unique(), key=_order) for axis in "yx")
     means = np.full((len(ys), len(xs)), np.nan)
-    for place, cell in cells.items():
+    texts, records = {}, []
+    for cell in sorted(cells.itertuples(), key=lambda cell: (ys.index(cell.y), xs.index(cell.x))):
+        place = ys.index(cell.y), xs.index(cell.x)
         means[place] = cell.mean
-    x_values, y_values = ([json.loads(text) for text in texts] for texts in (xs, ys))
+        texts[place] = f"{show(cell.mean)}\nn = {cell.n}"
+        if cell.n > 1:
+            mean, half = show_interval(cell.mean, (cell.high - cell.low) / 2)
+            texts[place] = f"{mean} ±{half}\nn = {cell.n}"
+        numbers = {"mean": cell.mean, "low": cell.low, "high": cell.high, "n": cell.n}
+        records.append({y: json.loads(cell.y), x: json.loads(cell.x), "metric": metric, **numbers})
+    x_ticks, y_ticks = (
+        {i: printable_line(show_key(json.loads(text))) for i, text in enumerate(own)}
+        for own in (xs, ys)
+    )
     return chart.Chart(
         title=f"{data.name}: {metric} over {x} and {y}",
-        notes=chart.seeds_note([cell.n for cell in cells.values()], "intervals"),
-        records=[
-            {y: y_values[row], x: x_values[column], "metric": metric, **cell._asdict()}
-            for (row, column), cell in sorted(cells.items())
-        ],
+        notes=chart.seeds_note(cells["n"], "intervals"),
+        records=records,
         panels=[
             chart.Panel(
-                cells=chart.Cells(
-                    values=means,
-                    texts={place: _cell_text(cell) for place, cell in cells.items()},
-                    label=metric,
-                ),
+                cells=chart.Cells(values=means, texts=texts, label=metric),
                 x_label=x,
                 y_label=y,
-                x_ticks={i: printable_line(show_key(value)) for i, value in enumerate(x_values)},
-                y_ticks={i: printable_line(show_key(value)) for i, value in enumerate(y_values)},
+                x_ticks=x_ticks,
+                y_ticks=y_ticks,
                 height=0.6 + 0.62 * max(len(ys), 2),
             )
         ],
     )
 
 
-def _heat_keys(data: FigureData, options: chart.Options) -> tuple[str, str]:
-    """Return the two keys of the options, or the two that vary."""
+def _heat_keys(data: FigureData, x: str | None, y: str | None) -> tuple[str, str]:
+    """Return the two given keys, or the two that vary."""
     swept = list(dict.fromkeys(key for row in data.rows for key in row.group))
     swept = [key for key in swept if len({json.dumps(row.group.get(key)) for row in data.rows}) > 1]
-    given = list(dict.fromkeys(key for key in (options.x, options.y) if key is not None))
+    given = list(dict.fromkeys(key for key in (x, y) if key is not None))
     for key in given:
         if not is_key(data.runs, key):
             hint = nearest(key, known_keys(data.runs))
             raise NotFoundError(f"no run of {data.name} has a key '{key}'; {hint}")
     found = given + [key for key in swept if key not in given]
-    if len(found) < 2 or (len(found) > 2 and options.y is None):
+    if len(found) < 2 or (len(found) > 2 and y is None):
         raise ReportError(
             f"a heat map is of two keys that vary: name them with --x KEY,KEY; in {data.name} "
             f"there is {', '.join(swept) or 'none'}"
         )
-    if options.y is not None:
-        return found[0], found[1]
     return (found[0], found[1]) if given else (found[1], found[0])
 
 
@@ -311,10 +335,3 @@ def _order(text: str) -> tuple[bool, float, str]:
     value = json.loads(text)
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return not number, float(value) if number else 0.0, text
-
-
-def _cell_text(cell: Interval) -> str:
-    if cell.n < 2:
-        return f"{show(cell.mean)}\nn = {cell.n}"
-    mean, half = show_interval(cell.mean, (cell.high - cell.low) / 2)
-    return f"{mean} ±{half}\nn = {cell.n}"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,9 @@ from advsweep.report.tables.rows import BASE, short_name
 from advsweep.report.tables.types import Report, count_states
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.records import TuningRecord
+
+if TYPE_CHECKING:
+    from advsweep.tasks.base import Floor
 
 T = TypeVar("T")
 
@@ -82,6 +85,7 @@ class FigureData:
 
     Attributes:
         name: a name for the runs, such as their sweep's.
+        task: the task of the evaluations; None for the runs' own.
         sweep: the sweep that has the runs; None without one.
         where: the filters that the runs fulfil.
         runs: the finished runs; of several attempts at a run the last.
@@ -110,7 +114,7 @@ class FigureData:
             ReportError: no run is left.
         """
         self._store = store
-        self._task = task
+        self.task = task
         self.where = where
         self.sweep = sweep
         self.name = name
@@ -199,7 +203,7 @@ class FigureData:
 
     def on_task(self, name: str) -> str:
         """Return the name of an evaluation's column, for the chosen task if there is one."""
-        return name if self._task is None else f"{name}[{self._task}]"
+        return name if self.task is None else f"{name}[{self.task}]"
 
     def report(self, columns: Sequence[str] | None, baseline: str | None) -> Report:
         """Build the report of the runs, whose differences are those of `advsweep report`.
@@ -256,7 +260,7 @@ class FigureData:
 
     def samples(self) -> Mapping[int, Mapping[int, int]]:
         """Return the samples per problem of each run's evaluations, by run id and step."""
-        found = self._along.of(self._task)
+        found = self._along.of(self.task)
         return {
             run: {record.step: int(record.settings["n"]) for record in records}
             for run, records in ({} if found is None else found.along).items()
@@ -274,11 +278,11 @@ class FigureData:
             NotFoundError: no run was evaluated on it.
             ReportError: no run was evaluated, or the evaluations have different settings.
         """
-        found = self._evaluated.of(self._task)
+        found = self._evaluated.of(self.task)
         if found is None and self._evaluated.main is not None:
             raise NotFoundError(
-                f"no run of {self.name} was evaluated on '{self._task}'; "
-                f"{nearest(str(self._task), self._evaluated.tasks)}"
+                f"no run of {self.name} was evaluated on '{self.task}'; "
+                f"{nearest(str(self.task), self._evaluated.tasks)}"
             )
         if found is None:
             raise ReportError(
@@ -316,3 +320,15 @@ class FigureData:
             EvaluatedRow(label, UNTRAINED[place % len(UNTRAINED)], records, trained=False)
             for place, (label, records) in enumerate(named)
         ]
+
+    @cached_property
+    def floors(self) -> dict[str, tuple[RowStyle, list[tuple[EvaluationRecord, Floor]]]]:
+        """The style of each floor of the problems, and its evaluations with the floor of each."""
+        known = list(self.evaluations.common_floors().values())
+        return {
+            name: (
+                UNTRAINED[place % len(UNTRAINED)],
+                [(record, floors[name]) for record, floors in known],
+            )
+            for place, name in enumerate(known[0][1] if known else (), len(self.untrained))
+        }

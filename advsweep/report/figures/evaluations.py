@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from advsweep.errors import FitError, ReportError, counted
 from advsweep.report.data.columns import MOST_OF_SAMPLES
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import EvaluatedRow, FigureData
-from advsweep.report.figures.style import BLACK, UNTRAINED, RowStyle
-from advsweep.statistics import mean_over_problems, pass_at_k, student_t_interval
-from advsweep.statistics.intervals import Band, student_t_band
+from advsweep.statistics import mean_over_problems, pass_at_k
 from advsweep.statistics.pass_laws import PowerLaw, fit_pass_at_k
-from advsweep.statistics.solve_rates import fit_solve_rates
 from advsweep.store import EvaluationRecord
 
 if TYPE_CHECKING:
@@ -31,45 +28,59 @@ _RESAMPLED_FROM = 15
 _BINS = 10
 
 
-def passk(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw pass@k over k, with shifted power laws fitted to it."""
+def passk(data: FigureData) -> chart.Chart:
+    """Draw pass@k over k after training, with shifted power laws fitted to it."""
     rows = data.evaluated_rows()
+    # Laws are fitted to all samples, of which the largest k are too noisy to show.
     fitted = _powers_of_two(_fewest_samples(rows))
     ks = _powers_of_two(_largest_k(rows))
-    dense = np.geomspace(ks[0], ks[-1], 60)
-    bands: list[chart.Series] = []
-    laws: list[chart.Series] = []
-    records: list[chart.Record] = []
+    scores: list[tuple[str, int, float]] = []
+    laws: dict[str, PowerLaw | None] = {}
+    refused: dict[str, str] = {}
     notes: list[str] = []
-
-    def add(series: chart.Series, law: PowerLaw | None, refused: str | None) -> None:
-        bands.append(series)
-        fields = chart.estimate_fields(law, "a", "b", "c")
-        fields |= {name: getattr(law, name, None) for name in ("mse", "r_squared", "resampled")}
-        for k, own in zip(ks, series.records, strict=True):
-            value = None if law is None else float(law.pass_at_k(k))
-            record = {"row": series.label, "k": int(k), **own, "law": value}
-            records.append({**record, **fields, "refused": refused})
-
     for row in rows:
-        band, law, refused = _fit_law(row, ks, fitted)
-        add(chart.Series.of_band(row.label, row.style, ks, band, chart.BANDED), law, refused)
-        if law is None:
-            notes.append(f"no line for {row.label}: {refused}")
+        each = _pass_at_ks(row.evaluations, fitted)
+        means = mean_over_problems(each)
+        scores += [(row.label, int(k), v) for own in means for k, v in zip(ks, own, strict=False)]
+        try:
+            law = laws[row.label] = _fit_law(fitted, each, means)
+        except FitError as error:
+            laws[row.label], refused[row.label] = None, str(error)
+            notes.append(f"no line for {row.label}: {error}")
             continue
-        laws.append(chart.Series(row.label, row.style, dense, law.pass_at_k(dense), chart.FIT))
         if len(rows) <= _DESCRIBED:
             a, b, c = (f"{estimate.value:.3g}" for estimate in (law.a, law.b, law.c))
             notes.append(f"law of {row.label}: a {a}, b {b}, c {c}, R² {law.r_squared:.4f}")
-    for floor in floor_rows(data, ks):
-        add(
-            chart.Series.of_band(floor.label, floor.style, ks, floor.band, chart.DOTTED), None, None
-        )
-        notes.append(f"dotted: {floor.label}, {floor.help}")
+    for name, (_, floors) in data.floors.items():
+        values = [[f.pass_at(int(k), r.problem_ids).mean() for k in ks] for r, f in floors]
+        scores += [(name, int(k), v) for k, v in zip(ks, np.mean(values, axis=0), strict=True)]
+        notes.append(f"dotted: {name}, {floors[0][1].help}")
+    table = chart.means(pd.DataFrame(scores, columns=["row", "k", "value"]), "row", "k")
+    records = []
+    for record in table.to_dict("records"):
+        law = laws.get(record["row"])
+        record["law"] = None if law is None else float(law.pass_at_k(record["k"]))
+        record |= chart.estimate_fields(law, "a", "b", "c")
+        record |= {name: getattr(law, name, None) for name in ("mse", "r_squared", "resampled")}
+        records.append({**record, "refused": refused.get(record["row"])})
+    styles = {row.label: row.style for row in rows}
+    styles |= {name: style for name, (style, _) in data.floors.items()}
+    is_floor = table["row"].isin(list(data.floors))
+    bands = chart.lines(table[~is_floor], styles, "k", chart.BANDED)
+    dense = np.geomspace(ks[0], ks[-1], 60)
+    series = [
+        *bands,
+        *chart.lines(table[is_floor], styles, "k", chart.DOTTED),
+        *(
+            chart.Series(label, styles[label], dense, law.pass_at_k(dense), chart.FIT)
+            for label, law in laws.items()
+            if law is not None
+        ),
+    ]
     low, high = chart.limits(bands)
     thin = f"thin lines: exp(-a (k+c)^-b), fitted to the means at k = 1, 2, ..., {fitted[-1]}"
     panel = chart.Panel(
-        series=[*bands, *laws],
+        series=series,
         x_label="k",
         y_label="pass@k",
         x_scale="log",
@@ -84,34 +95,6 @@ def passk(data: FigureData, options: chart.Options) -> chart.Chart:
         records=records,
         panels=[panel],
     )
-
-
-class FloorRow(NamedTuple):
-    """A floor of the problems, such as guessing, with its pass@k at each k."""
-
-    label: str
-    style: RowStyle
-    help: str
-    band: Band
-
-
-def floor_rows(data: FigureData, ks: Int[np.ndarray, " ks"]) -> list[FloorRow]:
-    """Return each floor of the problems."""
-    found = list(data.evaluations.common_floors().values())
-    rows = []
-    for place, name in enumerate(found[0][1] if found else (), len(data.untrained)):
-        means = np.mean(
-            [
-                [floors[name].pass_at(int(k), record.problem_ids).mean() for k in ks]
-                for record, floors in found
-            ],
-            axis=0,
-        )
-        unknown = np.full(len(ks), np.nan)
-        band = Band(means, unknown, unknown, np.ones(len(ks), dtype=np.int64))
-        style = UNTRAINED[place % len(UNTRAINED)]
-        rows.append(FloorRow(name, style, found[0][1][name].help, band))
-    return rows
 
 
 def _seeds_note(rows: Sequence[EvaluatedRow], what: str) -> list[str]:
@@ -146,23 +129,19 @@ def _pass_at_ks(
 
 
 def _fit_law(
-    row: EvaluatedRow, ks: Int[np.ndarray, " points"], fitted: Int[np.ndarray, " points"]
-) -> tuple[Band, PowerLaw | None, str | None]:
-    """Return a row's pass@k at the k that are shown, its law, and why it has none."""
-    each = _pass_at_ks(row.evaluations, fitted)
-    means = mean_over_problems(each)
-    band = student_t_band(means[:, : len(ks)])
+    ks: Int[np.ndarray, " points"],
+    each: Float[np.ndarray, "records points problems"],
+    means: Float[np.ndarray, "records points"],
+) -> PowerLaw:
+    """Fit a law to the mean over seeds, by problem where that is possible."""
     of_problems = each.mean(axis=0).T
     # Resampling needs enough problems, and a pass@k of each of them.
     whole = len(of_problems) >= _RESAMPLED_FROM and not np.isnan(of_problems).any()
-    try:
-        return band, fit_pass_at_k(fitted, of_problems if whole else means.mean(axis=0)), None
-    except FitError as error:
-        return band, None, str(error)
+    return fit_pass_at_k(ks, of_problems if whole else means.mean(axis=0))
 
 
-def diversity(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw pass@1 against pass@k and against answer entropy."""
+def diversity(data: FigureData) -> chart.Chart:
+    """Draw pass@1 against pass@k at a quarter of the samples, and answer entropy."""
     rows = data.evaluated_rows()
     k = _largest_k(rows)
     if k == 1:
@@ -171,42 +150,44 @@ def diversity(data: FigureData, options: chart.Options) -> chart.Chart:
             "nothing of diversity; `advsweep eval --samples` draws more"
         )
     names = ("pass@1", f"pass@{k}", "entropy/answer")
-    points: list[list[chart.Series]] = [[], []]
-    records = []
+    scores = []
     for row in rows:
-        table = mean_over_problems(_pass_at_ks(row.evaluations, [1, k]))
+        pass_at = mean_over_problems(_pass_at_ks(row.evaluations, [1, k]))
         entropies = [float(record.answer_entropy.mean()) for record in row.evaluations]
-        x, *others = (student_t_interval(own) for own in (*table.T, entropies))
-        records += [
-            {"row": row.label, "metric": name, **mean._asdict()}
-            for name, mean in zip(names, (x, *others), strict=True)
-        ]
-        for series, y in zip(points, others, strict=True):
+        for name, values in zip(names, (*pass_at.T, entropies), strict=True):
+            scores += [(row.label, name, value) for value in values]
+    frame = pd.DataFrame(scores, columns=["row", "metric", "value"])
+    # In the order of the names, which are not sorted.
+    frame["metric"] = pd.Categorical(frame["metric"], names)
+    table = chart.means(frame, "row", "metric").astype({"metric": object})
+    found = {(r.row, r.metric): r for r in table.itertuples()}
+    panels = []
+    for name, label in zip(names[1:], (f"pass@{k}", "answer entropy, nats"), strict=True):
+        series = []
+        for row in rows:
+            x, y = found[row.label, names[0]], found[row.label, name]
             ends = {"low": [y.low], "high": [y.high], "x_low": [x.low], "x_high": [x.high]}
             one = chart.Series(row.label, row.style, [x.mean], [y.mean], chart.POINTS, **ends)
             series.append(one)
-    labels = (f"pass@{k}", "answer entropy, nats")
+        panels.append(chart.Panel(series=series, x_label="pass@1", y_label=label, height=2.9))
     return chart.Chart(
         title=f"{data.name}: accuracy and diversity",
         notes=_seeds_note(rows, "intervals"),
-        records=records,
-        panels=[
-            chart.Panel(series=series, x_label="pass@1", y_label=label, height=2.9)
-            for series, label in zip(points, labels, strict=True)
-        ],
+        records=table.to_dict("records"),
+        panels=panels,
         columns=2,
     )
 
 
-def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw FADE's distribution of difficulty (arXiv:2607.01490, sec. 12) of held-out problems."""
+def difficulty(data: FigureData) -> chart.Chart:
+    """Draw the distribution of the problems' solve rates after training.
+
+    It is FADE's distribution of difficulty (arXiv:2607.01490, sec. 12) of held-out problems.
+    """
     rows = data.evaluated_rows()
-    resamples = 200 if options.intervals else 1
-    goodness = ("sse", "chi_square", "degrees", "p_value")
     left: list[str] = []
-    described: list[str] = []
     records: list[chart.Record] = []
-    panels = []
+    bars: list[chart.Series] = []
     for row in rows:
         # The samples of all seeds together.
         n = np.sum([record.n for record in row.evaluations], axis=0)
@@ -224,55 +205,28 @@ def difficulty(data: FigureData, options: chart.Options) -> chart.Chart:
         number = min(_BINS, samples + 1)
         starts = np.ceil(np.arange(number + 1) * (samples + 1) / number).astype(np.int64)
         shares = np.add.reduceat(histogram / histogram.sum(), starts[:-1])
-        edges = starts / (samples + 1)
-        series = [chart.Series("", row.style, edges, shares, chart.BARS)]
-        fit, refused, expected = None, None, [None] * number
-        try:
-            fit = fit_solve_rates(histogram, resamples=resamples)
-        except FitError as error:
-            refused = str(error)
-            described.append(f"in {row.label}: no fit: {refused}")
-        if fit is not None:
-            y = np.add.reduceat(fit.shares, starts[:-1])
-            expected = y.tolist()
-            middles = (edges[:-1] + edges[1:]) / 2
-            series.append(chart.Series("beta", RowStyle(BLACK, "o"), middles, y, chart.FIT))
-            p = f", p = {fit.p_value:.2g}" if math.isfinite(fit.p_value) else ""
-            shapes = f"Beta({fit.alpha.value:.3g}, {fit.beta.value:.3g})"
-            described.append(f"in {row.label}: {shapes}{p}")
+        bars.append(chart.Series("", row.style, starts / (samples + 1), shares, chart.BARS))
+        problems = {"row": row.label, "problems": int(histogram.sum()), "samples": samples}
         records += [
-            {
-                "row": row.label,
-                "problems": int(histogram.sum()),
-                "samples": samples,
-                "from": int(starts[i]),
-                "to": int(starts[i + 1]) - 1,
-                "share": float(shares[i]),
-                "expected": expected[i],
-                **chart.estimate_fields(fit, "alpha", "beta"),
-                **{name: getattr(fit, name, None) for name in goodness},
-                "refused": refused,
-            }
-            for i in range(number)
+            {**problems, "from": start, "to": end - 1, "share": share}
+            for start, end, share in zip(*map(list, (starts[:-1], starts[1:], shares)), strict=True)
         ]
-        panels.append((row.label, series))
-    top = 1.05 * max(float(np.max(own.y)) for _, series in panels for own in series)
-    note = "of each problem the samples of all seeds together; lines: beta-binomials fitted "
+    top = 1.05 * max(float(np.max(own.y)) for own in bars)
     return chart.Chart(
         title=f"{data.name}: solve rates of problems of {rows[0].evaluations[0].task}",
-        notes=[f"{note}by least squares", *left, *(described if len(rows) <= _DESCRIBED else ())],
+        notes=["of each problem the samples of all seeds together", *left],
         records=records,
         panels=[
             chart.Panel(
-                title=label,
-                series=series,
+                title=row.label,
+                series=[own],
                 x_label="solve rate",
                 y_label="share of problems",
                 x_limits=(0.0, 1.0),
                 y_limits=(0.0, top),
                 height=1.9,
             )
-            for label, series in panels
+            for row, own in zip(rows, bars, strict=True)
         ],
-        columns=chart.grid_columns(len(panels)),
+        columns=chart.grid_columns(len(rows)),
     )

@@ -15,7 +15,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,130 +32,106 @@ from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import Arm, FigureData
 from advsweep.report.figures.style import BLACK, RowStyle, choose_styles
-from advsweep.statistics import Interval, student_t_interval
+from advsweep.statistics import student_t_interval
 
 RATE = "optimizer.lr"
 _MOST_TICKS = 10
 _ACCURACY = "pass@1"
 
 
-class _Line(NamedTuple):
-    """The scores of an arm: those of each seed, for each value, ascending.
+def rate(data: FigureData, x: str | None = None, metric: str | None = None) -> chart.Chart:
+    """Draw pass@1 (--metric) over the learning rate (--x) of each arm; of a tuned sweep its tuning.
 
-    Attributes:
-        chosen: the value that tuning chose; without tuning the one with the best mean.
+    The chosen rate has a ring.
     """
-
-    label: str
-    style: RowStyle
-    scores: Mapping[float, Sequence[float]]
-    chosen: float | None
-
-
-def rate(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw a score over the learning rate of each arm; of a tuned sweep its tuning."""
     tuning = data.tuning
-    if tuning is None or options.x or options.metric or options.task:
-        key, metric = options.x or RATE, options.metric or data.on_task(_ACCURACY)
+    chosen: dict[str, float | None] | None = None
+    if tuning is None or x or metric or data.task:
+        key, metric, rings = x or RATE, metric or data.on_task(_ACCURACY), "the best means"
         column = parse_column(metric)
-        lower = column is not None and column.direction is MetricDirection.LOWER
-        lines, rings = _swept(data, key, metric, lower), "the best means"
+        is_low = column is not None and column.direction is MetricDirection.LOWER
+        found = data.values(metric)
+        arms = data.arms(key)
+        styles = {arm.label: arm.style for arm in arms}
+        scores = [
+            (arm.label, value, found[run.id])
+            for arm in arms
+            for value, row in arm.rows.items()
+            for run in row.runs
+            if run.id in found
+        ]
     elif data.where:
         raise ReportError(
             f"the tuning of {data.name} is drawn whole, without --where; `advsweep plot "
             f"{tuning.sweep} --figure rate` draws some of its runs"
         )
     else:
-        key, metric, lower = tuning.key, tuning.metric, tuning.lower
+        key, metric, is_low = tuning.key, tuning.metric, tuning.lower
         rings = f"the choices of the tuning ({tuning.sweep})"
         first = [arm.name.partition(" ")[0] for arm in tuning.arms]
-        styles = choose_styles(first, list(dict.fromkeys(first)))
-        lines = [
-            _Line(arm.name, style, grid, arm.chosen)
-            for arm, style in zip(tuning.arms, styles, strict=True)
-            if (grid := {each.value: each.scores for each in arm.grid if each.scores})
+        own_styles = choose_styles(first, list(dict.fromkeys(first)))
+        styles = {arm.name: own for arm, own in zip(tuning.arms, own_styles, strict=True)}
+        chosen = {arm.name: arm.chosen for arm in tuning.arms}
+        scores = [
+            (arm.name, each.value, score)
+            for arm in tuning.arms
+            for each in arm.grid
+            for score in each.scores or ()
         ]
-    if not any(len(line.scores) > 1 for line in lines):
+    frame = pd.DataFrame(scores, columns=["row", key, "value"])
+    means = chart.means(frame, "row", key)
+    if not (means.groupby("row").size() > 1).any():
         raise ReportError(
             f"expected an arm with two values of '{key}', got none in {data.name}; --x names "
             "another key"
         )
-    values = sorted({value for line in lines for value in line.scores})
+    ranked = means.sort_values("mean", ascending=is_low, kind="stable")
+    best = ranked.groupby("row")[key].first()
+    means.insert(2, "metric", metric)
+    means["best"] = means[key] == means["row"].map(best)
+    means["chosen"] = means[key] == means["row"].map(best if chosen is None else chosen)
     series: list[chart.Series] = []
-    records: list[chart.Record] = []
-    for line in lines:
-        means = {value: student_t_interval(scores) for value, scores in line.scores.items()}
-        best = _best(means, lower)
-        seeds = [(value, score) for value, scores in line.scores.items() for score in scores]
-        ringed = [value for value in means if value == line.chosen]
-        y = [own.mean for own in means.values()]
+    for label, own in means.groupby("row", sort=False):
+        seeds, ringed = frame[frame["row"] == label], own[own["chosen"]]
         series += [
-            chart.Series(line.label, line.style, list(means), y, chart.JOINED),
-            chart.Series("", line.style, [x for x, _ in seeds], [y for _, y in seeds], chart.FAINT),
-            chart.Series(
-                "", RowStyle(BLACK, "o"), ringed, [means[x].mean for x in ringed], chart.RING
-            ),
+            chart.Series(label, styles[label], own[key], own["mean"], chart.JOINED),
+            chart.Series("", styles[label], seeds[key], seeds["value"], chart.FAINT),
+            chart.Series("", RowStyle(BLACK, "o"), ringed[key], ringed["mean"], chart.RING),
         ]
-        records += [
-            {
-                "row": line.label,
-                key: value,
-                "metric": metric,
-                **own._asdict(),
-                "best": value == best,
-                "chosen": value == line.chosen,
-            }
-            for value, own in means.items()
-        ]
+    values = sorted(frame[key].unique())
+    ticks = {value: f"{value:g}" for value in values}
     return chart.Chart(
         title=f"{data.name}: {metric} over {key}",
         notes=[f"lines: means; small points: seeds; rings: {rings}"],
-        records=records,
+        records=means.to_dict("records"),
         panels=[
             chart.Panel(
                 series=series,
                 x_label=key,
                 y_label=metric,
                 x_scale="log" if values[0] > 0 else "linear",
-                x_ticks=(
-                    {value: f"{value:g}" for value in values}
-                    if len(values) <= _MOST_TICKS
-                    else None
-                ),
+                x_ticks=ticks if len(ticks) <= _MOST_TICKS else None,
                 height=3.2,
             )
         ],
     )
 
 
-def _best(means: Mapping[float, Interval], lower: bool) -> float:
-    """Return the value with the best mean, the first of several."""
-    return (min if lower else max)(means, key=lambda value: means[value].mean)
+def frontier(
+    data: FigureData,
+    x: str | None = None,
+    metric: str | None = None,
+    baseline: str | None = None,
+) -> chart.Chart:
+    """Draw pass@1 against the entropy of correct answers (--metric) over rates (--x) and steps.
 
-
-def _swept(data: FigureData, key: str, metric: str, lower: bool) -> list[_Line]:
-    """Return the lines of arms with several values of a key."""
-    found = data.values(metric)
-    lines = []
-    for arm in data.arms(key):
-        scores = {
-            value: own
-            for value, row in arm.rows.items()
-            if (own := [found[run.id] for run in row.runs if run.id in found])
-        }
-        if scores:
-            means = {value: student_t_interval(own) for value, own in scores.items()}
-            lines.append(_Line(arm.label, arm.style, scores, _best(means, lower)))
-    return lines
-
-
-def frontier(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw pass@1 against diversity over rates and steps, and how far arms lie off a frontier."""
-    key = options.x or RATE
+    Below it is how far arms lie off the frontier of the baseline (--baseline).
+    """
+    key = x or RATE
     arms = data.arms(key)
-    first = _find_arm(options.baseline, arms)
+    first = _find_arm(baseline, arms)
     arms.sort(key=lambda arm: arm is not first)
-    metric, diversity, fewer = _diversity(data, options.metric)
+    metric, diversity, fewer = _diversity(data, metric)
     points = _points(arms, data.series(data.on_task(_ACCURACY)), diversity)
     means = _means(points)
     if (known := int((means["arm"] == 0).sum())) < 3:
@@ -199,8 +174,7 @@ def frontier(data: FigureData, options: chart.Options) -> chart.Chart:
     base = best.loc[best["arm"] == 0, ["x", "y"]].to_numpy()
     for ends in itertools.pairwise(base):
         if ends[1][0] - ends[0][0] <= MAX_GAP:
-            x, y = np.transpose(ends)
-            upper.append(chart.Series("", first.style, x, y, chart.FIT))
+            upper.append(chart.Series("", first.style, *np.transpose(ends), chart.FIT))
     pad = 0.05 * (means["x"].max() - means["x"].min()) or 0.05
     x_limits = (means["x"].min() - pad, means["x"].max() + pad)
     return chart.Chart(

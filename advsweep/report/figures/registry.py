@@ -2,76 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any
 
-from advsweep.errors import NotFoundError, ReportError, UnknownNameError, nearest
-from advsweep.report.figures import chart
+from advsweep.errors import ConfigError, NotFoundError, ReportError, UnknownNameError, nearest
+from advsweep.report.figures.chart import Chart
 from advsweep.report.figures.comparisons import acr, forest, heatmap
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.evaluations import difficulty, diversity, passk
 from advsweep.report.figures.rates import frontier, rate
 from advsweep.report.figures.training import controllers, curves, masses
 
-
-class Figure(NamedTuple):
-    """A figure: what it shows, the options that have an effect on it, and its function.
-
-    The function raises ReportError or NotFoundError if there is nothing to draw.
-    """
-
-    name: str
-    summary: str
-    uses: frozenset[str]
-    collect: Callable[[FigureData, chart.Options], chart.Chart]
-
-
-_ROWS = (
-    (
-        forest,
-        "metrics baseline margin",
-        "differences to the baseline in the primary outcomes (--baseline), with a margin of "
-        "equivalence (--margin)",
-    ),
-    (
-        rate,
-        "x metrics task",
-        "pass@1 (--metric) over the learning rate (--x) of each arm, with the chosen rate and the "
-        "rates near the best; of a tuned sweep its tuning",
-    ),
-    (
-        frontier,
-        "x metrics task baseline",
-        "pass@1 against the entropy of correct answers (--metric) over rates (--x) and steps, and "
-        "differences off the frontier of the baseline (--baseline)",
-    ),
-    (curves, "metrics smooth", "metrics over the training, with bands over seeds"),
-    (passk, "task", "pass@k over k after training, with shifted power laws fitted to it"),
-    (acr, "task", "final pass@1 over the ACR of the first 100 steps, a point per run, with R²"),
-    (diversity, "task", "pass@1 against pass@k at a quarter of the samples, and answer entropy"),
-    (difficulty, "task", "solve rates of problems after training, with a fitted beta"),
-    (
-        controllers,
-        "smooth",
-        "what estimators set themselves while training: alpha, delta, tau, ...",
-    ),
-    (
-        masses,
-        "smooth",
-        "weight that goes into pushing successes up and failures down, over the training",
-    ),
-    (heatmap, "x y metrics task", "a number over two swept keys (--x, --metric)"),
-)
-
-FIGURES = {
-    function.__name__: Figure(function.__name__, summary, frozenset(uses.split()), function)
-    for function, uses, summary in _ROWS
+FIGURES: Mapping[str, Callable[..., Chart]] = {
+    function.__name__: function
+    for function in (
+        *(forest, rate, frontier, curves, passk, acr, diversity, difficulty),
+        *(controllers, masses, heatmap),
+    )
 }
+"""The function of each figure: its parameters are the options that have an effect on it.
+
+It raises ReportError or NotFoundError if there is nothing to draw.
+"""
 
 
-def find_figures(names: Sequence[str]) -> list[Figure]:
-    """Return the figures with these names, each once.
+def summary_of(name: str) -> str:
+    """Return what a figure shows."""
+    first, *_ = inspect.getdoc(FIGURES[name]).split("\n\n")  # type: ignore[union-attr]
+    return " ".join(first.split()).removeprefix("Draw ").rstrip(".")
+
+
+def options_of(name: str) -> set[str]:
+    """Return the options that have an effect on a figure."""
+    taken = set(inspect.signature(FIGURES[name]).parameters)
+    # A figure of one number has this parameter in the singular; those of a training have no task.
+    of_training = FIGURES[name] in (curves, controllers, masses)
+    return taken | ({"metrics"} & {f"{n}s" for n in taken}) | (set() if of_training else {"task"})
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Check that there are figures with these names.
 
     Raises:
         UnknownNameError: there is no such figure; the message suggests the nearest.
@@ -79,23 +51,30 @@ def find_figures(names: Sequence[str]) -> list[Figure]:
     for name in names:
         if name not in FIGURES:
             raise UnknownNameError(f"no figure is called '{name}'; {nearest(name, FIGURES)}")
-    return [FIGURES[name] for name in dict.fromkeys(names)]
 
 
-def collect(figure: Figure, data: FigureData, options: chart.Options) -> chart.Chart:
+def collect(name: str, data: FigureData, **options: Any) -> Chart:
     """Make a figure of some runs, with a note on their selection.
 
+    Args:
+        options: its parameters by name, and `metrics` also of a figure of one number; others have
+            no effect.
+
     Raises:
+        ConfigError: there are several metrics where one is drawn.
         ReportError, NotFoundError: there is nothing to draw; the message says why.
     """
-    made = figure.collect(data, options)
+    taken = inspect.signature(FIGURES[name]).parameters
+    if "metric" in taken and (metrics := options.get("metrics")):
+        if len(metrics) > 1:
+            raise ConfigError(f"--metric: expected one number, got {', '.join(metrics)}")
+        options["metric"] = metrics[0]
+    made = FIGURES[name](data, **{key: own for key, own in options.items() if key in taken})
     notes = list(dict.fromkeys([*made.notes, *data.remarks]))
-    return replace(made, name=figure.name, notes=notes)
+    return replace(made, name=name, notes=notes)
 
 
-def collect_all(
-    data: FigureData, options: chart.Options
-) -> tuple[list[chart.Chart], dict[str, str]]:
+def collect_all(data: FigureData, **options: Any) -> tuple[list[Chart], dict[str, str]]:
     """Make every figure that the runs have data for.
 
     Returns:
@@ -104,11 +83,11 @@ def collect_all(
     Raises:
         ReportError: the runs have data for none.
     """
-    charts: list[chart.Chart] = []
+    charts: list[Chart] = []
     refused: dict[str, str] = {}
-    for name, figure in FIGURES.items():
+    for name in FIGURES:
         try:
-            charts.append(collect(figure, data, options))
+            charts.append(collect(name, data, **options))
         except (ReportError, NotFoundError) as error:
             refused[name] = str(error)
     if not charts:

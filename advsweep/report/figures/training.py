@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from advsweep.errors import ReportError
-from advsweep.report.data.columns import Curve, metric_range, parse_column
+from advsweep.report.data.columns import metric_range, parse_column
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import FigureData
-from advsweep.statistics.intervals import Band, student_t_band
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -19,57 +19,58 @@ if TYPE_CHECKING:
 STANDARD = ("reward/mean", "collapse/acr", "entropy/token", "advantage/zero_fraction")
 
 
-def curves(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw metrics over the training."""
+def curves(data: FigureData, metrics: Sequence[str] = (), smooth: int = 1) -> chart.Chart:
+    """Draw metrics over the training, with bands over seeds."""
     recorded = [name for name in STANDARD if name in data.metric_names]
-    metrics = list(dict.fromkeys(options.metrics)) or recorded
+    metrics = list(dict.fromkeys(metrics)) or recorded
     if not metrics:
         raise ReportError(f"no run of {data.name} recorded any of {', '.join(STANDARD)}")
-    return _curves(data, options, "training curves", metrics)
+    return _curves(data, "training curves", metrics, smooth)
 
 
-def masses(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw m_S and m_F over the training, on one scale."""
+def masses(data: FigureData, smooth: int = 1) -> chart.Chart:
+    """Draw the weight that pushes successes up and failures down, over the training."""
     note = "per rollout, of the advantages that the step trained on"
     metrics = ["mass/success", "mass/failure"]
-    return _curves(data, options, "gradient masses", metrics, note, is_shared=True)
+    return _curves(data, "gradient masses", metrics, smooth, note, is_shared=True)
 
 
-def controllers(data: FigureData, options: chart.Options) -> chart.Chart:
-    """Draw what estimators set themselves while training."""
+def controllers(data: FigureData, smooth: int = 1) -> chart.Chart:
+    """Draw what estimators set themselves while training: alpha, delta, tau and others."""
     metrics = sorted(name for name in data.metric_names if name.startswith("estimator/"))
     if not metrics:
         raise ReportError(
             f"no estimator of {data.name} sets anything by itself: there is no metric estimator/*"
         )
-    return _curves(data, options, "controller dynamics", metrics)
+    return _curves(data, "controller dynamics", metrics, smooth)
 
 
 def _curves(
     data: FigureData,
-    options: chart.Options,
     title: str,
     metrics: Sequence[str],
+    smooth: int,
     *notes: str,
     is_shared: bool = False,
 ) -> chart.Chart:
     """Draw a panel for each metric, with a line for each row; all on one scale if shared."""
-    lines = {metric: _lines(data, metric, options.smooth) for metric in metrics}
-    together = [line for own in lines.values() for line in own]
-    counts = [int(max(line.n)) for line in together]
+    styles = {row.label: row.style for row in data.distinct_rows()}
+    tables = {metric: _means(data, metric, smooth) for metric in metrics}
+    lines = {metric: chart.lines(table, styles, "step") for metric, table in tables.items()}
+    every = pd.concat([table.assign(metric=metric) for metric, table in tables.items()])
     smoothed = []
-    if options.smooth > 1:
-        last = f"the mean of its last {options.smooth} steps"
+    if smooth > 1:
+        last = f"the mean of its last {smooth} steps"
         smoothed = [f"each run is smoothed: {last}; evaluations are not"]
+    together = [line for own in lines.values() for line in own]
     return chart.Chart(
         title=f"{data.name}: {title}",
-        notes=[*chart.seeds_note(counts, "bands"), *smoothed, *notes],
-        records=[
-            {"metric": metric, "row": line.label, "step": step, **record}
-            for metric, own in lines.items()
-            for line in own
-            for step, record in zip(np.asarray(line.x).tolist(), line.records, strict=True)
+        notes=[
+            *chart.seeds_note(every.groupby(["metric", "row"])["n"].max(), "bands"),
+            *smoothed,
+            *notes,
         ],
+        records=every[["metric", "row", "step", "mean", "low", "high", "n"]].to_dict("records"),
         panels=[
             chart.Panel(
                 title=metric,
@@ -85,8 +86,11 @@ def _curves(
     )
 
 
-def _lines(data: FigureData, metric: str, smooth: int) -> list[chart.Series]:
-    """Return the mean curve of each row that has the metric.
+def _means(data: FigureData, metric: str, smooth: int) -> pd.DataFrame:
+    """Return the mean over seeds of each `row` that has a metric, at each `step`.
+
+    Args:
+        smooth: the number of steps in the running mean of each run; fewer at its start.
 
     Raises:
         ReportError: it is not a number anywhere.
@@ -96,29 +100,17 @@ def _lines(data: FigureData, metric: str, smooth: int) -> list[chart.Series]:
     if column is not None and column.is_single:
         # Evaluations are few and far between: a mean over them would be of the whole training.
         smooth = 1
-    lines = []
-    for row in data.distinct_rows():
-        own = [found[run.id] for run in row.runs if run.id in found]
-        if own:
-            steps, band = _mean_curve(own, smooth)
-            if band.n.any():
-                lines.append(chart.Series.of_band(row.label, row.style, steps, band))
-    if not lines:
+    parts = []
+    for label, run in ((row.label, run) for row in data.rows for run in row.runs):
+        if run.id in found:
+            steps, values = found[run.id]
+            smoothed = running_mean(steps, values, smooth)
+            parts.append(pd.DataFrame({"row": label, "step": steps, "value": smoothed}))
+    means = chart.means(pd.concat(parts), "row", "step")
+    means = means[means.groupby("row")["n"].transform("max") > 0]
+    if means.empty:
         raise ReportError(f"{metric} is not a number at any step of any run of {data.name}")
-    return lines
-
-
-def _mean_curve(series: Sequence[Curve], smooth: int) -> tuple[Int[np.ndarray, " steps"], Band]:
-    """Return the steps that any run has, and the mean over runs at each.
-
-    Args:
-        smooth: the number of steps in the running mean of each run; fewer at its start.
-    """
-    steps = np.unique(np.concatenate([own for own, _ in series]))
-    table = np.full((len(series), len(steps)), np.nan)
-    for row, (own, values) in zip(table, series, strict=True):
-        row[np.searchsorted(steps, own)] = running_mean(own, values, smooth)
-    return steps, student_t_band(table)
+    return means
 
 
 def running_mean(

@@ -15,8 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from advsweep.printable import printable
-from advsweep.report.claims.lists import ClaimResults
-from advsweep.report.claims.render import lay_out_claims
+from advsweep.report.claims.lists import ClaimResults, lay_out_claims
 from advsweep.report.claims.sentences import find_differences
 from advsweep.report.data.runs import Filter
 from advsweep.report.figures.data import FigureData

@@ -18,9 +18,8 @@ from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.claims.sentences import judge_difference
 from advsweep.report.data.columns import Column, Curve, metric_range
 from advsweep.report.data.runs import group_runs, name_group
-from advsweep.report.figures.chart import Options, Panel
+from advsweep.report.figures.chart import Panel
 from advsweep.report.figures.data import FigureData
-from advsweep.report.figures.evaluations import floor_rows
 from advsweep.report.figures.registry import FIGURES
 from advsweep.report.figures.style import label_of
 from advsweep.report.figures.training import STANDARD
@@ -44,7 +43,7 @@ _FIRST_SHOWN = 8  # rows
 _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
 _FIGURES = {
     "passk": ("pass@k after training", ""),
-    "difficulty": ("solve rates of the problems", "line: a fitted beta distribution"),
+    "difficulty": ("solve rates of the problems", ""),
     "heatmap": ("pass@1 over two keys", ""),
 }
 """Title and hint of each figure of `advsweep plot` on the page."""
@@ -60,7 +59,7 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
     styled = [(row.label, row.style, [run.id for run in row.runs]) for row in data.rows]
     with suppress(ReportError):
         untrained = [(row.label, row.style) for row in data.untrained]
-        untrained += [(row.label, row.style) for row in floor_rows(data, np.array([1]))]
+        untrained += [(name, style) for name, (style, _) in data.floors.items()]
         # Their black would be invisible on a dark page.
         styled += [(label, style._replace(colour="var(--ink)"), []) for label, style in untrained]
     rows = [
@@ -90,7 +89,7 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
     figures = []
     for name, (title, hint) in _FIGURES.items():
         try:
-            made = FIGURES[name].collect(data, Options(intervals=False))
+            made = FIGURES[name](data)
         except (NotFoundError, ReportError) as error:
             # Most sweeps have no two keys.
             notes += [] if name == "heatmap" else [f"no {title}: {error}"]

@@ -200,7 +200,7 @@ def test_what_is_not_finished_cannot_be_told(rewards, lab):
     ]
 
 
-def test_survivors_are_counted(lab):
+def test_runs_that_do_not_come_to_a_value_are_named(lab):
     """pass@1 of b reaches 1/2 in seed 0 alone, that of a in all seeds."""
     for seed in range(3):
         a = lab.run("a", seed, solved=(4, 4), sweep="main")
@@ -213,9 +213,12 @@ def test_survivors_are_counted(lab):
         {"statement": statement, "at": "pass@1=0.5"},
         {"statement": "pass@2@pass@1=0.5[a] > pass@2@pass@1=0.5[b]"},
     )
-    assert at.reason.endswith("; 3 of 3 runs of a reach it")
+    left_out = "2 runs that do not come to it are left out of its numbers: b (seeds 1, 2)"
+    assert at.reason.endswith(left_out)
+    assert "; each run as it was where pass@1 first comes to 0.5, at steps 10" in at.reason
     assert column.verdict is CANNOT_TELL
-    assert "; 3 of 3 runs of a, 1 of 3 runs of b reach pass@1=0.5" in column.reason
+    assert column.reason.count("; @pass@1=0.5: at steps 10") == 1
+    assert left_out in column.reason
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Lines of least squares: what they explain and predict."""
+"""Lines of least squares, curves at equal budgets, and collapsed trainings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import linregress, t
 
 from advsweep.errors import AdvsweepError, FitError
-from advsweep.statistics import predict, regress
+from advsweep.statistics import predict, regress, value_at
+from advsweep.statistics.curves import collapse_onset
 
 
 def test_a_prediction_by_hand():
@@ -20,17 +21,6 @@ def test_a_prediction_by_hand():
     found = predict([1, 2, 3], [2, 1, 3], 3)
     half = 12.706204736 * math.sqrt(2.75)
     assert found == pytest.approx((2.5, 2.5 - half, 2.5 + half, 3))
-
-
-def test_the_interval_holds_new_values_as_often_as_it_says():
-    rng = np.random.default_rng(0)
-    x = np.linspace(0, 1, 8)
-    inside = 0
-    for _ in range(2000):
-        found = predict(x, 1 - x + rng.normal(0, 0.1, 8), 1.2)
-        inside += found.low <= -0.2 + rng.normal(0, 0.1) <= found.high
-    # Three standard deviations of 2,000 draws are 0.015.
-    assert inside / 2000 == pytest.approx(0.95, abs=0.015)
 
 
 @pytest.mark.parametrize(("x", "y"), [([], []), ([1], [2]), ([1, 1, 1], [1, 2, 3])])
@@ -156,3 +146,62 @@ def test_groups_without_a_common_slope_are_refused(x, y, groups, reason):
         regress(x, y, groups)
     with pytest.raises(AdvsweepError, match="expected a group for each"):
         regress(x, y, [*groups, "c"])
+
+
+ROLLOUTS = [0, 100, 300]
+ACCURACY = [0.1, 0.5, 0.6]
+
+
+def test_values_between_points():
+    # Half way from 100 to 300, and at the points themselves.
+    assert value_at(ROLLOUTS, ACCURACY, 200) == pytest.approx(0.55)
+    assert value_at(ROLLOUTS, ACCURACY, [0, 50, 100, 300]) == pytest.approx([0.1, 0.3, 0.5, 0.6])
+
+
+def test_nothing_is_extrapolated():
+    assert np.isnan(value_at(ROLLOUTS, ACCURACY, [-1, 301, np.nan])).all()
+    assert np.isnan(value_at([], [], [1.0])).all()
+    assert value_at([5], [0.3], [4, 5, 6]) == pytest.approx([np.nan, 0.3, np.nan], nan_ok=True)
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(-2, 22).map(lambda n: n / 2)
+)
+def test_no_earlier_point_has_got_there(x, at):
+    place = float(value_at(x, range(len(x)), at))
+    if np.isnan(place):
+        assert x[0] > at or max(x) < at
+    else:
+        assert x[int(np.ceil(place))] >= at
+        assert all(value < at for value in x[: int(np.ceil(place))])
+
+
+def curve(*pieces: tuple[float, int]) -> np.ndarray:
+    return np.concatenate([np.full(steps, value) for value, steps in pieces])
+
+
+def test_a_fall_to_half_with_more_unsolved_groups_is_a_collapse() -> None:
+    # Rewards of .4 for 50 steps, then .1 for 30. The mean over 10 steps, of which the last k are
+    # low, is .4 - .03 k: above .2 up to k = 6, so that the last such window ends at step 56.
+    rewards = curve((0.4, 50), (0.1, 30))
+    assert collapse_onset(rewards, curve((0.2, 50), (0.6, 30))) == 56
+
+
+@pytest.mark.parametrize(
+    ("rewards", "all_wrong"),
+    [
+        # It falls to .25, above half of .4.
+        (curve((0.4, 50), (0.25, 30)), curve((0.2, 50), (0.6, 30))),
+        # The unsolved groups do not become more: a harder part of the data, say.
+        (curve((0.4, 50), (0.1, 30)), curve((0.2, 50), (0.25, 30))),
+        # It recovers.
+        (curve((0.4, 50), (0.1, 30), (0.4, 10)), curve((0.2, 50), (0.6, 30), (0.2, 10))),
+        # Too short to judge.
+        (curve((0.4, 15), (0.0, 14)), curve((0.2, 15), (1.0, 14))),
+        # There is nothing to lose.
+        (curve((0.0, 80)), curve((1.0, 80))),
+        (curve((np.nan, 80)), curve((np.nan, 80))),
+    ],
+)
+def test_what_is_no_collapse(rewards: np.ndarray, all_wrong: np.ndarray) -> None:
+    assert collapse_onset(rewards, all_wrong) is None
