@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -24,17 +24,8 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler, Task
 
 
-@dataclass(frozen=True)
-class SamplingMethod:
-    """One way to sample from weights.
-
-    Attributes:
-        sampler: makes a sampler for a task; called only if it is needed.
-        name: the kind of sampler, by `Generation.sampler`.
-    """
-
-    sampler: Callable[[Task, EvaluationSettings], Sampler]
-    name: str | None = None
+Method = Callable[["Task", "EvaluationSettings"], "Sampler"]
+"""Makes a sampler of some weights for a task; called only if it is needed."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +34,7 @@ class EvaluationSubject:
 
     Attributes:
         subject: names the weights in the evaluation's identity.
-        methods: how they may be sampled, the preferred method first.
+        methods: how they may be sampled by the kind of sampler, the preferred first.
         run_id: the run of the weights; None for a model without a run.
         step: training steps of the weights in that run.
         described: what the store keeps in addition to the settings.
@@ -51,7 +42,7 @@ class EvaluationSubject:
     """
 
     subject: str
-    methods: Sequence[SamplingMethod]
+    methods: Mapping[str | None, Method]
     run_id: int | None = None
     step: int = 0
     described: Plain = field(default_factory=dict)
@@ -72,15 +63,11 @@ def model_subject(
         ConfigError: the backend has no such model.
     """
 
-    def method(generation: Generation) -> SamplingMethod:
-        return SamplingMethod(
-            lambda task, settings: backend.model_sampler(model, generation, task, settings),
-            generation.sampler,
-        )
-
     return EvaluationSubject(
         subject=f"{MODEL_SUBJECT}{backend.model_key(model, generations[0])}",
-        methods=[method(generation) for generation in generations],
+        methods={
+            own.sampler: functools.partial(backend.model_sampler, model, own) for own in generations
+        },
         described={"model": title},
         answer_tokens=functools.partial(backend.answer_tokens, generations[0]),
     )
@@ -96,19 +83,19 @@ def run_subject(
             own if there are none.
     """
 
-    def method(generation: Generation | None) -> SamplingMethod:
-        def sampler(task: Task, settings: EvaluationSettings) -> Sampler:
-            check_sampling(run.backend, settings)
-            changed = replace(run, evaluation=settings)
-            if generation is None:
-                return run.backend.sampler(changed, record.directory, step, task)
-            return run.backend.sampler_by(generation, changed, record.directory, step, task)
-
-        return SamplingMethod(sampler, (generation or run.generation).sampler)
+    def sampler(generation: Generation | None, task: Task, settings: EvaluationSettings) -> Sampler:
+        check_sampling(run.backend, settings)
+        changed = replace(run, evaluation=settings)
+        if generation is None:
+            return run.backend.sampler(changed, record.directory, step, task)
+        return run.backend.sampler_by(generation, changed, record.directory, step, task)
 
     return EvaluationSubject(
         subject_of(run, record.attempt, step),
-        [method(generation) for generation in (generations or (None,))],
+        {
+            (own or run.generation).sampler: functools.partial(sampler, own)
+            for own in (generations or (None,))
+        },
         record.id,
         step,
         answer_tokens=functools.partial(run.backend.answer_tokens, run.generation),
@@ -148,11 +135,11 @@ def evaluate_subject(
     if split is Split.HELD_OUT:
         problems = reported_problems(task, settings)
 
-    def identity_of(method: SamplingMethod) -> str:
-        return evaluation_identity(subject.subject, task, settings, split, method.name)
+    def identity_of(name: str | None) -> str:
+        return evaluation_identity(subject.subject, task, settings, split, name)
 
-    def make(method: SamplingMethod) -> EvaluationRecord:
-        identity = identity_of(method)
+    def make(name: str | None) -> EvaluationRecord:
+        identity = identity_of(name)
         # Two commands may ask for the same weights; the second finds what the first has made.
         with lock_of(store, identity):
             if store.evaluations.has(identity):
@@ -161,7 +148,7 @@ def evaluate_subject(
             else:
                 folder = store.runs_directory / ".evaluations" / identity[:16]
                 results = evaluate_in_pieces(
-                    lambda: method.sampler(task, settings),
+                    lambda: subject.methods[name](task, settings),
                     task,
                     settings,
                     problems,
@@ -170,7 +157,7 @@ def evaluate_subject(
                 )
                 tokens = subject.answer_tokens(task)
                 own = {} if split is Split.HELD_OUT else {"split": split.value}
-                described = settings_of(settings, method.name, task, tokens) | subject.described
+                described = settings_of(settings, name, task, tokens) | subject.described
                 add_results(
                     store,
                     identity,
@@ -186,11 +173,11 @@ def evaluate_subject(
         return store.evaluations.find(identity, run_id=subject.run_id, step=subject.step)
 
     # Methods round differently, so that each has an identity; any that exists is good enough.
-    made = (m for m in subject.methods if store.evaluations.has(identity_of(m)))
-    *others, last = [method] if (method := next(made, None)) else subject.methods
-    for method in others:
+    made = [name for name in subject.methods if store.evaluations.has(identity_of(name))]
+    *others, last = made[:1] or subject.methods
+    for name in others:
         try:
-            return make(method)
+            return make(name)
         except SamplerError as error:
             on_change(str(error))
     return make(last)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -98,35 +98,29 @@ def fit_pass_at_k(k: ArrayLike, values: ArrayLike, resamples: int = 200, seed: i
     best = min(
         (_solve(ks, curve, start) for start in _starts(ks, curve)), key=lambda found: found.cost
     )
-    if (np.abs(best.at - _EDGES) < _NEAR_AN_EDGE).any():
+    if (np.abs(best.x - _EDGES) < _NEAR_AN_EDGE).any():
         raise FitError(
             "the best fit is no shifted power law: its parameters run away "
-            f"(a = {math.exp(best.at[0]):.3g}, b = {math.exp(best.at[1]):.3g}, "
-            f"c = {math.exp(best.at[2]) - ks[0]:.3g})"
+            f"(a = {math.exp(best.x[0]):.3g}, b = {math.exp(best.x[1]):.3g}, "
+            f"c = {math.exp(best.x[2]) - ks[0]:.3g})"
         )
     rows = len(table) if len(table) > 1 else 0
     if rows:
         rng = np.random.default_rng(seed)
         drawn = rng.multinomial(rows, np.full(rows, 1 / rows), size=resamples) / rows
         # Each from the best fit, which is near: one start does.
-        fits = [_solve(ks, weights @ table, best.at, _TRIES_AGAIN).at for weights in drawn]
+        fits = [_solve(ks, weights @ table, best.x, _TRIES_AGAIN).x for weights in drawn]
         low, high = np.quantile(fits, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     else:
         half = _t_half_widths(best)
-        low, high = best.at - half, best.at + half
+        low, high = best.x - half, best.x + half
     # From (ln a, ln b, ln(k + c)) at the smallest k, in which a, b and k + c stay positive.
     shift = np.array([0.0, 0.0, ks[0]])
     with np.errstate(over="ignore"):  # an end may be infinite
-        ends = [np.exp(x) - shift for x in (best.at, low, high)]
+        ends = [np.exp(x) - shift for x in (best.x, low, high)]
     a, b, c = (Estimate(*map(float, ends_of_one)) for ends_of_one in zip(*ends, strict=True))
-    mse = 2 * best.cost / ks.size
+    mse = float(2 * best.cost / ks.size)
     return PowerLaw(a, b, c, mse, float(1 - mse / curve.var()), rows)
-
-
-class _Found(NamedTuple):
-    at: Float[np.ndarray, " parameters"]
-    cost: float  # half the sum of squares
-    jacobian: Float[np.ndarray, "points parameters"]
 
 
 def _solve(
@@ -134,8 +128,8 @@ def _solve(
     curve: Float[np.ndarray, " points"],
     start: Float[np.ndarray, " parameters"],
     tries: int = _TRIES,
-) -> _Found:
-    """Return the best fit in (ln a, ln b, ln(k+c) at the smallest k)."""
+) -> Any:
+    """Return SciPy's best fit in (ln a, ln b, ln(k+c) at the smallest k)."""
     from scipy.optimize import least_squares
 
     def residuals(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, " points"]:
@@ -151,7 +145,7 @@ def _solve(
         slopes = [-np.ones_like(k), b * np.log(shifted), b * first / shifted]
         return np.asarray(np.exp(-exponents) * exponents * slopes).T
 
-    found = least_squares(
+    return least_squares(
         residuals,
         np.clip(start, *_EDGES),
         jac=jacobian,
@@ -159,7 +153,6 @@ def _solve(
         x_scale="jac",
         max_nfev=tries,
     )
-    return _Found(found.x, float(found.cost), np.asarray(found.jac))
 
 
 def _starts(
@@ -211,10 +204,10 @@ def _refuse_hopeless(k: Float[np.ndarray, " points"], curve: Float[np.ndarray, "
         raise FitError(f"pass@k is {curve[0]:.4g} at every k: more samples solve nothing more")
 
 
-def _t_half_widths(best: _Found) -> Float[np.ndarray, " parameters"]:
+def _t_half_widths(best: Any) -> Float[np.ndarray, " parameters"]:
     """Return the half-widths of t intervals, from the curvature at the best fit."""
-    points = len(best.jacobian)
-    _, singular, directions = np.linalg.svd(best.jacobian, full_matrices=False)
+    points = len(best.jac)
+    _, singular, directions = np.linalg.svd(best.jac, full_matrices=False)
     # The fit says nothing about a direction on which no point depends: its variance is infinite.
     with np.errstate(divide="ignore"):
         variances = ((directions / singular[:, None]) ** 2).sum(axis=0)

@@ -9,7 +9,7 @@ import pytest
 
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import SamplerError
-from advsweep.evaluation.standalone import EvaluationSubject, SamplingMethod, evaluate_subject
+from advsweep.evaluation.standalone import EvaluationSubject, Method, evaluate_subject
 from advsweep.store import Store, open_store
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Sampler, Task
@@ -43,9 +43,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def evaluated(store: Store) -> Callable[..., tuple[str | None, list[str]]]:
-    """`evaluated(*METHODS)`: the sampler's name, and why other methods were given up."""
+    """`evaluated(METHODS)`: the sampler's name, and why other methods were given up."""
 
-    def call(*methods: SamplingMethod) -> tuple[str | None, list[str]]:
+    def call(methods: dict[str | None, Method]) -> tuple[str | None, list[str]]:
         reasons: list[str] = []
         weights = EvaluationSubject("model:x", methods)
         made = evaluate_subject(store, weights, TASK, SETTINGS, on_change=reasons.append)
@@ -55,12 +55,12 @@ def evaluated(store: Store) -> Callable[..., tuple[str | None, list[str]]]:
 
 
 def test_uses_the_first_method_that_fits(evaluated):
-    assert evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(silent)) == (None, ["too wide"])
+    assert evaluated({"fast": unfit, None: silent}) == (None, ["too wide"])
 
 
 def test_does_not_repeat_an_evaluation_by_another_method(evaluated):
-    assert evaluated(SamplingMethod(silent)) == (None, [])
-    assert evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(unfit)) == (None, [])
+    assert evaluated({None: silent}) == (None, [])
+    assert evaluated({"fast": unfit, None: unfit}) == (None, [])
     # With one method alone, it is another evaluation.
-    assert evaluated(SamplingMethod(silent, "fast")) == ("fast", [])
-    assert evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(unfit)) == ("fast", [])
+    assert evaluated({"fast": silent}) == ("fast", [])
+    assert evaluated({"fast": unfit, None: unfit}) == ("fast", [])

@@ -285,6 +285,9 @@ def test_difficulty_has_the_spread_of_problems(lab):
     assert sum(r["share"] for r in found) == pytest.approx(1)
     (bars,) = collect("difficulty", data_of(lab)).panels[0].series
     assert bars.y.tolist() == [r["share"] for r in found]
+
+
+def test_difficulty_needs_samples_that_could_be_scored(lab):
     lab.unscorable = (4, 4)
     lab.run("fade", solved=(0, 0))
     with pytest.raises(ReportError, match="no sample of fade could be scored"):

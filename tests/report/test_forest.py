@@ -32,9 +32,10 @@ def arms(lab: Any) -> Any:
     return lab
 
 
-def forest(lab: Any, where: str = "", **options: Any) -> Chart:
+def forest(lab: Any, where: str = "", task: str | None = None, **options: Any) -> Chart:
     runs = lab.store.runs.select(newest_first=False)
-    data = FigureData(lab.store, runs, "demo", parse_where(where) if where else (), sweep="demo")
+    filters = parse_where(where) if where else ()
+    data = FigureData(lab.store, runs, "demo", filters, task, sweep="demo")
     return collect("forest", data, **options)
 
 

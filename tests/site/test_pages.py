@@ -338,23 +338,6 @@ def test_links_are_those_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyP
         site_pages.stage(tmp_path / "other", {})
 
 
-def test_each_estimator_is_in_the_navigation() -> None:
-    import build_site
-
-    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
-    folder = "reference/estimators"
-    pages = [f"{folder}/rloo.md", f"{folder}/grpo.md", build_site.ESTIMATORS, "reference/x.md"]
-    [reference] = [
-        each["Reference"] for each in build_site.with_estimators(nav, pages) if "Reference" in each
-    ]
-    [section] = [each["Estimators"] for each in reference if "Estimators" in each]
-    assert section == [
-        build_site.ESTIMATORS,
-        {"grpo": f"{folder}/grpo.md"},
-        {"rloo": f"{folder}/rloo.md"},
-    ]
-
-
 def test_files_that_a_built_page_lacks_are_found(tmp_path: Path) -> None:
     import build_site
 

@@ -95,7 +95,8 @@ class Kind(ABC):
 
 def withhold(finding: Finding, verdict: ClaimVerdict, reason: str = "") -> Finding:
     """Return a finding whose numbers are no test of the claim, and why."""
-    none = {"p_value": math.nan, "p_adjusted": math.nan, "family": "", "needed": None}
+    none: dict[str, Any] = {"family": "", "needed": None}
+    none |= {"p_value": math.nan, "p_adjusted": math.nan}
     return replace(finding, verdict=verdict, reason=reason + finding.reason, **none)
 
 

@@ -236,7 +236,7 @@ def evaluate_claims(store: Store, claims: ClaimList) -> ClaimResults:
     Raises:
         ConfigError: a claim is ambiguous; the message names it.
     """
-    reports = ClaimReports(store, claims.claims, claims.outcomes)
+    reports = ClaimReports(store, claims.outcomes)
     results = [_judge(claim, reports) for claim in claims.claims]
     alone = [math.nan if result.family else result.p_value for result in results]
     size = sum(not math.isnan(p) for p in alone)

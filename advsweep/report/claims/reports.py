@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from advsweep.errors import NotFoundError, ReportError, StoreError
+from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.claims.assertions import find_row
 from advsweep.report.data.columns import Column
 from advsweep.report.data.runs import (
@@ -22,29 +22,19 @@ from advsweep.report.data.runs import (
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.notes import chance_column, describe_chance, guess, provenance
 from advsweep.report.tables.types import Report, Subject, count_states
-from advsweep.store import Status, Store
+from advsweep.store import Store
 
 if TYPE_CHECKING:
     from advsweep.report.claims.lists import Claim
 
 
 class ClaimReports:
-    """Reports of the runs that claims are about; claims about the same runs share one."""
+    """Reports of the runs that claims are about, each with a claim's columns."""
 
-    def __init__(
-        self,
-        store: Store,
-        claims: Sequence[Claim],
-        outcomes: Sequence[Column] = (),
-    ) -> None:
+    def __init__(self, store: Store, outcomes: Sequence[Column] = ()) -> None:
         self._store = store
         self._outcomes = outcomes
-        self._columns: dict[object, dict[str, None]] = {}
-        # The tests against chance have numbers after training.
-        for claim in (own for c in claims for own in (c, replace(c, at=None))):
-            known = self._columns.setdefault(_runs_of(claim), {})
-            known |= dict.fromkeys(columns_of(claim))
-        self._built: dict[object, Report | ReportError | StoreError] = {}
+        self._built: dict[object, Report] = {}
         self._used: dict[int, Report] = {}
 
     @property
@@ -71,17 +61,23 @@ class ClaimReports:
             NotFoundError: the claim names what does not exist.
             ReportError: its runs are not finished, or lack what it needs.
         """
-        try:
-            report = self.build(claim, list(self._columns[_runs_of(claim)]))
-        except (ReportError, StoreError):
-            # The claim is judged alone, as it would be in a list of its own.
-            # Another claim's metric may be missing, so each claim gets a report of its own.
-            report = self.build(claim, columns_of(claim))
+        names = claim.kind.columns
+        # With pass@k for the test against chance.
+        report = self.build(claim, [*names, *filter(None, map(chance_column, names))])
         for name in claim.kind.rows:
             try:
                 find_row(report, name, f"claim {claim.id}")
             except NotFoundError:
-                statuses = self._statuses(claim, name, report.keys[0])
+                # Rows of runs that are not finished exist: the claim cannot be told yet.
+                filters = parse_where(name, f"claim {claim.id}") if "=" in name else []
+                runs = read_runs(self._store, claim.sweep)
+                filters += [f for f in claim.where if f.key != "status" and is_key(runs, f.key)]
+                statuses = [
+                    run.status
+                    for run in runs
+                    if all(f.holds(value_of(run, f.key)) for f in filters)
+                    and ("=" in name or show_key(value_of(run, report.keys[0])) == name)
+                ]
                 if not statuses:
                     raise
                 states = count_states(Counter(statuses))
@@ -91,25 +87,19 @@ class ClaimReports:
 
     def build(self, claim: Claim, columns: Sequence[str]) -> Report:
         """Return a report of a claim's runs with some columns."""
-        key = _runs_of(claim), tuple(columns)
+        key = claim.sweep, claim.where, claim.at, claim.rows, tuple(dict.fromkeys(columns))
         if key not in self._built:
-            try:
-                self._built[key] = build_report(
-                    self._store,
-                    claim.sweep,
-                    columns=columns,
-                    rows=claim.rows,
-                    where=claim.where,
-                    at=claim.at,
-                    outcomes=self._outcomes,
-                    described=False,
-                )
-            except (ReportError, StoreError) as error:
-                self._built[key] = error
-        found = self._built[key]
-        if isinstance(found, Exception):
-            raise found
-        return found
+            self._built[key] = build_report(
+                self._store,
+                claim.sweep,
+                columns=key[-1],
+                rows=claim.rows,
+                where=claim.where,
+                at=claim.at,
+                outcomes=self._outcomes,
+                described=False,
+            )
+        return self._built[key]
 
     def describe_chance(self, claim: Claim, baselines: Mapping[str, Sequence[str]]) -> str:
         """Say which rows of a claim are at chance; empty if none is.
@@ -146,26 +136,3 @@ class ClaimReports:
                 values = {"bases": math.fsum(means) / len(means)}
             texts.append(describe_chance(plain, guessed, values))
         return "; ".join(filter(None, texts))
-
-    def _statuses(self, claim: Claim, name: str, key: str) -> list[Status]:
-        """Return the statuses of a claim's runs that a row's name fits."""
-        filters = parse_where(name, f"claim {claim.id}") if "=" in name else []
-        runs = read_runs(self._store, claim.sweep)
-        filters += [f for f in claim.where if f.key != "status" and is_key(runs, f.key)]
-        return [
-            run.status
-            for run in runs
-            if all(f.holds(value_of(run, f.key)) for f in filters)
-            and ("=" in name or show_key(value_of(run, key)) == name)
-        ]
-
-
-def columns_of(claim: Claim) -> list[str]:
-    """Return the columns that a claim needs, pass@k for the test against chance among them."""
-    names = claim.kind.columns
-    return list(dict.fromkeys([*names, *filter(None, map(chance_column, names))]))
-
-
-def _runs_of(claim: Claim) -> object:
-    where = tuple(filter.text for filter in claim.where)
-    return claim.sweep, where, claim.at, claim.rows

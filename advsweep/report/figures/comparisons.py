@@ -17,12 +17,12 @@ from advsweep.report.figures import chart
 from advsweep.report.figures.data import FigureData, Replicates
 from advsweep.report.figures.style import COLOURS, GREY, RowStyle, label_rows
 from advsweep.report.tables.comparison import LEVEL
-from advsweep.report.tables.types import Difference
 from advsweep.statistics import regress
 from advsweep.tasks.controls import AA
 from advsweep.writing import show, show_interval
 
 _AA = f"({AA.title})"
+_NUMBERS = ("difference", "low", "high", "n", "paired")
 FIRST = 100
 """The number of steps that count as early."""
 
@@ -49,79 +49,68 @@ def forest(
     rows = [place for place, row in enumerate(report.rows) if not row.is_base]
     texts, remarks = label_rows([report.rows[row].group for row in rows])
     named = dict(zip(rows, texts, strict=True))
-    found = [parse_column(name) for name in metrics] or report.outcomes
-    outcomes = {
-        column.name: {named[d.row]: d for d in own}
-        for column in found
-        if column and (own := [d for d in report.differences if find_outcome(column, [d.column])])
-    }
-    differences = [(name, label, d) for name, own in outcomes.items() for label, d in own.items()]
-    if not differences:
+    found = [
+        {
+            "outcome": column.name,
+            "row": named[one.row],
+            "control": _AA in named[one.row],
+            **{name: getattr(one.comparison, name) for name in _NUMBERS},
+            "p_adjusted": one.p_adjusted,
+            "is_primary": one.is_primary,
+            "baseline": named.get(one.baseline, report.baseline),
+        }
+        for column in [parse_column(name) for name in metrics] or report.outcomes
+        for one in report.differences
+        if column is not None and find_outcome(column, [one.column])
+    ]
+    if not found:
         raise ReportError(
             f"no row of {data.name} can be compared with {report.baseline}: expected two "
             "seeds of each"
         )
-    others = {d.baseline for _, _, d in differences}
-    against = named.get(others.pop(), report.baseline) if len(others) == 1 else report.baseline
-    margins = _margins(margin, list(outcomes))
-    first = next(iter(outcomes.values()))
-
-    def place(label: str) -> tuple[bool, float]:
-        """Sort A/A rows to the top, and the others by the first outcome."""
-        own = first.get(label)
-        return _AA not in label, math.inf if own is None else -own.comparison.difference
-
-    labels = sorted(dict.fromkeys(label for _, label, _ in differences), key=place)
-    differences.sort(key=lambda one: (list(outcomes).index(one[0]), labels.index(one[1])))
+    table = pd.DataFrame(found).drop_duplicates(["outcome", "row"], keep="last")
+    outcomes = list(table["outcome"].unique())
+    margins = _margins(margin, outcomes)
+    # A/A rows on top, and the others by the first outcome.
+    first = table[table["outcome"] == outcomes[0]].set_index("row")["difference"].to_dict()
+    labels = sorted(
+        table["row"].unique(), key=lambda label: (_AA not in label, -first.get(label, -math.inf))
+    )
+    table["place"] = table["row"].map(labels.index)
+    table["margin"] = table["outcome"].map(margins)
+    # Without a test p is NaN.
+    table["is_filled"] = table["p_adjusted"] <= LEVEL
+    by_outcome = [table[table["outcome"] == name].sort_values("place") for name in outcomes]
+    records = pd.concat(by_outcome).drop(columns=["is_primary", "baseline", "place", "is_filled"])
+    against = table["baseline"].unique()
     return chart.Chart(
-        title=f"{data.name}: differences to {against}",
-        notes=[*_forest_notes(differences, margins, report.family), *remarks],
-        records=[
-            {
-                "outcome": name,
-                "row": label,
-                "control": _AA in label,
-                "difference": one.comparison.difference,
-                "low": one.comparison.low,
-                "high": one.comparison.high,
-                "n": one.comparison.n,
-                "paired": one.comparison.paired,
-                "p_adjusted": one.p_adjusted,
-                "margin": margins.get(name),
-            }
-            for name, label, one in differences
-        ],
+        title=f"{data.name}: differences to {against[0] if len(against) == 1 else report.baseline}",
+        notes=[*_forest_notes(table, margins, report.family), *remarks],
+        records=records.to_dict("records"),
         panels=[
-            _forest_panel(name, own, labels, margins.get(name, 0.0), is_named=own is first)
-            for name, own in outcomes.items()
+            _forest_panel(name, own, labels, margins.get(name, 0.0), is_named=name == outcomes[0])
+            for name, own in zip(outcomes, by_outcome, strict=True)
         ],
         columns=len(outcomes),
     )
 
 
 def _forest_panel(
-    name: str,
-    differences: Mapping[str, Difference],
-    labels: Sequence[str],
-    margin: float,
-    *,
-    is_named: bool,
+    name: str, differences: pd.DataFrame, labels: Sequence[str], margin: float, *, is_named: bool
 ) -> chart.Panel:
     """Draw the differences in an outcome."""
     series = []
-    for label, one in differences.items():
-        found, y = one.comparison, labels.index(label)
-        colour, marker = (COLOURS[1], "D") if _AA in label else (COLOURS[0], "o")
-        # Without a test p is NaN.
-        style = RowStyle(colour, marker, int(not one.p_adjusted <= LEVEL))
-        ends = {"x_low": [found.low], "x_high": [found.high]}
-        series.append(chart.Series("", style, [found.difference], [y], chart.POINTS, **ends))
-    ends_of_all = [
-        end for d in differences.values() for end in (d.comparison.low, d.comparison.high)
-    ]
+    for (control, is_filled), own in differences.groupby(["control", "is_filled"]):
+        colour, marker = (COLOURS[1], "D") if control else (COLOURS[0], "o")
+        style = RowStyle(colour, marker, int(not is_filled))
+        ends = {"x_low": own["low"], "x_high": own["high"]}
+        series.append(
+            chart.Series("", style, own["difference"], own["place"], chart.POINTS, **ends)
+        )
     # 0 and the margin stay in view, so that small differences look small.
-    wide = 1.2 * margin or max(map(abs, ends_of_all)) / 4 or 1.0
-    low, high = min(*ends_of_all, -wide), max(*ends_of_all, wide)
+    ends_of_all = differences[["low", "high"]].to_numpy()
+    wide = 1.2 * margin or float(np.abs(ends_of_all).max()) / 4 or 1.0
+    low, high = min(ends_of_all.min(), -wide), max(ends_of_all.max(), wide)
     pad = 0.05 * (high - low)
     return chart.Panel(
         title=name,
@@ -158,23 +147,20 @@ def _margins(texts: Sequence[str], outcomes: Sequence[str]) -> dict[str, float]:
     return margins
 
 
-def _forest_notes(
-    differences: Sequence[tuple[str, str, Difference]], margins: Mapping[str, float], family: str
-) -> list[str]:
-    found = [one for _, _, one in differences]
-    counts = sorted({one.comparison.n for one in found})
-    paired = "paired by seed, " if all(one.comparison.paired for one in found) else ""
-    seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+def _forest_notes(table: pd.DataFrame, margins: Mapping[str, float], family: str) -> list[str]:
+    low, high = table["n"].min(), table["n"].max()
+    paired = "paired by seed, " if table["paired"].all() else ""
+    seeds = str(low) if low == high else f"{low} to {high}"
     notes = [f"means with 95 % intervals, {paired}over {seeds} seeds, as in the report"]
-    if any(one.is_primary for one in found):
+    is_tested = table.groupby("outcome", sort=False)["is_primary"].any()
+    if is_tested.any():
         notes.append(f"filled: p of at most {LEVEL} after Benjamini-Hochberg over {family}")
-    tested = {name for name, _, one in differences if one.is_primary}
-    if described := dict.fromkeys(name for name, _, _ in differences if name not in tested):
-        notes.append(f"described without a test: {', '.join(described)}")
+    if not is_tested.all():
+        notes.append(f"described without a test: {', '.join(is_tested.index[~is_tested])}")
     if margins:
         listed = ", ".join(f"{name} {margin:g}" for name, margin in margins.items())
         notes.append(f"shaded: the margin of equivalence ({listed})")
-    if any(_AA in label for _, label, _ in differences):
+    if table["control"].any():
         notes.append("diamonds: A/A rows, which repeat the baseline and show the noise")
     return notes
 
@@ -185,17 +171,17 @@ def acr(data: FigureData) -> chart.Chart:
     It is AVSPO's regression.
     """
     early, final = data.values(f"collapse/acr@first{FIRST}"), data.values(data.on_task("pass@1"))
-    points: dict[str, list[chart.Record]] = {}
-    styles = {}
-    for row in data.rows:
-        label, styles[label] = data.point_style(row)
-        for run in row.runs:
-            if run.id in early and run.id in final:
-                point = {"row": label, "seed": run.seed}
-                point |= {"acr": early[run.id], "pass@1": final[run.id]}
-                points.setdefault(label, []).append(point)
-    every = [point for own in points.values() for point in own]
-    xs, ys = ([point[name] for point in every] for name in ("acr", "pass@1"))
+    styles = dict(map(data.point_style, data.rows))
+    points = pd.DataFrame(
+        [
+            (data.point_style(row)[0], run.seed, early[run.id], final[run.id])
+            for row in data.rows
+            for run in row.runs
+            if run.id in early and run.id in final
+        ],
+        columns=["row", "seed", "acr", "pass@1"],
+    )
+    xs, ys = points["acr"], points["pass@1"]
     fit, refused = None, None
     try:
         fit = regress(xs, ys)
@@ -227,13 +213,12 @@ def acr(data: FigureData) -> chart.Chart:
             f"R² = {r2.value:.2f} [{r2.low:.2f}, {r2.high:.2f}], slope {slope.value:.2f} "
             f"[{slope.low:.2f}, {slope.high:.2f}], p = {fit.p_value:.2g}, {fit.n} runs"
         )
-    for label, own in points.items():
-        x, y = ([point[name] for point in own] for name in ("acr", "pass@1"))
-        series.append(chart.Series(label, styles[label], x, y, chart.POINTS))
+    for label, own in points.groupby("row", sort=False):
+        series.append(chart.Series(label, styles[label], own["acr"], own["pass@1"], chart.POINTS))
     return chart.Chart(
         title=f"{data.name}: early collapse and final accuracy",
         notes=notes,
-        records=[point | fields for point in every],
+        records=[point | fields for point in points.to_dict("records")],
         panels=[
             chart.Panel(
                 title=title,
@@ -253,8 +238,10 @@ def heatmap(
     metric = metric or data.on_task("pass@1")
     x, y = _heat_keys(data, x, y)
     values = data.values(metric)
-    # The one row of each cell: rows that differ in a third key are no replicates.
+    # The one row of each cell: rows that differ in a third key are no replicates. Values of keys
+    # are as JSON, since lists are among them.
     rows: dict[tuple[str, str], Replicates] = {}
+    scores: list[tuple[str, str, float]] = []
     for row in data.rows:
         found = [value_of(row.runs[0], key) for key in (y, x)]
         if MISSING in found or not any(run.id in values for run in row.runs):
@@ -265,20 +252,8 @@ def heatmap(
                 f"the runs with {x}={at[1]} and {y}={at[0]} differ in other keys as well "
                 f"({rows[at].label}; {row.label}): draw fewer runs, alike but for {x} and {y}"
             )
-    # As JSON, since lists are values as well.
-    cells = chart.means(
-        pd.DataFrame(
-            [
-                (*at, values[run.id])
-                for at, row in rows.items()
-                for run in row.runs
-                if run.id in values
-            ],
-            columns=["y", "x", "value"],
-        ),
-        "y",
-        "x",
-    )
+        scores += [(*at, values[run.id]) for run in row.runs if run.id in values]
+    cells = chart.means(pd.DataFrame(scores, columns=["y", "x", "value"]), "y", "x")
     ys, xs = (sorted(cells[axis].unique(), key=_order) for axis in "yx")
     means = np.full((len(ys), len(xs)), np.nan)
     texts, records = {}, []

@@ -84,7 +84,7 @@ def write(charts: Sequence[Chart], path: Path) -> None:
         from matplotlib.backends.backend_pdf import PdfPages
 
         try:
-            figures = [_fixed(_draw_page(page)) for page in pages]
+            figures = [_fixed(draw_page(page)) for page in pages]
             if suffix != ".pdf":
                 figures[0].savefig(path, dpi=_DPI, metadata=_METADATA[suffix])
                 return
@@ -108,21 +108,17 @@ def _settings() -> Iterator[None]:
 def draw_page(charts: Sequence[Chart]) -> Figure:
     """Draw figures below each other."""
     with _settings():
-        return _draw_page(charts)
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-
-def _draw_page(charts: Sequence[Chart]) -> Figure:
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    heights = [height for chart in charts for height in _heights(chart)]
-    # Padding in inches; shares of the figure would grow with the page.
-    layout = ConstrainedLayoutEngine(h_pad=_PAD, w_pad=_PAD, hspace=0, wspace=0)
-    figure = Figure(figsize=(_WIDTH, sum(heights)), layout=layout)
-    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for chart, body, below in zip(charts, parts[::2], parts[1::2], strict=True):
-        _draw_chart(chart, body, below)
-    return figure
+        heights = [height for chart in charts for height in _heights(chart)]
+        # Padding in inches; shares of the figure would grow with the page.
+        layout = ConstrainedLayoutEngine(h_pad=_PAD, w_pad=_PAD, hspace=0, wspace=0)
+        figure = Figure(figsize=(_WIDTH, sum(heights)), layout=layout)
+        parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for chart, body, below in zip(charts, parts[::2], parts[1::2], strict=True):
+            _draw_chart(chart, body, below)
+        return figure
 
 
 def _fixed(figure: Figure) -> Figure:

@@ -58,10 +58,10 @@ def passk(data: FigureData) -> chart.Chart:
     table = chart.means(pd.DataFrame(scores, columns=["row", "k", "value"]), "row", "k")
     records = []
     for record in table.to_dict("records"):
-        law = laws.get(record["row"])
-        record["law"] = None if law is None else float(law.pass_at_k(record["k"]))
-        record |= chart.estimate_fields(law, "a", "b", "c")
-        record |= {name: getattr(law, name, None) for name in ("mse", "r_squared", "resampled")}
+        fit = laws.get(record["row"])
+        record["law"] = None if fit is None else float(fit.pass_at_k(record["k"]))
+        record |= chart.estimate_fields(fit, "a", "b", "c")
+        record |= {name: getattr(fit, name, None) for name in ("mse", "r_squared", "resampled")}
         records.append({**record, "refused": refused.get(record["row"])})
     styles = {row.label: row.style for row in rows}
     styles |= {name: style for name, (style, _) in data.floors.items()}
@@ -207,9 +207,10 @@ def difficulty(data: FigureData) -> chart.Chart:
         shares = np.add.reduceat(histogram / histogram.sum(), starts[:-1])
         bars.append(chart.Series("", row.style, starts / (samples + 1), shares, chart.BARS))
         problems = {"row": row.label, "problems": int(histogram.sum()), "samples": samples}
+        ends = starts.tolist()
         records += [
-            {**problems, "from": start, "to": end - 1, "share": share}
-            for start, end, share in zip(*map(list, (starts[:-1], starts[1:], shares)), strict=True)
+            {**problems, "from": start, "to": end - 1, "share": float(share)}
+            for start, end, share in zip(ends[:-1], ends[1:], shares, strict=True)
         ]
     top = 1.05 * max(float(np.max(own.y)) for own in bars)
     return chart.Chart(

@@ -174,7 +174,8 @@ def frontier(
     base = best.loc[best["arm"] == 0, ["x", "y"]].to_numpy()
     for ends in itertools.pairwise(base):
         if ends[1][0] - ends[0][0] <= MAX_GAP:
-            upper.append(chart.Series("", first.style, *np.transpose(ends), chart.FIT))
+            xs, ys = np.transpose(ends)
+            upper.append(chart.Series("", first.style, xs, ys, chart.FIT))
     pad = 0.05 * (means["x"].max() - means["x"].min()) or 0.05
     x_limits = (means["x"].min() - pad, means["x"].max() + pad)
     return chart.Chart(

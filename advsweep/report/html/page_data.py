@@ -42,11 +42,11 @@ _PACKED = 4  # characters of a value
 _FIRST_SHOWN = 8  # rows
 _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
 _FIGURES = {
-    "passk": ("pass@k after training", ""),
-    "difficulty": ("solve rates of the problems", ""),
-    "heatmap": ("pass@1 over two keys", ""),
+    "passk": "pass@k after training",
+    "difficulty": "solve rates of the problems",
+    "heatmap": "pass@1 over two keys",
 }
-"""Title and hint of each figure of `advsweep plot` on the page."""
+"""Title of each figure of `advsweep plot` on the page."""
 
 
 def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
     if len(values) > 1:
         notes.append("points of one column over another: one for each run, after its training")
     figures = []
-    for name, (title, hint) in _FIGURES.items():
+    for name, title in _FIGURES.items():
         try:
             made = FIGURES[name](data)
         except (NotFoundError, ReportError) as error:
@@ -97,7 +97,7 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
         notes += [f"{title}: {note}" for note in made.notes]
         of_rows = {row["label"] for row in rows} >= {panel.title for panel in made.panels}
         panels = [_collect_panel(panel) for panel in made.panels]
-        figures.append({"title": title, "hint": hint, "multiples": of_rows, "panels": panels})
+        figures.append({"title": title, "multiples": of_rows, "panels": panels})
     return {
         "rows": rows,
         "first": _FIRST_SHOWN,

@@ -116,11 +116,10 @@ function startFigures() {
 
   // The figures of `advsweep plot`: those with a panel for each row stand below each other.
   const looks = new Map(DATA.rows.map((row) => [row.label, row]));
-  for (const { title, hint, panels: parts, multiples } of DATA.figures) {
+  for (const { title, panels: parts, multiples } of DATA.figures) {
     const host = multiples ? panel(panels, true) : null;
     if (host) {
       html("span", { class: "title" }, host.head, title);
-      html("span", { class: "hint" }, host.head, hint);
       host.host.classList.add("multiples");
     }
     for (const part of parts) {
