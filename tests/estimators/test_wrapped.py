@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advsweep.errors import BatchError, ConfigError, UnknownNameError
 from advsweep.estimators import GroupBatch, build_estimator
@@ -66,22 +64,6 @@ def test_memory_and_logs_are_the_bases() -> None:
     wrapped.reset()
     fade.reset()
     assert wrapped.state_dict() == {"base": fade.state_dict()}
-
-
-ROWS = st.lists(
-    st.lists(st.sampled_from([0.0, 0.1, 1 / 3, 1.0]), min_size=3, max_size=3),
-    min_size=1,
-    max_size=6,
-)
-
-
-@given(ROWS)
-def test_homogeneous_groups_are_dropped_and_the_rest_is_grpo(rows: list[list[float]]) -> None:
-    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
-    advantages = build_estimator("filter_drop").compute(batch)
-    assert torch.equal(advantages.values, build_estimator("grpo")(batch))
-    mixed = torch.tensor([len(set(row)) > 1 for row in rows])
-    assert torch.equal(advantages.keep, mixed[:, None].expand(-1, 3))
 
 
 def test_the_solve_rates_decide_where_rewards_are_shaped() -> None:
