@@ -30,10 +30,6 @@ Preset = Literal["paper", "trl", "verl", "released"]
 FNorm = Literal["1", "sigma"]
 
 
-def _conventions(std: Std, eps: float, zero_variance: ZeroVariance) -> Mapping[str, Any]:
-    return {"std": std, "eps": eps, "zero_variance": zero_variance}
-
-
 class _Baseline(Estimator):
     per_group: ClassVar[bool] = True
 
@@ -145,10 +141,10 @@ class GRPO(_Baseline):
 
     name: ClassVar[str] = "grpo"
     conventions: ClassVar[dict[str, Mapping[str, Any]]] = {
-        "paper": _conventions(Std.POPULATION, 0.0, "exact"),
-        "trl": _conventions(Std.SAMPLE, 1e-4, "formula"),
-        "verl": _conventions(Std.SAMPLE, 1e-6, "formula"),
-        "released": _conventions(Std.SAMPLE, 1e-6, "formula"),
+        "paper": {"std": Std.POPULATION, "eps": 0.0, "zero_variance": "exact"},
+        "trl": {"std": Std.SAMPLE, "eps": 1e-4, "zero_variance": "formula"},
+        "verl": {"std": Std.SAMPLE, "eps": 1e-6, "zero_variance": "formula"},
+        "released": {"std": Std.SAMPLE, "eps": 1e-6, "zero_variance": "formula"},
     }
 
     preset: Preset = option(
