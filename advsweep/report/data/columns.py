@@ -45,7 +45,7 @@ from typing import Any
 
 import numpy as np
 
-from advsweep.errors import ConfigError, first_of, nearest
+from advsweep.errors import ConfigError
 from advsweep.report.data.metrics import MetricDirection, find_metric
 from advsweep.statistics import RAREFIED, value_at
 
@@ -87,7 +87,6 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _SHARE = r"(?:0?\.\d+|[01]\.?0*)"
-_NAMED = 3
 
 # Names of metrics may have an @ before a digit, as no window begins with one: exact/pass@8,
 # val/acc/mean@16.
@@ -150,6 +149,7 @@ class Window:
             case "var":
                 return float(values.var(ddof=1)) if len(values) > 1 else math.nan
             case "slope":
+                # Least squares: the covariance with the steps over the variance of the steps.
                 centred = steps - steps.mean()
                 spread = float(centred @ centred)
                 total = float(centred @ (values - values.mean()))
@@ -504,18 +504,15 @@ def parse_outcomes(names: Any, where: str) -> list[Column]:
     """
     if names is None:
         return []
-    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
-        raise ConfigError(f"{where}: expected a list of columns, such as [pass@1], got {names!r}")
     found: list[Column] = []
-    for name in names:
-        column = parse_column(name)
-        if column is None or "*" in name or column.is_reached:
-            known = ["pass@1", "pass@8[above=guess]", RIGHT_ENTROPY, UNEVALUATED]
-            raise ConfigError(f"{where}: no column is called '{name}'; {nearest(name, known)}")
-        if find_outcome(column, found):
+    for name in names if isinstance(names, list) and names else [names]:
+        column = parse_column(name) if isinstance(name, str) and names is not name else None
+        # A chance baseline changes no difference.
+        is_known = column is not None and find_outcome(column, found) is not None
+        if column is None or "*" in name or column.is_reached or is_known:
             raise ConfigError(
-                f"{where}: expected each outcome once, got {first_of(names, _NAMED)}: a chance "
-                "baseline changes no difference"
+                f"{where}: expected a list of columns, each once, such as [pass@1, "
+                f"pass@8[above=guess], {RIGHT_ENTROPY}], got {name!r}"
             )
         found.append(column)
     return found

@@ -344,11 +344,6 @@ def _refusal(differences: str) -> str:
     )
 
 
-def unjudged_problems(records: Iterable[EvaluationRecord]) -> int:
-    """Count the problems that have an evaluation without any scored sample."""
-    return len({(record.task, problem) for record in records for problem in record.unjudged})
-
-
 @functools.lru_cache(maxsize=64)
 def _known_of_task(
     settings: TaskSettings, split: str

@@ -220,19 +220,16 @@ def _as_columns(
 
 def _type_of(values: Sequence[Any]) -> str:
     """Return the type that holds all values of a column; texts hold any."""
-    kinds = {type(value) for value in values if value is not None}
+    known = [value for value in values if value is not None]
+    kinds = set(map(type, known))
     if kinds == {bool}:
         return "boolean"
-    if not kinds or not kinds <= {int, float}:
-        return "text"
-    known = [value for value in values if value is not None]
     if kinds == {int} and all(-(2**63) <= value < 2**63 for value in known):
         return "integer"
-    try:
-        list(map(float, known))
-    except OverflowError:
-        return "text"
-    return "number"
+    with suppress(OverflowError):
+        if kinds and kinds <= {int, float} and list(map(float, known)):
+            return "number"
+    return "text"
 
 
 def _plain(value: Any, kind: str) -> Any:

@@ -234,6 +234,7 @@ class Measures:
             NotFoundError: no run has the curve that the cutoff is a value of.
         """
         assert cutoff.value is not None
+        # Training metrics are noisy, so that a single step would decide: they are smoothed.
         found = self._cutoff_curves(cutoff, origin)
         column = None if cutoff.is_cost else parse_column(cutoff.what)
         # Interpolation needs the curve on both sides: a value within a wide gap could have been

@@ -214,14 +214,10 @@ def read_runs(
     for run in store.runs.select(sweep=sweep, ids=run_ids, newest_first=False):
         if sweep is None and run_ids is None and is_calibration(run.config):
             continue
-        known = latest.get(run.identity)
-        if known is None or _precedence(run) > _precedence(known):
+        known = latest.setdefault(run.identity, run)
+        if (run.status is Status.DONE, run.attempt) > (known.status is Status.DONE, known.attempt):
             latest[run.identity] = run
     return list(latest.values())
-
-
-def _precedence(run: RunRecord) -> tuple[bool, int]:
-    return run.status is Status.DONE, run.attempt
 
 
 def collapsed_runs(store: Store, runs: Sequence[RunRecord]) -> set[int]:
@@ -348,18 +344,15 @@ def _replicates(
     replicates: dict[str, list[RunRecord]] = {}
     for run in runs:
         replicates.setdefault(run.config_hash, []).append(run)
-    free = set(_free_backend_keys())
+    fields = dataclasses.fields(Backend)
+    free = {f"backend.{f.name}" for f in fields if not option_of(f).identity}
     leaves = []
     for first, *others in replicates.values():
         own = dict(_leaves(first.config))
         leaves.append(own)
-        if is_imported(first.config):
-            # Equal hashes have equal settings; the rest was left out by `setting_leaves`.
-            continue
+        # Equal hashes have equal results: what differs between them changes none.
         for run in others:
-            # Flattening takes most of the time, and replicates are nearly always alike.
-            if any(run.config.get(key) != first.config.get(key) for key in (*_NODES, *_NUMBERS)):
-                free |= {key for key, value in _leaves(run.config) if own.get(key) != value}
+            free |= {key for key, value in _leaves(run.config) if own.get(key) != value}
     return replicates, [{k: v for k, v in leaf.items() if k not in free} for leaf in leaves]
 
 
@@ -377,9 +370,3 @@ def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         # The control itself is part of the estimator's name.
         if key != CONTROL:
             yield key, value
-
-
-@functools.cache
-def _free_backend_keys() -> frozenset[str]:
-    fields = dataclasses.fields(Backend)
-    return frozenset(f"backend.{f.name}" for f in fields if not option_of(f).identity)

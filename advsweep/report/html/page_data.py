@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtrit
 
 from advsweep.components import leaves
@@ -187,6 +188,7 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
     """
     order = {name: place for place, name in enumerate(STANDARD)}
     names = sorted(data.metric_names, key=lambda name: (order.get(name, len(order)), name))
+    # Every metric gets the same share of the page, so that none depends on which others there are.
     points = budget // (_PACKED * len(data.runs) * max(len(names), 1))
     metrics: list[dict[str, Any]] = []
     for name in names:
@@ -216,19 +218,13 @@ def thin(
         The mean step of each stretch; the number of steps in a stretch; and by run the mean of
         the finite values in each stretch, NaN where there are none.
     """
-    steps = np.unique(np.concatenate([own for own, _ in series.values()]))
-    per = -(-len(steps) // points)
-    starts = np.arange(0, len(steps), per)
-    grid = np.add.reduceat(steps, starts) / np.diff([*starts, len(steps)])
-    thinned = {}
-    for run_id, (own, values) in series.items():
-        places = np.searchsorted(steps, own) // per
-        known = np.isfinite(values)
-        sums = np.bincount(places[known], values[known], len(grid))
-        counts = np.bincount(places[known], minlength=len(grid))
-        with np.errstate(invalid="ignore"):
-            thinned[run_id] = sums / counts
-    return grid, per, thinned
+    curves = {run_id: pd.Series(values, index=steps) for run_id, (steps, values) in series.items()}
+    frame = pd.DataFrame(curves).sort_index()
+    per = -(-len(frame) // points)
+    stretches = np.arange(len(frame)) // per
+    grid = frame.index.to_series().groupby(stretches).mean().to_numpy()
+    means = frame.where(np.isfinite(frame)).groupby(stretches).mean()
+    return grid, per, {run_id: means[run_id].to_numpy() for run_id in curves}
 
 
 def pack(values: Float[np.ndarray, " points"]) -> str:

@@ -27,7 +27,6 @@ from advsweep.report.data.columns import (
 from advsweep.report.data.evaluations import (
     EvaluationsByTask,
     select_evaluations,
-    unjudged_problems,
 )
 from advsweep.report.data.measure import Measures
 from advsweep.report.data.metrics import MetricDirection
@@ -248,7 +247,7 @@ def build_report(
         left_out=selection.left_out,
         pruned=Counter(run.stopping["name"] for run in selection.pruned if run.stopping),
         unscorable=unscorable_share(evaluated.final),
-        unjudged=unjudged_problems(evaluated.final),
+        unjudged=len({(one.task, own) for one in evaluated.final for own in one.unjudged}),
         provenance=describe_provenance(
             store, sweep, done, [t.protocol for name, t in evaluated.tasks.items() if name in tasks]
         ),
