@@ -112,11 +112,7 @@ def test_where_a_training_metric_is_equal(costly):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        (
-            "hours",
-            ConfigError,
-            "--at: expected steps, rollouts, tokens, seconds, one of these with",
-        ),
+        ("hours", ConfigError, "--at: expected steps, rollouts, tokens, seconds, one of these"),
         ("pass@1", ConfigError, "--at: expected steps"),
         ("rollouts=-1", ConfigError, "--at: expected steps"),
         ("rollouts=many", ConfigError, "--at: expected steps"),

@@ -27,11 +27,6 @@ def test_packing_keeps_sixteen_bits_of_a_number_in_four_characters(values):
     np.testing.assert_allclose(_unpacked(text), values, rtol=2**-16, atol=1e-37)
 
 
-def test_packing_keeps_what_is_no_number():
-    packed = _unpacked(pack(np.array([np.nan, -np.nan, np.inf, -np.inf])))
-    np.testing.assert_array_equal(packed, [np.nan, np.nan, np.inf, -np.inf])
-
-
 def test_thinning_by_hand():
     series = {
         1: (np.arange(1, 8), np.array([0.0, 1, 2, 3, 4, 5, 6])),

@@ -135,12 +135,7 @@ def test_problems_that_are_not_the_tasks_have_no_floor(lab):
 
 @pytest.mark.parametrize(
     "task",
-    [
-        {"name": "countdown", "levels": [77]},
-        {"name": "countdown", "levels": "all of them"},
-        {"name": "countdown", "held_out_per_level": 10**12},
-        {"name": "countdown", "of_the_future": 1},
-    ],
+    [{"name": "countdown", "levels": [77]}, {"name": "countdown", "of_the_future": 1}],
 )
 def test_a_task_that_cannot_be_built_has_no_floor(lab, task):
     lab.run("grpo", 0, task=task)

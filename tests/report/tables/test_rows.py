@@ -113,11 +113,7 @@ def test_refuses_runs_of_several_tasks_unless_mixed(lab):
 @pytest.mark.parametrize(
     ("column", "error", "message"),
     [
-        (
-            "pass@1[gsm8k]",
-            NotFoundError,
-            "tasks countdown",
-        ),
+        ("pass@1[gsm8k]", NotFoundError, "tasks countdown"),
         ("pass@1[level=9]", NotFoundError, "levels 0, 1, "),
         ("pass@5", ReportError, "4 samples per problem"),
         ("pas@1", NotFoundError, "a metric 'pas@1'; did you mean 'pass@1'"),
