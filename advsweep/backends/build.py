@@ -38,7 +38,7 @@ NODES: Mapping[str, Registry[Any]] = {
 }
 """The keys of a run's config that hold components."""
 
-INERT = frozenset({"executor", "resources", "search", "stopping", "tracking"})
+INERT = frozenset({"executor", "resources", "stopping", "tracking"})
 """Keys of a config that cannot change a run's results."""
 
 

@@ -1,10 +1,9 @@
-"""Print plans, and execute what `sweep` can be given: combinations, a search, a tuned sweep."""
+"""Print plans, and execute what `sweep` can be given: combinations, or a tuned sweep."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from advsweep.cli.output import (
     echo_line,
     print_columns,
     print_json,
-    print_pairs,
-    show_number,
     warn,
 )
 from advsweep.cli.runs import print_tuning
@@ -28,8 +25,6 @@ from advsweep.sweep.planning.eta import TimeEstimate, estimate
 from advsweep.sweep.planning.labels import config_labels
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.search.optuna import TrialResult, format_params
-from advsweep.sweep.search.study import Study, execute_search, plan_search, refuse_search
 from advsweep.sweep.tuning import Tuning, execute_tuning, plan_tuning
 
 LISTED = 50
@@ -246,7 +241,7 @@ class Sweep:
     """A sweep of combinations.
 
     Attributes:
-        plan: its runs; those of a search are an example.
+        plan: its runs.
         more: what its result has besides the outcome, for `--format json`.
     """
 
@@ -273,19 +268,16 @@ class Sweep:
 def plan_sweep(
     overrides: Sequence[str], config_dirs: Sequence[Path], name: str | None, *, fetch: bool
 ) -> Sweep:
-    """Plan a search, a tuned sweep or plain combinations, whichever the settings ask for.
+    """Plan a tuned sweep or plain combinations, whichever the sweep file asks for.
 
     Raises:
         ConfigError: something does not fit, such as a declared outcome that is no column.
     """
     found: Sweep
-    if (study := plan_search(overrides, config_dirs=config_dirs, name=name)) is not None:
-        found = Search(study.example, study=study)
-    elif tuning := plan_tuning(overrides, config_dirs=config_dirs, name=name, fetch=fetch):
+    if tuning := plan_tuning(overrides, config_dirs=config_dirs, name=name, fetch=fetch):
         found = TunedSweep(tuning.test, tuning=tuning)
     else:
         found = Sweep(make_plan(overrides, config_dirs=config_dirs, name=name, fetch=fetch))
-        refuse_search(found.plan)
     if "outcomes" in found.plan.spec:
         from advsweep.report.data.columns import parse_outcomes  # loads pandas
 
@@ -370,95 +362,3 @@ class TunedSweep(Sweep):
             f"sweep {tuning.name}: {first} ({arms} x {len(tune.values)} values of {tune.key} x "
             f"{seeds}){grown}; then {counted(len(tuning.test.runs), 'test run')}"
         )
-
-
-# Searches
-
-
-@dataclass
-class Search(Sweep):
-    """A sweep whose runs are suggested trial by trial."""
-
-    study: Study = field(kw_only=True)
-    results: Sequence[TrialResult] = ()
-
-    def print(self, url: str | None, jobs: int | None, *, force: bool, as_json: bool) -> None:
-        study, metrics = self.study, self.study.search.metrics
-        self.results = study.results(open_existing(url))
-        states = Counter(result.state.value for result in self.results)
-        to_come = max(0, study.search.trials - len(self.results))
-        if as_json:
-            print_json(
-                {
-                    "name": study.name,
-                    "search": study.search.plain(),
-                    "dimensions": study.dimensions,
-                    "seeds": study.seeds,
-                    "trials": [{**self._record(r), "state": r.state} for r in self.results],
-                    "states": states,
-                    "to_come": to_come,
-                    "best": [self._record(result) for result in study.best(self.results)],
-                }
-            )
-            return
-        print_pairs({key: str(dimension) for key, dimension in study.dimensions.items()})
-        if self.results:
-            echo()
-            rows = []
-            for each in reversed(self.results):
-                values = [show_number(v) for v in each.values] or [""] * len(metrics)
-                point = format_params(each.params)
-                rows.append([str(each.number), each.state.value, *values, point])
-            print_table(("trial", "state", *metrics, "point"), rows)
-        aims = " and ".join(f"{metric} ({better})" for metric, better in metrics.items())
-        counts = [f"{count} {state}" for state, count in states.items()]
-        counts += [f"{to_come} to come"] if to_come else []
-        echo_line("")
-        echo(
-            f"sweep {study.name}: search={study.search.name} for {aims}, "
-            f"{self._describe_size()}: {', '.join(counts)}"
-        )
-        self._print_best(err=False)
-
-    def execute(self, store: Store, jobs: int | None, policy: Policy, force: bool) -> SweepResult:
-        study = self.study
-        over = ", ".join(study.dimensions)
-        size = self._describe_size()
-        echo_line(f"sweep {study.name}: {size}, search={study.search.name} over {over}", err=True)
-        echo_line(describe_plan(replace(study.example, name=None)), err=True)
-
-        def run(stage: Plan, policy: Policy) -> SweepResult:
-            return execution.execute(stage, store, jobs=jobs, force=False, policy=policy)
-
-        def say(line: str) -> None:
-            echo_line(line, err=True)
-
-        slots = jobs or study.example.executor.capacity()
-        outcome = execute_search(study, store, slots, run, policy, say)
-        self.results = study.results(store)
-        self.more = {"best": [self._record(result) for result in study.best(self.results)]}
-        return outcome
-
-    def print_result(self) -> None:
-        self._print_best(err=True)
-
-    def _describe_size(self) -> str:
-        trials = counted(self.study.search.trials, "trial")
-        return f"{trials} of {counted(len(self.study.seeds), 'run')} each"
-
-    def _record(self, result: TrialResult) -> dict[str, Any]:
-        values = dict(zip(self.study.search.metrics, result.values, strict=False))
-        return {"trial": result.number, "params": dict(result.params), "values": values}
-
-    def _print_best(self, *, err: bool) -> None:
-        metrics, best = self.study.search.metrics, self.study.best(self.results)
-        if not best:
-            if any(result.is_over for result in self.results):
-                echo_line(f"no trial has {' and '.join(metrics)}", err=err)
-            return
-        what = "best" if len(metrics) == 1 else "Pareto front"
-        echo_line(f"{what} of {counted(len(self.results), 'trial')}, means over seeds:", err=err)
-        for result in best:
-            values = zip(metrics, result.values, strict=False)
-            scores = ", ".join(f"{name} {show_number(value)}" for name, value in values)
-            echo_line(f"  trial {result.number}: {format_params(result.params)}: {scores}", err=err)

@@ -29,7 +29,6 @@ from advsweep.sweep.planning.resume import (
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.retry_policy import Policy, parse_duration, parse_failures, parse_size
 from advsweep.sweep.scheduler.execute import pull_runs
-from advsweep.sweep.search.study import refuse_search
 from advsweep.sweep.tracking.client import tracker_client
 
 
@@ -56,7 +55,6 @@ def run(
     options.give_consent(run_code)
     policy = Policy(retries=retries)
     plan = make_plan(given, config_dirs=config_dirs or (), single=True, fetch=not dry_run)
-    refuse_search(plan)
     plans.print_warnings(plan.warnings, plan.absent if dry_run else ())
     if dry_run and how == "json":
         print_json(plan.runs[0].config)
@@ -97,8 +95,7 @@ def sweep(
     FILE.yaml or +experiment=NAME takes them from a sweep file, which `advsweep init` writes.
     Finished runs are not repeated; interrupted runs resume from their last checkpoint. A failed run
     is retried where that may help (--retries); it stops other runs only with --max-failures.
-    search=optuna searches the space given by interval(), choice() and range(), trial by trial. A
-    sweep file with `tune` first finds a value of a key for each arm, such as the learning rate,
+    A sweep file with `tune` first finds a value of a key for each arm, such as the learning rate,
     with seeds of its own, and then trains the sweep at the chosen values.
 
     With --dry-run, builds and checks every run and looks it up in the store. Prints which runs are
@@ -142,7 +139,7 @@ def sweep(
     planned = plans.plan_sweep(given, config_dirs or (), name, fetch=not dry_run)
     if force and type(planned) is not plans.Sweep:
         raise ConfigError(
-            "--force: a search or a tuned sweep always resumes; start a new one with another --name"
+            "--force: a tuned sweep always resumes; start a new one with another --name"
         )
     as_json = how == "json"
     if dry_run:

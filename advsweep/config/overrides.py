@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 _ALLOWED = ("int", "str", "bool", "float", "choice", "range", "tag", "sort")
 _REFUSED = {
     "glob": "a sweep should not change when a file is added to a group; list the names",
-    "interval": "an interval has no finite set of values; list them, or search over it with "
-    "search=optuna, and not under zip or when",
+    "interval": "an interval has no finite set of values; list them, or search over it with a "
+    "library such as Optuna (examples/search_with_optuna.py)",
     "shuffle": "a sweep must be the same each time it is started; list the values in order",
 }
 
 _RETIRED = {
+    "search": "a sweep searches no longer by itself; examples/search_with_optuna.py does it",
     "verifier.enabled": "a config cannot give consent to run programs; expected the option "
     "--run-code, or ADVSWEEP_RUN_CODE=1 in the environment",
     "verifier.slow_is_wrong": "a program that runs out of time is always wrong; leave the key out",

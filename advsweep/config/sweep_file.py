@@ -183,7 +183,6 @@ def _blocks(node: Mapping[str, Any], given: Mapping[str, Dimension]) -> list[Blo
     nodes = _expect(node.get("blocks", [{}]), list, "sweep.blocks", _KEYS["blocks"][1])
     for place, block in enumerate(nodes):
         own = _part(block, f"sweep.blocks[{place}]", given)
-        # What is replaced is not even read: `interval(...)` in a file is for a search alone.
         beaten = given.keys() | keys_of(own.dimensions)
         rest = _part(node.get("common") or {}, "sweep.common", beaten)
         taken = beaten | keys_of(rest.dimensions)
@@ -269,7 +268,7 @@ def _check_conditions(
 
 
 def _dimensions(block: Mapping[Any, Any], where: str, taken: Collection[str]) -> list[Dimension]:
-    """Read the values of keys; those of keys that are taken may be what only a search can use."""
+    """Read the values of keys, without those of keys that are taken."""
     dimensions: list[Dimension] = [
         [{str(key): value} for value in _values(values, key, where)]
         for key, values in block.items()

@@ -243,7 +243,6 @@ _OF_FOLDER = (_RUNS.c.identity, _RUNS.c.attempt, _RUNS.c.estimator, _RUNS.c.seed
 _CHECKS: Mapping[sa.Table, tuple[sa.Select[Any], Callable[[Mapping[str, Any]], None] | None]] = {
     _RUNS: (select(_RUNS), _check_run),
     tables.SWEEPS: (select(tables.SWEEPS), None),
-    tables.TRIALS: (select(tables.TRIALS), None),
     tables.METRICS: (select(tables.METRICS), None),
     # There may be millions, and their types are checked.
     tables.POINTS: (select(tables.POINTS).where(tables.POINTS.c.step < 0).limit(1), None),

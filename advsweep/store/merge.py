@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, func, insert, null, select, update
+from sqlalchemy import Connection, delete, insert, null, select, update
 
 from advsweep.errors import StoreError
 from advsweep.store import tables
@@ -207,12 +207,10 @@ class _Merger:
                 _insert(connection, row._asdict())
 
     def merge_sweeps(self) -> None:
-        """Add new sweeps, and the missing runs and trials of all sweeps."""
+        """Add new sweeps, and the missing runs of all sweeps."""
         for sweep in self._theirs.execute(select(tables.SWEEPS).order_by(tables.SWEEPS.c.id)).all():
             planned = select(_PLANS).where(_PLANS.c.sweep_id == sweep.id)
             members = self._theirs.execute(planned.order_by(_PLANS.c.position))
-            of_sweep = select(tables.TRIALS).where(tables.TRIALS.c.sweep_id == sweep.id)
-            trials = self._theirs.execute(of_sweep).all()
             # The present command line chooses executors and trackers, and no store. The resources
             # of each run stay; they are checked where they are used.
             chosen = ("settings", "tracking")
@@ -234,11 +232,6 @@ class _Merger:
                 older = [each.id for each in plan if each.id != latest[each.identity]]
                 gone = (_PLANS.c.sweep_id == sweep_id, _PLANS.c.run_id.in_(older))
                 connection.execute(delete(_PLANS).where(*gone))
-                # A search proposes trials in a fixed order, so those of two do not mix.
-                present = select(func.count()).where(tables.TRIALS.c.sweep_id == sweep_id)
-                if not connection.execute(present).scalar_one():
-                    rows = [{**trial._mapping, "sweep_id": sweep_id} for trial in trials]
-                    put(connection, tables.TRIALS, rows)
 
 
 def _insert(connection: Connection, row: dict[str, Any]) -> int:

@@ -163,21 +163,6 @@ class SweepRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialRecord:
-    """A point that a search proposed.
-
-    Attributes:
-        number: counted from 0 within the sweep.
-        params: values by dotted key.
-        config_hash: that of its runs, which differ by their seeds.
-    """
-
-    number: int
-    params: dict[str, Any]
-    config_hash: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class CheckpointRecord:
     """A checkpoint of a run.
 

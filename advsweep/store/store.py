@@ -18,7 +18,7 @@ from advsweep.store.metrics import Checkpoints, Metrics
 from advsweep.store.owners import LeaseGuard
 from advsweep.store.runs import Runs
 from advsweep.store.schema_version import HEAD, prepare
-from advsweep.store.sweeps import Sweeps, Trials
+from advsweep.store.sweeps import Sweeps
 
 
 def open_store(
@@ -109,7 +109,6 @@ class Store:
     Attributes:
         runs: planned runs, their status, configs and environments.
         sweeps: named sets of runs.
-        trials: the points that searches proposed.
         leases: which process trains a run, its progress and how it ended.
         metrics: metric points and summaries of runs.
         evaluations: correct answers per problem, behind every pass@k, and some of the answers.
@@ -149,7 +148,6 @@ class Store:
             self.runs_directory = location.file.with_name(f"{location.file.stem}-runs")
         self.runs = Runs(self)
         self.sweeps = Sweeps(self)
-        self.trials = Trials(self)
         self.leases = Leases(self)
         self.metrics = Metrics(self)
         self.evaluations = Evaluations(self)

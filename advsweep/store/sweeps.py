@@ -1,4 +1,4 @@
-"""Sweeps, the named sets of runs, and the trials of their searches."""
+"""Sweeps, the named sets of runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, func, select, update
 
 from advsweep.store.base import StorePart, put
 from advsweep.store.owners import LEASE_COLUMNS
-from advsweep.store.records import Status, SweepRecord, TrialRecord, TuningRecord
+from advsweep.store.records import Status, SweepRecord, TuningRecord
 from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS, TRIALS
 
 
@@ -84,27 +84,3 @@ def append_runs(connection: Connection, sweep_id: int, run_ids: Iterable[int]) -
         for position, run_id in enumerate(dict.fromkeys(run_ids), 0 if last is None else last + 1)
     ]
     put(connection, SWEEP_RUNS, rows)
-
-
-class Trials(StorePart):
-    """The trials of searches: the points that a search proposed, in order."""
-
-    def add(self, sweep: str, number: int, params: Mapping[str, Any], config_hash: str) -> bool:
-        """Add a trial to a sweep; return False if one of that number exists."""
-        row = {"number": number, "params": dict(params), "config_hash": config_hash}
-        with self._database.write() as connection:
-            row["sweep_id"] = self._require_sweep(connection, sweep)
-            if put(connection, TRIALS, row):
-                return True
-            # The first try may have added it before its connection broke.
-            at = (TRIALS.c.sweep_id == row["sweep_id"], TRIALS.c.number == number)
-            known = connection.execute(select(TRIALS).where(*at)).one()
-            return self._patience.repeats and dict(known._mapping) == row
-
-    def select(self, sweep: str) -> list[TrialRecord]:
-        """Return the trials of a sweep by number; empty for a sweep without a search."""
-        query = select(TRIALS.c.number, TRIALS.c.params, TRIALS.c.config_hash)
-        with self._database.read() as connection:
-            sweep_id = self._require_sweep(connection, sweep)
-            query = query.where(TRIALS.c.sweep_id == sweep_id).order_by(TRIALS.c.number)
-            return [TrialRecord(**row._mapping) for row in connection.execute(query)]

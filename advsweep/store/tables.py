@@ -145,7 +145,7 @@ SWEEP_RUNS = _table(
 
 TRIALS = _table(
     "trials",
-    "A point that a search proposed; its runs share a configuration.",
+    "A point that a search of an earlier version proposed; nothing reads it now.",
     sa.Column("sweep_id", sa.ForeignKey("sweeps.id"), primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True),
     _Required("params", sa.JSON),

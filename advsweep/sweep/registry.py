@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from advsweep.backends.base import PARAMETERS
 from advsweep.backends.build import NODES
@@ -18,13 +17,6 @@ if TYPE_CHECKING:
     from advsweep.sweep.early_stopping import Stopping
     from advsweep.sweep.executors.base import Executor
     from advsweep.sweep.tracking.base import Tracking
-
-
-@dataclass(kw_only=True)
-class NoSearch(Component):
-    """The default: the sweep has the runs that its space has."""
-
-    name: ClassVar[str] = "none"
 
 
 EXECUTORS: Registry[Executor] = Registry(
@@ -40,10 +32,6 @@ EXECUTORS: Registry[Executor] = Registry(
 )
 # Closed: every executor reads exactly these fields.
 RESOURCES: Registry[Component] = Registry("resources", {"default": "advsweep.sweep.executors.base"})
-# Closed: a search replays its trials into a study of Optuna (search/study.py).
-SEARCHES: Registry[Component] = Registry(
-    "search", {"none": __name__, "optuna": "advsweep.sweep.search.optuna"}
-)
 STOPPINGS: Registry[Stopping] = Registry(
     "stopping",
     {
@@ -71,7 +59,6 @@ TRACKINGS: Registry[Tracking] = Registry(
 SETTINGS: Mapping[str, Registry[Any]] = {
     "executor": EXECUTORS,
     "resources": RESOURCES,
-    "search": SEARCHES,
     "stopping": STOPPINGS,
     "tracking": TRACKINGS,
 }

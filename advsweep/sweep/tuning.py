@@ -19,7 +19,7 @@ from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.store import Status
 from advsweep.store.records import TUNE_KEY, Failure, TunedArm, TunedValue, TuningRecord, ValueState
 from advsweep.sweep.planning.plan import Plan, make_plan
-from advsweep.sweep.registry import NoSearch, config_groups
+from advsweep.sweep.registry import config_groups
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -254,8 +254,6 @@ def plan_tuning(
         return make_plan(texts, groups=groups, name=name, fetch=fetch, change=change)
 
     test = make(lambda listed: listed)
-    if not isinstance(test.search, NoSearch):
-        raise ConfigError("sweep.tune: expected search=none, as a search chooses values itself")
     if twice := {planned.run.seed for planned in test.runs} & set(tune.tuning_seeds):
         raise ConfigError(
             f"sweep.tune.seeds: expected other seeds than those of the test runs, got "

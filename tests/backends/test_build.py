@@ -110,7 +110,7 @@ def test_what_can_change_a_result_changes_the_identity(
         {"evaluation": {"name": "standard", "n": 4, "k": [1], "every": 0, "seed": 9}},
         {"backend": {"name": "fake", "checkpoint_every": 1, "keep_last": 5, "keep_every": 2}},
         {"executor": {"name": "local", "jobs": 4}, "tracking": {"name": "none"}},
-        {"resources": {}, "search": {}, "stopping": {}},
+        {"resources": {}, "stopping": {}},
         {"estimator": "grpo"},
         {"estimator": {"name": "dapo"}},
         {"optimizer": {"name": "adamw", "lr": 0.003, "beta1": 0.9, "weight_decay": 0}},

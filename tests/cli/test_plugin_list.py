@@ -16,7 +16,7 @@ from advsweep.components import Component
 from advsweep.sweep.registry import GROUPS
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
-CLOSED = {"control", "evaluation", "resources", "search"}
+CLOSED = {"control", "evaluation", "resources"}
 
 GOOD = """
 from dataclasses import dataclass

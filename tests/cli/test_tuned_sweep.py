@@ -91,4 +91,4 @@ def test_a_tuned_sweep_from_its_plan_to_its_report(advsweep, file):
     assert done["tuning_runs"] <= done["most_tuning_runs"] == 12
     refused = advsweep("sweep", "fair.yaml", "--force")
     assert refused.returncode == 2
-    assert "--force: a search or a tuned sweep always resumes" in refused.stderr
+    assert "--force: a tuned sweep always resumes" in refused.stderr

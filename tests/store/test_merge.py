@@ -189,21 +189,6 @@ def test_sweeps_of_one_name_become_one(store, other, new_run):
     assert store.sweeps.select()[0].spec == spec
 
 
-def test_trials_are_merged_with_their_sweep(store, other, new_run):
-    _make(other, new_run(0), Status.DONE, 8, "searched")
-    for number, delta in enumerate((0.5, 1.5)):
-        other.trials.add("searched", number, {"estimator.delta": delta}, _sha("hash"))
-    for _ in range(2):  # merging again adds none
-        merge(store, other)
-        assert store.trials.select("searched") == other.trials.select("searched")
-    # The search went on in both stores: the trials of this one stay.
-    store.trials.add("searched", 2, {"estimator.delta": 2.5}, _sha("hash"))
-    other.trials.add("searched", 2, {"estimator.delta": 3.5}, _sha("hash"))
-    merge(store, other)
-    deltas = [trial.params["estimator.delta"] for trial in store.trials.select("searched")]
-    assert deltas == [0.5, 1.5, 2.5]
-
-
 def test_a_sweep_has_the_latest_attempt_of_a_run(store, other, new_run):
     for either in (store, other):
         _make(either, new_run(), Status.DONE, 5, "demo")

@@ -203,9 +203,6 @@ def test_a_commit_before_the_connection_broke_takes_effect_once(
     pending = store.runs.select(sweep="demo", status=Status.PENDING)
     assert {(run.id, run.attempt) for run in pending} == {(ids[2], 1), (again, 2)}
     assert len(store.runs.select()) == 4
-    break_commit()
-    assert store.trials.add("demo", 0, {"delta": 0.5}, "0" * 64)
-    assert not store.trials.add("demo", 0, {"delta": 0.5}, "0" * 64)
 
 
 def test_a_repeated_claim_takes_no_run_from_another_process(

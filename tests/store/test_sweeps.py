@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from advsweep.errors import NotFoundError
 from advsweep.store import Owner, Status, Store
 from advsweep.store.records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
 
@@ -46,30 +44,6 @@ def test_sweeps_count_their_runs_by_status(store, clock, new_run):
     ]
     clock.forward(61)
     assert store.sweeps.select()[1].runs[Status.LOST] == 1
-
-
-def test_trials_are_numbered_within_a_sweep(store):
-    store.sweeps.add("a", {})
-    store.sweeps.add("b", {})
-    added = [("a", 0), ("a", 1), ("b", 0)]
-    assert all(store.trials.add(s, i, {"x": i}, f"h{i}") for s, i in added)
-    assert [(t.number, t.params, t.config_hash) for t in store.trials.select("a")] == [
-        (0, {"x": 0}, "h0"),
-        (1, {"x": 1}, "h1"),
-    ]
-    with pytest.raises(NotFoundError, match="no sweep 'c'"):
-        store.trials.add("c", 0, {}, "h")
-
-
-def test_trial_numbers_are_unique(store):
-    store.sweeps.add("a", {})
-    with ThreadPoolExecutor(4) as threads:
-        added = list(threads.map(lambda i: store.trials.add("a", i % 5, {"x": i}, "h"), range(20)))
-    assert added.count(True) == 5
-    first = [i for i, was_added in enumerate(added) if was_added]
-    assert {(t.number, t.params["x"]) for t in store.trials.select("a")} == {
-        (i % 5, i) for i in first
-    }
 
 
 RECORD = TuningRecord(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from advsweep.backends import BACKENDS, EVALUATIONS
 from advsweep.backends.base import ExternalBackend
 from advsweep.backends.build import ComponentCache, build_run, name_of
-from advsweep.components import Component, Plain
+from advsweep.components import Plain
 from advsweep.config.compose import MessageCounts, PointComposer
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_overrides
@@ -26,7 +26,7 @@ from advsweep.errors import ConfigError
 from advsweep.sweep.early_stopping import Stopping
 from advsweep.sweep.executors.base import Executor
 from advsweep.sweep.planning.no_effect import EffectChecks, ineffective_rule
-from advsweep.sweep.registry import SETTINGS, NoSearch, config_groups
+from advsweep.sweep.registry import SETTINGS, config_groups
 from advsweep.sweep.tracking.base import Tracking
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ class Plan:
         duplicates: the points that were left out, as their runs are there already.
         executor: where the runs are executed.
         stopping: the rule that may stop its runs early; None: each keeps the rule it has.
-        search: what chooses further runs, if anything.
         tracking: where else the runs are shown.
         spec: the overrides and what else the store keeps of the sweep, in JSON types.
         warnings: settings without effect or seldom meant, and parameters that some components
@@ -86,7 +85,6 @@ class Plan:
     duplicates: Sequence[Duplicate]
     executor: Executor
     stopping: Stopping | None
-    search: Component
     tracking: Tracking
     spec: Plain
     warnings: Sequence[str] = ()
@@ -122,7 +120,6 @@ def make_plan(
     name: str | None = None,
     single: bool = False,
     fetch: bool = True,
-    strict: bool = False,
     change: Callable[[Sequence[Point]], Sequence[Point]] = lambda listed: listed,
 ) -> Plan:
     """Plan a sweep or a single run.
@@ -136,8 +133,6 @@ def make_plan(
             a hash of the runs, so that the same command resumes the same sweep.
         single: refuse anything that makes more than one run.
         fetch: as in `build_run`; False for a plan that is only shown.
-        strict: refuse an override of a parameter that some of the chosen components lack. By
-            default it is set for the others, with a warning.
         change: replaces the runs of the sweep by others, for the stages of a tuned sweep.
 
     Raises:
@@ -161,14 +156,14 @@ def make_plan(
                 f"{spaces[0].name or 'sweep'}: expected one run, got a sweep of {len(listed)}; "
                 f"start it with `advsweep sweep`"
             )
-        composer = PointComposer(groups, listed, () if strict else {o.key for o in parsed})
+        composer = PointComposer(groups, listed, {o.key for o in parsed})
         built, nodes, warnings = _build_runs(composer, listed, fetch=fetch)
     outcomes = list(dict.fromkeys(outcome for space in spaces for outcome in space.outcomes))
     settings = {key: SETTINGS[key].build(nodes[key], where=key) for key in SETTINGS}
     runs, duplicates = _unique(built, listed)
     executor = settings["executor"]
     executor.prepare(settings["resources"], [planned.run for planned in runs])
-    if isinstance(settings["search"], NoSearch) and not single:
+    if not single:
         reason = ineffective_rule(settings["stopping"], [p.run for p in runs])
         warnings += [reason] if reason else []
     if not single:
@@ -181,7 +176,6 @@ def make_plan(
         duplicates=duplicates,
         executor=executor,
         stopping=settings["stopping"],
-        search=settings["search"],
         tracking=settings["tracking"],
         spec={
             "overrides": texts,

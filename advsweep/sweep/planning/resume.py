@@ -19,7 +19,7 @@ from advsweep.errors import ConfigError
 from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan, PlannedRun
-from advsweep.sweep.registry import SETTINGS, NoSearch, config_groups
+from advsweep.sweep.registry import SETTINGS, config_groups
 from advsweep.sweep.tracking.base import NoTracking
 from advsweep.tasks import TASKS
 
@@ -148,7 +148,6 @@ def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> P
         duplicates=(),
         executor=executor,
         stopping=built.get("stopping"),
-        search=NoSearch(),
         tracking=built.get("tracking") or NoTracking(),
         spec={},
     )

@@ -1,1 +1,0 @@
-"""Searches: Optuna suggests trials, the scheduler trains them, the store has the results."""
