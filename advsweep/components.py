@@ -18,7 +18,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Self
@@ -27,6 +27,9 @@ from advsweep.errors import ConfigError, UnknownNameError, nearest
 
 Plain = dict[str, Any]
 """A resolved config node in JSON types; infinities are the strings "inf" and "-inf"."""
+
+Retired = Mapping[str, Collection[Any]]
+"""Parameters of earlier versions, with values; see `Component`."""
 
 INFINITIES = {"inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
 """Infinite numbers by the texts that stand for them in configs."""
@@ -97,13 +100,14 @@ class Component:
         revision: raised when a fix changes its results, so that runs made before the fix have
             another identity.
         elsewhere: a hint for unknown parameters: which other components of the group have more.
-        retired: parameters of earlier versions that changed no result; stored configs have them.
+        retired: parameters of earlier versions, which stored configs may have, with those of their
+            values that changed no result; empty for any value.
     """
 
     name: ClassVar[str]
     revision: ClassVar[int] = 1
     elsewhere: ClassVar[str] = ""
-    retired: ClassVar[frozenset[str]] = frozenset()
+    retired: ClassVar[Retired] = types.MappingProxyType({})
 
     def __post_init__(self) -> None:
         check(self)
@@ -134,7 +138,12 @@ class Component:
         Raises:
             ConfigError: a key, a type or a value does not fit.
         """
-        values = {k: v for k, v in (values or {}).items() if k != "name" and k not in cls.retired}
+        retired = {"name": (), **cls.retired}
+        values = {
+            key: value
+            for key, value in (values or {}).items()
+            if key not in retired or (retired[key] and value not in retired[key])
+        }
         known = fields_of(cls)
         prefix = f"{where}." if where else ""
         for key in values:

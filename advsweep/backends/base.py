@@ -7,14 +7,15 @@ import hashlib
 import json
 import shutil
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from advsweep.components import Component, Plain, option
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.components import Component, Plain, Retired, option
 from advsweep.errors import ConfigError
 from advsweep.tasks.controls import CONTROL, Control
 
@@ -147,7 +148,7 @@ class Run:
         if self.control.name != Control.name:
             config[CONTROL] = self.control.plain()
         config |= {key: getattr(self, key) for key in PARAMETERS}
-        return self._reached(config)
+        return self.backend.reached(config)
 
     @functools.cached_property
     def config_hash(self) -> str:
@@ -177,11 +178,7 @@ class Run:
         if self.control.name != Control.name:
             nodes[CONTROL] = self.control.identity()
         nodes |= {key: getattr(self, key) for key in PARAMETERS if key != "seed"}
-        return self._reached(nodes)
-
-    def _reached(self, config: Plain) -> Plain:
-        backend = self.backend
-        return backend.reached(config) if isinstance(backend, ExternalBackend) else config
+        return self.backend.reached(nodes)
 
     def _hash(self, material: Plain) -> str:
         digest = hash_json(material)
@@ -266,18 +263,6 @@ class StackMember:
     guard: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
-class StackKey(NamedTuple):
-    """Tells which runs can be trained together.
-
-    Attributes:
-        shape: runs with the same shape can be trained together.
-        kind: runs that also have the same kind are fastest together.
-    """
-
-    shape: Hashable
-    kind: Hashable
-
-
 class Can(Flag):
     """What a backend may support; `build` refuses runs that need what theirs does not."""
 
@@ -316,7 +301,7 @@ class Backend(Component):
     bit for bit.
     """
 
-    retired: ClassVar[frozenset[str]] = frozenset({"weight_analysis"})
+    retired: ClassVar[Retired] = {"weight_analysis": ()}
     provides: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of `GroupBatch` that this backend gives to estimators."""
     supports: ClassVar[Can] = Can.NOTHING
@@ -324,7 +309,11 @@ class Backend(Component):
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw"})
     """Names of the optimizers that it supports."""
     external: ClassVar[bool] = False
-    """Whether a program apart from advsweep trains; see `ExternalBackend`."""
+    """Whether a program apart from advsweep trains.
+
+    It gets some keys of a config alone: a run's config and identity hold these. It cannot be asked
+    for samples, and what else advsweep checks of a run is the program's to check.
+    """
 
     checkpoint_every: int = option(
         50, ge=0, identity=False, help="steps between checkpoints; 0: only after the last step"
@@ -340,6 +329,32 @@ class Backend(Component):
 
         Raises:
             ConfigError: names the key, the expected and the actual value.
+        """
+
+    @classmethod
+    def load_node(cls, node: Plain) -> Plain:
+        """Complete a config node of the command line with the files that it names.
+
+        Nodes from a store are never completed: they hold what was read when they were planned.
+
+        Raises:
+            ConfigError: a file is missing, or does not fit.
+        """
+        return node
+
+    def reached(self, config: Plain) -> Plain:
+        """Return the part of a config that reaches the training."""
+        return config
+
+    def completed(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a config with a value for every key, from what `reached` left of it."""
+        return config
+
+    def check_given(self, keys: Iterable[str]) -> None:
+        """Refuse keys that were set for a run and do not reach its training.
+
+        Raises:
+            ConfigError: names the key, and those that do.
         """
 
     def cautions(self, run: Run) -> list[str]:
@@ -392,14 +407,14 @@ class Backend(Component):
 
     def discard_checkpoints(self, directory: Path, after_step: int) -> int:
         """Discard the checkpoints in a run's directory past a step; return how many there were."""
-        found = (directory / "checkpoints").glob("step-*")
-        late = [p for p in found if int(p.name.removeprefix("step-")) > after_step]
+        found = Checkpoints(directory, "")
+        late = [found.path(step) for step in found.steps() if step > after_step]
         for path in late:
             shutil.rmtree(path)
         return len(late)
 
-    def stack_key(self, run: Run) -> StackKey | None:
-        """Return the key of runs that can be trained with this one; None: train it alone."""
+    def stack_key(self, run: Run) -> str | None:
+        """Return what runs that can be trained with this one share; None: train it alone."""
         return None
 
     def stack_size(self) -> int:
@@ -407,7 +422,7 @@ class Backend(Component):
         return 1
 
     def train_together(self, members: Sequence[StackMember]) -> None:
-        """Train runs whose `stack_key` has the same shape, each as `train` does.
+        """Train runs with the same `stack_key`, each as `train` does.
 
         Each run gets the same numbers as alone. It ends by itself: after its last step, when
         its reporter asks to stop, or with an error, which is raised within its guard. By default
@@ -423,7 +438,7 @@ class Backend(Component):
         """Train runs from their bases to their last step, and write nothing.
 
         Args:
-            runs: runs whose `stack_key` has the same shape; a single run without one.
+            runs: runs with the same `stack_key`; a single run without one.
             reporter: gets the progress of pretraining.
             after_step: called after each step; what it raises ends the training.
 
@@ -493,42 +508,4 @@ class Backend(Component):
         Raises:
             CheckpointError: the directory holds no sound checkpoint of that step.
             ConfigError: the backend does not train a language model.
-        """
-
-
-@dataclass(kw_only=True)
-class ExternalBackend(Backend):
-    """A backend whose trainings a program apart from advsweep makes.
-
-    The program gets some keys of a config alone: a run's config and identity hold these. It
-    cannot be asked for samples, and what else advsweep checks of a run is the program's to check.
-    """
-
-    external: ClassVar[bool] = True
-
-    @classmethod
-    @abstractmethod
-    def load_node(cls, node: Mapping[str, Any]) -> Plain:
-        """Complete a config node of the command line with the files that it names.
-
-        Nodes from a store are never completed: they hold what was read when they were planned.
-
-        Raises:
-            ConfigError: a file is missing, or does not fit.
-        """
-
-    @abstractmethod
-    def reached(self, config: Mapping[str, Any]) -> Plain:
-        """Return the part of a config that reaches the training."""
-
-    @abstractmethod
-    def completed(self, config: Mapping[str, Any]) -> Plain:
-        """Return a config with a value for every key, from what `reached` left of it."""
-
-    @abstractmethod
-    def check_given(self, keys: Iterable[str]) -> None:
-        """Refuse keys that were set for a run and do not reach its training.
-
-        Raises:
-            ConfigError: names the key, and those that do.
         """

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
-from advsweep.backends.base import PARAMETERS, Can, ExternalBackend, Run, RunParameters
+from advsweep.backends.base import PARAMETERS, Can, Run, RunParameters
 from advsweep.components import Component
 from advsweep.config.settings import Match
 from advsweep.config.validation import check_validation
@@ -23,7 +23,6 @@ from advsweep.tasks.controls import CONTROL, CONTROLS, Control
 if TYPE_CHECKING:
     from advsweep.backends.base import Backend
     from advsweep.config.settings import EvaluationSettings
-    from advsweep.tasks.base import Task
 
 NODES: Mapping[str, Registry[Any]] = {
     "estimator": ESTIMATORS,
@@ -40,14 +39,6 @@ NODES: Mapping[str, Registry[Any]] = {
 
 INERT = frozenset({"executor", "resources", "stopping", "tracking"})
 """Keys of a config that cannot change a run's results."""
-
-
-@runtime_checkable
-class TaskModel(Protocol):
-    """A model whose options have defaults that the task chooses."""
-
-    def for_task(self, task: Task) -> Component:
-        """Return the model with these options filled in."""
 
 
 ComponentCache = dict[tuple[str, str], Component]
@@ -82,9 +73,8 @@ def build_run(
         if key not in known and key not in INERT:
             raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), known)}")
     control = CONTROLS.build(config.get(CONTROL) or Control.name, where=CONTROL)
-    if "backend" in config and BACKENDS.get(name_of(config["backend"]), where="backend").external:
-        external: ExternalBackend = _build("backend", config["backend"], cache)
-        config = external.completed(config)
+    if "backend" in config:
+        config = _build("backend", config["backend"], cache).completed(config)
     for key in required:
         if key not in config:
             expected = f"one of {', '.join(NODES[key])}" if key in NODES else "an integer"
@@ -112,11 +102,12 @@ def build_run(
         run.backend.check(run)
         return run
     model, task = nodes["model"], nodes["task"]
-    if isinstance(model, TaskModel):
+    # The defaults of some options of a model are the task's choice.
+    if for_task := getattr(model, "for_task", None):
         # Planned runs share a model where they share its node and their task.
         place = ("model for task", f"{id(model)} {id(task)}")
         try:
-            nodes["model"] = _kept(cache, place, lambda: model.for_task(task))
+            nodes["model"] = _kept(cache, place, lambda: for_task(task))
         except ConfigError as error:
             raise type(error)(f"model.{error}") from error
     run = Run(
@@ -200,7 +191,16 @@ def _check(run: Run) -> None:
     check_sampling(backend, run.evaluation)
     if not run.absent:
         check_validation(task, run.evaluation)
-    _check_control(run)
+    reason = ""
+    if not task.rewards_verdicts:
+        reason = f"of which the rewards of task '{task.label}' are not made"
+    elif estimator.verifier_free:
+        reason = f"which estimator '{estimator.name}' does not read"
+    if reason and run.control.changes_verdicts:
+        raise ConfigError(
+            f"control: '{run.control.name}' changes a verifier's verdicts, {reason}; expected "
+            f"control=none or aa, or another task or estimator"
+        )
 
 
 def _check_support(run: Run) -> None:
@@ -241,20 +241,6 @@ def check_sampling(backend: Backend, evaluation: EvaluationSettings) -> None:
         )
 
 
-def _check_control(run: Run) -> None:
-    """Refuse a control that would change nothing."""
-    reason = ""
-    if not run.task.rewards_verdicts:
-        reason = f"of which the rewards of task '{run.task.label}' are not made"
-    elif run.estimator.verifier_free:
-        reason = f"which estimator '{run.estimator.name}' does not read"
-    if reason and run.control.changes_verdicts:
-        raise ConfigError(
-            f"control: '{run.control.name}' changes a verifier's verdicts, {reason}; expected "
-            f"control=none or aa, or another task or estimator"
-        )
-
-
 def _learning_rate_scale(run: Run) -> float:
     """The factor that makes updates as large as those of `optimizer.match_reference`.
 
@@ -263,13 +249,10 @@ def _learning_rate_scale(run: Run) -> float:
     """
     # Plans are made without torch unless a run needs this.
     from advsweep.diagnostics.probes import Size, learning_rate_scale
-    from advsweep.estimators.base import Estimator
 
-    reference, match = run.optimizer.match_reference, run.optimizer.match
-    assert isinstance(reference, Estimator)
-    size: Size = "mass" if match is Match.MASS else "max_advantage"
+    size: Size = "mass" if run.optimizer.match is Match.MASS else "max_advantage"
     try:
-        return learning_rate_scale(run.estimator, reference, run.group_size, size)
+        return learning_rate_scale(run.estimator, run.optimizer.reference, run.group_size, size)
     except BatchError as error:
         raise ConfigError(
             f"optimizer.match: {error}; expected an estimator and a reference that can be "
@@ -279,11 +262,7 @@ def _learning_rate_scale(run: Run) -> float:
 
 def reference_run(run: Run) -> Run:
     """Return a run with match=step with the reference's estimator in place of its own."""
-    from advsweep.estimators.base import Estimator
-
-    reference = run.optimizer.match_reference
-    assert isinstance(reference, Estimator)
-    return replace(run, estimator=reference)
+    return replace(run, estimator=run.optimizer.reference)
 
 
 def calibration_of(run: Run) -> Run:

@@ -22,7 +22,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -42,12 +42,17 @@ class Checkpoint:
     Attributes:
         step: the training step after which it was written.
         path: its directory.
-        files: contents by file name, read on access.
+        names: its files.
     """
 
     step: int
     path: Path
-    files: Mapping[str, bytes]
+    names: Sequence[str]
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The contents by file name; they may be larger than memory."""
+        return {name: (self.path / name).read_bytes() for name in self.names}
 
 
 class Checkpoints:
@@ -96,7 +101,9 @@ class Checkpoints:
             CheckpointError: the disk is full or not writable; older checkpoints are intact.
         """
         # Random names: a suspended process that wakes up must not write into another's files.
-        partial, aside = self._scratch(step), self._scratch(step)
+        partial, aside = (
+            self.directory / f"{_PARTIAL}{step:06d}-{secrets.token_hex(8)}" for _ in range(2)
+        )
         target = self.path(step)
         try:
             make_private_folder(partial)
@@ -112,7 +119,13 @@ class Checkpoints:
             _flush(partial)
             # A directory cannot be replaced by renaming: the older one goes aside first. Another
             # process may do the same, so this is tried until it works.
-            while not _renamed(partial, target):
+            while True:
+                try:
+                    partial.rename(target)
+                    break
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
                 with contextlib.suppress(FileNotFoundError):
                     target.rename(aside)
                     shutil.rmtree(aside)
@@ -198,26 +211,7 @@ class Checkpoints:
             if found != expected:
                 what = "length" if found["bytes"] != expected["bytes"] else "checksum"
                 raise _DamagedError(f"{name}: wrong {what}")
-        return Checkpoint(step, path, _Files(path, tuple(manifest["files"])))
-
-    def _scratch(self, step: int) -> Path:
-        return self.directory / f"{_PARTIAL}{step:06d}-{secrets.token_hex(8)}"
-
-
-class _Files(Mapping[str, bytes]):
-    """The files of a folder, read on access, since they may be larger than memory."""
-
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self._paths = {name: folder / name for name in names}
-
-    def __getitem__(self, name: str) -> bytes:
-        return self._paths[name].read_bytes()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
+        return Checkpoint(step, path, tuple(manifest["files"]))
 
 
 class _DamagedError(CheckpointError):
@@ -241,17 +235,6 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if not is_known:
         raise _DamagedError(f"{MANIFEST}: unreadable, or not of format {FORMAT}")
     return dict(manifest)
-
-
-def _renamed(source: Path, target: Path) -> bool:
-    """Rename a directory; return False if the target exists."""
-    try:
-        source.rename(target)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return False
-    return True
 
 
 def write_durably(path: Path, content: bytes) -> None:

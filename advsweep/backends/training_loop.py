@@ -7,9 +7,10 @@ checkpoints and stops. `train` runs one training; `train_together` runs a stack 
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +20,7 @@ from advsweep.backends.base import StackMember
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.config.settings import Match
-from advsweep.diagnostics import rollout_metrics
+from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.errors import ConfigError
 from advsweep.estimators.batch import Advantages, GroupBatch
 
@@ -85,13 +86,23 @@ class TrainingStack(Protocol):
 
 
 def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> None:
-    """Train to the last step, or until the reporter asks to stop: a stack of one.
+    """Train to the last step, or until the reporter asks to stop.
 
     Args:
         trainer: a trainer in the state of the base model.
         directory: the run's directory; training resumes from its newest sound checkpoint.
     """
-    train_together([StackMember(run, directory, reporter)], lambda runs: RoundRobin([trainer]))
+
+    def save(checkpoints: Checkpoints, step: int) -> Path:
+        return checkpoints.save(step, trainer.state())
+
+    loop = Loop(run, directory, reporter, trainer.sampler, save)
+    if loop.newest:
+        trainer.restore(loop.newest.files)
+    loop.begin()
+    for step in range(loop.start + 1, run.steps + 1):
+        if loop.end_step(step, trainer.step(step)):
+            return
 
 
 def train_together(
@@ -243,34 +254,6 @@ class Loop:
         return stopping
 
 
-class RoundRobin:
-    """A stack of independent trainers that make their steps in turn; see `TrainingStack`."""
-
-    def __init__(self, trainers: Sequence[Trainer]) -> None:
-        self._trainers = list(trainers)
-
-    def step(self, step: int) -> Sequence[Mapping[str, float] | BaseException]:
-        outcomes: list[Mapping[str, float] | BaseException] = []
-        for trainer in self._trainers:
-            try:
-                outcomes.append(trainer.step(step))
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - it ends this run alone
-                outcomes.append(error)
-        return outcomes
-
-    def sampler(self, index: int) -> Sampler:
-        return self._trainers[index].sampler()
-
-    def state(self, index: int) -> Mapping[str, bytes]:
-        return self._trainers[index].state()
-
-    def restore(self, index: int, files: Mapping[str, bytes]) -> None:
-        self._trainers[index].restore(files)
-
-    def keep(self, indexes: Sequence[int]) -> None:
-        self._trainers = [self._trainers[index] for index in indexes]
-
-
 def base_solve_rate(run: Run, sampler: Sampler) -> float:
     """Estimate the base's solve rate on training problems; NaN if the run's control needs none.
 
@@ -286,91 +269,140 @@ def base_solve_rate(run: Run, sampler: Sampler) -> float:
     return float((outcomes == 1).mean())
 
 
+@dataclass(frozen=True)
+class TokenStatistics:
+    """What the sampling distribution says of each rollout: sums over its generated tokens.
+
+    The end mark counts as a token.
+
+    Attributes:
+        lengths: number of generated tokens.
+        surprisal: sum of -log π of the sampled tokens, in nats.
+        entropy: sum of the exact entropies of the next-token distributions, in nats.
+        certainty: sum of KL(uniform ‖ π) of the next-token distributions, in nats.
+        entropies: the exact entropy of each next-token distribution, 0 past the end; None unless
+            they are asked for.
+        kl: sum of the exact KLs of the next-token distributions from the base model's, in nats;
+            NaN where it is not measured, None if it is nowhere.
+    """
+
+    lengths: Float[Tensor, " rows"]
+    surprisal: Float[Tensor, " rows"]
+    entropy: Float[Tensor, " rows"]
+    certainty: Float[Tensor, " rows"]
+    entropies: Float[Tensor, "rows tokens"] | None = None
+    kl: Float[Tensor, " rows"] | None = None
+
+
+class LanguageSource:
+    """Draws the groups of a step from a language model; rollout policies draw from it.
+
+    Attributes:
+        step: the training step, counted from 1.
+        references: number of rollouts of the reference model so far.
+    """
+
+    def __init__(self, run: Run, step: int) -> None:
+        self._run = run
+        self.step = step
+        self.references = 0
+        self._rng = numpy_generator(run.seed, Stream.PROMPTS, step)
+        self._problems: list[Problem] = []
+
+    def _repeated(self, problems: Sequence[Problem]) -> list[Problem]:
+        return [problem for problem in problems for _ in range(self._run.group_size)]
+
+    @property
+    def levels(self) -> list[int]:
+        """Difficulty level of each group drawn."""
+        return [problem.level for problem in self._problems]
+
+    def _batch(
+        self,
+        rewards: Float[Tensor, "groups rollouts"],
+        outcomes: Float[Tensor, "groups rollouts"],
+        statistics: TokenStatistics,
+        answered: Bool[Tensor, "groups rollouts"] | None,
+    ) -> GroupBatch:
+        """Return the groups drawn, as an estimator sees them.
+
+        Args:
+            rewards: NaN for rollouts that the verifier could not score.
+            outcomes: verdicts from which the rewards are computed.
+            answered: whether each rollout has an answer; None if the estimator does not read it.
+        """
+        scored, entropies = ~rewards.isnan(), statistics.entropies
+
+        def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "groups rollouts"]:
+            return (sums / statistics.lengths).view(rewards.shape)
+
+        return GroupBatch(
+            rewards=rewards,
+            mask=None if scored.all() else scored,
+            lengths=statistics.lengths.view(rewards.shape),
+            token_entropy=token_mean(statistics.surprisal),
+            token_entropy_exact=token_mean(statistics.entropy),
+            token_entropies=None if entropies is None else entropies.view(*rewards.shape, -1),
+            self_certainty=token_mean(statistics.certainty),
+            solve_rates=((outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
+            answered=answered,
+            prompt_ids=tuple(problem.id for problem in self._problems),
+            step=self.step,
+            total_steps=self._run.total_steps,
+        )
+
+
+def collect_and_weigh(
+    run: Run, source: Any, estimator: Estimator, base_rate: float
+) -> tuple[Collected, Advantages, dict[str, float]]:
+    """Let the rollout policy choose groups and the estimator weigh them; return the metrics too.
+
+    Args:
+        source: draws the groups; also has their `outcomes`, `levels`, `references` and `batch`.
+        base_rate: the base's solve rate, for a control that needs it.
+    """
+    collected = run.rollout.collect(source, run.prompts_per_step)
+    drawn = source.batch()
+    started = time.perf_counter()
+    advantages = compute_advantages(estimator, drawn, collected)
+    seconds = time.perf_counter() - started
+    (metrics,) = metrics_of_rollouts([run], source, collected, drawn, advantages, [advantages.info])
+    rate = {"control/rate": base_rate} if run.control.base_samples else {}
+    return collected, advantages, {**metrics, **rate, "time/estimator": seconds}
+
+
 def metrics_of_rollouts(
-    run: Run, source: Any, collected: Collected, drawn: GroupBatch, advantages: Advantages
-) -> dict[str, float]:
-    """Return the metrics of a step's rollouts, for one run.
+    runs: Sequence[Run],
+    source: Any,
+    collected: Collected,
+    drawn: GroupBatch,
+    advantages: Advantages,
+    infos: Sequence[Mapping[str, float]],
+    *,
+    brief: bool = False,
+) -> list[dict[str, float]]:
+    """Return the metrics of a step's rollouts, for each run of a stack.
 
     Args:
         source: drew the groups; also has their `outcomes`, `levels` and `references`.
         drawn: all groups drawn.
+        infos, brief: as in `stacked_rollout_metrics`.
     """
-    return rollout_metrics(
+    first = runs[0]
+    return stacked_rollout_metrics(
         drawn,
         advantages,
-        groups=collected.groups,
+        infos,
+        groups=collected.groups if len(runs) == 1 else None,
         outcomes=source.outcomes,
-        judged=run.rollout.judged(drawn.rewards, source.outcomes),
+        judged=first.rollout.judged(drawn.rewards, source.outcomes),
         levels=source.levels,
-        prompts=run.prompts_per_step,
+        prompts=first.prompts_per_step,
         references=source.references,
         turns=collected.turns,
         last_turn=collected.last_turn,
-        verifier_free=run.estimator.verifier_free,
-    )
-
-
-def control_metrics(run: Run, base_rate: float) -> dict[str, float]:
-    """Return the chance of a correct verdict, `control/rate`, where a control estimates it."""
-    return {"control/rate": base_rate} if run.control.base_samples else {}
-
-
-def reads_answers(estimator: Estimator) -> bool:
-    """Return whether a backend has to find out which rollouts have a readable answer."""
-    return "answered" in estimator.needs
-
-
-def reads_token_entropies(estimator: Estimator) -> bool:
-    """Return whether a backend has to keep the entropy of every token of a step."""
-    return "token_entropies" in estimator.needs | estimator.uses
-
-
-def group_batch(
-    run: Run,
-    problems: Sequence[Problem],
-    rewards: Float[Tensor, "groups rollouts"],
-    outcomes: Float[Tensor, "groups rollouts"],
-    step: int,
-    *,
-    lengths: Float[Tensor, " rows"],
-    surprisal: Float[Tensor, " rows"],
-    entropy: Float[Tensor, " rows"],
-    certainty: Float[Tensor, " rows"],
-    entropies: Float[Tensor, "rows tokens"] | None,
-    answered: Bool[Tensor, "groups rollouts"] | None,
-) -> GroupBatch:
-    """Return a language model's rollouts as an estimator sees them.
-
-    Args:
-        problems: the problem of each group.
-        rewards: NaN for rollouts that the verifier could not score.
-        outcomes: verdicts from which the rewards are computed.
-        lengths: generated tokens of each rollout, group by group.
-        surprisal: sum of -log π over the tokens of each rollout, in nats.
-        entropy: sum of the exact token entropies, in nats.
-        certainty: sum of KL(uniform ‖ π), in nats.
-        entropies: exact entropy of each token, 0 past the end of a rollout; None if the estimator
-            does not read it.
-        answered: whether each rollout has an answer; None if the estimator does not read it.
-    """
-    scored = ~rewards.isnan()
-
-    def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "groups rollouts"]:
-        return (sums / lengths).view(rewards.shape)
-
-    return GroupBatch(
-        rewards=rewards,
-        mask=None if scored.all() else scored,
-        lengths=lengths.view(rewards.shape),
-        token_entropy=token_mean(surprisal),
-        token_entropy_exact=token_mean(entropy),
-        token_entropies=None if entropies is None else entropies.view(*rewards.shape, -1),
-        self_certainty=token_mean(certainty),
-        solve_rates=((outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
-        answered=answered,
-        prompt_ids=tuple(problem.id for problem in problems),
-        step=step,
-        total_steps=run.total_steps,
+        verifier_free=[run.estimator.verifier_free for run in runs],
+        brief=brief,
     )
 
 

@@ -94,6 +94,11 @@ class Optimizer(Component):
             )
 
     @property
+    def reference(self) -> Any:
+        """The built `match_reference`."""
+        return self.match_reference
+
+    @property
     def decays_weights(self) -> bool:
         """Whether weights change without a gradient."""
         return False

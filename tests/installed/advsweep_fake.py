@@ -29,13 +29,12 @@ from advsweep.backends.base import (
     Backend,
     Can,
     Reporter,
-    StackKey,
     StackMember,
     hash_json,
 )
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
-from advsweep.backends.training_loop import RoundRobin, compute_advantages
+from advsweep.backends.training_loop import Trainer, compute_advantages
 from advsweep.components import option
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import ConfigError, TrainingError
@@ -83,10 +82,8 @@ class Fake(Backend):
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         training_loop.train(run, _Trainer(run), directory, reporter)
 
-    def stack_key(self, run: Run) -> StackKey | None:
-        if self.stack == 1:
-            return None
-        return StackKey(shape=json.dumps(run.task.identity(), sort_keys=True), kind=run.group_size)
+    def stack_key(self, run: Run) -> str | None:
+        return json.dumps(run.task.identity(), sort_keys=True) if self.stack > 1 else None
 
     def stack_size(self) -> int:
         return self.stack
@@ -112,6 +109,34 @@ class Fake(Backend):
             f"backend: '{self.name}' trains a table of solve rates, which cannot be exported; "
             "expected a run of a backend that trains a language model"
         )
+
+
+class RoundRobin:
+    """A stack of independent trainers that make their steps in turn; see `TrainingStack`."""
+
+    def __init__(self, trainers: Sequence[Trainer]) -> None:
+        self._trainers = list(trainers)
+
+    def step(self, step: int) -> Sequence[Mapping[str, float] | BaseException]:
+        outcomes: list[Mapping[str, float] | BaseException] = []
+        for trainer in self._trainers:
+            try:
+                outcomes.append(trainer.step(step))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - it ends this run alone
+                outcomes.append(error)
+        return outcomes
+
+    def sampler(self, index: int) -> Sampler:
+        return self._trainers[index].sampler()
+
+    def state(self, index: int) -> Mapping[str, bytes]:
+        return self._trainers[index].state()
+
+    def restore(self, index: int, files: Mapping[str, bytes]) -> None:
+        self._trainers[index].restore(files)
+
+    def keep(self, indexes: Sequence[int]) -> None:
+        self._trainers = [self._trainers[index] for index in indexes]
 
 
 class _Trainer:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.backends import training_loop
-from advsweep.backends.bandit.stack import BanditStack, stack_kind
+from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.base import (
     BATCH_FIELDS,
     Backend,
     Can,
     Reporter,
-    StackKey,
     StackMember,
     hash_json,
 )
@@ -111,7 +110,7 @@ class BanditBackend(Backend):
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         self.train_together([StackMember(run, directory, reporter)])
 
-    def stack_key(self, run: Run) -> StackKey | None:
+    def stack_key(self, run: Run) -> str | None:
         if not run.rollout.keeps_all or run.optimizer.calibrates:
             return None
         table, task = _parts(run)
@@ -126,21 +125,18 @@ class BanditBackend(Backend):
             "generation": {k: v for k, v in generation.items() if k not in _PER_RUN},
             "numbers": [run.group_size, run.prompts_per_step, run.steps],
         }
-        return StackKey(json.dumps(shape, sort_keys=True), stack_kind(run))
+        return json.dumps(shape, sort_keys=True)
 
     def stack_size(self) -> int:
         return self.stack
 
     def train_together(self, members: Sequence[StackMember]) -> None:
-        alike = sorted(members, key=lambda member: stack_kind(member.run))
-        training_loop.train_together(alike, self._stack)
+        training_loop.train_together(members, self._stack)
 
     def change_norms(
         self, runs: Sequence[Run], reporter: Reporter, after_step: Callable[[int], None]
     ) -> list[float | Exception]:
-        # Alike runs must be neighbours in a stack.
-        left = sorted(range(len(runs)), key=lambda index: stack_kind(runs[index]))
-        stack = self._stack([runs[index] for index in left])
+        left, stack = list(range(len(runs))), self._stack(runs)
         found: dict[int, float | Exception] = {}
         for step in range(1, runs[0].steps + 1):
             outcomes = dict(zip(left, stack.step(step), strict=True))

@@ -35,9 +35,8 @@ from advsweep.backends.bandit.update import (
 )
 from advsweep.backends.models import Table
 from advsweep.backends.step_changes import KL_STEP, peak_memory
-from advsweep.backends.training_loop import compute_advantages, control_metrics
+from advsweep.backends.training_loop import compute_advantages, metrics_of_rollouts
 from advsweep.config.settings import Sgd
-from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.errors import BatchError, TrainingError
 from advsweep.estimators.batch import Advantages
 from advsweep.rollouts.base import Collected
@@ -62,7 +61,7 @@ class BanditStack:
     """The state of several trainings in memory; see `training_loop.TrainingStack`.
 
     Args:
-        runs: runs with the same shape of `stack_key`. Runs with the same kind must be neighbours.
+        runs: runs with the same `stack_key`.
     """
 
     def __init__(self, runs: Sequence[Run], options: BanditBackend) -> None:
@@ -109,13 +108,6 @@ class BanditStack:
         if any(run.control.base_samples for run in self._runs):
             base = Policy.of(self._logits.base.double(), self._temperature)
             self._base_rates = solve_rates(base.log.exp(), self._tables.correct)
-        # An estimator that computes each group alone serves several runs in one call.
-        keys = [
-            str(estimator.identity()) if estimator.per_group else number
-            for number, estimator in enumerate(self._estimators)
-        ]
-        starts = [i for i, key in enumerate(keys) if i == 0 or key != keys[i - 1]]
-        self._teams = [slice(*ends) for ends in itertools.pairwise([*starts, len(keys)])]
 
     def step(self, step: int) -> Outcomes:
         first, every = self._runs[0], self._options.exact_every
@@ -209,29 +201,17 @@ class BanditStack:
             # Unknown for every run, so that a run has the same numbers in any stack.
             self._state[CHANGE_SUMS][:, 0 if is_tracked else slice(None)] = torch.nan
             trained = [{} for _ in runs]
-        metrics = stacked_rollout_metrics(
-            drawn,
-            advantages,
-            infos,
-            groups=collected.groups if len(runs) == 1 else None,
-            outcomes=source.outcomes,
-            judged=first.rollout.judged(drawn.rewards, source.outcomes),
-            levels=source.levels,
-            prompts=first.prompts_per_step,
-            references=source.references,
-            turns=collected.turns,
-            last_turn=collected.last_turn,
-            verifier_free=[run.estimator.verifier_free for run in runs],
-            brief=brief,
+        metrics = metrics_of_rollouts(
+            runs, source, collected, drawn, advantages, infos, brief=brief
         )
         seconds = [(end - start) / len(runs) for start, end in itertools.pairwise(times)]
         laps = dict(zip(("time/rollout", "time/estimator", "time/update"), seconds, strict=True))
         errors |= updates.errors
         outcomes: Outcomes = []
         for index, (run, own, of_update) in enumerate(zip(runs, metrics, trained, strict=True)):
-            rate = float(self._base_rates[index].mean()) if run.control.base_samples else 0.0
-            control = control_metrics(run, rate)
-            made = {**own, **control, **of_update, "time/reward": 0.0, **laps}
+            if run.control.base_samples:
+                own["control/rate"] = float(self._base_rates[index].mean())
+            made = {**own, **of_update, "time/reward": 0.0, **laps}
             outcomes.append(errors.get(index) or made)
         return outcomes, experience
 
@@ -245,44 +225,30 @@ class BanditStack:
             estimator refuses their groups, by number; their advantages are 0.
         """
         weighed: list[Advantages] = []
-        infos: list[Mapping[str, float]] = []
         errors: dict[int, Exception] = {}
-        teams = list(self._teams)
         each = len(collected.groups) // len(self._runs)
-        while teams:
-            team, *teams = teams
+        for index, estimator in enumerate(self._estimators):
             groups, own = drawn, collected
-            if team.stop - team.start < len(self._runs):
-                rows = slice(each * team.start, each * team.stop)
-                references = collected.ref_rewards
-                groups, own = (
-                    drawn.select(rows),
-                    Collected(
-                        torch.arange(rows.stop - rows.start),
-                        None if references is None else references[rows],
-                    ),
+            if len(self._runs) > 1:
+                rows, references = slice(each * index, each * (index + 1)), collected.ref_rewards
+                groups = drawn.select(rows)
+                own = Collected(
+                    torch.arange(each), None if references is None else references[rows]
                 )
             try:
-                made = compute_advantages(self._estimators[team.start], groups, own)
+                made = compute_advantages(estimator, groups, own)
                 if made.per_token:
                     # A rollout is one token.
                     made = replace(made, values=made.values[..., 0])
             except BatchError as error:
-                if team.stop - team.start > 1:
-                    # The error does not say whose group it is; compute each run alone.
-                    teams = [slice(i, i + 1) for i in range(team.start, team.stop)] + teams
-                    continue
-                errors[team.start] = error
+                errors[index] = error
                 nothing = torch.zeros_like(groups.rewards[: len(own.groups)])
                 made = Advantages(values=nothing, keep=nothing.bool())
             weighed.append(made)
-            infos += [made.info] * (team.stop - team.start)
-        if len(weighed) == 1:
-            return weighed[0], infos, errors
         values, keep = (
             torch.cat([getattr(a, name) for a in weighed]) for name in ("values", "keep")
         )
-        return Advantages(values=values, keep=keep), infos, errors
+        return Advantages(values=values, keep=keep), [made.info for made in weighed], errors
 
     def keep(self, indexes: Sequence[int]) -> None:
         chosen = list(indexes)
@@ -320,11 +286,6 @@ class BanditStack:
                 self._state.setdefault(name, self._logits.origin())
             self._state[name][index] = values
         self._estimators[index].load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
-
-
-def stack_kind(run: Run) -> str:
-    """Return what runs of one call of the estimator have in common."""
-    return str([run.estimator.identity(), run.control.identity()])
 
 
 def _experience(

@@ -13,7 +13,7 @@ from advsweep.backends.base import (
     BATCH_FIELDS,
     NODE_KEYS,
     PARAMETERS,
-    ExternalBackend,
+    Backend,
     Reporter,
     hash_json,
 )
@@ -59,7 +59,7 @@ _UNUSED: Mapping[str, Any] = {
 
 
 @dataclass(kw_only=True)
-class Command(ExternalBackend):
+class Command(Backend):
     """Trains each run with a command, by a template; see docs/command.md.
 
     A run consists of the config keys that reach the command: the others are neither stored nor
@@ -68,6 +68,7 @@ class Command(ExternalBackend):
     """
 
     name: ClassVar[str] = "command"
+    external: ClassVar[bool] = True
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
 
@@ -104,7 +105,7 @@ class Command(ExternalBackend):
         return template
 
     @classmethod
-    def load_node(cls, node: Mapping[str, Any]) -> Plain:
+    def load_node(cls, node: Plain) -> Plain:
         """Read the template that the command line names, and record that it may be started."""
         name = node.get("template")
         if node.get("content") or not isinstance(name, str) or not name:

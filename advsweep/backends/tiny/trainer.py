@@ -25,13 +25,10 @@ from advsweep.backends.tiny.weights import (
     to_bytes,
 )
 from advsweep.backends.training_loop import (
+    LanguageSource,
+    TokenStatistics,
     base_solve_rate,
-    compute_advantages,
-    control_metrics,
-    group_batch,
-    metrics_of_rollouts,
-    reads_answers,
-    reads_token_entropies,
+    collect_and_weigh,
 )
 
 if TYPE_CHECKING:
@@ -81,18 +78,17 @@ class TinyTrainer:
         sampling = self._history.sampling(self._weights)
         reference = self._base if self._renewed is None else self._renewed
         source = _Source(run, self._task, self._model, sampling, reference, step, self._base_rate)
-        collected = run.rollout.collect(source, run.prompts_per_step)
+        collected, advantages, metrics = collect_and_weigh(
+            run, source, self._estimator, self._base_rate
+        )
         groups = collected.groups
-        rollouts, drawn = source.rollouts(), source.batch()
-        started = time.perf_counter()
-        advantages = compute_advantages(self._estimator, drawn, collected)
-        updated = estimated = time.perf_counter()
+        started = updated = time.perf_counter()
         update: dict[str, float] = {KL_STEP: 0.0}
         if advantages.keep.any():
-            rows = torch.arange(drawn.rewards.numel()).view(drawn.rewards.shape)[groups].flatten()
+            rows = (groups[:, None] * run.group_size + torch.arange(run.group_size)).flatten()
             experience = Experience(
                 prompts=source.prompts(groups),
-                rollouts=rollouts[rows],
+                rollouts=source.rollouts()[rows],
                 group_size=run.group_size,
                 advantages=advantages.values.flatten(0, 1),
                 keep=advantages.keep.flatten(),
@@ -105,7 +101,6 @@ class TinyTrainer:
         # After the update: the reference of the next step is what this one has made.
         if run.rollout.renews_reference(step):
             self._renewed = self._copy()
-        metrics = metrics_of_rollouts(run, source, collected, drawn, advantages)
         changes = self._meter.measure()
         self._reset(step)
         return {
@@ -113,11 +108,9 @@ class TinyTrainer:
             **update,
             **changes,
             **peak_memory(),
-            **control_metrics(run, self._base_rate),
             "time/rollout": source.rollout_seconds,
             "time/reward": source.reward_seconds,
-            "time/estimator": estimated - started,
-            "time/update": updated - estimated,
+            "time/update": updated - started,
         }
 
     @functools.cached_property
@@ -222,15 +215,13 @@ class WeightHistory:
         self._kept = deque((by_place[place] for place in sorted(by_place)), self._lag + 1)
 
 
-class _Source:
-    """Draws groups of one step and scores them; rollout policies draw from it.
+class _Source(LanguageSource):
+    """Draws groups of one step and scores them.
 
     Args:
         base_rate: the base's solve rate, for a control that needs it.
 
     Attributes:
-        step: the training step, counted from 1.
-        references: number of rollouts of the reference model so far.
         rollout_seconds, reward_seconds: total time of sampling and of scoring.
     """
 
@@ -244,22 +235,18 @@ class _Source:
         step: int,
         base_rate: float,
     ) -> None:
-        self._run = run
+        super().__init__(run, step)
         self._task = task
         self._model = model
         self._weights = weights
         self._base_rate = base_rate
         self._reference = reference
-        self.step = step
-        self._rng = numpy_generator(run.seed, Stream.PROMPTS, step)
         self._generator = torch_generator(run.rollout_seed, Stream.ROLLOUTS, step)
         self._reference_generator = torch_generator(run.rollout_seed, Stream.REFERENCE, step)
         self._control_rng = numpy_generator(run.seed, Stream.CONTROL, step)
-        self._problems: list[Problem] = []
         self._rollouts: list[Rollouts] = []
         self._rewards: list[Float[Tensor, "prompts rollouts"]] = []
         self._texts: list[str] = []
-        self.references = 0
         self.rollout_seconds = self.reward_seconds = 0.0
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
@@ -289,11 +276,6 @@ class _Source:
         """Verdicts of each group drawn, which are the rewards of this backend."""
         return torch.cat(self._rewards)
 
-    @property
-    def levels(self) -> list[int]:
-        """Difficulty level of each group drawn."""
-        return [problem.level for problem in self._problems]
-
     def prompts(self, groups: Int[Tensor, " groups"]) -> Encoded:
         return encode([self._problems[group].prompt for group in groups.tolist()], self._task)
 
@@ -304,23 +286,18 @@ class _Source:
     def batch(self) -> GroupBatch:
         """Return the groups drawn, as the estimator sees them."""
         rewards, rollouts, answered = self.outcomes, self.rollouts(), None
-        if reads_answers(self._run.estimator):
-            repeated = [problem for problem in self._problems for _ in range(self._run.group_size)]
-            answers = self._task.answers(repeated, self._texts)
+        read = self._run.estimator.needs | self._run.estimator.uses
+        if "answered" in read:
+            answers = self._task.answers(self._repeated(self._problems), self._texts)
             answered = torch.tensor([each is not None for each in answers]).view(rewards.shape)
-        return group_batch(
-            self._run,
-            self._problems,
-            rewards,
-            rewards,
-            self.step,
+        statistics = TokenStatistics(
             lengths=rollouts.lengths.float(),
             surprisal=(-rollouts.log_probs).sum(dim=1),
             entropy=rollouts.entropies.sum(dim=1),
             certainty=rollouts.certainties.sum(dim=1),
-            entropies=rollouts.entropies if reads_token_entropies(self._run.estimator) else None,
-            answered=answered,
+            entropies=rollouts.entropies if "token_entropies" in read else None,
         )
+        return self._batch(rewards, rewards, statistics, answered)
 
     @functools.cached_property
     def _network(self) -> Network:
@@ -341,10 +318,9 @@ class _Source:
             generator=generator,
         )
         sampled = time.perf_counter()
-        repeated = [problem for problem in problems for _ in range(size)]
         texts = decode(rollouts.tokens.numpy(), self._task)
         scores = self._run.control.verdicts(
-            self._task.score(repeated, texts), self._control_rng, self._base_rate
+            self._task.score(self._repeated(problems), texts), self._control_rng, self._base_rate
         )
         self.rollout_seconds += sampled - started
         self.reward_seconds += time.perf_counter() - sampled

@@ -8,16 +8,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-from collections.abc import Mapping
+import json
+import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 
 from advsweep.backends.base import BATCH_FIELDS, Backend, Can, Reporter, hash_json
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.step_changes import evenly_spaced
 from advsweep.backends.trl.config import (
     EVALUATION_REMEDIES,
     OWN_MEMORY,
@@ -27,11 +30,11 @@ from advsweep.backends.trl.config import (
     VllmGeneration,
     advise_if_out_of_memory,
 )
-from advsweep.backends.trl.lost_characters import describe_lost_characters, warn_of_lost_characters
-from advsweep.components import Component, Plain, option
-from advsweep.errors import ConfigError
+from advsweep.components import Component, Plain, Retired, option
+from advsweep.errors import AdvsweepWarning, ConfigError, first_of
 from advsweep.packages import extra_command
-from advsweep.tasks.base import SymbolTask
+from advsweep.printable import printable_line
+from advsweep.tasks.base import Split, SymbolTask
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -40,11 +43,6 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler, Task
 
 _DEFAULT_TOKENS = 512
-
-_ONE_PROCESS = (
-    "expected a run in one process on one GPU (resources.gpus=1); a script of your own trains in "
-    "several with backend=command, as docs/command.md says"
-)
 
 HIGH_RATE = 1e-5
 """Learning rate above which a training of all weights gets a warning."""
@@ -55,7 +53,11 @@ class TrlBackend(Backend):
     """Trains a model of transformers with TRL, on GPUs or, for small models, on a CPU."""
 
     name: ClassVar[str] = "trl"
-    retired: ClassVar[frozenset[str]] = Backend.retired | {"processes", "accelerate"}
+    retired: ClassVar[Retired] = {
+        **Backend.retired,
+        "processes": (None, 1),
+        "accelerate": (None, 1),
+    }
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     supports: ClassVar[Can] = (
         Can.REFERENCES
@@ -104,19 +106,12 @@ class TrlBackend(Backend):
     )
     threads: int = option(1, ge=1, help="CPU threads of the process that trains")
 
-    @classmethod
-    def build(cls, values: Mapping[str, Any] | None = None, *, where: str = "") -> Self:
-        for key in cls.retired - Backend.retired:
-            if (given := (values or {}).get(key)) not in (None, 1):
-                raise ConfigError(f"backend.{key}: {_ONE_PROCESS}, got {given!r}")
-        return super().build(values, where=where)
-
     def identity(self) -> Plain:
         # Runs of the time when it was an option keep their identity.
         return {**super().identity(), "accelerate": None}
 
     def check(self, run: Run) -> None:
-        model = self.model_of(run)
+        model = hf_model(run.model)
         if not model.path:
             raise ConfigError(
                 "model.path: expected a folder or a name on the hub, got nothing; give it as "
@@ -132,13 +127,13 @@ class TrlBackend(Backend):
                 raise ConfigError(
                     f"backend: 'trl' needs {name}, which is not installed: {extra_command('trl')}"
                 )
-        self.generation_of(run).check()
+        generation_of(run.generation).check()
         if run.group_size < 2:
             raise ConfigError(f"group_size: expected >= 2 with backend 'trl', got {run.group_size}")
         self.layout_of(run)
 
     def cautions(self, run: Run) -> list[str]:
-        model = self.model_of(run)
+        model = hf_model(run.model)
         found = [] if run.absent else describe_lost_characters(model, run.task)
         if not model.lora_rank and run.optimizer.lr > HIGH_RATE:
             found.append(
@@ -154,7 +149,10 @@ class TrlBackend(Backend):
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         # transformers would copy the model to every GPU in sight and split batches over them.
         if (count := torch.cuda.device_count()) > 1:
-            raise ConfigError(f"backend: {_ONE_PROCESS}, got {count} GPUs")
+            raise ConfigError(
+                f"backend: expected a run on one GPU (resources.gpus=1), got {count} GPUs; a script of your own trains on several with backend=command, as "
+                f"docs/command.md says"
+            )
         from advsweep.backends.trl import training
 
         torch.set_num_threads(self.threads)
@@ -174,7 +172,7 @@ class TrlBackend(Backend):
         # The length limit is that of the run's training, whatever samples here.
         tokens = self.answer_tokens(run.generation, task)
         folder = self._folder(run, directory, step)
-        model, top_p = _hf(run.model), run.evaluation.top_p
+        model, top_p = hf_model(run.model), run.evaluation.top_p
 
         @functools.cache
         def load_base() -> Any:
@@ -186,7 +184,7 @@ class TrlBackend(Backend):
             # Without a checkpoint the weights are the base model's.
             return contextlib.nullcontext(weights if folder is None else load_base())
 
-        return self._open(model, _sampling(generation), folder, tokens, top_p, base)
+        return self._open(model, generation_of(generation), folder, tokens, top_p, base)
 
     def model_sampler(
         self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings
@@ -196,9 +194,10 @@ class TrlBackend(Backend):
                 "model: a model is evaluated with transformers, which is not installed: "
                 f"{extra_command('hf')}"
             )
-        warn_of_lost_characters(_hf(model), task)
+        for caution in describe_lost_characters(hf_model(model), task):
+            warnings.warn(caution, AdvsweepWarning, stacklevel=2)
         tokens = self.answer_tokens(generation, task)
-        return self._open(_hf(model), _sampling(generation), None, tokens, settings.top_p)
+        return self._open(hf_model(model), generation_of(generation), None, tokens, settings.top_p)
 
     def _open(
         self,
@@ -247,11 +246,14 @@ class TrlBackend(Backend):
         )
 
     def model_key(self, model: Component, generation: Generation) -> str:
-        own = {"model": _hf(model).identity(), "max_tokens": _sampling(generation).max_tokens}
+        own = {
+            "model": hf_model(model).identity(),
+            "max_tokens": generation_of(generation).max_tokens,
+        }
         return hash_json({"backend": self.name, "revision": self.revision, **own})
 
     def base_key(self, run: Run) -> str:
-        own = {"model": _hf(run.model).identity(), "task": run.task.identity()}
+        own = {"model": hf_model(run.model).identity(), "task": run.task.identity()}
         tokens = self.completion_tokens(run)
         return hash_json({"backend": self.name, "revision": self.revision, "tokens": tokens, **own})
 
@@ -260,27 +262,19 @@ class TrlBackend(Backend):
 
         folder = self._folder(run, directory, step)
         try:
-            load_model(self.model_of(run), folder).save_pretrained(target)
-            load_tokenizer(self.model_of(run), folder).save_pretrained(target)
+            load_model(hf_model(run.model), folder).save_pretrained(target)
+            load_tokenizer(hf_model(run.model), folder).save_pretrained(target)
         except OSError as error:
             raise ConfigError(
                 f"{target}: expected a folder that can be written, got: {error.strerror or error}"
             ) from error
-
-    def model_of(self, run: Run) -> HfModel:
-        """Return the run's model, checked to be one of transformers."""
-        return _hf(run.model)
-
-    def generation_of(self, run: Run) -> TransformersGeneration:
-        """Return the run's generation settings; `sampling` means transformers with its defaults."""
-        return _sampling(run.generation)
 
     def completion_tokens(self, run: Run) -> int:
         return self.answer_tokens(run.generation, run.task)
 
     def answer_tokens(self, generation: Generation, task: Task) -> int:
         needed = task.max_completion_length if isinstance(task, SymbolTask) else _DEFAULT_TOKENS
-        return _sampling(generation).max_tokens or needed
+        return generation_of(generation).max_tokens or needed
 
     def layout_of(self, run: Run) -> Layout:
         """Divide a step's rollouts over updates, and those over the largest equal passes.
@@ -305,7 +299,8 @@ class TrlBackend(Backend):
         return Checkpoints(directory, run.identity).load(step).path if step else None
 
 
-def _hf(model: Component) -> HfModel:
+def hf_model(model: Component) -> HfModel:
+    """Return a run's model, checked to be one of transformers."""
     if not isinstance(model, HfModel):
         raise ConfigError(
             f"model: backend 'trl' trains a model of transformers, got '{model.name}'; "
@@ -314,7 +309,51 @@ def _hf(model: Component) -> HfModel:
     return model
 
 
-def _sampling(generation: Generation) -> TransformersGeneration:
+def generation_of(generation: Generation) -> TransformersGeneration:
+    """Return a run's generation settings; `sampling` means transformers with its defaults."""
     if isinstance(generation, TransformersGeneration):
         return generation
     return TransformersGeneration(temperature=generation.temperature)
+
+
+SAMPLED = 100
+"""Problems of a split that are looked at."""
+
+_SMALL = 256
+
+
+def describe_lost_characters(model: HfModel, task: Task) -> list[str]:
+    """Describe the characters of some prompts of both splits that the tokenizer leaves out.
+
+    Tokenizers of real models write any text as bytes or pieces. One whose words are single
+    characters, such as that of an exported tiny model, knows these alone: others vanish without an
+    error. Plans look for them, so `tokenizer.json` is read as it is, without transformers.
+
+    Returns:
+        Warnings; empty if nothing is lost, or if the tokenizer cannot be checked.
+    """
+    try:
+        content = json.loads((model.folder / "tokenizer.json").read_text("utf-8"))
+        special = {token["content"] for token in content["added_tokens"]}
+        known = {*content["model"]["vocab"]} - special
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        return []  # not ours, or damaged: loading it tells
+    if len(known) > _SMALL or any(len(word) > 1 for word in known):
+        return []
+    held_out = task.problems(Split.HELD_OUT)
+    problems = [held_out[row] for row in evenly_spaced(len(held_out), SAMPLED)]
+    if task.can_train:
+        problems += task.draw(SAMPLED, np.random.default_rng(0))
+    prompts = list(dict.fromkeys(problem.text for problem in problems))
+    losing = [prompt for prompt in prompts if not known.issuperset(prompt)]
+    if not losing:
+        return []
+    lost = dict.fromkeys(c for c in "".join(losing) if c not in known and not c.isspace())
+    return [
+        printable_line(
+            f"model.path: the tokenizer of {model.path}, which has only {' '.join(sorted(known))}, "
+            f"leaves out characters of {len(losing)} of {len(prompts)} sampled prompts, which the "
+            f"model does not see: {first_of(lost, 8, ' ')}; take another model, or problems and a "
+            f"prompt without them (task.data, task.prompt)"
+        )
+    ]

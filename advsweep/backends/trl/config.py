@@ -8,14 +8,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from advsweep.components import Component, Plain, option
+from advsweep.components import Component, Plain, Retired, option
 from advsweep.config.settings import Generation
 from advsweep.errors import ConfigError, NoMemoryError, is_out_of_memory
 
@@ -214,9 +214,13 @@ class VllmGeneration(TransformersGeneration):
 
     name: ClassVar[str] = "vllm"
     sampler: ClassVar[str | None] = "vllm"
-    retired: ClassVar[frozenset[str]] = frozenset(
-        {"mode", "server_url", "server_timeout", "tensor_parallel"}
-    )
+    # Stored runs have what meant one engine in the process that trains.
+    retired: ClassVar[Retired] = {
+        "mode": ("colocate",),
+        "server_url": (),
+        "server_timeout": (),
+        "tensor_parallel": (1,),
+    }
 
     correction: Correction = option(
         Correction.SEQUENCE_MASK, help="of rollouts whose probability in vLLM is another"
@@ -236,17 +240,6 @@ class VllmGeneration(TransformersGeneration):
     sleep: bool = option(
         False, identity=False, help="vLLM gives its GPU memory up while weights are updated"
     )
-
-    @classmethod
-    def build(cls, values: Mapping[str, Any] | None = None, *, where: str = "") -> Self:
-        # Stored runs have what meant one engine in the process that trains.
-        given = {"mode": "colocate", "tensor_parallel": 1} | dict(values or {})
-        if given["mode"] != "colocate" or given["tensor_parallel"] != 1:
-            raise ConfigError(
-                "generation: vLLM samples by an engine in the process that trains, on its GPU; "
-                "expected neither mode nor tensor_parallel"
-            )
-        return super().build(values, where=where)
 
     @classmethod
     def is_installed(cls) -> bool:

@@ -20,6 +20,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.step_changes import at_answers, mean_by_problem, measured_answers
+from advsweep.backends.training_loop import TokenStatistics
 from advsweep.backends.trl.config import EVALUATION_REMEDIES, Prompt, advise_if_out_of_memory
 from advsweep.tasks.base import Completions
 
@@ -62,44 +63,19 @@ def encode(problems: Sequence[Problem], model: HfModel, tokenizer: Any) -> list[
     return ids
 
 
-@dataclass(frozen=True)
-class TokenStatistics:
-    """What the sampling distribution says of each rollout: sums over its generated tokens.
+def join_statistics(parts: Sequence[TokenStatistics]) -> TokenStatistics:
+    """Return the statistics of all rows, on the CPU; entropies are padded to the longest.
 
-    The end mark counts as a token.
-
-    Attributes:
-        lengths: number of generated tokens.
-        surprisal: sum of -log π of the sampled tokens, in nats.
-        entropy: sum of the exact entropies of the next-token distributions, in nats.
-        certainty: sum of KL(uniform ‖ π) of the next-token distributions, in nats.
-        entropies: the exact entropy of each next-token distribution, 0 past the end; None unless
-            they are asked for.
-        kl: sum of the exact KLs of the next-token distributions from the base model's, in nats;
-            NaN where it is not measured, None if it is nowhere.
+    The KL is left out: it is measured once all answers are there.
     """
-
-    lengths: Float[Tensor, " rows"]
-    surprisal: Float[Tensor, " rows"]
-    entropy: Float[Tensor, " rows"]
-    certainty: Float[Tensor, " rows"]
-    entropies: Float[Tensor, "rows tokens"] | None = None
-    kl: Float[Tensor, " rows"] | None = None
-
-    @classmethod
-    def joined(cls, parts: Sequence[TokenStatistics]) -> TokenStatistics:
-        """Return the statistics of all rows, on the CPU; entropies are padded to the longest.
-
-        The KL is left out: it is measured once all answers are there.
-        """
-        names = ("lengths", "surprisal", "entropy", "certainty")
-        sums = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in names}
-        of_tokens = [part.entropies.cpu() for part in parts if part.entropies is not None]
-        if not of_tokens:
-            return cls(**sums)
-        width = max(values.shape[1] for values in of_tokens)
-        padded = [F.pad(values, (0, width - values.shape[1])) for values in of_tokens]
-        return cls(**sums, entropies=torch.cat(padded))
+    names = ("lengths", "surprisal", "entropy", "certainty")
+    sums = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in names}
+    of_tokens = [part.entropies.cpu() for part in parts if part.entropies is not None]
+    if not of_tokens:
+        return TokenStatistics(**sums)
+    width = max(values.shape[1] for values in of_tokens)
+    padded = [F.pad(values, (0, width - values.shape[1])) for values in of_tokens]
+    return TokenStatistics(**sums, entropies=torch.cat(padded))
 
 
 class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
@@ -205,7 +181,7 @@ def completion_statistics(
         )
         sums = (values.where(generated, 0.0).sum(dim=1) for values in of_tokens)
         parts.append(TokenStatistics(generated.sum(dim=1).float(), *sums))
-    return TokenStatistics.joined(parts)
+    return join_statistics(parts)
 
 
 @torch.no_grad()
@@ -383,7 +359,7 @@ class ModelSampler:
                 parts.append(statistics)
             self.on_progress(len(problems), len(problems))
             kl = self.measure_kl(model, problems, completions, temperature)
-        return completions, replace(TokenStatistics.joined(parts), kl=kl)
+        return completions, replace(join_statistics(parts), kl=kl)
 
     def measure_kl(
         self,

@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from trl import GRPOTrainer
 
-from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
+from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.step_changes import KL_STEP, evenly_spaced, kl_estimate, update_means
-from advsweep.backends.training_loop import group_batch, reads_answers
-from advsweep.backends.trl.sampling import TokenStatistics
+from advsweep.backends.training_loop import LanguageSource, TokenStatistics
+from advsweep.backends.trl.sampling import join_statistics
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -61,23 +61,17 @@ def concatenate_rows(parts: Sequence[Rows], pad_id: int) -> Rows:
     return found
 
 
-class StepSource:
+class StepSource(LanguageSource):
     """Draws the groups of a step.
 
     Attributes:
-        step: the training step, counted from 1.
-        references: number of rollouts of the reference model so far.
         seconds: time that all draws took.
     """
 
     def __init__(self, trainer: EstimatorTrainer, run: Run, step: int) -> None:
+        super().__init__(run, step)
         self._trainer = trainer
-        self._run = run
-        self.step = step
-        self.references = 0
         self.seconds = 0.0
-        self._rng = numpy_generator(run.seed, Stream.PROMPTS, step)
-        self._problems: list[Problem] = []
         self._parts: list[Rows] = []
         self._scored: list[Float[Tensor, "prompts rollouts functions"]] = []
         self._statistics: list[TokenStatistics] = []
@@ -106,9 +100,6 @@ class StepSource:
         self.seconds += time.perf_counter() - started
         return rewards.view(len(groups), self._run.group_size)
 
-    def _repeated(self, problems: Sequence[Problem]) -> list[Problem]:
-        return [problem for problem in problems for _ in range(self._run.group_size)]
-
     def rows(self, groups: Int[Tensor, " groups"]) -> Rows:
         """Return the rollouts of some groups, as many as a full step has.
 
@@ -122,30 +113,16 @@ class StepSource:
         return pick_rows(concatenate_rows(self._parts, self._trainer.pad_id), wanted)
 
     @property
-    def levels(self) -> list[int]:
-        """Difficulty level of each group drawn."""
-        return [problem.level for problem in self._problems]
-
-    @property
     def outcomes(self) -> Float[Tensor, "groups rollouts"]:
         """Verdicts from which the rewards are computed."""
         return torch.cat(self._scored)[..., int(self._run.task.is_shaped)]
 
     def batch(self) -> GroupBatch:
         """Return the groups drawn, as the estimator sees them."""
-        scored, statistics = torch.cat(self._scored), TokenStatistics.joined(self._statistics)
-        return group_batch(
-            self._run,
-            self._problems,
-            scored[..., 0],
-            self.outcomes,
-            self.step,
-            lengths=statistics.lengths,
-            surprisal=statistics.surprisal,
-            entropy=statistics.entropy,
-            certainty=statistics.certainty,
-            entropies=statistics.entropies,
-            answered=scored[..., -1] == 1 if reads_answers(self._run.estimator) else None,
+        scored, needed = torch.cat(self._scored), self._run.estimator.needs
+        answered = scored[..., -1] == 1 if "answered" in needed else None
+        return self._batch(
+            scored[..., 0], self.outcomes, join_statistics(self._statistics), answered
         )
 
 
@@ -239,7 +216,7 @@ class StepBuffer:
         outcomes = run.control.verdicts(
             run.task.score(problems, texts), self.control_rng, self.base_rate
         )
-        if reads_answers(run.estimator):
+        if "answered" in run.estimator.needs:
             answers = run.task.answers(problems, texts)
             self.answered = [float(answer is not None) for answer in answers]
         rewards: list[float] = run.task.rewards(

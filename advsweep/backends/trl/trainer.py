@@ -23,17 +23,12 @@ from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.backends.step_changes import ChangeMeter, peak_memory
-from advsweep.backends.training_loop import (
-    compute_advantages,
-    control_metrics,
-    metrics_of_rollouts,
-    reads_answers,
-    reads_token_entropies,
-)
+from advsweep.backends.training_loop import collect_and_weigh
+from advsweep.backends.trl.backend import hf_model
 from advsweep.backends.trl.sampling import (
     ModelSampler,
     StatisticsRecorder,
-    TokenStatistics,
+    join_statistics,
     prompt_of,
     recording,
 )
@@ -81,18 +76,18 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         self._run = run
         self._backend = backend
-        self._model_settings = backend.model_of(run)
+        self._model_settings = hf_model(run.model)
         self._layout = layout
         self._skip = backend.skip_zero_advantages and run.objective.skips_exactly
         self._reference = reference
-        self._each_token = reads_token_entropies(run.estimator)
+        self._each_token = "token_entropies" in run.estimator.needs | run.estimator.uses
         self.estimator = copy.deepcopy(run.estimator)
         self.estimator.reset()
         self.step_buffer = StepBuffer()
         self.base_rate = math.nan
         # TRL makes a column of what each of these returns.
         functions = [self._reward, *([self._outcome] if run.task.is_shaped else [])]
-        functions += [self._has_answer] if reads_answers(run.estimator) else []
+        functions += [self._has_answer] if "answered" in run.estimator.needs else []
         super().__init__(model=self._model_settings.location, reward_funcs=functions, **arguments)
         weights = {name: w for name, w in self.model.named_parameters() if w.requires_grad}
         is_measured = sum(map(torch.numel, weights.values())) <= backend.measured_weights
@@ -135,17 +130,13 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         # A new one each step, so that nothing of the last step can be read by mistake.
         self.step_buffer = buffer = StepBuffer(control_rng=rng, base_rate=self.base_rate)
         source = StepSource(self, run, step)
-        collected = run.rollout.collect(source, run.prompts_per_step)
-        drawn = source.batch()
-        started = time.perf_counter()
-        advantages = compute_advantages(self.estimator, drawn, collected)
-        estimated = time.perf_counter()
+        collected, advantages, metrics = collect_and_weigh(
+            run, source, self.estimator, self.base_rate
+        )
         buffer.metrics = {
-            **metrics_of_rollouts(run, source, collected, drawn, advantages),
-            **control_metrics(run, self.base_rate),
+            **metrics,
             "time/rollout": source.seconds - buffer.reward_seconds,
             "time/reward": buffer.reward_seconds,
-            "time/estimator": estimated - started,
         }
         rows = source.rows(collected.groups)
         # TRL's rows are always those of a full step: what is missing has no part in the loss.
@@ -187,7 +178,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
                 part, _ = super()._generate_single_turn(some, *arguments, **named)
             completions += part
             statistics.append(recorder.statistics(part, each_token=self._each_token))
-        self.step_buffer.statistics = TokenStatistics.joined(statistics)
+        self.step_buffer.statistics = join_statistics(statistics)
         return completions, None  # transformers gives no log-probabilities
 
     def _calculate_rewards(self, *arguments: Any, **named: Any) -> Tensor:

@@ -22,6 +22,7 @@ from trl.models import unwrap_model_for_generation
 
 from advsweep.backends.base import evaluation_stage
 from advsweep.backends.training_loop import Loop, base_solve_rate
+from advsweep.backends.trl.backend import generation_of, hf_model
 from advsweep.backends.trl.config import (
     TRAINING_REMEDIES,
     VllmGeneration,
@@ -75,8 +76,8 @@ class Training:
         self._run = run
         self._backend = backend
         self._layout = layout
-        self._model = backend.model_of(run)
-        self._generation = backend.generation_of(run)
+        self._model = hf_model(run.model)
+        self._generation = generation_of(run.generation)
         self._reporter = reporter
         self._tokenizer = load_tokenizer(self._model)
         self._loop = Loop(run, directory, reporter, self._sampler, self._save)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from trl import GRPOTrainer
 
+from advsweep.backends.training_loop import TokenStatistics
 from advsweep.backends.trl import vllm_engine
+from advsweep.backends.trl.backend import hf_model
 from advsweep.backends.trl.config import Correction, VllmGeneration
 from advsweep.backends.trl.sampling import (
     GREEDY,
     ModelSampler,
-    TokenStatistics,
     completion_statistics,
     encode,
     forward_certainty,
@@ -42,7 +43,7 @@ class VllmTrainer(EstimatorTrainer):
         self._generation = run.generation
         self._needs_certainty = "self_certainty" in run.estimator.needs
         self._unscored = False
-        model = backend.model_of(run)
+        model = hf_model(run.model)
         settings = {
             # The precision that the training computes in.
             "dtype": "bfloat16" if named["args"].bf16 else model.dtype.value,

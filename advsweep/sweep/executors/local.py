@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from advsweep.components import Retired
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.machine import usable_cores
 from advsweep.sweep.executors.allocation import VISIBLE, DevicePool, room, visible_devices
@@ -40,7 +41,7 @@ class LocalExecutor(Executor):
     """
 
     name: ClassVar[str] = "local"
-    retired: ClassVar[frozenset[str]] = frozenset({"preload", "pin"})
+    retired: ClassVar[Retired] = {"preload": (), "pin": ()}
     limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
     stacks: ClassVar[bool] = True
 

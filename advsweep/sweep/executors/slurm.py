@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from advsweep.components import option
+from advsweep.components import Retired, option
 from advsweep.errors import ConfigError, counted
 from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import (
@@ -55,7 +55,7 @@ class SlurmExecutor(QueueExecutor):
     """
 
     name: ClassVar[str] = "slurm"
-    retired: ClassVar[frozenset[str]] = frozenset({"array_size"})
+    retired: ClassVar[Retired] = {"array_size": ()}
     limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
 
     cluster: Cluster = option(

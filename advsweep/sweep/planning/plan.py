@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advsweep.backends import BACKENDS, EVALUATIONS
-from advsweep.backends.base import ExternalBackend
 from advsweep.backends.build import ComponentCache, build_run, name_of
 from advsweep.components import Plain
 from advsweep.config.compose import MessageCounts, PointComposer
@@ -220,7 +219,7 @@ def _build_runs(
                 warnings.add(*changes)
             config["backend"] = _loaded(config.get("backend"), loaded)
             run = build_run(config, fetch=fetch, cache=cache)
-            if isinstance(run.backend, ExternalBackend):
+            if run.backend.external:
                 run.backend.check_given(point.assignment)
             else:
                 warnings.add(*effects.check(run, values), *run.backend.cautions(run))
@@ -239,8 +238,7 @@ def _loaded(node: Any, loaded: dict[str, Plain]) -> Any:
         return node  # `build_run` says so.
     if (text := repr(node)) not in loaded:
         plain = dict(node) if isinstance(node, Mapping) else {"name": name}
-        cls = BACKENDS.get(name)
-        loaded[text] = cls.load_node(plain) if issubclass(cls, ExternalBackend) else plain
+        loaded[text] = BACKENDS.get(name).load_node(plain)
     return loaded[text]
 
 

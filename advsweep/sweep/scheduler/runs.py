@@ -15,7 +15,6 @@ from advsweep.store import NewRun, Status
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from advsweep.backends.base import StackKey
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.events import EventKind
     from advsweep.sweep.planning.plan import Plan, PlannedRun
@@ -53,7 +52,7 @@ class ScheduledRun:
     alone: bool = False
 
     @functools.cached_property
-    def stack_key(self) -> StackKey | None:
+    def stack_key(self) -> str | None:
         """Tells which runs its backend can train together with it; None: no others."""
         if not self.planned:
             return None
@@ -117,8 +116,8 @@ def companions(
 ) -> list[ScheduledRun]:
     """Return the queued runs to train together with one that is about to start.
 
-    Runs of the same kind come first. The batch holds at most as many runs as the backend can
-    stack, and leaves an equal share for each of the other free slots.
+    The batch holds at most as many runs as the backend can stack, and leaves an equal share for
+    each of the other free slots.
 
     Args:
         queue: the candidates, in the order in which they would start.
@@ -127,18 +126,11 @@ def companions(
     if not scheduled.is_stackable:
         return []
     key = scheduled.stack_key
-    assert key is not None
-    fitting = [
-        (other, its)
-        for other in queue
-        if other.is_stackable and (its := other.stack_key) and its.shape == key.shape
-    ]
-    # Stable: within a kind the order of the plan stays.
-    fitting.sort(key=lambda pair: pair[1].kind != key.kind)
+    fitting = [other for other in queue if other.is_stackable and other.stack_key == key]
     size = scheduled.planned[0].run.backend.stack_size()
     # A single full stack would leave the other slots idle.
     share = math.ceil((1 + len(fitting)) / free)
-    return [other for other, _ in fitting[: min(size, share) - 1]]
+    return fitting[: min(size, share) - 1]
 
 
 def schedule_runs(plan: Plan, store: Store, *, force: bool) -> list[ScheduledRun]:

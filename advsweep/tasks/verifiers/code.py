@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from advsweep.components import Plain, option
+from advsweep.components import Plain, Retired, option
 from advsweep.errors import ConfigError
 from advsweep.tasks.verifiers.base import (
     RUN_CODE,
@@ -111,7 +111,7 @@ class Code(Verifier):
     """
 
     name: ClassVar[str] = "code"
-    retired: ClassVar[frozenset[str]] = frozenset({"enabled", "slow_is_wrong", "url"})
+    retired: ClassVar[Retired] = {"enabled": (), "slow_is_wrong": (), "url": ()}
     memory_limit: ClassVar[int | None] = None
     revision: ClassVar[int] = 3  # in 2, tests could use objects of the program
 

@@ -8,11 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
+from advsweep.backends.trl.backend import describe_lost_characters
 from advsweep.backends.trl.config import HfModel
-from advsweep.backends.trl.lost_characters import describe_lost_characters, warn_of_lost_characters
-from advsweep.errors import AdvsweepWarning
 
 
 def model(folder: Path, vocabulary: Sequence[str]) -> HfModel:
@@ -35,8 +32,6 @@ def test_a_loss_in_prompts_has_counts_an_example_and_a_remedy(tmp_path: Path) ->
     [text] = describe_lost_characters(small, problems)
     assert f"tokenizer of {tmp_path}, which has only + 0 1 2 3 4 5 6 7 8 9, leaves out" in text
     assert "of 2 of 4 sampled prompts, which the model does not see: ? s o \\x1b [ J; take" in text
-    with pytest.warns(AdvsweepWarning, match="leaves out characters"):
-        warn_of_lost_characters(small, problems)
     assert describe_lost_characters(small, task("1+2")) == []
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
 
-from advsweep.backends.base import StackKey
 from advsweep.store import Status, Store
 from advsweep.sweep.executors.base import Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
@@ -24,7 +23,7 @@ Planner = Callable[..., Plan]
 class Stub:
     """A planned run, the run and its backend in one."""
 
-    key: StackKey | None
+    key: str | None
     size: int
 
     @property
@@ -35,17 +34,14 @@ class Stub:
     def backend(self) -> Stub:
         return self
 
-    def stack_key(self, run: Stub) -> StackKey | None:
+    def stack_key(self, run: Stub) -> str | None:
         return self.key
 
     def stack_size(self) -> int:
         return self.size
 
 
-def scheduled(
-    run_id: int, shape: Hashable = "a", kind: Hashable = "k", size: int = 99
-) -> ScheduledRun:
-    key = None if shape is None else StackKey(shape, kind)
+def scheduled(run_id: int, key: str | None = "a", size: int = 99) -> ScheduledRun:
     wanted: Any = [Stub(key, size)]
     return ScheduledRun(run_id, wanted)
 
@@ -54,16 +50,12 @@ def chosen(first: ScheduledRun, *queue: ScheduledRun, free: int = 1) -> list[int
     return [other.run_id for other in companions(first, queue, free)]
 
 
-def test_units_of_the_same_shape_are_trained_together() -> None:
+def test_runs_of_the_same_key_are_trained_together() -> None:
     assert chosen(
         scheduled(1), scheduled(2), scheduled(3, "b"), scheduled(4, None), scheduled(5)
     ) == [2, 5]
     assert chosen(scheduled(1, None), scheduled(2, None)) == []
-
-
-def test_those_of_the_same_kind_come_first() -> None:
-    queue = [scheduled(2, kind="x"), scheduled(3), scheduled(4, kind="y"), scheduled(5)]
-    assert chosen(scheduled(1, size=4), *queue) == [3, 5, 2]
+    assert chosen(scheduled(1, size=3), scheduled(2), scheduled(3), scheduled(4)) == [2, 3]
 
 
 @pytest.mark.parametrize(("free", "others"), [(1, 9), (2, 4), (3, 3), (4, 2), (10, 0), (20, 0)])
@@ -102,9 +94,8 @@ STACK = ("backend.stack=3", "steps=2", "evaluation.n=2", "evaluation.k=[1]")
 
 def test_the_runs_of_a_plan_are_divided_among_workers(plan: Planner, store: Store) -> None:
     stacked = plan(*STACK, "seed=0,1,2,3,4", "group_size=4,8")
-    # In the order of the plan, those of the same group size first.
-    by_size = [[1, 3, 5], [2, 4, 6], [7, 9, 8], [10]]
-    assert given(stacked, store) == by_size
+    # In the order of the plan.
+    assert given(stacked, store) == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10]]
     assert {run.status for run in store.runs.select()} == {Status.DONE}
 
 
