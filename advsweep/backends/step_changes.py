@@ -25,10 +25,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-CHANGE_NORM, STEP_NORM = "optim/change_norm", "optim/step_norm"
-UPDATE_COSINE = "optim/update_cosine"
 KL_STEP = "policy/kl_step"
-LOSS_VARIANCE = "loss/variance"
 
 _CHANGE = "change"
 
@@ -93,10 +90,10 @@ def change_metrics(
         along: dot product of the step's change and the previous one's.
         previous: squared norm of the previous step's change; 0 without one.
     """
-    metrics = {CHANGE_NORM: total**0.5, STEP_NORM: change**0.5}
+    metrics = {"optim/change_norm": total**0.5, "optim/step_norm": change**0.5}
     lengths = change**0.5 * previous**0.5
     if lengths > 0:
-        metrics[UPDATE_COSINE] = min(max(along / lengths, -1.0), 1.0)
+        metrics["optim/update_cosine"] = min(max(along / lengths, -1.0), 1.0)
     return metrics
 
 
@@ -136,7 +133,7 @@ def loss_variance(losses: Sequence[float]) -> dict[str, float]:
     if len(losses) < 2 or any(map(math.isnan, losses)):
         return {}
     mean = sum(losses) / len(losses)
-    return {LOSS_VARIANCE: sum((loss - mean) ** 2 for loss in losses) / len(losses)}
+    return {"loss/variance": sum((loss - mean) ** 2 for loss in losses) / len(losses)}
 
 
 def update_means(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from advsweep.components import Plain, default_of, fields_of
@@ -37,24 +36,23 @@ def patch(groups: ConfigGroups, composition: Composition, values: Mapping[str, A
     unresolved = composition.unresolved
     for key, value in values.items():
         unresolved = unresolved or is_unresolved(value)
-        if isinstance(value, Delete):
-            _delete(config, key)
-        else:
-            _set(groups, config, key, value)
+        _set(groups, config, key, value)
     return _resolved(config) if unresolved else config
 
 
 def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
+    """Set a value, or delete it for `Delete`, by dotted key."""
     *path, last = key.split(".")
     node = config
     for depth, part in enumerate(path):
         child = node.get(part)
-        if depth == 1 and child is None:
-            # The YAML may leave out a field of the component, which has a default.
-            registry = groups.registries.get(path[0])
-            if registry is not None and str(node.get("name")) in registry:
-                known = fields_of(registry.get(node["name"])).get(part)
-                child = None if known is None else default_of(known)
+        if isinstance(value, Delete) and not isinstance(child, Mapping):
+            return
+        registry = groups.registries.get(path[0])
+        if depth == 1 and child is None and registry and str(node.get("name")) in registry:
+            # The YAML may leave out a field whose default is a mapping.
+            known = fields_of(registry.get(node["name"])).get(part)
+            child = None if known is None else default_of(known)
         if isinstance(child, str) and (depth > 0 or part in groups.registries):
             child = {"name": child}
         if child is None:
@@ -66,19 +64,10 @@ def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
         # The composition is shared, so every mapping on the way is copied before it changes.
         node[part] = dict(child)
         node = node[part]
-    node[last] = value
-
-
-def _delete(config: Plain, key: str) -> None:
-    *path, last = key.split(".")
-    node = config
-    for part in path:
-        child = node.get(part)
-        if not isinstance(child, Mapping):
-            return
-        node[part] = dict(child)
-        node = node[part]
-    node.pop(last, None)
+    if isinstance(value, Delete):
+        node.pop(last, None)
+    else:
+        node[last] = value
 
 
 def _resolved(config: Plain) -> Plain:
@@ -115,22 +104,6 @@ def check_literal(value: Any, where: str) -> None:
         check_literal(inner, where)
 
 
-@dataclass(frozen=True)
-class PartialKey:
-    """A parameter that some of the chosen components have and others lack."""
-
-    key: str
-    having: tuple[str, ...]
-    lacking: tuple[str, ...]
-
-    def __str__(self) -> str:
-        have = "has" if len(self.lacking) == 1 else "have"
-        return (
-            f"{self.key}: set for {', '.join(self.having)} alone, as {', '.join(self.lacking)} "
-            f"{have} no such parameter"
-        )
-
-
 class PointComposer:
     """Composes the configs of the points of a sweep.
 
@@ -140,7 +113,7 @@ class PointComposer:
             chosen component has them. Any other key that a component lacks is an error.
 
     Attributes:
-        partial_keys: the optional keys that were left out for some components.
+        partial_keys: sentences about the optional keys that were left out for some components.
     """
 
     def __init__(
@@ -148,7 +121,8 @@ class PointComposer:
     ) -> None:
         self._groups = groups
         self._checked: dict[tuple[str, str], str | ConfigError] = {}
-        self._partial: dict[str, PartialKey] = {}
+        self._lacking: dict[str, set[str]] = {}
+        self.partial_keys: list[str] = []
         optional = [key for key in optional if key.partition(".")[0] in groups.registries]
         chosen: dict[str, set[str]] = {key.partition(".")[0]: set() for key in optional}
         # Whether a key is optional depends on the components of all points, so they come first.
@@ -165,12 +139,14 @@ class PointComposer:
             classes = {name: registry.get(name, where=group) for name in sorted(chosen[group])}
             having = tuple(n for n, cls in classes.items() if path[0] in fields_of(cls))
             if having and len(having) < len(classes):
-                lacking = tuple(name for name in classes if name not in having)
-                self._partial[key] = PartialKey(f"{group}.{path[0]}", having, lacking)
-
-    @property
-    def partial_keys(self) -> list[PartialKey]:
-        return list(dict.fromkeys(self._partial.values()))
+                lacking = [name for name in classes if name not in having]
+                self._lacking[key] = {*lacking}
+                have = "has" if len(lacking) == 1 else "have"
+                text = (
+                    f"{group}.{path[0]}: set for {', '.join(having)} alone, as "
+                    f"{', '.join(lacking)} {have} no such parameter"
+                )
+                self.partial_keys += [text] if text not in self.partial_keys else []
 
     def config(self, point: Point) -> tuple[Plain, Mapping[str, Any]]:
         """Compose the config of a point.
@@ -183,8 +159,8 @@ class PointComposer:
         """
         choices, values = self._split(point.assignment)
         composition = self._groups.compose(choices)
-        for key, partial in self._partial.items():
-            if composition.config[key.partition(".")[0]]["name"] in partial.lacking:
+        for key, lacking in self._lacking.items():
+            if composition.config[key.partition(".")[0]]["name"] in lacking:
                 values.pop(key, None)
         return patch(self._groups, composition, values), values
 

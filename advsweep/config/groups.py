@@ -28,24 +28,6 @@ PRESET_GROUPS = ("method", "experiment")
 _DIRECTIVES = ("@package", "yaml-language-server:")
 """How comments start that are not for people: for Hydra, and for editors."""
 
-_OTHER_NAMES = {
-    "learning_rate": "optimizer.lr",
-    "num_generations": "group_size",
-    "n_rollouts": "group_size",
-    "rollouts": "group_size",
-    "batch_size": "prompts_per_step",
-    "prompts": "prompts_per_step",
-    "max_steps": "steps",
-    "total_steps": "steps",
-    "algorithm": "estimator",
-    "adv_estimator": "estimator",
-    "dataset": "task",
-    "data": "task.data",
-    "gpus": "resources.gpus",
-    "cpus": "resources.cpus",
-}
-"""Our keys by names that other trainers use."""
-
 
 def conf_directory() -> Path:
     """Return the folder of our own config groups.
@@ -203,11 +185,13 @@ class ConfigGroups:
         """
         head, *rest = key.split(".")
         if head not in self.names and head not in self._keys:
-            meant = [_OTHER_NAMES[head]] if head in _OTHER_NAMES else []
-            for group, node in self.compose({}).config.items():
-                if group in self.registries and isinstance(node, dict):
-                    cls = self.registries[group].get(node["name"])
-                    meant += [f"{group}.{head}"] if head in fields_of(cls) else []
+            meant = [
+                f"{group}.{head}"
+                for group, node in self.compose({}).config.items()
+                if group in self.registries
+                and isinstance(node, dict)
+                and head in fields_of(self.registries[group].get(node["name"]))
+            ]
             known = {*self.names, *self._keys}
             hint = f"did you mean {' or '.join(meant)}?" if meant else nearest(head, known)
             raise UnknownNameError(f"{key}: no config group or key is called '{head}'; {hint}")

@@ -31,7 +31,6 @@ from advsweep.backends.bandit.update import (
     action_advantages,
     fresh_moments,
     rollout_means,
-    temperatures,
 )
 from advsweep.backends.models import Table
 from advsweep.backends.step_changes import KL_STEP, peak_memory
@@ -62,13 +61,18 @@ class BanditStack:
 
     Args:
         runs: runs with the same `stack_key`.
+
+    Attributes:
+        logits: the map from parameters to logits.
+        weights: what the runs train and remember, by the names in their checkpoints.
+        temperature: the sampling temperature of each run.
     """
 
     def __init__(self, runs: Sequence[Run], options: BanditBackend) -> None:
         first = runs[0]
         assert isinstance(first.model, Table)
-        self._runs = list(runs)
-        self._options = options
+        self.runs = list(runs)
+        self.options = options
         self._tables = Tables.of([run.task for run in runs if isinstance(run.task, BanditTask)])
         # Copies, as planned runs share their components and each training has its own memory.
         self._estimators = [copy.deepcopy(run.estimator) for run in runs]
@@ -90,10 +94,10 @@ class BanditStack:
         )
         self._table = first.model
         self._arrange()
-        parameters = self._logits.origin()
-        self._state: State = {
+        parameters = self.logits.origin()
+        self.weights: State = {
             PARAMETERS: parameters,
-            _REFERENCE: self._logits.origin(),
+            _REFERENCE: self.logits.origin(),
             CHANGE: torch.zeros_like(parameters),
             CHANGE_SUMS: torch.zeros(len(runs), 2).double(),
             **fresh_moments(first.optimizer, parameters),
@@ -101,25 +105,27 @@ class BanditStack:
 
     def _arrange(self) -> None:
         """Rebuild what follows from the runs that are left."""
-        self._logits = Logits(self._table, self._tables.logits)
-        self._temperature = temperatures(self._runs)
-        self._highest = (self._logits.base / self._temperature).amax(dim=-1, keepdim=True)
+        self.logits = Logits(self._table, self._tables.logits)
+        self.temperature = torch.tensor([run.generation.temperature for run in self.runs])[
+            :, None, None
+        ]
+        self._highest = (self.logits.base / self.temperature).amax(dim=-1, keepdim=True)
         self._base_rates = torch.empty(0)
-        if any(run.control.base_samples for run in self._runs):
-            base = Policy.of(self._logits.base.double(), self._temperature)
+        if any(run.control.base_samples for run in self.runs):
+            base = Policy.of(self.logits.base.double(), self.temperature)
             self._base_rates = solve_rates(base.log.exp(), self._tables.correct)
 
     def step(self, step: int) -> Outcomes:
-        first, every = self._runs[0], self._options.exact_every
+        first, every = self.runs[0], self.options.exact_every
         is_exact = bool(every) and step % every == 0
-        measures_entropy = self._options.entropy_change and not self._is_brief(step)
+        measures_entropy = self.options.entropy_change and not self._is_brief(step)
         before = self._policy() if is_exact or measures_entropy else None
         outcomes, trained_on = self._train(step)
         if before is not None and trained_on is not None:
             after = self._policy()
-            added: list[dict[str, float]] = [{} for _ in self._runs]
+            added: list[dict[str, float]] = [{} for _ in self.runs]
             if is_exact:
-                added = exact_metrics(before, after, self._tables.correct, self._options.exact_k)
+                added = exact_metrics(before, after, self._tables.correct, self.options.exact_k)
             if measures_entropy:
                 change = after.entropies - before.entropies
                 of_rollouts = rollout_means("entropy/change", change, trained_on)
@@ -128,33 +134,33 @@ class BanditStack:
                 if not isinstance(outcome, Exception):
                     outcome |= more
         # Runs of a stack have these settings in common, so one decides for all.
-        parameters = self._state[PARAMETERS]
+        parameters = self.weights[PARAMETERS]
         if first.rollout.renews_reference(step):
-            self._state[_REFERENCE] = parameters.clone()
+            self.weights[_REFERENCE] = parameters.clone()
         if first.objective.renews_reference(step):
-            self._state[_PENALTY] = parameters.clone()
+            self.weights[_PENALTY] = parameters.clone()
         if first.optimizer.resets(step):
-            self._state |= fresh_moments(first.optimizer, parameters)
+            self.weights |= fresh_moments(first.optimizer, parameters)
         return outcomes
 
     def _is_brief(self, step: int) -> bool:
-        return step % self._options.metrics_every > 0
+        return step % self.options.metrics_every > 0
 
     def _policy(self, of: str = PARAMETERS) -> Policy:
         """Return the policy of the current or other parameters at the sampling temperature."""
-        return Policy.of(self._logits.of(self._state[of]), self._temperature)
+        return Policy.of(self.logits.of(self.weights[of]), self.temperature)
 
-    def _followed(self) -> Policy:
+    def follow(self) -> Policy:
         """Return the current policy for a training step, computed from as little as it needs."""
         if self._is_plain:
-            return ShiftedPolicy(self._state[PARAMETERS], self._highest, self._temperature)
+            return ShiftedPolicy(self.weights[PARAMETERS], self._highest, self.temperature)
         return self._policy()
 
     def _train(self, step: int) -> tuple[Outcomes, Experience | None]:
         """Draw, estimate and update; return the outcomes and the data of the step."""
-        runs, first, brief = self._runs, self._runs[0], self._is_brief(step)
+        runs, first, brief = self.runs, self.runs[0], self._is_brief(step)
         times = [time.perf_counter()]
-        policy = self._followed()
+        policy = self.follow()
         source = Source(
             runs,
             self._tables,
@@ -177,29 +183,25 @@ class BanditStack:
         advantages, infos, errors = self._advantages(drawn, collected)
         times.append(time.perf_counter())
         experience = _experience(source, collected, drawn, advantages)
-        penalty = self._state.get(_PENALTY)
-        anchor = self._logits.base if penalty is None else self._logits.of(penalty)
-        updates = Updates(
-            runs, self._options, self._logits, self._state, step, self._followed, anchor
-        )
+        penalty = self.weights.get(_PENALTY)
+        anchor = self.logits.base if penalty is None else self.logits.of(penalty)
+        updates = Updates(self, step, anchor)
         # A cosine also needs the step before.
         is_tracked = not (brief and self._is_brief(step + 1))
-        before = Before(policy, self._state, experience.actions) if is_tracked else None
+        before = Before(policy, self.weights, experience.actions) if is_tracked else None
         trained = updates.train(policy, experience)
         times.append(time.perf_counter())
         if before is not None:
-            moves, kl = before.compare(
-                self._state, self._logits, self._temperature, updates.drifted
-            )
+            moves, kl = before.compare(self.weights, self.logits, self.temperature, updates.drifted)
             of_kl = rollout_means(KL_STEP, kl, experience, otherwise=0.0)
-            of_actions = action_advantages(experience, self._logits.base.shape[-1])
+            of_actions = action_advantages(experience, self.logits.base.shape[-1])
             trained = [
                 {**own, **move, **of_step, **taken, **peak_memory()}
                 for own, move, of_step, taken in zip(trained, moves, of_kl, of_actions, strict=True)
             ]
         if brief:
             # Unknown for every run, so that a run has the same numbers in any stack.
-            self._state[CHANGE_SUMS][:, 0 if is_tracked else slice(None)] = torch.nan
+            self.weights[CHANGE_SUMS][:, 0 if is_tracked else slice(None)] = torch.nan
             trained = [{} for _ in runs]
         metrics = metrics_of_rollouts(
             runs, source, collected, drawn, advantages, infos, brief=brief
@@ -226,10 +228,10 @@ class BanditStack:
         """
         weighed: list[Advantages] = []
         errors: dict[int, Exception] = {}
-        each = len(collected.groups) // len(self._runs)
+        each = len(collected.groups) // len(self.runs)
         for index, estimator in enumerate(self._estimators):
             groups, own = drawn, collected
-            if len(self._runs) > 1:
+            if len(self.runs) > 1:
                 rows, references = slice(each * index, each * (index + 1)), collected.ref_rewards
                 groups = drawn.select(rows)
                 own = Collected(
@@ -252,26 +254,26 @@ class BanditStack:
 
     def keep(self, indexes: Sequence[int]) -> None:
         chosen = list(indexes)
-        self._runs = [self._runs[i] for i in chosen]
+        self.runs = [self.runs[i] for i in chosen]
         self._estimators = [self._estimators[i] for i in chosen]
         self._random_draws = [self._random_draws[i] for i in chosen]
         self._tables = self._tables[chosen]
-        self._state = {name: values[chosen] for name, values in self._state.items()}
+        self.weights = {name: values[chosen] for name, values in self.weights.items()}
         if chosen:
             self._arrange()
 
     def sampler(self, index: int) -> BanditSampler:
-        logits = self._logits.of(self._state[PARAMETERS])[index]
-        return BanditSampler(logits.clone(), self._logits.base[index])
+        logits = self.logits.of(self.weights[PARAMETERS])[index]
+        return BanditSampler(logits.clone(), self.logits.base[index])
 
     def change_norm(self, index: int) -> float:
         """Return the norm of the change of a run's parameters since its base policy."""
-        origin = self._logits.origin()[index].double()
-        return float((self._state[PARAMETERS][index].double() - origin).norm())
+        origin = self.logits.origin()[index].double()
+        return float((self.weights[PARAMETERS][index].double() - origin).norm())
 
     def state(self, index: int) -> Mapping[str, bytes]:
         # Copies: safetensors would write the whole stack that a view belongs to.
-        own = {name: values[index].clone() for name, values in self._state.items()}
+        own = {name: values[index].clone() for name, values in self.weights.items()}
         memory = self._estimators[index].state_dict()
         return {
             _WEIGHTS_FILE: safetensors.torch.save(own),
@@ -283,8 +285,8 @@ class BanditStack:
         missing = {CHANGE: torch.tensor(0.0), CHANGE_SUMS: torch.tensor(torch.nan)}
         for name, values in {**missing, **safetensors.torch.load(files[_WEIGHTS_FILE])}.items():
             if name == _PENALTY:
-                self._state.setdefault(name, self._logits.origin())
-            self._state[name][index] = values
+                self.weights.setdefault(name, self.logits.origin())
+            self.weights[name][index] = values
         self._estimators[index].load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
 
 

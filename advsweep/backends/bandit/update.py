@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,8 +31,7 @@ from advsweep.objectives.base import LossInputs
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from advsweep.backends.bandit.backend import BanditBackend
-    from advsweep.backends.base import Run
+    from advsweep.backends.bandit.stack import BanditStack
 
 State = dict[str, Tensor]
 """What the runs train and remember, by name; the first axis is that of the runs."""
@@ -76,8 +74,7 @@ class Updates:
     """Trains the parameters of a stack's runs in one step.
 
     Args:
-        state: parameters and moments are changed in place.
-        follow: returns the policy of the current parameters.
+        stack: its parameters and moments are changed in place.
         anchor: logits of the policy that a KL penalty refers to.
 
     Attributes:
@@ -86,31 +83,20 @@ class Updates:
     """
 
     def __init__(
-        self,
-        runs: Sequence[Run],
-        options: BanditBackend,
-        logits: Logits,
-        state: State,
-        step: int,
-        follow: Callable[[], Policy],
-        anchor: Float[Tensor, "runs prompts behaviours"],
+        self, stack: BanditStack, step: int, anchor: Float[Tensor, "runs prompts behaviours"]
     ) -> None:
-        self._run = runs[0]
-        self._options = options
-        self._logits = logits
-        self._parameters = state[PARAMETERS]
-        self._state = state
+        self._stack = stack
+        self._run, self._state, self._logits = stack.runs[0], stack.weights, stack.logits
+        self._parameters, self._temperature = stack.weights[PARAMETERS], stack.temperature
         self._step = step
-        self._follow = follow
         self._anchor = anchor
-        self._temperature = temperatures(runs)
         self._rates = [
             run.optimizer.lr * run.learning_rate_scale * run.optimizer.share(step, run.total_steps)
-            for run in runs
+            for run in stack.runs
         ]
         self._lr = torch.tensor(self._rates)[:, None, None]
         self.errors: dict[int, TrainingError] = {}
-        self.drifted: Bool[Tensor, " runs"] = torch.zeros(len(runs), dtype=torch.bool)
+        self.drifted: Bool[Tensor, " runs"] = torch.zeros(len(stack.runs), dtype=torch.bool)
 
     def train(self, policy: Policy, experience: Experience) -> list[dict[str, float]]:
         """Train on every minibatch `inner_epochs` times, from the policy that sampled.
@@ -118,7 +104,7 @@ class Updates:
         Returns:
             Means over the minibatches with which a run made an update; empty without one.
         """
-        options, runs = self._options, len(self._rates)
+        options, runs = self._stack.options, len(self._rates)
         parts = np.array_split(np.arange(experience.actions.shape[1]), options.minibatches)
         slices = [slice(part[0], part[-1] + 1) for part in parts if len(part)]
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(runs).double())
@@ -157,7 +143,7 @@ class Updates:
         Args:
             policy: the policy that sampled, which is the current one if `is_first`.
         """
-        rows, current = minibatch.rows, policy if is_first else self._follow()
+        rows, current = minibatch.rows, policy if is_first else self._stack.follow()
         drawn = current if rows is None else current.of_prompts(rows)
         metrics, of_log_probs, of_entropies = self._slopes(drawn, minibatch, is_first)
         active = active & self._is_finite("loss", metrics.pop("loss"), active)
@@ -270,11 +256,6 @@ class Updates:
                 f"table is unchanged; try a smaller optimizer.lr"
             )
         return finite
-
-
-def temperatures(runs: Sequence[Run]) -> Float[Tensor, "runs 1 1"]:
-    """Return the sampling temperature of each run."""
-    return torch.tensor([run.generation.temperature for run in runs])[:, None, None]
 
 
 def fresh_moments(optimizer: Optimizer, parameters: Float[Tensor, "runs rows behaviours"]) -> State:

@@ -150,8 +150,8 @@ class TrlBackend(Backend):
         # transformers would copy the model to every GPU in sight and split batches over them.
         if (count := torch.cuda.device_count()) > 1:
             raise ConfigError(
-                f"backend: expected a run on one GPU (resources.gpus=1), got {count} GPUs; a script of your own trains on several with backend=command, as "
-                f"docs/command.md says"
+                f"backend: expected a run on one GPU (resources.gpus=1), got {count} GPUs; a "
+                f"script of your own trains on several with backend=command (docs/command.md)"
             )
         from advsweep.backends.trl import training
 

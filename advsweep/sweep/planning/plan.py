@@ -228,7 +228,7 @@ def _build_runs(
             errors.add(str(error))
     errors.check()
     nodes = {key: settings.get(key) for key in SETTINGS}
-    return built, nodes, [*map(str, composer.partial_keys), *warnings.lines("warnings")]
+    return built, nodes, [*composer.partial_keys, *warnings.lines("warnings")]
 
 
 def _loaded(node: Any, loaded: dict[str, Plain]) -> Any:

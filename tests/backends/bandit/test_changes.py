@@ -33,17 +33,17 @@ def test_metrics_are_those_of_the_whole_table(
         backend={"inner_epochs": 2},
     )
     stack = BanditStack([run], run.backend)  # type: ignore[arg-type]
-    start, last = stack._state["parameters"].clone().double(), None
+    start, last = stack.weights["parameters"].clone().double(), None
     for step in range(1, 4):
-        before, policy = stack._state["parameters"].clone().double(), stack._policy()
+        before, policy = stack.weights["parameters"].clone().double(), stack._policy()
         [metrics], experience = stack._train(step)
         assert experience is not None
         assert not isinstance(metrics, Exception)
-        change = stack._state["parameters"].double() - before
+        change = stack.weights["parameters"].double() - before
         after = stack._policy()
         divergence = (policy.log.exp() * (policy.log - after.log)).double().sum(-1)
         assert metrics["optim/step_norm"] == pytest.approx(change.norm().item(), rel=1e-4)
-        total = (stack._state["parameters"].double() - start).norm().item()
+        total = (stack.weights["parameters"].double() - start).norm().item()
         assert metrics["optim/change_norm"] == pytest.approx(total, rel=1e-4)
         rows = experience.rows
         drawn = divergence if rows is None else divergence.gather(1, rows)
