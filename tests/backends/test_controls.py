@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advsweep.backends.base import Run, StackMember
+from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import Task
@@ -92,28 +92,6 @@ def test_a_placebo_learns_nothing(
         assert rewards == pytest.approx(0.25, abs=0.01)
         assert points[1]["control/rate"] == pytest.approx(0.25)
         assert abs(gained) < 0.05
-
-
-def test_a_control_has_the_same_numbers_alone_and_in_a_stack(
-    small_run: MakeRun, recorder: Any, train: Any, tmp_path: Path
-) -> None:
-    runs = [
-        small_run("bandit", control=control, estimator=estimator, seed=seed)
-        for control in ("placebo", "noise", {"name": "noise", "false_positives": 0.4})
-        for estimator in ("grpo", "rloo")
-        for seed in (0, 1)
-    ]
-    assert len({run.backend.stack_key(run).shape for run in runs}) == 1  # type: ignore[union-attr]
-    reporters = [recorder(run.task) for run in runs]
-    members = [
-        StackMember(run, tmp_path / f"stacked-{i}", reporter)
-        for i, (run, reporter) in enumerate(zip(runs, reporters, strict=True))
-    ]
-    runs[0].backend.train_together(members)
-    for i, run in enumerate(runs):
-        assert reporters[i].lasting == train(run, tmp_path / f"alone-{i}").lasting
-    plain = small_run("bandit")
-    assert plain.backend.stack_key(plain).shape != runs[0].backend.stack_key(runs[0]).shape  # type: ignore[union-attr]
 
 
 def test_a_verifier_that_always_errs_turns_the_rewards_over(

@@ -13,7 +13,7 @@ import torch
 
 from advsweep.backends import training_loop
 from advsweep.backends.base import Run
-from advsweep.diagnostics import rollout_metrics
+from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.logs import READERS, ImportOptions
 from advsweep.logs.names import NameMap
 
@@ -27,11 +27,11 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.Tensor, torch.
     """Rewards and advantages of every step that the tiny backend makes."""
     steps: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def record(batch: Any, advantages: Any, **options: Any) -> dict[str, float]:
+    def record(batch: Any, advantages: Any, *infos: Any, **options: Any) -> Any:
         steps.append((batch.rewards, advantages.values))
-        return rollout_metrics(batch, advantages, **options)
+        return stacked_rollout_metrics(batch, advantages, *infos, **options)
 
-    monkeypatch.setattr(training_loop, "rollout_metrics", record)
+    monkeypatch.setattr(training_loop, "stacked_rollout_metrics", record)
     return steps
 
 

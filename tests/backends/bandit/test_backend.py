@@ -165,7 +165,7 @@ def test_steps_along_samples_alone_are_the_whole_gradient(
         backend={"inner_epochs": 2},
     )
     sparse = train(run, tmp_path / "sparse").points
-    monkeypatch.setattr(BanditStack, "_followed", BanditStack._policy)
+    monkeypatch.setattr(BanditStack, "follow", BanditStack._policy)
     dense = train(run, tmp_path / "dense").points
     for step, values in sparse.items():
         for name in ("optim/grad_norm", "loss/policy", "entropy/token"):

@@ -32,8 +32,8 @@ MakeRun = Callable[..., Run]
             {"prompts_per_step": 7, "backend": {"minibatches": 4}},
             r"multiple of backend.minibatches = 4, got 7 x 6 = 42 rollouts$",
         ),
-        ({"backend": {"accelerate": "/no.yaml"}}, r"accelerate: .* one process.*backend=command"),
-        ({"backend": {"processes": 2}}, r"backend\.processes: .* one process .*got 2"),
+        ({"backend": {"accelerate": "/no.yaml"}}, "accelerate: trl has no parameter"),
+        ({"backend": {"processes": 2}}, "processes: trl has no parameter"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(
