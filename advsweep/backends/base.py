@@ -509,3 +509,24 @@ class Backend(Component):
             CheckpointError: the directory holds no sound checkpoint of that step.
             ConfigError: the backend does not train a language model.
         """
+
+
+@dataclass(kw_only=True)
+class OwnBackend(Backend):
+    """The options of our own backends, which make the updates of a step themselves."""
+
+    minibatches: int = option(1, ge=1, help="updates per inner epoch; groups are not split")
+    inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
+    entropy_change: bool = option(
+        False,
+        identity=False,
+        help="measure what each step does to the entropies at its own rollouts, as entropy/change",
+    )
+
+    def check_minibatches(self, run: Run) -> None:
+        """Refuse fewer groups than minibatches."""
+        if run.prompts_per_step < self.minibatches:
+            raise ConfigError(
+                f"backend.minibatches: expected at most prompts_per_step = "
+                f"{run.prompts_per_step}, got {self.minibatches}"
+            )

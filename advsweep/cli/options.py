@@ -129,7 +129,7 @@ RecordFormat = Literal["text", "json"]
 def trust_commands(trust_store: bool) -> None:
     """Record that the user trusts the store to name the commands of runs."""
     if trust_store:
-        from advsweep.backends.command.consent import allow_stored_templates
+        from advsweep.backends.command.template import allow_stored_templates
 
         allow_stored_templates()
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytest
 
-from advsweep.backends.base import CountedProblem, Run
+from advsweep.backends.base import CountedProblem
 from advsweep.backends.build import build_run
-from advsweep.tasks.base import Completions, Sampler, Split, Task
+from advsweep.tasks.base import Completions, Split, Task
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Mark tests with the parameter `trl` as slow: importing TRL alone takes seconds."""
     for item in items:
         parameters = getattr(item, "callspec", None)
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-def _is_text(value: object) -> bool:
+def _is_text(value):
     return isinstance(value, str)
 
 
@@ -74,45 +74,45 @@ class Recorder:
     resumptions: list[int] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+    def metrics(self, step, values):
         assert step == max(self.points, default=step - 1) + 1
         self.points[step] = dict(values)
         self.on_metrics(step)
         if step == self.die_after:
             raise KilledError
 
-    def evaluate(self, step: int, sampler: Sampler) -> None:
+    def evaluate(self, step, sampler):
         if step == self.die_evaluating:
             raise KilledError
         self.evaluated.append(step)
         self.evaluations[step] = ask(sampler, self.task)
 
-    def counted(self, step: int, task: str, problems: Sequence[CountedProblem]) -> None:
+    def counted(self, step, task, problems):
         self.counts[step] = (task, list(problems))
 
-    def checkpoint(self, step: int, path: Path) -> None:
+    def checkpoint(self, step, path):
         assert path.is_dir()
         self.checkpoints.append((step, path))
 
-    def pruned(self, path: Path) -> None:
+    def pruned(self, path):
         assert not path.exists()
         self.gone.append(path)
 
-    def resumed(self, step: int) -> None:
+    def resumed(self, step):
         self.resumptions.append(step)
         self.points = {s: values for s, values in self.points.items() if s <= step}
 
-    def stop_requested(self) -> bool:
+    def stop_requested(self):
         return self.stop_after is not None and max(self.points, default=0) >= self.stop_after
 
-    def log(self, message: str) -> None:
+    def log(self, message):
         self.lines.append(message)
 
-    def progress(self, stage: str, done: int, total: int) -> None:
+    def progress(self, stage, done, total):
         assert 0 <= done <= total
 
     @property
-    def lasting(self) -> dict[int, dict[str, float]]:
+    def lasting(self):
         """The metrics that two equal trainings share: all but times."""
         return {
             step: {
@@ -122,33 +122,31 @@ class Recorder:
         }
 
 
-def ask(sampler: Sampler, task: Task, *, n: int = 3, seed: int = 0) -> Completions:
+def ask(sampler, task, *, n=3, seed=0):
     return sampler.sample(task.problems(Split.HELD_OUT), n, temperature=1.0, seed=seed)
 
 
 @pytest.fixture(name="ask")
-def _ask() -> Callable[..., Completions]:
+def _ask():
     return ask
 
 
 @pytest.fixture
-def recorder() -> type[Recorder]:
+def recorder():
     return Recorder
 
 
 @pytest.fixture(name="KilledError")
-def _killed_error() -> type[Exception]:
+def _killed_error():
     return KilledError
 
 
 @pytest.fixture(scope="session")
-def exported_base(
-    tmp_path_factory: pytest.TempPathFactory, cache_directory: Path
-) -> Callable[[], Path]:
+def exported_base(tmp_path_factory, cache_directory):
     """A folder that transformers loads: the tiny base model that the small runs start from."""
     folder = tmp_path_factory.mktemp("base")
 
-    def export() -> Path:
+    def export():
         if not (folder / "config.json").exists():
             with pytest.MonkeyPatch.context() as patched:
                 patched.setenv("ADVSWEEP_CACHE", str(cache_directory))
@@ -159,7 +157,7 @@ def exported_base(
     return export
 
 
-def _config(backend: str, model: dict[str, Any], **settings: Any) -> dict[str, Any]:
+def _config(backend, model, **settings):
     return {
         "estimator": {"name": "grpo"},
         "objective": {"name": "clipped"},
@@ -178,10 +176,10 @@ def _config(backend: str, model: dict[str, Any], **settings: Any) -> dict[str, A
 
 
 @pytest.fixture
-def small_config(exported_base: Callable[[], Path]) -> Callable[..., dict[str, Any]]:
+def small_config(exported_base):
     """Makes the config of a run of a backend that takes a moment."""
 
-    def make(backend: str, /, **changes: Any) -> dict[str, Any]:
+    def make(backend, /, **changes):
         if backend == "trl":
             model = {"name": "hf", "path": str(exported_base())}
             # Two updates a step of two passes each, as small runs of tiny have two minibatches.
@@ -203,20 +201,20 @@ def small_config(exported_base: Callable[[], Path]) -> Callable[..., dict[str, A
 
 
 @pytest.fixture
-def small_run(small_config: Callable[..., dict[str, Any]]) -> Callable[..., Run]:
+def small_run(small_config):
     """Builds a run of a backend that takes a moment."""
     return lambda backend, /, **changes: build_run(small_config(backend, **changes))
 
 
 class Train(Protocol):
-    def __call__(self, run: Run, directory: Path, **recorder: Any) -> Recorder: ...
+    def __call__(self, run, directory, **recorder): ...
 
 
 @pytest.fixture
-def train() -> Train:
+def train():
     """Trains a run in a directory and gives back what was reported."""
 
-    def train(run: Run, directory: Path, **recorder: Any) -> Recorder:
+    def train(run, directory, **recorder):
         reporter = Recorder(run.task, **recorder)
         run.backend.train(run, directory, reporter)
         return reporter

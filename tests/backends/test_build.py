@@ -5,31 +5,25 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import pytest
 
 from advsweep.backends import BACKENDS
-from advsweep.backends.base import Backend, Run
 from advsweep.backends.build import NODES, build_run
-from advsweep.components import Component
 from advsweep.errors import ConfigError
 from advsweep.estimators.base import Estimator
 from advsweep.rollouts import ROLLOUTS
 from advsweep.tasks.countdown import Countdown
 
-Make = Callable[..., dict[str, Any]]
-
 
 @pytest.fixture
-def config(small_config: Make) -> dict[str, Any]:
+def config(small_config):
     return small_config("fake")
 
 
-def test_plain_round_trips_to_the_same_run(config: dict[str, Any]) -> None:
+def test_plain_round_trips_to_the_same_run(config):
     run = build_run({**config, "estimator": {"name": "grpo_n", "base": {"name": "rloo"}}})
     plain = run.plain()
     assert json.loads(json.dumps(plain)) == plain
@@ -39,7 +33,7 @@ def test_plain_round_trips_to_the_same_run(config: dict[str, Any]) -> None:
     assert all(plain[key]["name"] for key in plain if isinstance(plain[key], dict))
 
 
-def test_the_task_fills_in_options_of_the_model(small_config: Make) -> None:
+def test_the_task_fills_in_options_of_the_model(small_config):
     config = small_config("tiny", model={"random_share": None, "left_to_right_share": None})
     shares = {"countdown": (0.1, 0.6), "routes": (0.05, 0.25)}
     runs = {task: build_run({**config, "task": task}) for task in shares}
@@ -47,7 +41,7 @@ def test_the_task_fills_in_options_of_the_model(small_config: Make) -> None:
         model = run.plain()["model"]
         assert (model["random_share"], model["left_to_right_share"]) == shares[task]
         assert build_run(run.plain()).identity == run.identity
-    cache: dict[tuple[str, str], Component] = {}
+    cache = {}
     planned = [build_run({**config, "task": t}, cache=cache) for t in (*shares, *shares)]
     assert [run.identity for run in planned[:2]] == [run.identity for run in runs.values()]
     assert planned[0].model is planned[2].model is not planned[1].model
@@ -57,7 +51,7 @@ def test_the_task_fills_in_options_of_the_model(small_config: Make) -> None:
         build_run({**config, "task": "countdown", "model": wrong})
 
 
-def test_however_a_config_is_written_it_is_one_run(config: dict[str, Any]) -> None:
+def test_however_a_config_is_written_it_is_one_run(config):
     """By names or mappings, in any order, with integers or equal floats, and by replacement."""
     names = {key: config[key]["name"] for key in NODES}
     nodes = {key: {"name": name} for key, name in names.items()}
@@ -96,9 +90,7 @@ def test_however_a_config_is_written_it_is_one_run(config: dict[str, Any]) -> No
     ],
     ids=json.dumps,
 )
-def test_what_can_change_a_result_changes_the_identity(
-    config: dict[str, Any], change: dict[str, Any]
-) -> None:
+def test_what_can_change_a_result_changes_the_identity(config, change):
     run, other = build_run(config), build_run({**config, **change})
     assert run.identity != other.identity
     assert run.config_hash != other.config_hash
@@ -119,14 +111,12 @@ def test_what_can_change_a_result_changes_the_identity(
     ],
     ids=json.dumps,
 )
-def test_what_cannot_change_a_result_stays_out_of_the_identity(
-    config: dict[str, Any], change: dict[str, Any]
-) -> None:
+def test_what_cannot_change_a_result_stays_out_of_the_identity(config, change):
     assert build_run({**config, **change}).identity == build_run(config).identity
 
 
 @pytest.mark.parametrize(("backend", "task"), [("bandit", "bandit"), ("tiny", "routes")])
-def test_the_seed_of_a_run_draws_its_task(small_config: Make, backend: str, task: str) -> None:
+def test_the_seed_of_a_run_draws_its_task(small_config, backend, task):
     config = small_config(backend)
     config = {**config, "task": {"name": task, "seed": "seed"}}
     runs = [build_run({**config, "seed": seed}) for seed in (0, 1)]
@@ -141,14 +131,14 @@ def test_the_seed_of_a_run_draws_its_task(small_config: Make, backend: str, task
     shared = build_run({**config, "task": task, "seed": 0})
     assert shared.config_hash != runs[0].config_hash
     assert shared.backend.base_key(shared) == runs[0].backend.base_key(runs[0])
-    cache: dict[tuple[str, str], Component] = {}
+    cache = {}
     planned = [build_run({**config, "seed": seed}, cache=cache) for seed in (0, 1, 0)]
     assert planned[0].task is planned[2].task is not planned[1].task
     assert planned[0].planned_task is planned[1].planned_task
     assert [run.identity for run in planned[:2]] == [run.identity for run in runs]
 
 
-def test_a_task_of_the_runs_seed_needs_a_base_that_follows_it(small_config: Make) -> None:
+def test_a_task_of_the_runs_seed_needs_a_base_that_follows_it(small_config):
     """A program of its own draws no tasks, and a model from elsewhere knows one map."""
     seeded = {"name": "routes", "seed": "seed"}
     path = {"name": "hf", "path": "org/model"}
@@ -159,9 +149,7 @@ def test_a_task_of_the_runs_seed_needs_a_base_that_follows_it(small_config: Make
         build_run({**config, "task": {"name": "routes", "seed": "no"}})
 
 
-def test_raised_revisions_are_known_by_their_keys(
-    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_raised_revisions_are_known_by_their_keys(config, monkeypatch):
     assert build_run(config).revisions == {}
     run = build_run({**config, "estimator": {"name": "grpo_n"}})
     for component in (run.objective, run.estimator.base):
@@ -209,9 +197,7 @@ def test_raised_revisions_are_known_by_their_keys(
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_refusals_name_the_key(
-    config: dict[str, Any], change: dict[str, Any], message: str
-) -> None:
+def test_refusals_name_the_key(config, change, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         build_run({**config, **change})
 
@@ -223,7 +209,7 @@ def test_refusals_name_the_key(
         ("backend", "backend: expected one of bandit, command, fake, tiny, trl, got nothing"),
     ],
 )
-def test_missing_keys_are_named(config: dict[str, Any], key: str, message: str) -> None:
+def test_missing_keys_are_named(config, key, message):
     del config[key]
     with pytest.raises(ConfigError, match=message):
         build_run(config)
@@ -232,10 +218,10 @@ def test_missing_keys_are_named(config: dict[str, Any], key: str, message: str) 
 class Only:
     """A registry that builds one class whatever the name."""
 
-    def __init__(self, cls: type[Component]) -> None:
+    def __init__(self, cls):
         self._cls = cls
 
-    def build(self, spec: str, *, where: str) -> Component:
+    def build(self, spec, *, where):
         return self._cls.build({"name": spec}, where=where)
 
 
@@ -247,9 +233,7 @@ class Wanting(Estimator):
     needs: ClassVar[frozenset[str]] = frozenset({"ref_rewards", "lengths"})
 
 
-def test_estimators_that_the_backend_cannot_serve_are_refused(
-    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_estimators_that_the_backend_cannot_serve_are_refused(config, monkeypatch):
     monkeypatch.setitem(cast(dict[str, Any], NODES), "estimator", Only(Wanting))
     expected = "estimator: 'wanting' needs ref_rewards, which backend 'fake' .*does not give"
     with pytest.raises(ConfigError, match=expected):
@@ -259,10 +243,8 @@ def test_estimators_that_the_backend_cannot_serve_are_refused(
     assert build_run(config).estimator == Wanting()
 
 
-def test_the_backend_has_the_last_word(
-    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def check(backend: Backend, run: Run) -> None:
+def test_the_backend_has_the_last_word(config, monkeypatch):
+    def check(backend, run):
         if run.group_size > 3:
             raise ConfigError(f"group_size: expected <= 3, got {run.group_size}")
 
@@ -290,12 +272,8 @@ def test_the_backend_has_the_last_word(
     ],
 )
 def test_graded_rewards_need_an_estimator_that_can_use_them(
-    estimator: str,
-    reward_range: tuple[float, float],
-    message: str | None,
-    config: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    estimator, reward_range, message, config, monkeypatch
+):
     monkeypatch.setattr(Countdown, "is_binary", False)
     monkeypatch.setattr(Countdown, "reward_range", reward_range)
     if message is None:
@@ -305,9 +283,7 @@ def test_graded_rewards_need_an_estimator_that_can_use_them(
             build_run({**config, "estimator": {"name": estimator}})
 
 
-def test_without_its_data_a_run_is_planned_under_an_identity_that_is_not_final(
-    config: dict[str, Any], tmp_path: Path
-) -> None:
+def test_without_its_data_a_run_is_planned_under_an_identity_that_is_not_final(config, tmp_path):
     file = tmp_path / "later.jsonl"
     task = {"name": "dataset", "data": str(file), "held_out": 2, "verifier": "numeric"}
     config = {**config, "task": task}

@@ -1,11 +1,8 @@
 """Checkpoints: whole or not there, whatever happens while they are written or read."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,17 +15,17 @@ FILES = {"weights": bytes(range(256)) * 40, "state": b"{}"}
 
 
 @pytest.fixture
-def checkpoints(tmp_path: Path) -> Checkpoints:
+def checkpoints(tmp_path):
     return Checkpoints(tmp_path, RUN)
 
 
-def damage(path: Path) -> None:
+def damage(path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
-def test_what_is_saved_is_loaded(checkpoints: Checkpoints, tmp_path: Path) -> None:
+def test_what_is_saved_is_loaded(checkpoints, tmp_path):
     path = checkpoints.save(50, FILES)
     assert path == tmp_path / "checkpoints" / "step-000050"
     assert {p.name for p in path.iterdir()} == {"weights", "state", "manifest.json"}
@@ -36,7 +33,7 @@ def test_what_is_saved_is_loaded(checkpoints: Checkpoints, tmp_path: Path) -> No
     assert (found.step, found.path, dict(found.files)) == (50, path, FILES)
 
 
-def test_the_manifest_says_what_is_there(checkpoints: Checkpoints) -> None:
+def test_the_manifest_says_what_is_there(checkpoints):
     manifest = json.loads((checkpoints.save(3, FILES) / "manifest.json").read_text())
     assert manifest == {
         "format": 1,
@@ -56,14 +53,14 @@ def test_the_manifest_says_what_is_there(checkpoints: Checkpoints) -> None:
     }
 
 
-def test_a_step_can_be_saved_again(checkpoints: Checkpoints) -> None:
+def test_a_step_can_be_saved_again(checkpoints):
     checkpoints.save(5, {"weights": b"old", "more": b"gone"})
     checkpoints.save(5, FILES)
     assert dict(checkpoints.load(5).files) == FILES
     assert [p.name for p in checkpoints.directory.iterdir()] == ["step-000005"]
 
 
-def test_a_missing_step_is_named_with_those_that_are_there(checkpoints: Checkpoints) -> None:
+def test_a_missing_step_is_named_with_those_that_are_there(checkpoints):
     with pytest.raises(CheckpointError, match=r"no checkpoint of step 5; .*: none"):
         checkpoints.load(5)
     checkpoints.save(2, FILES)
@@ -90,14 +87,12 @@ def test_a_missing_step_is_named_with_those_that_are_there(checkpoints: Checkpoi
         ),
     ],
 )
-def test_a_damaged_checkpoint_is_passed_over(
-    checkpoints: Checkpoints, harm: Any, reason: str
-) -> None:
+def test_a_damaged_checkpoint_is_passed_over(checkpoints, harm, reason):
     checkpoints.save(5, FILES)
     harm(checkpoints.save(10, FILES))
     with pytest.raises(CheckpointError, match=rf"step 10 .* is damaged \({reason}"):
         checkpoints.load(10)
-    lines: list[str] = []
+    lines = []
     found = checkpoints.newest_sound(lines.append)
     assert found is not None
     assert found.step == 5
@@ -106,7 +101,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert line.endswith("resuming from step 5")
 
 
-def test_another_runs_checkpoint_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
+def test_another_runs_checkpoint_is_refused(checkpoints, tmp_path):
     checkpoints.save(5, FILES)
     other = Checkpoints(tmp_path, "b" * 64)
     with pytest.raises(CheckpointError, match="belongs to the run aaaaaaaaaaaa, not to bbbbbbbb"):
@@ -119,9 +114,7 @@ def test_another_runs_checkpoint_is_refused(checkpoints: Checkpoints, tmp_path: 
     ("keep_last", "keep_every", "left"),
     [(1, 0, [60]), (2, 0, [50, 60]), (1, 20, [20, 40, 60]), (2, 30, [30, 50, 60]), (9, 0, None)],
 )
-def test_pruning(
-    checkpoints: Checkpoints, keep_last: int, keep_every: int, left: list[int] | None
-) -> None:
+def test_pruning(checkpoints, keep_last, keep_every, left):
     steps = [10, 20, 30, 40, 50, 60]
     for step in steps:
         checkpoints.save(step, FILES)
@@ -131,13 +124,11 @@ def test_pruning(
     assert gone == [checkpoints.path(step) for step in steps if step not in left]
 
 
-def test_a_full_disk_leaves_the_last_checkpoint(
-    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_last_checkpoint(checkpoints, monkeypatch):
     checkpoints.save(5, FILES)
     write = module.write_durably
 
-    def full(path: Path, content: bytes) -> None:
+    def full(path, content):
         if path.name == "state":
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         write(path, content)
@@ -152,13 +143,11 @@ def test_a_full_disk_leaves_the_last_checkpoint(
 
 
 @pytest.mark.parametrize("moment", ["a file", "the manifest", "the rename"])
-def test_a_process_killed_while_it_writes_leaves_nothing_half(
-    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_a_process_killed_while_it_writes_leaves_nothing_half(checkpoints, monkeypatch, moment):
     class KilledError(BaseException):
         pass
 
-    def die(*_: Any) -> None:
+    def die(*_):
         raise KilledError
 
     checkpoints.save(5, FILES)
@@ -180,14 +169,12 @@ def test_a_process_killed_while_it_writes_leaves_nothing_half(
 
 
 @pytest.mark.parametrize("after", ["state", "manifest.json"])
-def test_a_writer_that_wakes_up_in_the_middle_leaves_another_alone(
-    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, after: str
-) -> None:
+def test_a_writer_that_wakes_up_in_the_middle_leaves_another_alone(checkpoints, monkeypatch, after):
     """One process slept in its write of step 10 while another took over and came there too."""
     write = module.write_durably
     other = iter([True])
 
-    def interrupted(path: Path, content: bytes) -> None:
+    def interrupted(path, content):
         write(path, content)
         if path.name == after and next(other, False):
             checkpoints.save(10, FILES)
@@ -201,11 +188,11 @@ def test_a_writer_that_wakes_up_in_the_middle_leaves_another_alone(
 
 
 def test_a_writer_whose_unfinished_checkpoint_is_gone_says_so_and_touches_no_other(
-    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    checkpoints, monkeypatch
+):
     write = module.write_durably
 
-    def interrupted(path: Path, content: bytes) -> None:
+    def interrupted(path, content):
         checkpoints.discard_unfinished()
         (checkpoints.directory / ".partial-000005-of-another").mkdir()
         write(path, content)

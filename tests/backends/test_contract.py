@@ -10,28 +10,22 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from advsweep.backends import BACKENDS
-from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import CheckpointError, ConfigError, TrainingError
 from advsweep.estimators.base import Estimator
-from advsweep.estimators.batch import GroupBatch, Groups
-from advsweep.objectives.base import LossInputs, LossOutput
+from advsweep.estimators.batch import GroupBatch
+from advsweep.objectives.base import LossInputs
 from advsweep.objectives.losses import Clipped
-from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
-from advsweep.tasks.base import Completions, Split
-
-MakeRun = Callable[..., Run]
+from advsweep.rollouts.base import Collected, RolloutPolicy
+from advsweep.tasks.base import Split
 
 METRICS = {
     "reward/mean",
@@ -72,23 +66,23 @@ METRICS = {
 
 
 @pytest.fixture(params=[n for n in BACKENDS.names() if not BACKENDS.get(n).external])
-def backend(request: pytest.FixtureRequest) -> str:
+def backend(request):
     return str(request.param)
 
 
 @pytest.fixture
-def run(backend: str, small_run: MakeRun) -> Run:
+def run(backend, small_run):
     """Five steps, checkpoints and evaluations every two, an estimator with memory."""
     return small_run(backend, estimator={"name": "fade"})
 
 
-def same_files(run: Run, first: Path, second: Path) -> bool:
+def same_files(run, first, second):
     """The checkpoints after the last step are equal, byte for byte."""
     files = [Checkpoints(d, run.identity).load(run.steps).files for d in (first, second)]
     return dict(files[0]) == dict(files[1])
 
 
-def same_answers(first: Completions, second: Completions) -> bool:
+def same_answers(first, second):
     entropies = [c.token_entropy for c in (first, second)]
     if entropies[0] is None or entropies[1] is None:
         return entropies[0] is entropies[1] and first.texts == second.texts
@@ -98,7 +92,7 @@ def same_answers(first: Completions, second: Completions) -> bool:
 # Determinism, interruption and resumption
 
 
-def test_equal_runs_are_equal_in_everything(run: Run, train: Any, tmp_path: Path) -> None:
+def test_equal_runs_are_equal_in_everything(run, train, tmp_path):
     """Whatever the process did before: neither global generators nor the run object matter."""
     torch.manual_seed(1)
     np.random.seed(1)
@@ -113,9 +107,7 @@ def test_equal_runs_are_equal_in_everything(run: Run, train: Any, tmp_path: Path
     assert all(same_answers(first.evaluations[s], second.evaluations[s]) for s in (0, 2, 4, 5))
 
 
-def test_the_estimator_of_a_run_is_left_as_it_is(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_the_estimator_of_a_run_is_left_as_it_is(backend, small_run, train, tmp_path):
     """A training has a memory of its own, empty at first."""
     fresh = small_run(backend, estimator={"name": "fade"})
     used = small_run(backend, estimator={"name": "fade"})
@@ -129,9 +121,7 @@ def test_the_estimator_of_a_run_is_left_as_it_is(
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4])
-def test_a_stopped_run_goes_on_as_if_it_had_not_been(
-    run: Run, train: Any, tmp_path: Path, step: int
-) -> None:
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(run, train, tmp_path, step):
     whole = train(run, tmp_path / "whole")
     begun = train(run, tmp_path / "parts", stop_after=step)
     assert max(begun.points) == step
@@ -148,8 +138,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
 
 @pytest.mark.parametrize(("step", "checkpoint"), [(1, 0), (2, 0), (3, 2), (5, 4)])
 def test_a_killed_run_goes_on_from_its_last_checkpoint(
-    run: Run, train: Any, KilledError: Any, tmp_path: Path, step: int, checkpoint: int
-) -> None:
+    run, train, KilledError, tmp_path, step, checkpoint
+):
     whole = train(run, tmp_path / "whole")
     with pytest.raises(KilledError):
         train(run, tmp_path / "parts", die_after=step)
@@ -161,7 +151,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(
     assert same_files(run, tmp_path / "whole", tmp_path / "parts")
 
 
-def test_a_finished_run_has_nothing_left_to_do(run: Run, train: Any, tmp_path: Path) -> None:
+def test_a_finished_run_has_nothing_left_to_do(run, train, tmp_path):
     train(run, tmp_path)
     again = train(run, tmp_path)
     assert again.resumptions == [5]
@@ -170,11 +160,11 @@ def test_a_finished_run_has_nothing_left_to_do(run: Run, train: Any, tmp_path: P
 
 
 # Fewer prompts than five steps draw, so that they come again.
-FEW_PROMPTS: dict[str, dict[str, Any]] = {"bandit": {"prompts_per_level": 8}}
+FEW_PROMPTS = {"bandit": {"prompts_per_level": 8}}
 REFERENCES = {"estimator": {"name": "aapo"}, "rollout": {"name": "reference"}}
 LAYERS = {"reset_layers": 1, "reset_layers_every": 3}
 
-REMEMBERED: dict[str, dict[str, Any]] = {
+REMEMBERED = {
     "prompts": {"estimator": {"name": "dcpo"}, "objective": {"name": "adaptive_clipped"}},
     "references": REFERENCES,
     "references of each step": {**REFERENCES, "rollout": {"name": "reference", "update_every": 1}},
@@ -191,8 +181,8 @@ REMEMBERED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", REMEMBERED)
 def test_what_a_training_remembers_goes_on_where_it_was(
-    backend: str, small_run: MakeRun, train: Any, KilledError: Any, tmp_path: Path, what: str
-) -> None:
+    backend, small_run, train, KilledError, tmp_path, what
+):
     changes = dict(REMEMBERED[what])
     if what == "prompts":
         changes["task"] = FEW_PROMPTS.get(backend, {"levels": [0]})
@@ -212,9 +202,7 @@ def test_what_a_training_remembers_goes_on_where_it_was(
 # Checkpoints
 
 
-def test_old_checkpoints_are_pruned(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_old_checkpoints_are_pruned(backend, small_run, train, tmp_path):
     policy = {"checkpoint_every": 1, "keep_last": 2, "keep_every": 3}
     run = small_run(backend, steps=7, backend=policy)
     reporter = train(run, tmp_path)
@@ -226,7 +214,7 @@ def test_old_checkpoints_are_pruned(
         run.backend.sampler(run, tmp_path, 5)
 
 
-def test_a_damaged_checkpoint_is_passed_over(run: Run, train: Any, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_passed_over(run, train, tmp_path):
     train(run, tmp_path / "whole")
     parts = tmp_path / "parts"
     train(run, parts, stop_after=4)
@@ -255,8 +243,8 @@ def test_a_damaged_checkpoint_is_passed_over(run: Run, train: Any, tmp_path: Pat
     ],
 )
 def test_evaluations_come_when_they_should_and_disturb_nothing(
-    run: Run, train: Any, tmp_path: Path, every: int, at: tuple[int, ...], steps: list[int]
-) -> None:
+    run, train, tmp_path, every, at, steps
+):
     rare = train(run, tmp_path / "rare")
     settings = replace(run.evaluation, every=every, at=at)
     other = train(replace(run, evaluation=settings), tmp_path / "other")
@@ -265,26 +253,20 @@ def test_evaluations_come_when_they_should_and_disturb_nothing(
 
 
 @pytest.mark.parametrize("step", [0, 2, 5])
-def test_an_evaluation_that_was_cut_off_is_made_again(
-    run: Run, train: Any, KilledError: Any, tmp_path: Path, step: int
-) -> None:
+def test_an_evaluation_that_was_cut_off_is_made_again(run, train, KilledError, tmp_path, step):
     with pytest.raises(KilledError):
         train(run, tmp_path, die_evaluating=step)
     assert step in train(run, tmp_path).evaluated
 
 
-def test_samplers_of_checkpoints_answer_as_the_training_did(
-    run: Run, train: Any, ask: Any, tmp_path: Path
-) -> None:
+def test_samplers_of_checkpoints_answer_as_the_training_did(run, train, ask, tmp_path):
     reporter = train(run, tmp_path)
     for step in (0, 4, 5):
         sampler = run.backend.sampler(run, tmp_path, step)
         assert same_answers(ask(sampler, run.task), reporter.evaluations[step])
 
 
-def test_the_kl_from_the_base_starts_at_0_and_rises(
-    run: Run, backend: str, train: Any, ask: Any, tmp_path: Path
-) -> None:
+def test_the_kl_from_the_base_starts_at_0_and_rises(run, backend, train, ask, tmp_path):
     """What the training measures is what its checkpoints give, wherever it is measured."""
     reporter = train(run, tmp_path)
     found = {step: answers.kl_base for step, answers in reporter.evaluations.items()}
@@ -299,7 +281,7 @@ def test_the_kl_from_the_base_starts_at_0_and_rises(
     np.testing.assert_allclose(later, found[5], rtol=1e-3, atol=1e-6)
 
 
-def test_sampling_depends_on_its_seed_alone(run: Run, ask: Any, tmp_path: Path) -> None:
+def test_sampling_depends_on_its_seed_alone(run, ask, tmp_path):
     sampler = run.backend.sampler(run, tmp_path, 0)
     first = ask(sampler, run.task, n=8)
     torch.manual_seed(3)
@@ -309,7 +291,7 @@ def test_sampling_depends_on_its_seed_alone(run: Run, ask: Any, tmp_path: Path) 
     assert len(set(first.texts[0])) > 1 or len({t for g in first.texts for t in g}) > 1
 
 
-def test_the_base_key_names_the_base_model_alone(backend: str, small_run: MakeRun) -> None:
+def test_the_base_key_names_the_base_model_alone(backend, small_run):
     run = small_run(backend)
     others = [{"seed": 9}, {"estimator": {"name": "rloo"}}, {"steps": 9}, {"group_size": 8}]
     keys = {r.backend.base_key(r) for r in [run, *(small_run(backend, **c) for c in others)]}
@@ -332,13 +314,8 @@ def test_the_base_key_names_the_base_model_alone(backend: str, small_run: MakeRu
     ids=["clipped", "with KL and entropy", "cross-entropy"],
 )
 def test_every_metric_is_there_and_a_number(
-    backend: str,
-    small_run: MakeRun,
-    train: Any,
-    tmp_path: Path,
-    objective: dict[str, Any],
-    expected: set[str],
-) -> None:
+    backend, small_run, train, tmp_path, objective, expected
+):
     run = small_run(backend, estimator={"name": "fade"}, objective=objective)
     solved = {f"solved/{k}" for k in range(run.group_size + 1)}
     # A step may lack a level, or a group of unequal rewards.
@@ -348,7 +325,7 @@ def test_every_metric_is_there_and_a_number(
     # The first step has no step before it, and one update has no variance.
     sometimes |= {"optim/update_cosine"}
     sometimes |= set() if backend in ("bandit", "fake") else {"loss/variance"}
-    names: set[str] = set()
+    names = set()
     for values in train(run, tmp_path).points.values():
         found = {name for name in values if not name.startswith("estimator/")}
         assert (expected | solved) - sometimes <= found
@@ -358,9 +335,7 @@ def test_every_metric_is_there_and_a_number(
     assert names == expected | solved | sometimes
 
 
-def test_the_entropy_change_is_measured_and_disturbs_nothing(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_the_entropy_change_is_measured_and_disturbs_nothing(backend, small_run, train, tmp_path):
     if "entropy_change" not in {field.name for field in dataclasses.fields(BACKENDS.get(backend))}:
         pytest.skip("this backend does not measure it")
     lr = {"lr": 0.01}
@@ -377,9 +352,7 @@ def test_the_entropy_change_is_measured_and_disturbs_nothing(
             assert 0 < abs(change) < 1
 
 
-def test_the_learning_rate_is_matched(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_the_learning_rate_is_matched(backend, small_run, train, tmp_path):
     rates = []
     for match in ("none", "max_advantage"):
         run = small_run(backend, steps=1, estimator={"name": "maxrl"}, optimizer={"match": match})
@@ -400,22 +373,22 @@ class Spy(Estimator):
         {"lengths", "token_entropy", "token_entropies", "answered", "prompt_ids"}
     )
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__post_init__()
-        self.batches: list[GroupBatch] = []
+        self.batches = []
 
-    def __deepcopy__(self, memo: object) -> Spy:
+    def __deepcopy__(self, memo):
         return self
 
-    def _advantages(self, groups: Groups, info: dict[str, float]) -> Tensor:
+    def _advantages(self, groups, info):
         self.batches.append(groups.batch)
         return self.values(groups.rewards)
 
-    def values(self, rewards: Tensor) -> Tensor:
+    def values(self, rewards):
         index = torch.arange(rewards.numel(), dtype=rewards.dtype).view(rewards.shape)
         return torch.where(index % 3 == 0, 0.0, (index - 10) / 7)
 
-    def _keep(self, groups: Groups) -> Tensor:
+    def _keep(self, groups):
         return torch.arange(groups.rewards.numel()).view(groups.rewards.shape) % 5 != 0
 
 
@@ -425,16 +398,16 @@ class Witness(Clipped):
 
     name: ClassVar[str] = "witness"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__post_init__()
-        self.seen: list[LossInputs] = []
+        self.seen = []
 
-    def loss(self, inputs: LossInputs) -> LossOutput:
+    def loss(self, inputs):
         self.seen.append(_of_one_run(inputs))
         return super().loss(inputs)
 
 
-def _of_one_run(inputs: LossInputs) -> LossInputs:
+def _of_one_run(inputs):
     """Those of a stack of one run without its axis, and without rollouts that do not count."""
     if inputs.log_probs.ndim == 2:
         return inputs
@@ -451,8 +424,8 @@ def _of_one_run(inputs: LossInputs) -> LossInputs:
 
 @pytest.mark.parametrize("kl_coef", [0.0, 0.1], ids=["skipping", "every rollout"])
 def test_rollouts_reach_the_loss_with_exactly_their_advantages(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, kl_coef: float
-) -> None:
+    backend, small_run, train, tmp_path, kl_coef
+):
     spy, witness = Spy(), Witness(kl_coef=kl_coef)
     run = replace(small_run(backend, steps=1), estimator=spy, objective=witness)
     train(run, tmp_path)
@@ -465,7 +438,7 @@ def test_rollouts_reach_the_loss_with_exactly_their_advantages(
     # Where they add nothing, rollouts with advantage 0 may be there or not.
     trained = [i for i in kept if kl_coef or advantages[i] != 0]
 
-    rows: Counter[float] = Counter()
+    rows = Counter()
     for inputs in witness.seen:
         mask = inputs.completion_mask
         sampled = -inputs.old_log_probs.where(mask, 0.0).sum(dim=1) / mask.sum(dim=1)
@@ -494,15 +467,15 @@ class TokenSpy(Spy):
     name: ClassVar[str] = "token_spy"
     per_token: ClassVar[bool] = True
 
-    def _advantages(self, groups: Groups, info: dict[str, float]) -> Tensor:
+    def _advantages(self, groups, info):
         entropies = groups.given("token_entropies")
         return super()._advantages(groups, info)[..., None] * (1 + torch.arange(entropies.shape[2]))
 
 
 @pytest.mark.parametrize("kl_coef", [0.0, 0.1], ids=["skipping", "every rollout"])
 def test_tokens_reach_the_loss_with_exactly_their_advantages(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, kl_coef: float
-) -> None:
+    backend, small_run, train, tmp_path, kl_coef
+):
     spy, witness = TokenSpy(), Witness(kl_coef=kl_coef)
     run = replace(small_run(backend, steps=1), estimator=spy, objective=witness)
     points = train(run, tmp_path).points
@@ -518,11 +491,11 @@ def test_tokens_reach_the_loss_with_exactly_their_advantages(
     values = spy.values(batch.rewards).flatten()
     lengths = batch.lengths.flatten().long().tolist()
     kept = [i for i in range(len(values)) if i % 5]
-    expected: Counter[tuple[float, ...]] = Counter()
+    expected = Counter()
     for i in kept:
         if kl_coef or values[i] != 0:
             expected[tuple((values[i] * (1 + torch.arange(lengths[i]))).tolist())] += 1
-    found: Counter[tuple[float, ...]] = Counter()
+    found = Counter()
     for inputs in witness.seen:
         masked = zip(inputs.token_advantages, inputs.completion_mask, strict=True)
         rows = [tuple(row[mask].tolist()) for row, mask in masked]
@@ -532,9 +505,7 @@ def test_tokens_reach_the_loss_with_exactly_their_advantages(
     assert points[1]["advantage/zero_fraction"] == pytest.approx((values == 0).float().mean())
 
 
-def test_the_first_ratios_are_one(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_the_first_ratios_are_one(backend, small_run, train, tmp_path):
     """Log-probabilities at sampling and in the update agree while the weights are the same."""
     witness = Witness()
     train(replace(small_run(backend, steps=1), estimator=Spy(), objective=witness), tmp_path)
@@ -544,9 +515,7 @@ def test_the_first_ratios_are_one(
     assert not first.old_log_probs.requires_grad
 
 
-def test_estimators_get_what_the_backend_promises(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_estimators_get_what_the_backend_promises(backend, small_run, train, tmp_path):
     spy = Spy()
     run = replace(small_run(backend), estimator=spy)
     train(run, tmp_path)
@@ -575,20 +544,18 @@ class Wasteful(RolloutPolicy):
 
     name: ClassVar[str] = "wasteful"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__post_init__()
-        self.rewards: list[Tensor] = []
+        self.rewards = []
 
-    def collect(self, source: RolloutSource, prompts: int) -> Collected:
+    def collect(self, source, prompts):
         drawn = torch.cat([source.draw(prompts), source.draw(2)])
         chosen = torch.arange(len(drawn)).flip(0)[:prompts]
         self.rewards.append(drawn[chosen])
         return Collected(chosen)
 
 
-def test_the_rollout_policy_chooses_the_groups(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_the_rollout_policy_chooses_the_groups(backend, small_run, train, tmp_path):
     spy, policy = Spy(), Wasteful()
     run = replace(small_run(backend), estimator=spy, rollout=policy)
     points = train(run, tmp_path).points
@@ -607,11 +574,11 @@ class Exploding(Clipped):
 
     name: ClassVar[str] = "exploding"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__post_init__()
         self.armed = ""
 
-    def loss(self, inputs: LossInputs) -> LossOutput:
+    def loss(self, inputs):
         output = super().loss(inputs)
         if self.armed == "loss":
             return replace(output, loss=output.loss * torch.nan)
@@ -622,18 +589,18 @@ class Exploding(Clipped):
 
 
 @pytest.fixture(params=["loss", "gradient"])
-def exploding(request: pytest.FixtureRequest) -> Iterator[tuple[Exploding, Callable[[int], None]]]:
+def exploding(request):
     objective = Exploding()
 
-    def arm(step: int) -> None:
+    def arm(step):
         objective.armed = request.param if step == 2 else ""
 
     return objective, arm
 
 
 def test_training_stops_at_a_loss_that_is_not_finite(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, exploding: Any
-) -> None:
+    backend, small_run, train, tmp_path, exploding
+):
     objective, arm = exploding
     run = replace(small_run(backend), objective=objective, estimator=Spy())
     with pytest.raises(TrainingError, match="step 3"):
@@ -641,16 +608,14 @@ def test_training_stops_at_a_loss_that_is_not_finite(
     assert Checkpoints(tmp_path, run.identity).steps() == [2]
 
 
-def test_held_out_problems_are_never_trained_on(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_held_out_problems_are_never_trained_on(backend, small_run, train, tmp_path, monkeypatch):
     if backend == "bandit":
         pytest.skip("its held-out problems ask for what was trained")
     run = small_run(backend, steps=3)
-    drawn: set[str] = set()
+    drawn = set()
     draw = type(run.task).draw
 
-    def record(task: Any, count: int, rng: np.random.Generator) -> Any:
+    def record(task, count, rng):
         problems = draw(task, count, rng)
         drawn.update(problem.id for problem in problems)
         return problems

@@ -1,38 +1,29 @@
 """Controls on every backend that has them: what changes in a training, and what does not."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
-from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
 from advsweep.errors import ConfigError
-from advsweep.tasks.base import Task
 
-MakeRun = Callable[..., Run]
 CONTROLS = ["aa", "placebo", "noise"]
 
 
 @pytest.fixture(params=["tiny", "bandit", "trl"])
-def backend(request: pytest.FixtureRequest) -> str:
+def backend(request):
     return str(request.param)
 
 
 def test_a_repetition_has_other_rollouts_of_the_same_problems(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: dict[str, list[str]] = {"": [], "aa": []}
+    backend, small_run, train, tmp_path, monkeypatch
+):
+    drawn = {"": [], "aa": []}
     recorders = {}
     for control, ids in drawn.items():
         run = small_run(backend, control=control or None)
         draw = type(run.task).draw
 
-        def spying(self: Task, count: int, rng: Any, ids: Any = ids, draw: Any = draw) -> Any:
+        def spying(self, count, rng, ids=ids, draw=draw):
             problems = draw(self, count, rng)
             ids += [problem.id for problem in problems]
             return problems
@@ -49,13 +40,13 @@ def test_a_repetition_has_other_rollouts_of_the_same_problems(
     assert own.points[5]["optim/change_norm"] != other.points[5]["optim/change_norm"]
 
 
-def test_a_repetition_has_the_base_of_its_run(backend: str, small_run: MakeRun) -> None:
+def test_a_repetition_has_the_base_of_its_run(backend, small_run):
     runs = [small_run(backend, control=control) for control in (None, *CONTROLS)]
     assert len({run.backend.base_key(run) for run in runs}) == 1
     assert len({run.identity for run in runs}) == len({run.config_hash for run in runs}) == 4
 
 
-def test_runs_without_a_control_keep_their_identity(backend: str, small_config: Any) -> None:
+def test_runs_without_a_control_keep_their_identity(backend, small_config):
     config = small_config(backend)
     run = build_run(config)
     assert "control" not in run.plain()
@@ -67,9 +58,7 @@ def test_runs_without_a_control_keep_their_identity(backend: str, small_config: 
 
 
 @pytest.mark.parametrize("control", [None, "placebo"])
-def test_a_placebo_learns_nothing(
-    control: str | None, small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_a_placebo_learns_nothing(control, small_run, train, tmp_path):
     run = small_run(
         "bandit",
         control=control,
@@ -94,9 +83,7 @@ def test_a_placebo_learns_nothing(
         assert abs(gained) < 0.05
 
 
-def test_a_verifier_that_always_errs_turns_the_rewards_over(
-    small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_a_verifier_that_always_errs_turns_the_rewards_over(small_run, train, tmp_path):
     inverted = {"name": "noise", "false_positives": 1.0, "false_negatives": 1.0}
     for name in ("tiny", "bandit"):
         plain = train(small_run(name, steps=1), tmp_path / name).points[1]
@@ -126,9 +113,7 @@ def test_a_verifier_that_always_errs_turns_the_rewards_over(
         ("tiny", {"control": "plcebo"}, "did you mean 'placebo'"),
     ],
 )
-def test_controls_that_would_do_nothing_are_refused(
-    backend: str, changes: dict[str, Any], message: str, small_config: Any
-) -> None:
+def test_controls_that_would_do_nothing_are_refused(backend, changes, message, small_config):
     config = small_config(backend)
     with pytest.raises(ConfigError) as refused:
         build_run({**config, **changes})

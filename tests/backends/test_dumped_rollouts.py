@@ -1,18 +1,11 @@
 """The same rollouts have the same numbers, whether our backend or an import computes them."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from advsweep.backends import training_loop
-from advsweep.backends.base import Run
 from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.logs import READERS, ImportOptions
 from advsweep.logs.names import NameMap
@@ -23,11 +16,11 @@ UNKNOWN += ("policy/", "estimator/")
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def recorded(monkeypatch):
     """Rewards and advantages of every step that the tiny backend makes."""
-    steps: list[tuple[torch.Tensor, torch.Tensor]] = []
+    steps = []
 
-    def record(batch: Any, advantages: Any, *infos: Any, **options: Any) -> Any:
+    def record(batch, advantages, *infos, **options):
         steps.append((batch.rewards, advantages.values))
         return stacked_rollout_metrics(batch, advantages, *infos, **options)
 
@@ -35,7 +28,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.Tensor, torch.
     return steps
 
 
-def dump_as_verl(folder: Path, step: int, rewards: torch.Tensor, _: torch.Tensor) -> None:
+def dump_as_verl(folder, step, rewards, _):
     (folder / "rollouts").mkdir(exist_ok=True)
     with (folder / "rollouts" / f"{step}.jsonl").open("w") as file:
         for prompt, group in enumerate(rewards.tolist()):
@@ -45,9 +38,7 @@ def dump_as_verl(folder: Path, step: int, rewards: torch.Tensor, _: torch.Tensor
                 file.write(json.dumps(row) + "\n")
 
 
-def dump_as_trl(
-    folder: Path, step: int, rewards: torch.Tensor, advantages: torch.Tensor | None
-) -> None:
+def dump_as_trl(folder, step, rewards, advantages):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     prompts = [f"p{step}-{p}" for p, group in enumerate(rewards) for _ in group]
@@ -61,7 +52,7 @@ def dump_as_trl(
     pandas.DataFrame(table).to_parquet(path)
 
 
-def dump_without_advantages(folder: Path, step: int, rewards: torch.Tensor, _: Any) -> None:
+def dump_without_advantages(folder, step, rewards, _):
     dump_as_trl(folder, step, rewards, None)
 
 
@@ -70,15 +61,7 @@ def dump_without_advantages(folder: Path, step: int, rewards: torch.Tensor, _: A
     [("verl", dump_as_verl), ("trl", dump_as_trl), ("trl", dump_without_advantages)],
 )
 @pytest.mark.parametrize("estimator", ["grpo", "ha_dw"])
-def test_equal_numbers(
-    small_run: Callable[..., Run],
-    train: Any,
-    recorded: list[tuple[torch.Tensor, torch.Tensor]],
-    tmp_path: Path,
-    form: str,
-    dump: Callable[..., None],
-    estimator: str,
-) -> None:
+def test_equal_numbers(small_run, train, recorded, tmp_path, form, dump, estimator):
     run = small_run("tiny", estimator={"name": estimator}, steps=3)
     own = train(run, tmp_path / "run").points
     for step, (rewards, advantages) in enumerate(recorded, start=1):

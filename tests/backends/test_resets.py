@@ -1,17 +1,11 @@
 """Resets at intervals: the penalty's reference, the optimizer's moments, the last layers."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
 
-from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny import pretraining
@@ -19,22 +13,18 @@ from advsweep.backends.tiny.weights import last_layers
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
-MakeRun = Callable[..., Run]
-
 RENEWED = {"name": "clipped", "kl_coef": 0.1, "renew_every": 2}
 BACKENDS = ["tiny", "bandit"]
 
 
-def checkpoint(run: Run, directory: Path, step: int) -> dict[str, dict[str, torch.Tensor]]:
+def checkpoint(run, directory, step):
     """The tensors of a checkpoint by file."""
     files = Checkpoints(directory, run.identity).load(step).files
     return {n: safetensors.torch.load(files[n]) for n in files if n.endswith(".safetensors")}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_penalty_refers_to_the_policy_of_the_last_renewal(
-    small_run: MakeRun, train: Any, tmp_path: Path, backend: str
-) -> None:
+def test_the_penalty_refers_to_the_policy_of_the_last_renewal(small_run, train, tmp_path, backend):
     one_update = {"minibatches": 1, "checkpoint_every": 1, "keep_last": 9}
     optimizer = {"name": "adamw", "lr": 0.01}
     run = small_run(
@@ -53,15 +43,13 @@ def test_the_penalty_refers_to_the_policy_of_the_last_renewal(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_optimizer_counts_from_its_last_reset(
-    small_run: MakeRun, train: Any, tmp_path: Path, backend: str
-) -> None:
+def test_the_optimizer_counts_from_its_last_reset(small_run, train, tmp_path, backend):
     settings = {"minibatches": 1, "checkpoint_every": 1, "keep_last": 9}
     optimizer = {"name": "adamw", "lr": 0.003, "reset_every": 2}
     run = small_run(backend, optimizer=optimizer, backend=settings, estimator="reinforce")
     train(run, tmp_path)
 
-    def updates(step: int) -> set[float]:
+    def updates(step):
         tensors = checkpoint(run, tmp_path, step)
         named = {k: v for file in tensors.values() for k, v in file.items()}
         return {float(v) for k, v in named.items() if re.search(r"(^updates|/step)$", k)}
@@ -72,9 +60,7 @@ def test_the_optimizer_counts_from_its_last_reset(
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_last_layers_go_back_to_the_base(
-    small_run: MakeRun, train: Any, tmp_path: Path, tied: bool
-) -> None:
+def test_the_last_layers_go_back_to_the_base(small_run, train, tmp_path, tied):
     settings = {"reset_layers": 1, "reset_layers_every": 2, "checkpoint_every": 1, "keep_last": 9}
     model = {"layers": 2, "tied_embeddings": tied}
     run = small_run("tiny", backend=settings, model=model, estimator="reinforce")
@@ -96,7 +82,7 @@ def test_the_last_layers_go_back_to_the_base(
     assert points[3]["optim/step_norm"] < change
 
 
-def test_without_resets_a_run_is_what_it_was(small_run: MakeRun) -> None:
+def test_without_resets_a_run_is_what_it_was(small_run):
     plain = small_run("tiny")
     absent = {
         "optimizer": {"name": "adamw", "lr": 0.003, "reset_every": 0},
@@ -130,8 +116,6 @@ def test_without_resets_a_run_is_what_it_was(small_run: MakeRun) -> None:
         ),
     ],
 )
-def test_resets_that_cannot_be_are_refused(
-    small_run: MakeRun, changes: dict[str, Any], message: str
-) -> None:
+def test_resets_that_cannot_be_are_refused(small_run, changes, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         small_run("tiny", **changes)

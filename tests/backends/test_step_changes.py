@@ -1,7 +1,5 @@
 """Metrics of how far a step moves weights and policy."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -9,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.backends.bandit.softmax import divergences
+from advsweep.backends.bandit.tables import divergences
 from advsweep.backends.step_changes import (
     ChangeMeter,
     kl_estimate,
@@ -17,7 +15,7 @@ from advsweep.backends.step_changes import (
 )
 
 
-def test_norms_and_cosine_of_two_steps() -> None:
+def test_norms_and_cosine_of_two_steps():
     """From 0: (3, 4) and then (0, -5): lengths 5 and 5, together (3, -1), cosine -20/25."""
     weights = {"a": torch.zeros(1), "b": torch.zeros(1, 1)}
     meter = ChangeMeter(weights)
@@ -34,7 +32,7 @@ def test_norms_and_cosine_of_two_steps() -> None:
     )
 
 
-def test_a_step_that_changes_nothing_has_no_direction() -> None:
+def test_a_step_that_changes_nothing_has_no_direction():
     weights = {"a": torch.ones(2)}
     meter = ChangeMeter(weights)
     weights["a"] += 1
@@ -44,7 +42,7 @@ def test_a_step_that_changes_nothing_has_no_direction() -> None:
     assert "optim/update_cosine" not in meter.measure()
 
 
-def test_a_restored_meter_continues() -> None:
+def test_a_restored_meter_continues():
     weights = {"a": torch.zeros(3)}
     meter, other = ChangeMeter(weights), ChangeMeter(weights)
     weights["a"] += torch.tensor([1.0, 2.0, 3.0])
@@ -55,7 +53,7 @@ def test_a_restored_meter_continues() -> None:
 
 
 @given(st.lists(st.floats(-2, 2), min_size=2, max_size=6), st.integers(0, 5))
-def test_k3_averages_to_the_divergence(logits: list[float], shift: int) -> None:
+def test_k3_averages_to_the_divergence(logits, shift):
     """Each token weighted by its probability under the old policy gives KL(old ‖ new)."""
     before = torch.tensor(logits, dtype=torch.float64)
     change = torch.zeros_like(before)
@@ -71,14 +69,14 @@ def test_k3_averages_to_the_divergence(logits: list[float], shift: int) -> None:
     assert torch.allclose(divergences(old.exp(), change), expected, atol=1e-12)
 
 
-def test_tokens_outside_the_mask_do_not_count() -> None:
+def test_tokens_outside_the_mask_do_not_count():
     old, new = torch.tensor([[0.0, math.nan]]), torch.tensor([[-math.log(2), 3.0]])
     kl, tokens = kl_estimate(old, new, torch.tensor([[True, False]])).tolist()
     assert tokens == 1
     assert kl == pytest.approx(0.5 - 1 + math.log(2))
 
 
-def test_the_variance_of_losses() -> None:
+def test_the_variance_of_losses():
     assert loss_variance([1.0, 3.0]) == {"loss/variance": 1.0}
     assert loss_variance([1.0]) == {}
     assert loss_variance([1.0, math.nan]) == {}

@@ -1,17 +1,11 @@
 """Config groups: their members, and what a choice of members composes to."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from advsweep.backends.base import PARAMETERS
 from advsweep.config import groups as config_module
 from advsweep.config.compose import patch
-from advsweep.config.groups import PRESET_GROUPS, ConfigGroups, conf_directory
+from advsweep.config.groups import PRESET_GROUPS, conf_directory
 from advsweep.errors import ConfigError, UnknownNameError
 from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.yaml_files import read_yaml
@@ -23,18 +17,18 @@ MEMBERS = sorted(
 
 
 @pytest.fixture(scope="module")
-def groups() -> Iterator[ConfigGroups]:
+def groups():
     with config_groups() as opened:
         yield opened
 
 
-def write(directory: Path, member: str, text: str) -> None:
+def write(directory, member, text):
     path = directory / f"{member}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 
 
-def test_the_defaults_have_every_group_and_number(groups: ConfigGroups) -> None:
+def test_the_defaults_have_every_group_and_number(groups):
     config = groups.compose({}).config
     assert set(config) == {*GROUPS, *PARAMETERS}
     assert all(config[group]["name"] for group in GROUPS)
@@ -42,19 +36,19 @@ def test_the_defaults_have_every_group_and_number(groups: ConfigGroups) -> None:
 
 
 @pytest.mark.parametrize(("group", "member"), [m for m in MEMBERS if m[0] not in PRESET_GROUPS])
-def test_every_member_of_a_group_builds(group: str, member: str, groups: ConfigGroups) -> None:
+def test_every_member_of_a_group_builds(group, member, groups):
     node = groups.compose({group: member}).config[group]
     assert GROUPS[group].build(node, where=group).name == node["name"]
 
 
 @pytest.mark.parametrize(("group", "member"), [m for m in MEMBERS if m[0] in PRESET_GROUPS])
-def test_every_preset_can_be_built(group: str, member: str, groups: ConfigGroups) -> None:
+def test_every_preset_can_be_built(group, member, groups):
     config = groups.compose({group: member}).config
     for name, registry in GROUPS.items():
         registry.build(config[name], where=name)
 
 
-def test_no_file_says_only_what_the_registry_knows() -> None:
+def test_no_file_says_only_what_the_registry_knows():
     assert not [
         path
         for group, registry in GROUPS.items()
@@ -63,7 +57,7 @@ def test_no_file_says_only_what_the_registry_knows() -> None:
     ]
 
 
-def test_a_preset_may_choose_a_component_without_a_file(tmp_path: Path) -> None:
+def test_a_preset_may_choose_a_component_without_a_file(tmp_path):
     write(
         tmp_path,
         "method/mine",
@@ -75,9 +69,7 @@ def test_a_preset_may_choose_a_component_without_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.security
-def test_keys_of_a_preset_that_no_component_can_have_are_kept_to_be_refused(
-    tmp_path: Path,
-) -> None:
+def test_keys_of_a_preset_that_no_component_can_have_are_kept_to_be_refused(tmp_path):
     """Fields of another component are dropped (`delta`); an order to Hydra is not."""
     write(
         tmp_path, "method/mine", "# @package _global_\nestimator: {delta: 2, _target_: os.system}\n"
@@ -102,9 +94,7 @@ def test_keys_of_a_preset_that_no_component_can_have_are_kept_to_be_refused(
         ("stopping", "hyperopt", r"known: none, acr"),
     ],
 )
-def test_a_member_that_is_none_is_refused(
-    group: str, value: Any, message: str, groups: ConfigGroups
-) -> None:
+def test_a_member_that_is_none_is_refused(group, value, message, groups):
     with pytest.raises(ConfigError, match=message):
         groups.member(group, value)
 
@@ -119,12 +109,12 @@ def test_a_member_that_is_none_is_refused(
         ("estimator.name", r"choose by estimator=NAME"),
     ],
 )
-def test_a_key_that_is_none_is_refused(key: str, message: str, groups: ConfigGroups) -> None:
+def test_a_key_that_is_none_is_refused(key, message, groups):
     with pytest.raises(ConfigError, match=message):
         groups.check_key(key)
 
 
-def test_folders_of_the_user_are_searched_first(tmp_path: Path) -> None:
+def test_folders_of_the_user_are_searched_first(tmp_path):
     write(tmp_path, "estimator/mine", "name: fade\n")
     write(tmp_path, "optimizer/adamw", "name: adamw\nlr: 0.25\n")
     write(tmp_path, "experiment/study/first", "# @package _global_\nsteps: 7\n")
@@ -141,14 +131,14 @@ def test_folders_of_the_user_are_searched_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["name: [\n", "defaults:\n  - nothing: here\n", "name: ${\n"])
-def test_a_broken_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+def test_a_broken_file_is_refused_in_one_line(text, tmp_path):
     write(tmp_path, "task/broken", text)
     with config_groups([tmp_path]) as groups, pytest.raises(ConfigError) as caught:
         patch(groups, groups.compose({"task": "broken"}), {})
     assert "\n" not in str(caught.value)
 
 
-def test_the_hydra_of_the_caller_is_left_as_it_was(groups: ConfigGroups) -> None:
+def test_the_hydra_of_the_caller_is_left_as_it_was(groups):
     from hydra.core.global_hydra import GlobalHydra
 
     callers = GlobalHydra.instance().hydra
@@ -160,9 +150,7 @@ def test_the_hydra_of_the_caller_is_left_as_it_was(groups: ConfigGroups) -> None
 
 
 @pytest.mark.parametrize("place", ["site-packages/advsweep/conf", "site-packages/conf"])
-def test_a_wheel_and_a_checkout_have_them(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wheel_and_a_checkout_have_them(place, tmp_path, monkeypatch):
     module = tmp_path / "site-packages" / "advsweep" / "config" / "directory.py"
     monkeypatch.setattr(config_module, "__file__", str(module))
     with pytest.raises(ConfigError, match="install advsweep again"):

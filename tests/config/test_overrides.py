@@ -1,16 +1,12 @@
 """Hydra's override grammar, and what of it a sweep refuses."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from advsweep.config.overrides import Override, parse_overrides
 from advsweep.errors import ConfigError
 
 
-def parse(text: str) -> Override:
+def parse(text):
     [override] = parse_overrides([text])
     return override
 
@@ -34,7 +30,7 @@ def parse(text: str) -> Override:
         ("a=${steps}", "a", ("${steps}",)),
     ],
 )
-def test_one_value(text: str, key: str, values: tuple[Any, ...]) -> None:
+def test_one_value(text, key, values):
     assert parse(text) == Override(text, key, values)
 
 
@@ -54,11 +50,11 @@ def test_one_value(text: str, key: str, values: tuple[Any, ...]) -> None:
         ("a=int(choice('1','2'))", (1, 2)),
     ],
 )
-def test_a_sweep(text: str, values: tuple[Any, ...]) -> None:
+def test_a_sweep(text, values):
     assert parse(text) == Override(text, "a", values, swept=True)
 
 
-def test_a_deletion() -> None:
+def test_a_deletion():
     assert parse("~a.b") == Override("~a.b", "a.b", (), deleted=True)
 
 
@@ -72,7 +68,7 @@ def test_a_deletion() -> None:
         ("a=shuffle(range(3))", "the same each time"),
     ],
 )
-def test_what_cannot_be_resumed_is_refused_with_the_reason(text: str, reason: str) -> None:
+def test_what_cannot_be_resumed_is_refused_with_the_reason(text, reason):
     with pytest.raises(ConfigError, match=reason):
         parse(text)
 
@@ -92,7 +88,7 @@ def test_what_cannot_be_resumed_is_refused_with_the_reason(text: str, reason: st
         "~a=3",
     ],
 )
-def test_what_is_no_override_is_refused(text: str) -> None:
+def test_what_is_no_override_is_refused(text):
     with pytest.raises(ConfigError, match="expected") as caught:
         parse(text)
     assert "\n" not in str(caught.value)
@@ -100,7 +96,7 @@ def test_what_is_no_override_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a@b=c", "hydra.run.dir=x", "hydra/launcher=joblib"])
-def test_places_that_are_not_used_are_refused(text: str) -> None:
+def test_places_that_are_not_used_are_refused(text):
     with pytest.raises(ConfigError, match=r"package|not used"):
         parse(text)
 
@@ -118,7 +114,7 @@ def test_places_that_are_not_used_are_refused(text: str) -> None:
         ("a=" + "9" * 5000, "cannot read its value"),
     ],
 )
-def test_what_cannot_be_read_is_said_without_the_terms_of_the_parser(text: str, words: str) -> None:
+def test_what_cannot_be_read_is_said_without_the_terms_of_the_parser(text, words):
     with pytest.raises(ConfigError, match=words) as error:
         parse(text)
     assert len(str(error.value)) < 250

@@ -1,10 +1,7 @@
 """The settings that every run has."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields
-from typing import Any
 
 import pytest
 
@@ -13,7 +10,7 @@ from advsweep.errors import ConfigError
 from advsweep.estimators import ESTIMATORS
 
 
-def test_defaults_are_what_the_documentation_says() -> None:
+def test_defaults_are_what_the_documentation_says():
     assert EvaluationSettings().plain() == {
         "name": "standard",
         "n": 128,
@@ -51,7 +48,7 @@ def test_defaults_are_what_the_documentation_says() -> None:
         ({"temprature": 1}, r"no parameter 'temprature'; did you mean 'temperature'"),
     ],
 )
-def test_evaluation_refuses(values: dict[str, object], message: str) -> None:
+def test_evaluation_refuses(values, message):
     with pytest.raises(ConfigError, match=message):
         EvaluationSettings.build(values, where="evaluation")
 
@@ -72,12 +69,12 @@ def test_evaluation_refuses(values: dict[str, object], message: str) -> None:
         ({"match_reference": {"std": "sample"}}, r"optimizer.match_reference: expected a name or"),
     ],
 )
-def test_matching_refuses(values: dict[str, object], message: str) -> None:
+def test_matching_refuses(values, message):
     with pytest.raises(ConfigError, match=message):
         AdamW.build(values, where="optimizer")
 
 
-def test_a_cosine_falls_from_the_end_of_the_warm_up() -> None:
+def test_a_cosine_falls_from_the_end_of_the_warm_up():
     settings = AdamW(warmup_steps=10, schedule="cosine", final_share=0.1)
     shares = [settings.share(step, 110) for step in range(1, 111)]
     assert shares[:10] == pytest.approx([step / 10 for step in range(1, 11)])
@@ -88,7 +85,7 @@ def test_a_cosine_falls_from_the_end_of_the_warm_up() -> None:
     assert settings.identity()["schedule"] == "cosine"
 
 
-def test_without_matching_an_optimizer_is_what_it_was_before_there_was_any() -> None:
+def test_without_matching_an_optimizer_is_what_it_was_before_there_was_any():
     plain = AdamW(lr=0.01)
     later = {
         "reset_every",
@@ -105,10 +102,8 @@ def test_without_matching_an_optimizer_is_what_it_was_before_there_was_any() -> 
     assert AdamW(lr=0.01, match_reference="grpo", match_steps=5).identity() == plain.identity()
 
 
-def test_a_matched_optimizer_is_known_by_the_reference_that_was_built(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def identity(**values: Any) -> dict[str, Any]:
+def test_a_matched_optimizer_is_known_by_the_reference_that_was_built(monkeypatch):
+    def identity(**values):
         return AdamW(**{"match": "mass", **values}).identity()
 
     assert identity()["match_reference"] == {"name": "dr_grpo", "revision": 1}

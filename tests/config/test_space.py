@@ -1,9 +1,6 @@
 """Conditions of a space: what `when` gives and `exclude` takes."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,15 +12,15 @@ from advsweep.config.sweep_file import read_space
 from advsweep.errors import ConfigError
 
 
-def points(node: Any, *overrides: str) -> list[dict[str, Any]]:
+def points(node, *overrides):
     return [p.assignment for p in space.points([read_space(node, parse_overrides(overrides))])]
 
 
-def block(**entries: Any) -> dict[str, Any]:
+def block(**entries):
     return {"blocks": [entries]}
 
 
-def test_when_zips_and_multiplies_like_a_block() -> None:
+def test_when_zips_and_multiplies_like_a_block():
     entry = {"if": {"a": 1}, "b": [0, 1], "zip": {"c": [2, 3], "d": [4, 5]}}
     assert points(block(a=[1, 9], when=[entry])) == [
         {"a": 1, "b": 0, "c": 2, "d": 4},
@@ -34,12 +31,12 @@ def test_when_zips_and_multiplies_like_a_block() -> None:
     ]
 
 
-def test_a_condition_may_list_values_and_name_several_keys() -> None:
+def test_a_condition_may_list_values_and_name_several_keys():
     node = block(a=[1, 2, 3], b=[1, 2], exclude=[{"a": [1, 3], "b": 2}])
     assert [(p["a"], p["b"]) for p in points(node)] == [(1, 1), (2, 1), (2, 2), (3, 1)]
 
 
-def test_conditions_that_all_share_hold_in_every_block() -> None:
+def test_conditions_that_all_share_hold_in_every_block():
     common = {
         "g": [4, 8],
         "when": [{"if": {"g": 8}, "lr": 0.1}],
@@ -52,7 +49,7 @@ def test_conditions_that_all_share_hold_in_every_block() -> None:
     ]
 
 
-def test_a_block_beats_what_all_share_under_a_condition() -> None:
+def test_a_block_beats_what_all_share_under_a_condition():
     common = {"g": [4, 8], "when": [{"if": {"g": 8}, "lr": 0.1}]}
     assert points({"common": common, "blocks": [{"lr": 0.5}, {"e": 1}]}) == [
         {"lr": 0.5, "g": 4},
@@ -62,7 +59,7 @@ def test_a_block_beats_what_all_share_under_a_condition() -> None:
     ]
 
 
-def test_overrides_beat_conditions_and_may_leave_them_without_a_run() -> None:
+def test_overrides_beat_conditions_and_may_leave_them_without_a_run():
     node = block(a=[1, 2], when=[{"if": {"a": 2}, "b": [3, 4]}], exclude=[{"a": 1}])
     assert points(node, "b=9") == [{"a": 2, "b": 9}]
     assert points(node, "a=2") == [{"a": 2, "b": 3}, {"a": 2, "b": 4}]
@@ -70,7 +67,7 @@ def test_overrides_beat_conditions_and_may_leave_them_without_a_run() -> None:
     assert points(node, "a=5") == [{"a": 5}]
 
 
-def test_true_is_not_one() -> None:
+def test_true_is_not_one():
     assert points(block(a=[1, True], exclude=[{"a": True}])) == [{"a": 1}]
 
 
@@ -97,7 +94,7 @@ def test_true_is_not_one() -> None:
         ({"common": {"exclude": [{"a": 3}]}, "blocks": [{"a": 1}]}, r"^sweep.common.exclude\[0\]"),
     ],
 )
-def test_what_does_not_fit_or_never_holds_is_refused(node: Any, message: str) -> None:
+def test_what_does_not_fit_or_never_holds_is_refused(node, message):
     with pytest.raises(ConfigError, match=message):
         read_space(node, [])
 
@@ -106,9 +103,7 @@ values = st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True)
 
 
 @given(a=values, b=values, seeds=st.integers(1, 2), data=st.data())
-def test_exclusion_is_a_filter_of_the_product(
-    a: list[int], b: list[int], seeds: int, data: st.DataObject
-) -> None:
+def test_exclusion_is_a_filter_of_the_product(a, b, seeds, data):
     left_out = {"a": data.draw(st.sampled_from(a)), "b": data.draw(st.sampled_from(b))}
     node = {"seeds": seeds, **block(a=a, b=b, exclude=[left_out])}
     assert [(p["a"], p["b"], p["seed"]) for p in points(node)] == [
@@ -119,9 +114,7 @@ def test_exclusion_is_a_filter_of_the_product(
 
 
 @given(a=values, b=values, c=values, data=st.data())
-def test_a_condition_is_as_good_as_a_block_of_its_own(
-    a: list[int], b: list[int], c: list[int], data: st.DataObject
-) -> None:
+def test_a_condition_is_as_good_as_a_block_of_its_own(a, b, c, data):
     held = data.draw(st.sampled_from(a))
     found = points(block(a=a, b=b, when=[{"if": {"a": held}, "c": c}]))
     others = [value for value in a if value != held]
@@ -129,5 +122,5 @@ def test_a_condition_is_as_good_as_a_block_of_its_own(
     assert sorted(map(_key, found)) == sorted(map(_key, points({"blocks": union})))
 
 
-def _key(point: dict[str, Any]) -> list[tuple[str, Any]]:
+def _key(point):
     return sorted(point.items())

@@ -1,9 +1,6 @@
 """Spaces: unions of grids with zipped values."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,11 +13,11 @@ from advsweep.config.sweep_file import read_space
 from advsweep.errors import ConfigError
 
 
-def points(node: Any, *overrides: str) -> list[dict[str, Any]]:
+def points(node, *overrides):
     return [p.assignment for p in space.points([read_space(node, parse_overrides(overrides))])]
 
 
-def test_overrides_alone_are_a_grid_with_the_last_fastest() -> None:
+def test_overrides_alone_are_a_grid_with_the_last_fastest():
     assert points(None, "estimator=grpo,fade", "steps=20", "seed=0,1") == [
         {"estimator": "grpo", "steps": 20, "seed": 0},
         {"estimator": "grpo", "steps": 20, "seed": 1},
@@ -29,7 +26,7 @@ def test_overrides_alone_are_a_grid_with_the_last_fastest() -> None:
     ]
 
 
-def test_blocks_are_a_union_times_common_times_seeds() -> None:
+def test_blocks_are_a_union_times_common_times_seeds():
     node = {
         "seeds": 2,
         "common": {"group_size": [4, 8]},
@@ -45,13 +42,13 @@ def test_blocks_are_a_union_times_common_times_seeds() -> None:
     assert {"estimator": "asym_grpo", "estimator.delta": 2, "group_size": 8, "seed": 1} in found
 
 
-def test_a_block_beats_what_is_common() -> None:
+def test_a_block_beats_what_is_common():
     node = {"common": {"a": [1, 2]}, "blocks": [{"a": 3}, {"b": 4}]}
     assert points(node) == [{"a": 3}, {"b": 4, "a": 1}, {"b": 4, "a": 2}]
     assert points({"seeds": 3, "common": {"seed": 7}}) == [{"seed": 7}]
 
 
-def test_overrides_beat_the_node_and_multiply_in() -> None:
+def test_overrides_beat_the_node_and_multiply_in():
     node = {"seeds": 3, "common": {"a": [1, 2]}, "blocks": [{"zip": {"b": [1, 2], "c": [3, 4]}}]}
     assert points(node, "seed=9", "a=5", "b=6", "d=7,8") == [
         {"c": 3, "seed": 9, "a": 5, "b": 6, "d": 7},
@@ -61,7 +58,7 @@ def test_overrides_beat_the_node_and_multiply_in() -> None:
     ]
 
 
-def test_the_last_override_of_a_key_counts_and_a_deletion_is_one() -> None:
+def test_the_last_override_of_a_key_counts_and_a_deletion_is_one():
     assert points(None, "a=1,2", "a=3") == [{"a": 3}]
     assert points(None, "a=1,2", "~a") == [{"a": Delete()}]
 
@@ -92,12 +89,12 @@ def test_the_last_override_of_a_key_counts_and_a_deletion_is_one() -> None:
         ({"baseline": ["grpo"]}, r"^sweep.baseline: expected an estimator or a method"),
     ],
 )
-def test_what_does_not_fit_is_refused(node: Any, message: str) -> None:
+def test_what_does_not_fit_is_refused(node, message):
     with pytest.raises(ConfigError, match=message):
         read_space(node, [])
 
 
-def test_controls_repeat_the_runs_of_the_first_estimator() -> None:
+def test_controls_repeat_the_runs_of_the_first_estimator():
     node = {
         "seeds": 2,
         "controls": ["aa", {"name": "noise", "false_positives": 0.2}],
@@ -134,7 +131,7 @@ def test_controls_repeat_the_runs_of_the_first_estimator() -> None:
         ({"blocks": [{"control": "noise"}, {"estimator": "rloo"}]}, {"estimator": "rloo"}),
     ],
 )
-def test_controls_have_a_baseline(node: dict[str, Any], baseline: dict[str, Any]) -> None:
+def test_controls_have_a_baseline(node, baseline):
     assert points({**node, "controls": ["aa"]})[-1] == {**baseline, "control": "aa"}
     assert len(points({**node, "controls": ["aa"]})) == len(points(node)) + 1
 
@@ -149,17 +146,17 @@ def test_controls_have_a_baseline(node: dict[str, Any], baseline: dict[str, Any]
         ({"blocks": [{"control": "aa"}]}, r"^sweep.controls: expected runs without a control"),
     ],
 )
-def test_a_missing_baseline_is_refused(node: dict[str, Any], message: str) -> None:
+def test_a_missing_baseline_is_refused(node, message):
     with pytest.raises(ConfigError, match=message):
         points({**node, "controls": ["aa"]})
 
 
-def test_functions_of_the_grammar_are_what_they_are_on_the_command_line() -> None:
+def test_functions_of_the_grammar_are_what_they_are_on_the_command_line():
     node = {"common": {"a": "choice(4,x)"}, "blocks": [{"b": "range(1,3)", "c": ["range(9)"]}]}
     assert points(node) == [{"b": b, "c": "range(9)", "a": a} for b in (1, 2) for a in (4, "x")]
 
 
-def test_an_interval_is_refused_unless_something_else_is_given() -> None:
+def test_an_interval_is_refused_unless_something_else_is_given():
     node = {"common": {"a": "interval(0,1)"}, "blocks": [{"b": 2}]}
     with pytest.raises(ConfigError, match=r"^sweep.common.a=interval\(0,1\): interval\(\) cannot"):
         points(node)
@@ -167,7 +164,7 @@ def test_an_interval_is_refused_unless_something_else_is_given() -> None:
     assert points({**node, "blocks": [{"a": 4}]}) == [{"a": 4}]
 
 
-def test_a_function_that_yaml_took_apart_is_refused() -> None:
+def test_a_function_that_yaml_took_apart_is_refused():
     # What YAML makes of {a: choice(4,8)}.
     with pytest.raises(ConfigError, match=r"closing bracket.*quote the call: 'choice\(4,"):
         points({"common": {"a": "choice(4", "8)": None}})
@@ -179,9 +176,7 @@ grids = st.dictionaries(
 
 
 @given(seeds=st.integers(1, 3), common=grids, blocks=st.lists(grids, min_size=1, max_size=3))
-def test_a_space_has_the_product_of_each_blocks_lists(
-    seeds: int, common: dict[str, list[int]], blocks: list[dict[str, list[int]]]
-) -> None:
+def test_a_space_has_the_product_of_each_blocks_lists(seeds, common, blocks):
     found = points({"seeds": seeds, "common": common, "blocks": blocks})
     sizes = [math.prod(len(v) for v in (common | block).values()) for block in blocks]
     assert len(found) == seeds * sum(sizes)
@@ -199,23 +194,23 @@ NODE = {
 }
 
 
-def published(*overrides: str) -> list[PublishedTime | None]:
+def published(*overrides):
     space = read_space(NODE, parse_overrides(overrides))
     return [block.published for block in space.blocks]
 
 
-def test_a_block_has_its_own_time_or_the_common_one() -> None:
+def test_a_block_has_its_own_time_or_the_common_one():
     assert published() == [PublishedTime(**TIME), PublishedTime(**OTHER)]
     assert [len(list(block.assignments())) for block in read_space(NODE, []).blocks] == [2, 1]
 
 
 @pytest.mark.parametrize("override", ["seed=0,1", "steps=9", "estimator=grpo", "task.data=here"])
-def test_it_stays_where_an_override_keeps_the_pace(override: str) -> None:
+def test_it_stays_where_an_override_keeps_the_pace(override):
     assert published(override) == [PublishedTime(**TIME), PublishedTime(**OTHER)]
 
 
 @pytest.mark.parametrize("override", ["model.path=tiny", "backend=fake", "group_size=4"])
-def test_it_is_of_no_use_for_another_kind_of_run(override: str) -> None:
+def test_it_is_of_no_use_for_another_kind_of_run(override):
     assert published(override) == [None, None]
 
 
@@ -228,6 +223,6 @@ def test_it_is_of_no_use_for_another_kind_of_run(override: str) -> None:
         ({**TIME, "gpus": 8}, r"printed\.gpus: printed has no parameter 'gpus'"),
     ],
 )
-def test_a_published_time_that_does_not_fit_is_refused(node: Any, said: str) -> None:
+def test_a_published_time_that_does_not_fit_is_refused(node, said):
     with pytest.raises(ConfigError, match=said):
         read_space({"blocks": [{"printed": node}]}, [])

@@ -1,7 +1,5 @@
 """Sweep files that are named by their path: no folder `experiment`, no header."""
 
-from __future__ import annotations
-
 import pytest
 
 from advsweep.errors import AdvsweepError, ConfigError

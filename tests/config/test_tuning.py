@@ -1,7 +1,5 @@
 """The `tune` node of a sweep file: its fields, the choice, and how a grid grows."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +10,7 @@ from advsweep.errors import ConfigError
 GRID = (1e-4, 2e-4, 4e-4)
 
 
-def test_defaults_are_the_learning_rate_and_three_seeds_from_1000() -> None:
+def test_defaults_are_the_learning_rate_and_three_seeds_from_1000():
     tune = Tune(values=(4e-4, 1e-4, 2e-4, 1e-4))
     assert (tune.key, tune.metric, tune.values) == ("optimizer.lr", "pass@1", GRID)
     assert tune.tuning_seeds == (1000, 1001, 1002)
@@ -33,19 +31,19 @@ def test_defaults_are_the_learning_rate_and_three_seeds_from_1000() -> None:
         ({"values": GRID, "grid": 3}, "tune has no parameter 'grid'"),
     ],
 )
-def test_what_does_not_fit_is_refused(fields: dict[str, object], message: str) -> None:
+def test_what_does_not_fit_is_refused(fields, message):
     with pytest.raises(ConfigError, match=message):
         Tune.build(fields)
 
 
-def test_the_best_mean_is_chosen_and_of_equals_the_smallest() -> None:
+def test_the_best_mean_is_chosen_and_of_equals_the_smallest():
     scores = {1e-4: 0.3, 2e-4: 0.5, 4e-4: 0.5, 8e-4: None}
     assert Tune(values=GRID).best(scores) == 2e-4
     assert Tune(values=GRID, lower=True).best(scores) == 1e-4
     assert Tune(values=GRID).best({1e-4: None}) is None
 
 
-def test_a_grid_grows_beyond_the_edge_that_is_best() -> None:
+def test_a_grid_grows_beyond_the_edge_that_is_best():
     tune = Tune(values=GRID)
     assert tune.beyond(GRID, 4e-4) == 8e-4
     assert tune.beyond(GRID, 1e-4) == 5e-5
@@ -60,7 +58,7 @@ def test_a_grid_grows_beyond_the_edge_that_is_best() -> None:
     st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=6, unique=True),
     st.data(),
 )
-def test_the_order_of_the_grid_does_not_matter(values: list[float], data: st.DataObject) -> None:
+def test_the_order_of_the_grid_does_not_matter(values, data):
     scores = {value: data.draw(st.sampled_from([0.1, 0.2, None])) for value in values}
     shuffled = data.draw(st.permutations(list(scores.items())))
     tune = Tune(values=tuple(values))

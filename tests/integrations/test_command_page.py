@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.backends.command import consent
+from advsweep.backends.command import template as consent
 from advsweep.backends.command.arguments import RUNTIME
 from advsweep.backends.command.template import Template, builtin_templates
 from advsweep.store import open_store

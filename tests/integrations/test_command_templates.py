@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.backends.command import consent
+from advsweep.backends.command import template as consent
 from advsweep.store import Status, Store, open_store
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.retry_policy import Policy

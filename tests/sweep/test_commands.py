@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.backends.command import consent
+from advsweep.backends.command import template as consent
 from advsweep.errors import ConfigError
 from advsweep.store import Status, Store, open_store
 from advsweep.sweep.planning.plan import Plan, make_plan

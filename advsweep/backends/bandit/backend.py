@@ -11,8 +11,8 @@ from advsweep.backends import training_loop
 from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.base import (
     BATCH_FIELDS,
-    Backend,
     Can,
+    OwnBackend,
     Reporter,
     StackMember,
     hash_json,
@@ -39,7 +39,7 @@ _STEP_SECONDS = 1e-3
 
 
 @dataclass(kw_only=True)
-class BanditBackend(Backend):
+class BanditBackend(OwnBackend):
     """Trains a table on a task whose answers are numbered behaviours.
 
     A rollout is one token. The objectives compute the losses; gradients of log π and of the
@@ -64,13 +64,6 @@ class BanditBackend(Backend):
     )
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
 
-    minibatches: int = option(1, ge=1, help="updates per inner epoch; groups are not split")
-    inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
-    entropy_change: bool = option(
-        False,
-        identity=False,
-        help="measure what each step does to the entropies at its own rollouts, as entropy/change",
-    )
     metrics_every: int = option(
         1,
         ge=1,
@@ -98,11 +91,7 @@ class BanditBackend(Backend):
                 "evaluation.select_on.task: a table has only the prompts of its own task; expected "
                 "select_on.share"
             )
-        if run.prompts_per_step < self.minibatches:
-            raise ConfigError(
-                f"backend.minibatches: expected at most prompts_per_step = "
-                f"{run.prompts_per_step}, got {self.minibatches}"
-            )
+        self.check_minibatches(run)
 
     def completion_tokens(self, run: Run) -> int:
         return 1

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.softmax import Policy
-from advsweep.backends.bandit.tables import at_actions
+from advsweep.backends.bandit.tables import Policy, at_actions
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.estimators import GroupBatch
 from advsweep.tasks.base import Completions

@@ -18,8 +18,14 @@ import safetensors.torch
 import torch
 
 from advsweep.backends.bandit.sampling import BanditSampler, RandomDraws, Source
-from advsweep.backends.bandit.softmax import Policy, ShiftedPolicy, exact_metrics, solve_rates
-from advsweep.backends.bandit.tables import Logits, Tables
+from advsweep.backends.bandit.tables import (
+    Logits,
+    Policy,
+    ShiftedPolicy,
+    Tables,
+    exact_metrics,
+    solve_rates,
+)
 from advsweep.backends.bandit.update import (
     CHANGE,
     CHANGE_SUMS,

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.softmax import (
+from advsweep.backends.bandit.tables import (
+    Logits,
     Policy,
     ShiftedPolicy,
     divergences,
@@ -22,7 +23,6 @@ from advsweep.backends.bandit.softmax import (
     score_gradient,
     total,
 )
-from advsweep.backends.bandit.tables import Logits
 from advsweep.backends.step_changes import change_metrics, loss_variance
 from advsweep.config.settings import AdamW, Optimizer, Sgd
 from advsweep.errors import TrainingError

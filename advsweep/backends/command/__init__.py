@@ -7,5 +7,5 @@ when the worker stops or dies. While the command runs, the worker reads what is 
 checkpoints and counts, and reports it as our own backends do (`training`, `records`).
 
 A template starts processes. So a store never chooses one: the command line names it, and
-`consent` carries that choice to the processes of runs.
+`template` carries that choice to the processes of runs.
 """

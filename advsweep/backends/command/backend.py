@@ -17,7 +17,6 @@ from advsweep.backends.base import (
     Reporter,
     hash_json,
 )
-from advsweep.backends.command import consent
 from advsweep.backends.command.arguments import (
     Values,
     command_line,
@@ -28,6 +27,8 @@ from advsweep.backends.command.arguments import (
 from advsweep.backends.command.records import FOLDER, CommandCheckpoints
 from advsweep.backends.command.template import (
     Template,
+    allow_template,
+    allowed_places,
     build_template,
     read_template,
     template_path,
@@ -114,11 +115,11 @@ class Command(Backend):
         path = template_path(name)
         content = read_template(path)
         build_template(content, str(path))
-        consent.allow_template(content, str(path), os.getcwd())
+        allow_template(content, str(path), os.getcwd())
         return {**node, "template": str(path), "folder": os.getcwd(), "content": content}
 
     def check_consent(self) -> None:
-        if consent.allowed_places(self.content) is None:
+        if allowed_places(self.content) is None:
             raise ConfigError(
                 f"backend: the store names the command of this run, from the template "
                 f"'{self.template}', and a store does not choose what is started; start its sweep "
@@ -128,7 +129,7 @@ class Command(Backend):
     def places(self) -> dict[str, str]:
         """The template's file and the working folder: the command line's before the store's."""
         stored = {"template": self.template, "folder": self.folder}
-        return {**stored, **(consent.allowed_places(self.content) or {})}
+        return {**stored, **(allowed_places(self.content) or {})}
 
     def values(self, run: Run, directory: Path) -> Values:
         """Return the values of all placeholders; `directory` belongs to the command."""

@@ -58,9 +58,15 @@ def main(arguments: list[str]) -> None:
         report = {"code": 127, "error": f"{command[0]}: {reason}"}
     else:
         code, gone = _watch(child, control, grace, number)
-        left = len(_living())
-        _end_rest(gone=gone)
-        report = {"code": code, "left": left}
+        report = {"code": code, "left": len(_living())}
+        # What the command left behind is asked to end if there is time, and then killed.
+        started = time.monotonic()
+        if not gone:
+            _signal_all(signal.SIGTERM)
+        while _living() and (waited := time.monotonic() - started) < _LEFT_SECONDS + _KILL_SECONDS:
+            if gone or waited > _LEFT_SECONDS:
+                _signal_all(signal.SIGKILL)
+            time.sleep(0.02)
     with contextlib.suppress(OSError):
         os.write(status, json.dumps(report).encode() + b"\n")
 
@@ -83,17 +89,6 @@ def _watch(
         if time.monotonic() >= deadline:
             _signal_all(signal.SIGKILL, child.pid)
     return code, gone
-
-
-def _end_rest(*, gone: bool) -> None:
-    """End what the command left behind: politely if there is time."""
-    started = time.monotonic()
-    if not gone:
-        _signal_all(signal.SIGTERM)
-    while _living() and time.monotonic() - started < _LEFT_SECONDS + _KILL_SECONDS:
-        if gone or time.monotonic() - started > _LEFT_SECONDS:
-            _signal_all(signal.SIGKILL)
-        time.sleep(0.02)
 
 
 def _signal_all(number: int, main_pid: int | None = None) -> None:

@@ -12,6 +12,8 @@ types are refused as everywhere. `arguments` fills the placeholders in.
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
 import signal
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from advsweep.backends.base import NODE_KEYS, PARAMETERS
+from advsweep.backends.base import NODE_KEYS, PARAMETERS, hash_json
 from advsweep.backends.command.arguments import check_name, names_in, texts_of
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError, UnknownNameError, nearest
@@ -286,3 +288,53 @@ def build_template(content: Mapping[str, Any], where: str) -> Template:
         return Template.build(content)
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from error
+
+
+# The user's consent to start the command of a template. Configs of runs lie in a store that others
+# may have written, so a process starts the command of a stored config only if the present command
+# line names the same template, or trusts the store. An environment variable carries that to the
+# processes of runs: digests of templates, with the folder and the file that the command line gave.
+
+COMMANDS = "ADVSWEEP_COMMANDS"
+"""The environment variable: a JSON object of places by digest; "*" stands for any template."""
+
+_ANY = "*"
+
+
+def allow_template(content: Mapping[str, Any], template: str, folder: str) -> None:
+    """Record that the command line named a template, for this process and its children.
+
+    Args:
+        template: the file.
+        folder: the working folder of the command line.
+    """
+    _write({**_read(), hash_json(dict(content)): {"template": template, "folder": folder}})
+
+
+def allow_stored_templates() -> None:
+    """Record that the user trusts the store to name commands."""
+    _write({**_read(), _ANY: {}})
+
+
+def allowed_places(content: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Return the file and folder that the command line gave with a template.
+
+    Returns:
+        An empty mapping if only the store names them and is trusted; None without consent.
+    """
+    # By content, so that a store cannot put another command behind the name of a file.
+    allowed = _read()
+    found = allowed.get(hash_json(dict(content)), allowed.get(_ANY))
+    return None if found is None else dict(found)
+
+
+def _read() -> dict[str, Any]:
+    try:
+        allowed = json.loads(os.environ.get(COMMANDS, "{}"))
+    except ValueError:
+        return {}
+    return allowed if isinstance(allowed, dict) else {}
+
+
+def _write(allowed: Mapping[str, Any]) -> None:
+    os.environ[COMMANDS] = json.dumps(allowed, sort_keys=True)

@@ -174,7 +174,12 @@ class CommandTraining:
             steps = self._logged()
             self._report({s: v for s, v in steps.items() if s > self._start or s == 0})
             self._report_checkpoints(ended=ended is not None)
-            self._report_counts(ended=ended is not None)
+            if self._counts is not None and self._template.counted is not None:
+                for step, problems in self._counts.read(ended=ended is not None).items():
+                    if step > self._steps:
+                        self._counts.left_out["evaluations after the last step"] += 1
+                    elif step > self._start or step == 0:
+                        self._reporter.counted(step, self._template.counted.task, problems)
             self._stopping = self._stopping or self._reporter.stop_requested()
             if ended is not None:
                 return ended
@@ -228,15 +233,6 @@ class CommandTraining:
         self._reporter.checkpoint(step, path)
         self._checkpoints.note({*self._checkpoints.noted, step})
         self._registered[step] = path
-
-    def _report_counts(self, *, ended: bool) -> None:
-        if self._counts is None or self._template.counted is None:
-            return
-        for step, problems in self._counts.read(ended=ended).items():
-            if step > self._steps:
-                self._counts.left_out["evaluations after the last step"] += 1
-            elif step > self._start or step == 0:
-                self._reporter.counted(step, self._template.counted.task, problems)
 
     def _check_end(self, ended: Ended, output: Output, kills: int) -> None:
         """Raise the error of a command that failed, or that did less than it should.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from advsweep.backends import training_loop
-from advsweep.backends.base import BATCH_FIELDS, Backend, Can, Reporter
+from advsweep.backends.base import BATCH_FIELDS, Can, OwnBackend, Reporter
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny import pretraining
@@ -32,7 +32,7 @@ _ROLLOUT_SECONDS = 2.5e-4
 
 
 @dataclass(kw_only=True)
-class TinyBackend(Backend):
+class TinyBackend(OwnBackend):
     """Trains the tiny model on a task over a small alphabet.
 
     Resetting the last layers at intervals is FADE's check of where a method learns
@@ -52,7 +52,6 @@ class TinyBackend(Backend):
     )
 
     minibatches: int = option(2, ge=1, help="updates per inner epoch; groups are not split")
-    inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
     stale_steps: int = option(
         0,
         ge=0,
@@ -61,11 +60,6 @@ class TinyBackend(Backend):
     )
     skip_zero_advantages: bool = option(
         True, help="leave rollouts of advantage 0 out of the computation where that is exact"
-    )
-    entropy_change: bool = option(
-        False,
-        identity=False,
-        help="measure what each step does to the entropies at its own rollouts, as entropy/change",
     )
     threads: int = option(1, ge=1, help="CPU threads of the process that trains")
 
@@ -96,11 +90,7 @@ class TinyBackend(Backend):
                 f"backend.reset_layers: expected at most model.layers = {model.layers}, got "
                 f"{self.reset_layers}"
             )
-        if run.prompts_per_step < self.minibatches:
-            raise ConfigError(
-                f"backend.minibatches: expected at most prompts_per_step = "
-                f"{run.prompts_per_step}, got {self.minibatches}"
-            )
+        self.check_minibatches(run)
 
     def cpu_threads(self) -> int:
         return self.threads

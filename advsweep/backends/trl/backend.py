@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-from advsweep.backends.base import BATCH_FIELDS, Backend, Can, Reporter, hash_json
+from advsweep.backends.base import BATCH_FIELDS, Can, OwnBackend, Reporter, hash_json
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.step_changes import evenly_spaced
 from advsweep.backends.trl.config import (
@@ -49,12 +49,12 @@ HIGH_RATE = 1e-5
 
 
 @dataclass(kw_only=True)
-class TrlBackend(Backend):
+class TrlBackend(OwnBackend):
     """Trains a model of transformers with TRL, on GPUs or, for small models, on a CPU."""
 
     name: ClassVar[str] = "trl"
     retired: ClassVar[Retired] = {
-        **Backend.retired,
+        **OwnBackend.retired,
         "processes": (None, 1),
         "accelerate": (None, 1),
     }
@@ -68,7 +68,6 @@ class TrlBackend(Backend):
     )
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups may be split")
-    inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
     skip_zero_advantages: bool = option(
         False, help="leave rollouts of advantage 0 out of the computation where that is exact"
     )
@@ -98,11 +97,6 @@ class TrlBackend(Backend):
         identity=False,
         help="most trained weights whose changes each step measures, as optim/change_norm, "
         "optim/step_norm and optim/update_cosine; that takes three copies of them",
-    )
-    entropy_change: bool = option(
-        False,
-        identity=False,
-        help="measure what each step does to the entropies at its own rollouts, as entropy/change",
     )
     threads: int = option(1, ge=1, help="CPU threads of the process that trains")
 

@@ -80,7 +80,11 @@ class Training:
         self._generation = generation_of(run.generation)
         self._reporter = reporter
         self._tokenizer = load_tokenizer(self._model)
-        self._loop = Loop(run, directory, reporter, self._sampler, self._save)
+
+        def save(checkpoints: Checkpoints, step: int) -> Path:
+            return checkpoints.save_folder(step, self._write)
+
+        self._loop = Loop(run, directory, reporter, self._sampler, save)
         self._reference: Any = None
         self._renewed = False
         reporter.progress("loading the model", 0, 1)
@@ -179,11 +183,11 @@ class Training:
     def _sampler(self) -> ModelSampler:
         """Return what samples from the weights in training."""
         sampler = self._model_sampler(self._opened, base=self._base_model)
-        return self.trainer.evaluation_sampler(replace(sampler, on_progress=self._report_samples))
 
-    def _report_samples(self, done: int, total: int) -> None:
-        """Report how much of an evaluation is sampled."""
-        self._reporter.progress(evaluation_stage(self.trainer.steps_done), done, total)
+        def report(done: int, total: int) -> None:
+            self._reporter.progress(evaluation_stage(self.trainer.steps_done), done, total)
+
+        return self.trainer.evaluation_sampler(replace(sampler, on_progress=report))
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -236,9 +240,6 @@ class Training:
         return self._reference
 
     # Checkpoints
-
-    def _save(self, checkpoints: Checkpoints, step: int) -> Path:
-        return checkpoints.save_folder(step, self._write)
 
     def _write(self, folder: Path) -> None:
         """Write what transformers writes, and what it does not."""

@@ -1,28 +1,17 @@
 """Trainings of bandits: the paper's toy, gradients through the objectives, and refusals."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from torch import Tensor
 
 from advsweep.backends.bandit.sampling import RandomDraws, Source
-from advsweep.backends.bandit.softmax import Policy
 from advsweep.backends.bandit.stack import BanditStack
-from advsweep.backends.bandit.tables import Logits, Tables
-from advsweep.backends.base import Run
+from advsweep.backends.bandit.tables import Logits, Policy, Tables
 from advsweep.backends.build import build_run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import ConfigError
 from advsweep.objectives.base import LossInputs
-
-MakeRun = Callable[..., Run]
 
 TOY = {
     "task": {"name": "toy"},
@@ -34,10 +23,10 @@ TOY = {
 
 
 @pytest.fixture
-def bandit(small_config: Callable[..., dict[str, Any]]) -> Callable[..., Run]:
+def bandit(small_config):
     """Builds a run of the bandit; nodes that are given take the place of the small run's."""
 
-    def make(**nodes: Any) -> Run:
+    def make(**nodes):
         config = small_config("bandit")
         backend = {**config["backend"], **nodes.pop("backend", {})}
         return build_run({**config, **nodes, "backend": backend})
@@ -45,18 +34,18 @@ def bandit(small_config: Callable[..., dict[str, Any]]) -> Callable[..., Run]:
     return make
 
 
-def parameters_after(run: Run, directory: Path, step: int) -> Tensor:
+def parameters_after(run, directory, step):
     """How far they are from where they began."""
     files = Checkpoints(directory, run.identity).load(step).files
-    task: Any = run.task
-    model: Any = run.model
+    task = run.task
+    model = run.model
     parameters = safetensors.torch.load(files["table.safetensors"])["parameters"]
     return parameters - Logits(model, Tables.of([task]).logits).origin()[0]
 
 
-def first_source(run: Run) -> tuple[Source, Tensor]:
+def first_source(run):
     """The groups that the first step draws, and the base policy's logits."""
-    task: Any = run.task
+    task = run.task
     tables = Tables.of([task])
     policy = Policy.of(tables.logits, run.generation.temperature)
     prompts = tables.trained.shape[1]
@@ -74,14 +63,12 @@ def first_source(run: Run) -> tuple[Source, Tensor]:
     return source, tables.logits[0]
 
 
-def rows_of(source: Source, prompts: int) -> Tensor:
+def rows_of(source, prompts):
     return torch.arange(prompts) if source.rows is None else source.rows[0]
 
 
 @pytest.mark.parametrize("group_size", [2, 5])
-def test_the_toy_is_algorithm_1(
-    bandit: MakeRun, train: Any, tmp_path: Path, group_size: int
-) -> None:
+def test_the_toy_is_algorithm_1(bandit, train, tmp_path, group_size):
     """With the samples of a training, the paper's loop over actions gives its logits."""
     run = bandit(**{**TOY, "group_size": group_size}, steps=1)
     train(run, tmp_path)
@@ -106,9 +93,7 @@ def test_the_toy_is_algorithm_1(
     [{"name": "clipped"}, {"name": "clipped", "kl_coef": 0.3, "entropy_coef": 0.2}],
     ids=["clipped", "with KL and entropy"],
 )
-def test_a_step_is_along_the_gradient_of_the_whole_loss(
-    bandit: MakeRun, train: Any, tmp_path: Path, objective: dict[str, Any], rank: int
-) -> None:
+def test_a_step_is_along_the_gradient_of_the_whole_loss(bandit, train, tmp_path, objective, rank):
     """Against autograd through the table, the softmax and the objective."""
     run = bandit(
         objective=objective,
@@ -150,12 +135,8 @@ def test_a_step_is_along_the_gradient_of_the_whole_loss(
 
 @pytest.mark.parametrize("estimator", ["grpo", "reinforce"])
 def test_steps_along_samples_alone_are_the_whole_gradient(
-    bandit: MakeRun,
-    train: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    estimator: str,
-) -> None:
+    bandit, train, tmp_path, monkeypatch, estimator
+):
     """Plain descent moves what was sampled; as every other optimizer it could move all."""
     run = bandit(
         estimator={"name": estimator},
@@ -175,9 +156,7 @@ def test_steps_along_samples_alone_are_the_whole_gradient(
     assert torch.allclose(moved[0], moved[1], atol=1e-4)
 
 
-def test_what_was_not_sampled_does_not_move_where_advantages_sum_to_zero(
-    bandit: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_what_was_not_sampled_does_not_move_where_advantages_sum_to_zero(bandit, train, tmp_path):
     """A-GRAE, Theorem 1, to the bit: sums that are but rounding count as 0."""
     for name, others_move in [("grpo", False), ("reinforce", True)]:
         run = bandit(
@@ -194,7 +173,7 @@ def test_what_was_not_sampled_does_not_move_where_advantages_sum_to_zero(
         assert (moved & ~sampled).any() == others_move
 
 
-def test_references_are_drawn_for_the_groups_that_were_asked_for(bandit: MakeRun) -> None:
+def test_references_are_drawn_for_the_groups_that_were_asked_for(bandit):
     task = {"name": "bandit", "levels": [0, 1], "rates": [1 - 1e-6, 1e-6], "prompts_per_level": 4}
     for prompts in (8, 5):
         source, _ = first_source(bandit(task=task, prompts_per_step=prompts))
@@ -205,14 +184,14 @@ def test_references_are_drawn_for_the_groups_that_were_asked_for(bandit: MakeRun
         assert source.references == 18
 
 
-def _features(run: Run, base: Tensor) -> Tensor:
-    model: Any = run.model
-    task: Any = run.task
+def _features(run, base):
+    model = run.model
+    task = run.task
     logits = Logits(model, torch.from_numpy(task.arms.logits).float()[None])
     return (logits.of(torch.eye(model.rank, base.shape[1])[None]) - base)[0, :, : model.rank]
 
 
-def test_gradients_are_clipped_to_their_norm(bandit: MakeRun, train: Any, tmp_path: Path) -> None:
+def test_gradients_are_clipped_to_their_norm(bandit, train, tmp_path):
     lengths = []
     for bound in (0.0, 1e-3):
         optimizer = {"name": "sgd", "lr": 1.0, "max_grad_norm": bound}
@@ -223,9 +202,7 @@ def test_gradients_are_clipped_to_their_norm(bandit: MakeRun, train: Any, tmp_pa
     assert lengths[1] == pytest.approx(1e-3, rel=1e-4)
 
 
-def test_minibatches_and_epochs_are_updates_of_their_own(
-    bandit: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_minibatches_and_epochs_are_updates_of_their_own(bandit, train, tmp_path):
     """Later ones see policies that have moved, so that ratios are clipped."""
     clipped = {}
     for minibatches, epochs in [(1, 1), (4, 1), (1, 4)]:
@@ -241,9 +218,7 @@ def test_minibatches_and_epochs_are_updates_of_their_own(
     assert clipped[1, 4] > 0.05
 
 
-def test_exact_quantities_come_when_they_should_and_disturb_nothing(
-    bandit: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_exact_quantities_come_when_they_should_and_disturb_nothing(bandit, train, tmp_path):
     plain = train(bandit(), tmp_path / "plain").lasting
     run = bandit(backend={"exact_every": 2, "exact_k": [3]})
     assert run.identity == bandit().identity
@@ -258,9 +233,7 @@ def test_exact_quantities_come_when_they_should_and_disturb_nothing(
     assert without == plain
 
 
-def test_what_a_run_costs_and_how_it_collapses_is_told_of_every_step(
-    bandit: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_what_a_run_costs_and_how_it_collapses_is_told_of_every_step(bandit, train, tmp_path):
     plain = train(bandit(), tmp_path / "plain").lasting
     run = bandit(backend={"metrics_every": 2})
     assert run.identity == bandit().identity
@@ -276,9 +249,7 @@ def test_what_a_run_costs_and_how_it_collapses_is_told_of_every_step(
         }
 
 
-def test_evaluations_agree_with_the_exact_numbers(
-    bandit: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_evaluations_agree_with_the_exact_numbers(bandit, train, tmp_path):
     run = bandit(backend={"exact_every": 1, "exact_k": [1]})
     points = train(run, tmp_path).points
     from advsweep.tasks.base import Split
@@ -308,12 +279,12 @@ def test_evaluations_agree_with_the_exact_numbers(
         ),
     ],
 )
-def test_refusals_name_the_key(bandit: MakeRun, nodes: dict[str, Any], message: str) -> None:
+def test_refusals_name_the_key(bandit, nodes, message):
     with pytest.raises(ConfigError, match=message):
         bandit(**nodes)
 
 
-def test_a_table_answers_its_own_problems_alone(bandit: MakeRun, tmp_path: Path) -> None:
+def test_a_table_answers_its_own_problems_alone(bandit, tmp_path):
     run, other = bandit(), bandit(task={"name": "bandit", "seed": 3})
     assert run.backend.sampler(run, tmp_path, 0, run.task)
     with pytest.raises(ConfigError, match="task: expected the bandit that the run was trained on"):

@@ -1,16 +1,10 @@
 """What steps change: policies exactly, the share of signal, and advantages by behaviour."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
 from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.bandit.update import Experience, action_advantages
-from advsweep.backends.base import Run
 
 ESTIMATORS = ("grpo", "reinforce")
 """The second has advantages that do not sum to zero, so its steps move all logits."""
@@ -19,11 +13,9 @@ ESTIMATORS = ("grpo", "reinforce")
 @pytest.mark.parametrize("rank", [0, 3])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("optimizer", [{"name": "sgd", "lr": 5.0}, {"name": "adamw", "lr": 0.1}])
-def test_metrics_are_those_of_the_whole_table(
-    small_run: Any, estimator: str, rank: int, optimizer: dict[str, Any]
-) -> None:
+def test_metrics_are_those_of_the_whole_table(small_run, estimator, rank, optimizer):
     """However they are computed: from the parameters and the policies before and after."""
-    run: Run = small_run(
+    run = small_run(
         "bandit",
         estimator={"name": estimator},
         model={"name": "table", "rank": rank},
@@ -32,7 +24,7 @@ def test_metrics_are_those_of_the_whole_table(
         prompts_per_step=16,
         backend={"inner_epochs": 2},
     )
-    stack = BanditStack([run], run.backend)  # type: ignore[arg-type]
+    stack = BanditStack([run], run.backend)
     start, last = stack.weights["parameters"].clone().double(), None
     for step in range(1, 4):
         before, policy = stack.weights["parameters"].clone().double(), stack._policy()
@@ -56,9 +48,7 @@ def test_metrics_are_those_of_the_whole_table(
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_metrics_of_some_steps_are_those_of_every_step(
-    small_run: Any, train: Any, tmp_path: Path, estimator: str
-) -> None:
+def test_metrics_of_some_steps_are_those_of_every_step(small_run, train, tmp_path, estimator):
     """The cosine included, although the step before is measured for it alone."""
     points = {}
     for every in (1, 3):
@@ -78,7 +68,7 @@ def test_metrics_of_some_steps_are_those_of_every_step(
     assert "optim/step_norm" not in points[3][2]
 
 
-def test_advantages_by_behaviour() -> None:
+def test_advantages_by_behaviour():
     """Behaviour 0 has 1 and -3, behaviour 2 has 2; the dropped rollout does not count."""
     experience = Experience(
         rows=None,

@@ -1,7 +1,5 @@
 """What is random in a step follows from seed and step, whatever was drawn before."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -13,11 +11,11 @@ from advsweep.tasks.base import Problem
 STEPS = (1, 2, 31, 32, 33, 64, 100)
 
 
-def noise(seed: int = 0) -> RandomDraws:
+def noise(seed=0):
     return RandomDraws(seed, seed, group_size=3, population=5)
 
 
-def test_a_step_has_its_numbers_from_whatever_step_one_comes() -> None:
+def test_a_step_has_its_numbers_from_whatever_step_one_comes():
     going = noise()
     for step in STEPS:
         for stream in (Stream.ROLLOUTS, Stream.REFERENCE):
@@ -27,7 +25,7 @@ def test_a_step_has_its_numbers_from_whatever_step_one_comes() -> None:
         assert np.array_equal(going.places(step, 0, 4), noise().places(step, 0, 4))
 
 
-def test_no_two_uses_share_numbers() -> None:
+def test_no_two_uses_share_numbers():
     uses = [(stream, step, draw) for stream in (3, 5) for step in STEPS for draw in (0, 1)]
     drawn = [noise(seed).uniform(Stream(s), t, d, 4) for seed in (0, 1) for s, t, d in uses]
     assert len({numbers.tobytes() for numbers in drawn}) == 2 * len(uses)
@@ -36,7 +34,7 @@ def test_no_two_uses_share_numbers() -> None:
     assert np.mean(drawn) == pytest.approx(0.5, abs=0.05)
 
 
-def test_prompts_come_once_before_any_comes_again() -> None:
+def test_prompts_come_once_before_any_comes_again():
     orders = set()
     for step in STEPS:
         for draw in (0, 1):
@@ -48,7 +46,7 @@ def test_prompts_come_once_before_any_comes_again() -> None:
     assert len(orders) == 2 * len(STEPS)
 
 
-def test_the_kl_from_the_base_is_that_of_the_policies() -> None:
+def test_the_kl_from_the_base_is_that_of_the_policies():
     """At temperature 2: (.5, .5) from (.2, .8) is .5 log 2.5 + .5 log .625 = .2231 nats."""
     policy, base = torch.zeros(2, 2), torch.tensor([[0.0, 0.0], [0.2, 0.8]]).log() * 2
     base[0] = 0

@@ -1,14 +1,11 @@
 """Policies: sampling, entropies and gradients, in both forms."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
 import torch
-from torch import Tensor
 
-from advsweep.backends.bandit.softmax import (
+from advsweep.backends.bandit.tables import (
     Policy,
     ShiftedPolicy,
     entropy_gradient,
@@ -18,12 +15,12 @@ from advsweep.backends.bandit.softmax import (
 
 
 @pytest.fixture
-def logits() -> Tensor:
+def logits():
     """Two prompts with five behaviours."""
     return torch.randn(2, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-def test_entropy_and_certainty() -> None:
+def test_entropy_and_certainty():
     # π = 3/4, 1/4: H = 2 ln 2 - (3/4) ln 3, KL(uniform ‖ π) = ½ ln(2/3) + ½ ln 2.
     policy = Policy.of(torch.tensor([[math.log(3), 0.0]]).double())
     assert policy.entropies.item() == pytest.approx(2 * math.log(2) - 0.75 * math.log(3))
@@ -31,7 +28,7 @@ def test_entropy_and_certainty() -> None:
     assert policy.certainties().item() == pytest.approx(expected)
 
 
-def test_samples_follow_the_distribution(logits: Tensor) -> None:
+def test_samples_follow_the_distribution(logits):
     """Every number of an even grid is one sample: shares are probabilities to the grid's width."""
     policy = Policy.of(logits)
     grid = (torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000
@@ -41,7 +38,7 @@ def test_samples_follow_the_distribution(logits: Tensor) -> None:
 
 
 @pytest.mark.parametrize("behaviours", [2, 3, 16, 60, 64, 65, 80, 256])
-def test_however_many_behaviours_there_are_all_have_their_share(behaviours: int) -> None:
+def test_however_many_behaviours_there_are_all_have_their_share(behaviours):
     """Some of them have none, at the ends of rows and of stretches within them too."""
     generator = torch.Generator().manual_seed(behaviours)
     logits = 2 * torch.randn(3, behaviours, generator=generator)
@@ -58,7 +55,7 @@ def test_however_many_behaviours_there_are_all_have_their_share(behaviours: int)
     assert torch.allclose(shares / count, policy.probabilities, atol=2.5e-5)
 
 
-def test_the_score_gradient_is_that_of_autograd(logits: Tensor) -> None:
+def test_the_score_gradient_is_that_of_autograd(logits):
     actions = torch.tensor([[0, 0, 3], [1, 2, 4]])
     weights = torch.tensor([[0.5, -1.0, 2.0], [1.0, 1.0, -0.3]], dtype=torch.float64)
     z = logits.clone().requires_grad_()
@@ -68,7 +65,7 @@ def test_the_score_gradient_is_that_of_autograd(logits: Tensor) -> None:
     assert torch.allclose(found, expected)
 
 
-def test_the_entropy_gradient_is_that_of_autograd(logits: Tensor) -> None:
+def test_the_entropy_gradient_is_that_of_autograd(logits):
     z = logits.clone().requires_grad_()
     policy = Policy.of(z)
     (expected,) = torch.autograd.grad(policy.entropies.sum(), z)
@@ -79,7 +76,7 @@ TEMPERATURES = torch.tensor([1.0, 0.7, 2.0])[:, None, None]
 
 
 @pytest.mark.parametrize("size", [0.0, 0.1, 5.0, 50.0, 1e4])
-def test_shifted_exponentials_are_a_softmax(size: float) -> None:
+def test_shifted_exponentials_are_a_softmax(size):
     """However far logits rise above those of the base policy."""
     generator = torch.Generator().manual_seed(0)
     base = 3 * torch.randn(3, 5, 21, generator=generator)
@@ -107,20 +104,18 @@ AFTER = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.1, 0.4]]).double().log()
 CORRECT = torch.tensor([[True, True, False], [False, True, False]])
 
 
-def quantities(
-    before: Tensor, after: Tensor, correct: Tensor, ks: tuple[int, ...]
-) -> dict[str, float]:
+def quantities(before, after, correct, ks):
     [found] = exact_metrics(Policy(before[None]), Policy(after[None]), correct[None], ks)
     return found
 
 
-def test_quantities_by_hand() -> None:
+def test_quantities_by_hand():
     found = quantities(BEFORE, AFTER, CORRECT, (1, 2))
     # Solve rates are 0.8 and 0.1 after the step.
     assert found["exact/pass@1"] == pytest.approx(0.45)
     assert found["exact/pass@2"] == pytest.approx((0.96 + 0.19) / 2)
 
-    def entropy(*policy: float) -> float:
+    def entropy(*policy):
         return -sum(p * math.log(p) for p in policy)
 
     after = (entropy(0.5, 0.3, 0.2) + entropy(0.5, 0.1, 0.4)) / 2
@@ -132,7 +127,7 @@ def test_quantities_by_hand() -> None:
     assert [found[f"exact/probability_{i}"] for i in range(3)] == pytest.approx([0.5, 0.2, 0.3])
 
 
-def test_the_predicted_entropy_change_is_the_first_order() -> None:
+def test_the_predicted_entropy_change_is_the_first_order():
     direction = torch.tensor([[1.0, -2.0, 0.5], [0.3, 0.0, -1.0]]).double()
     errors = []
     for size in (1e-2, 1e-3):

@@ -1,24 +1,16 @@
 """Runs that are trained together have the numbers that they have alone."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from advsweep.backends.bandit import stack as bandit_stack
-from advsweep.backends.base import Run, StackMember
+from advsweep.backends.base import StackMember
 from advsweep.backends.build import build_run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import AdvsweepError, BatchError, TrainingError
-from advsweep.estimators import GroupBatch
 
-MakeRun = Callable[..., Run]
-
-DIFFERENT: list[dict[str, Any]] = [
+DIFFERENT = [
     {"seed": 1},
     {"seed": 2},
     {"seed": 1, "estimator": {"name": "avspo"}},
@@ -34,7 +26,7 @@ DIFFERENT: list[dict[str, Any]] = [
 ]
 """In what runs of a stack may differ."""
 
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS = {
     "plain descent": {},
     "every prompt": {"prompts_per_step": 16},
     "every prompt, in two epochs": {
@@ -58,10 +50,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def make(small_config: Callable[..., dict[str, Any]]) -> MakeRun:
+def make(small_config):
     """Builds a run with some settings changed."""
 
-    def make(*changes: dict[str, Any]) -> Run:
+    def make(*changes):
         config = small_config("bandit")
         config["task"] |= {"rates": [0.4, 0.2, 0.1, 0.1, 0.1, 0.3, 0.6], "behaviours": 11}
         config["task"] |= {"correct": 3}
@@ -82,20 +74,18 @@ def make(small_config: Callable[..., dict[str, Any]]) -> MakeRun:
 class Guard:
     """Keeps what goes wrong with a run."""
 
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
+    def __init__(self):
+        self.error = None
 
     @contextmanager
-    def __call__(self) -> Iterator[None]:
+    def __call__(self):
         try:
             yield
         except (AdvsweepError, KeyError) as error:
             self.error = error
 
 
-def train_together(
-    runs: Sequence[Run], folder: Path, recorder: Any, **settings: dict[int, int]
-) -> tuple[list[Any], list[Guard]]:
+def train_together(runs, folder, recorder, **settings):
     """Trains runs as one stack; recorders get the settings of their run, by its index."""
     recorders = [
         recorder(run.task, **{n: by_run[i] for n, by_run in settings.items() if i in by_run})
@@ -111,14 +101,12 @@ def train_together(
     return recorders, guards
 
 
-def checkpoint(run: Run, directory: Path) -> Any:
+def checkpoint(run, directory):
     return dict(Checkpoints(directory, run.identity).load(run.steps).files)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_each_run_is_as_it_is_alone(
-    make: MakeRun, train: Any, recorder: Any, tmp_path: Path, setting: str
-) -> None:
+def test_each_run_is_as_it_is_alone(make, train, recorder, tmp_path, setting):
     runs = [make(different, SETTINGS[setting]) for different in DIFFERENT]
     together, _ = train_together(runs, tmp_path / "together", recorder)
     moved = 0
@@ -137,9 +125,7 @@ def test_each_run_is_as_it_is_alone(
 @pytest.mark.parametrize(
     "setting", ["every prompt", "momentum", "adamw", "references", "minibatches"]
 )
-def test_a_run_that_stops_and_goes_on_is_as_if_it_had_not(
-    make: MakeRun, train: Any, recorder: Any, tmp_path: Path, setting: str
-) -> None:
+def test_a_run_that_stops_and_goes_on_is_as_if_it_had_not(make, train, recorder, tmp_path, setting):
     """It leaves others that go on, and comes back beside one that begins."""
     stateful = "aapo" if setting == "references" else "fade"
     # Logits may rise by hundreds at once.
@@ -170,9 +156,7 @@ def test_a_run_that_stops_and_goes_on_is_as_if_it_had_not(
     assert second[1].lasting == alone[0].lasting
 
 
-def test_runs_that_stop_or_fail_leave_the_others_alone(
-    make: MakeRun, train: Any, recorder: Any, tmp_path: Path
-) -> None:
+def test_runs_that_stop_or_fail_leave_the_others_alone(make, train, recorder, tmp_path):
     # Where it goes in one epoch, the divergence from the base model is infinite in the next.
     common = {"objective": {"kl_coef": 0.3}, "backend": {"inner_epochs": 2}}
     changes = [{"seed": 1}, {"seed": 7, "optimizer": {"lr": 1e38}}, {"seed": 2}, {"seed": 3}]
@@ -188,13 +172,13 @@ def test_runs_that_stop_or_fail_leave_the_others_alone(
 
 
 def test_an_estimator_that_refuses_its_groups_ends_its_own_run(
-    make: MakeRun, train: Any, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make, train, recorder, tmp_path, monkeypatch
+):
     runs = [make({"seed": seed, "estimator": {"name": "dr_grpo"}}) for seed in (1, 2, 3)]
     alone = train(runs[2], tmp_path / "alone")
     weigh, calls = bandit_stack.compute_advantages, []
 
-    def refuse(estimator: Any, drawn: GroupBatch, collected: Any) -> Any:
+    def refuse(estimator, drawn, collected):
         """Refuses the third step of the second run."""
         calls.append(drawn.step)
         if drawn.step == 3 and calls.count(3) == 2:
@@ -208,13 +192,13 @@ def test_an_estimator_that_refuses_its_groups_ends_its_own_run(
     assert together[2].lasting == alone.lasting
 
 
-def test_what_may_and_may_not_differ_in_a_stack(make: MakeRun) -> None:
+def test_what_may_and_may_not_differ_in_a_stack(make):
     key = make().backend.stack_key(make())
     assert key is not None
     for different in DIFFERENT:
         run = make(different)
         assert run.backend.stack_key(run) == key
-    others: list[dict[str, Any]] = [
+    others = [
         *SETTINGS.values(),
         {"steps": 6},
         {"group_size": 4},

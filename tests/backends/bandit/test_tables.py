@@ -1,22 +1,17 @@
 """Logits from parameters, and the optimizers, against torch's own."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
 from advsweep.backends.bandit.tables import Logits
 from advsweep.backends.bandit.update import PARAMETERS, fresh_moments, move
 from advsweep.backends.models import Table
-from advsweep.config.settings import AdamW, Optimizer, Sgd
+from advsweep.config.settings import AdamW, Sgd
 from advsweep.errors import ConfigError
 from advsweep.tasks.bandit import Bandit
 
 
-def _base(**options: Any) -> Tensor:
+def _base(**options):
     """The base policy's logits, of one run."""
     return torch.from_numpy(Bandit(**options).arms.logits).float()[None]
 
@@ -34,7 +29,7 @@ def _base(**options: Any) -> Tensor:
         ),
     ],
 )
-def test_optimizers_move_as_those_of_torch(ours: Optimizer, theirs: Any, options: Any) -> None:
+def test_optimizers_move_as_those_of_torch(ours, theirs, options):
     generator = torch.Generator().manual_seed(0)
     parameters = torch.randn(3, 4, generator=generator)
     weight = parameters.clone().requires_grad_()
@@ -53,14 +48,14 @@ def test_optimizers_move_as_those_of_torch(ours: Optimizer, theirs: Any, options
     assert all((memory[1] == 0).all() for name, memory in state.items() if name != PARAMETERS)
 
 
-def test_the_base_policy_is_where_parameters_begin() -> None:
+def test_the_base_policy_is_where_parameters_begin():
     base = _base()
     for table in (Table(), Table(rank=4)):
         logits = Logits(table, base)
         assert torch.equal(logits.of(logits.origin()), base)
 
 
-def test_a_shared_map_pulls_gradients_back_as_autograd_does() -> None:
+def test_a_shared_map_pulls_gradients_back_as_autograd_does():
     logits = Logits(Table(rank=4), _base())
     assert logits.origin().shape == (1, 4, 64)
     generator = torch.Generator().manual_seed(0)
@@ -71,7 +66,7 @@ def test_a_shared_map_pulls_gradients_back_as_autograd_does() -> None:
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.3, 1.0])
-def test_prompts_overlap_as_much_as_they_are_to(overlap: float) -> None:
+def test_prompts_overlap_as_much_as_they_are_to(overlap):
     logits = Logits(Table(rank=8, overlap=overlap), _base(prompts_per_level=40))
     features = logits.of(torch.eye(8, 64)[None]).sub(logits.base)[0, :, :8]
     cosines = features @ features.T
@@ -81,6 +76,6 @@ def test_prompts_overlap_as_much_as_they_are_to(overlap: float) -> None:
     assert apart.mean().item() == pytest.approx(overlap, abs=0.02)
 
 
-def test_a_map_of_rank_1_is_refused() -> None:
+def test_a_map_of_rank_1_is_refused():
     with pytest.raises(ConfigError, match="rank: expected 0 or at least 2, got 1"):
         Table(rank=1)

@@ -1,22 +1,17 @@
 """Runs of the command backend whose command is `trainer.py`."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
-from advsweep.backends.command import consent
+from advsweep.backends.command import template as consent
 from advsweep.backends.command.backend import Command
 
 TRAINER = Path(__file__).with_name("trainer.py")
 
-TEMPLATE: dict[str, Any] = {
+TEMPLATE = {
     "command": [
         *("{python}", "-I", "-S", str(TRAINER)),
         *("--estimator", "{estimator.name}", "--seed", "{seed}", "--steps", "{steps}"),
@@ -35,7 +30,7 @@ TEMPLATE: dict[str, Any] = {
 }
 
 
-def lives(pid: int) -> bool:
+def lives(pid):
     """Whether a process exists and is no zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -44,7 +39,7 @@ def lives(pid: int) -> bool:
     return fields[0] not in "ZX"
 
 
-def processes_with(*texts: str) -> list[int]:
+def processes_with(*texts):
     """The living processes whose command line holds all texts."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -59,12 +54,12 @@ def processes_with(*texts: str) -> list[int]:
 
 
 @pytest.fixture
-def command_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+def command_node(tmp_path, monkeypatch):
     """`command_node(changes, mode=...)`: a backend's node as the planner makes it."""
     # Consent is an environment variable; it must not outlive the test.
     monkeypatch.setenv(consent.COMMANDS, "{}")
 
-    def make(changes: dict[str, Any] | None = None, **parameters: Any) -> dict[str, Any]:
+    def make(changes=None, **parameters):
         content = {k: v for k, v in {**TEMPLATE, **(changes or {})}.items() if v is not None}
         file = tmp_path / "mine.yaml"
         consent.allow_template(content, str(file), str(tmp_path))
@@ -80,14 +75,10 @@ def command_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
 
 @pytest.fixture
-def command_run(command_node: Callable[..., dict[str, Any]]) -> Callable[..., Run]:
+def command_run(command_node):
     """`command_run(changes, config, mode=...)`: a run of six steps."""
 
-    def make(
-        changes: dict[str, Any] | None = None,
-        config: dict[str, Any] | None = None,
-        **parameters: Any,
-    ) -> Run:
+    def make(changes=None, config=None, **parameters):
         node = command_node(changes, **parameters)
         base = {"backend": node, "estimator": {"name": "grpo"}, "seed": 1, "steps": 6}
         return build_run({**base, **(config or {})})

@@ -1,17 +1,12 @@
 """Templates and their placeholders: what is refused, and what reaches the command."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.backends.base import Run
 from advsweep.backends.command.arguments import (
     command_line,
     fill,
@@ -19,7 +14,6 @@ from advsweep.backends.command.arguments import (
     variables,
 )
 from advsweep.backends.command.template import (
-    Template,
     build_template,
     builtin_templates,
     read_template,
@@ -28,16 +22,15 @@ from advsweep.backends.command.template import (
 from advsweep.errors import ConfigError, UnknownNameError
 from advsweep.estimators import ESTIMATORS
 
-MakeRun = Callable[..., Run]
 NEEDED = ["{estimator.name}", "{seed}", "{steps}"]
 
 
-def template(**changes: Any) -> Template:
+def template(**changes):
     return build_template({"command": ["train", *NEEDED], **changes}, "mine.yaml")
 
 
-def line_of(run: Run, *, resume: bool = False) -> list[str]:
-    backend: Any = run.backend
+def line_of(run, *, resume=False):
+    backend = run.backend
     values = backend.values(run, Path("/runs/1/output"))
     return command_line(backend.spec, {**values, "checkpoint": "/c", "step": 4}, resume=resume)
 
@@ -61,33 +54,33 @@ def line_of(run: Run, *, resume: bool = False) -> list[str]:
         ({"name": "x"}, "no `name`"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes: dict[str, Any], words: str) -> None:
+def test_what_does_not_fit_is_refused(changes, words):
     with pytest.raises(ConfigError) as raised:
         template(**changes)
     assert re.search(words, str(raised.value)), str(raised.value)
     assert str(raised.value).startswith("mine.yaml: ")
 
 
-def test_a_log_outside_the_folder_of_the_run_is_refused(command_run: MakeRun) -> None:
+def test_a_log_outside_the_folder_of_the_run_is_refused(command_run):
     for file in ("/tmp/shared.jsonl", "../other.jsonl", "{directory}/../x.jsonl"):
         with pytest.raises(ConfigError, match=r"expected a path below {directory}"):
             command_run({"metrics": {"file": file}})
 
 
-def test_kinds_and_names_of_logs_are_checked_before_anything_starts(command_run: MakeRun) -> None:
+def test_kinds_and_names_of_logs_are_checked_before_anything_starts(command_run):
     with pytest.raises(UnknownNameError, match="jsonl"):
         command_run({"metrics": {"kind": "jsnol"}})
     with pytest.raises(UnknownNameError, match="trl"):
         command_run({"metrics": {"names": "tlr"}})
 
 
-def test_values_fill_placeholders(command_run: MakeRun) -> None:
+def test_values_fill_placeholders(command_run):
     run = command_run({"command": ["x", "{{a}}", "--n={steps}", *NEEDED], "parameters": None})
     assert line_of(run) == ["x", "{a}", "--n=6", "grpo", "1", "6"]
     assert line_of(run, resume=True)[-2:] == ["--resume", "/c"]
 
 
-def test_each_passes_all_fields_of_a_component(command_run: MakeRun) -> None:
+def test_each_passes_all_fields_of_a_component(command_run):
     line = ["x", "{seed}", "{steps}", {"each": "estimator", "as": ["--set", "{key}={value}"]}]
     changes = {"command": line, "parameters": None}
     run = command_run(changes, {"estimator": {"name": "asym_grpo", "delta": 0.25}})
@@ -96,7 +89,7 @@ def test_each_passes_all_fields_of_a_component(command_run: MakeRun) -> None:
     assert "base.name=rloo" in line_of(inner)
 
 
-def test_a_placeholder_of_a_parameter_that_the_estimator_lacks(command_run: MakeRun) -> None:
+def test_a_placeholder_of_a_parameter_that_the_estimator_lacks(command_run):
     line = ["x", *NEEDED, "{estimator.delta}"]
     changes = {"command": line, "parameters": None}
     command_run(changes, {"estimator": {"name": "asym_grpo"}})
@@ -104,9 +97,7 @@ def test_a_placeholder_of_a_parameter_that_the_estimator_lacks(command_run: Make
         command_run(changes)
 
 
-def test_only_what_reaches_the_command_is_in_the_config_and_the_identity(
-    command_run: MakeRun,
-) -> None:
+def test_only_what_reaches_the_command_is_in_the_config_and_the_identity(command_run):
     plain = command_run()
     config = plain.plain()
     assert set(config) == {"estimator", "backend", "steps", "seed"}
@@ -125,7 +116,7 @@ def test_only_what_reaches_the_command_is_in_the_config_and_the_identity(
     assert again.plain() == config
 
 
-def test_what_a_command_does_by_itself_is_stated(command_run: MakeRun) -> None:
+def test_what_a_command_does_by_itself_is_stated(command_run):
     changes = {
         "command": ["x", "{seed}"],
         "parameters": None,
@@ -148,7 +139,7 @@ def test_what_a_command_does_by_itself_is_stated(command_run: MakeRun) -> None:
         *[("evaluation.k", False), ("generation.temperature", False)],
     ],
 )
-def test_keys_that_reach_nothing_are_refused(command_run: MakeRun, key: str, reaches: bool) -> None:
+def test_keys_that_reach_nothing_are_refused(command_run, key, reaches):
     backend = command_run().backend
     if reaches:
         backend.check_given([key])
@@ -157,19 +148,19 @@ def test_keys_that_reach_nothing_are_refused(command_run: MakeRun, key: str, rea
             backend.check_given([key])
 
 
-def test_unknown_parameters_are_refused(command_run: MakeRun) -> None:
+def test_unknown_parameters_are_refused(command_run):
     with pytest.raises(UnknownNameError, match=r"parameters.mod: .*did you mean 'mode'"):
         command_run(mod="x")
 
 
 @given(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0")))
-def test_a_value_is_one_argument_whatever_it_holds(value: str) -> None:
+def test_a_value_is_one_argument_whatever_it_holds(value):
     values = {"parameters": {"p": value}}
     assert fill("--x={parameters.p}", values, "command") == f"--x={value}"
 
 
 @given(st.text(st.characters(blacklist_categories=["Cs", "Cc"], max_codepoint=0x2FF)))
-def test_hydra_reads_a_text_as_it_was(value: str) -> None:
+def test_hydra_reads_a_text_as_it_was(value):
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 
@@ -178,7 +169,7 @@ def test_hydra_reads_a_text_as_it_was(value: str) -> None:
     assert OmegaConf.create({"key": getattr(read, "text", read)}).key == value
 
 
-def test_values_of_overrides_of_hydra(command_run: MakeRun) -> None:
+def test_values_of_overrides_of_hydra(command_run):
     line = ["x", "a={parameters.a}", "b={directory}/~c", "{parameters.d}", "e=[~x]", *NEEDED]
     parameters = {"a": "~/my data", "d": "~f"}
     changes = {"command": line, "parameters": parameters, "quoting": "hydra"}
@@ -188,17 +179,17 @@ def test_values_of_overrides_of_hydra(command_run: MakeRun) -> None:
     assert line_of(number)[1] == "a=0.5"
 
 
-def test_a_text_is_split_before_values_are_filled_in(command_run: MakeRun) -> None:
+def test_a_text_is_split_before_values_are_filled_in(command_run):
     line = "x --name 'a b' {parameters.p} {estimator.name} {seed} {steps}"
     run = command_run({"command": line, "parameters": {"p": "c 'd"}, "checkpoints": None})
     assert line_of(run) == ["x", "--name", "a b", "c 'd", "grpo", "1", "6"]
 
 
-def test_variables(command_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables(command_run, monkeypatch):
     monkeypatch.setenv("ADVSWEEP_STORE", "postgresql://user:secret@host/db")
     monkeypatch.setenv("UNWANTED", "1")
     run = command_run({"environment": {"A": "{seed}", "UNWANTED": None}})
-    backend: Any = run.backend
+    backend = run.backend
     found = variables(backend.spec, backend.values(run, Path("/r")))
     assert found["A"] == "1"
     assert "UNWANTED" not in found
@@ -206,7 +197,7 @@ def test_variables(command_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("name", builtin_templates())
-def test_our_own_templates_fit_every_estimator(command_node: Any, name: str) -> None:
+def test_our_own_templates_fit_every_estimator(command_node, name):
     """Their command lines hold the estimator with all of its fields."""
     from advsweep.backends.build import build_run
 
@@ -221,7 +212,7 @@ def test_our_own_templates_fit_every_estimator(command_node: Any, name: str) -> 
         assert run.group_size == 8
 
 
-def test_templates_are_found_by_name_or_path(tmp_path: Path) -> None:
+def test_templates_are_found_by_name_or_path(tmp_path):
     assert builtin_templates() == ["torchrun", "trl_script", "verl"]
     file = tmp_path / "mine.yaml"
     file.write_text("command: x {estimator.name} {seed} {steps}\n")

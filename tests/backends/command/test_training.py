@@ -1,35 +1,26 @@
 """Real commands: what they log, how they end, and that nothing of them is left."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from advsweep.backends.base import Run
 from advsweep.errors import NoMemoryError, ProcessKilledError, TrainingError
 from tests.backends.command.conftest import lives, processes_with
 
-MakeRun = Callable[..., Run]
 NEEDED = ["{estimator.name}", "{seed}", "{steps}"]
 
 
-def ends(pid: int, seconds: float = 20.0) -> bool:
+def ends(pid, seconds=20.0):
     deadline = time.monotonic() + seconds
     while lives(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not lives(pid)
 
 
-def test_metrics_checkpoints_and_output_are_reported(
-    command_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_metrics_checkpoints_and_output_are_reported(command_run, train, tmp_path):
     reporter = train(command_run(), tmp_path / "run")
     assert list(reporter.points) == [1, 2, 3, 4, 5, 6]
     assert set(reporter.points[3]) == {"reward/mean", "collapse/acr"}
@@ -39,9 +30,7 @@ def test_metrics_checkpoints_and_output_are_reported(
     assert reporter.resumptions == []
 
 
-def test_seeds_and_estimators_reach_the_command(
-    command_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_seeds_and_estimators_reach_the_command(command_run, train, tmp_path):
     runs = [command_run(), command_run(), command_run(config={"seed": 2})]
     runs.append(command_run(config={"estimator": {"name": "rloo"}}))
     first, again, seed, estimator = (
@@ -55,9 +44,7 @@ def test_seeds_and_estimators_reach_the_command(
     assert runs[0].config_hash == runs[2].config_hash != runs[3].config_hash
 
 
-def test_a_finished_run_has_nothing_left_to_do(
-    command_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_a_finished_run_has_nothing_left_to_do(command_run, train, tmp_path):
     train(command_run(), tmp_path)
     again = train(command_run(), tmp_path)
     assert again.resumptions == [6]
@@ -66,9 +53,7 @@ def test_a_finished_run_has_nothing_left_to_do(
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed", "failed"])
-def test_a_run_goes_on_from_its_last_checkpoint(
-    command_run: MakeRun, train: Any, KilledError: Any, tmp_path: Path, how: str
-) -> None:
+def test_a_run_goes_on_from_its_last_checkpoint(command_run, train, KilledError, tmp_path, how):
     whole = train(command_run(), tmp_path / "whole")
     parts = tmp_path / "parts"
     if how == "stopped":
@@ -93,8 +78,8 @@ def test_a_run_goes_on_from_its_last_checkpoint(
 
 
 def test_a_checkpoint_that_the_store_missed_is_used_if_the_log_reaches_it(
-    command_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+    command_run, train, tmp_path
+):
     """A worker that was killed wrote neither its last points nor its notes."""
     with pytest.raises(ProcessKilledError):
         train(command_run(mode="die at 5"), tmp_path)
@@ -106,9 +91,7 @@ def test_a_checkpoint_that_the_store_missed_is_used_if_the_log_reaches_it(
     assert "starting after 4" in " ".join(rest.lines)
 
 
-def test_without_a_sound_checkpoint_a_run_starts_anew(
-    command_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_without_a_sound_checkpoint_a_run_starts_anew(command_run, train, tmp_path):
     """Nothing of the earlier try is left, as the command might take it for its own."""
     with pytest.raises(ProcessKilledError):
         train(command_run(mode="die at 5"), tmp_path)
@@ -120,7 +103,7 @@ def test_without_a_sound_checkpoint_a_run_starts_anew(
     assert any("starting from the beginning" in line for line in rest.lines)
 
 
-def test_evaluations_come_from_a_file(command_run: MakeRun, train: Any, tmp_path: Path) -> None:
+def test_evaluations_come_from_a_file(command_run, train, tmp_path):
     file = {"evaluations": {"file": "{directory}/evaluations.jsonl", "task": "sums"}}
     reporter = train(command_run(file), tmp_path)
     assert sorted(reporter.counts) == [1, 2, 3, 4, 5, 6]
@@ -139,31 +122,25 @@ def test_evaluations_come_from_a_file(command_run: MakeRun, train: Any, tmp_path
         ("end at 4", TrainingError, "exit code 0 after step 3 of 6: pass {steps}"),
     ],
 )
-def test_how_a_command_fails_is_said(
-    command_run: MakeRun, train: Any, tmp_path: Path, mode: str, kind: type, words: str
-) -> None:
+def test_how_a_command_fails_is_said(command_run, train, tmp_path, mode, kind, words):
     with pytest.raises(kind, match=words):
         train(command_run(mode=mode), tmp_path)
 
 
-def test_a_program_that_does_not_exist(command_run: MakeRun, train: Any, tmp_path: Path) -> None:
+def test_a_program_that_does_not_exist(command_run, train, tmp_path):
     line = ["/no/such/program", "{estimator.name}", "{seed}", "{steps}"]
     run = command_run({"command": line, "parameters": None})
     with pytest.raises(TrainingError, match="cannot be started: /no/such/program: No such file"):
         train(run, tmp_path)
 
 
-def test_a_command_that_goes_into_the_background_is_ended(
-    command_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_a_command_that_goes_into_the_background_is_ended(command_run, train, tmp_path):
     with pytest.raises(TrainingError, match="a command must stay in the foreground"):
         train(command_run(mode="background"), tmp_path)
     assert ends(int((tmp_path / "output" / "daemon").read_text()))
 
 
-def test_a_command_that_ignores_the_request_to_stop_is_killed(
-    command_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_a_command_that_ignores_the_request_to_stop_is_killed(command_run, train, tmp_path):
     run = command_run({"stop": {"grace": 0.5}}, mode="deaf", delay=0.5)
     began = time.monotonic()
     reporter = train(run, tmp_path, stop_after=1)
@@ -172,7 +149,7 @@ def test_a_command_that_ignores_the_request_to_stop_is_killed(
     assert not processes_with(str(tmp_path / "output"))
 
 
-def test_output_is_bounded_and_harmless(command_run: MakeRun, train: Any, tmp_path: Path) -> None:
+def test_output_is_bounded_and_harmless(command_run, train, tmp_path):
     hostile = train(command_run(mode="hostile"), tmp_path / "hostile").lines
     text = "\n".join(hostile)
     assert text.isprintable() or all(c.isprintable() or c == "\n" for c in text)
@@ -200,7 +177,7 @@ command.wait(600)
 """
 
 
-def test_nothing_of_a_command_survives_its_worker(tmp_path: Path) -> None:
+def test_nothing_of_a_command_survives_its_worker(tmp_path):
     """Not even a grandchild of a session of its own, whose signals are ignored."""
     marker = str(tmp_path)
     inner = (
@@ -225,9 +202,7 @@ def test_nothing_of_a_command_survives_its_worker(tmp_path: Path) -> None:
     assert all(ends(pid) for pid in found)
 
 
-def test_the_working_folder_is_beside_the_template(
-    command_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_the_working_folder_is_beside_the_template(command_run, train, tmp_path):
     (tmp_path / "work").mkdir()
     script = 'pwd; echo "$GREETING"; echo "{{\\"step\\": 3, \\"reward\\": 3}}" > "$0"'
     run = command_run(
@@ -245,16 +220,12 @@ def test_the_working_folder_is_beside_the_template(
     assert {f"| {tmp_path / 'work'}", "| hello 1"} <= {*reporter.lines}
 
 
-def test_a_working_folder_that_does_not_exist(
-    command_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_a_working_folder_that_does_not_exist(command_run, train, tmp_path):
     with pytest.raises(TrainingError, match="workdir: expected a folder"):
         train(command_run({"workdir": "missing"}), tmp_path / "run")
 
 
-def test_damaged_lines_of_the_log_are_left_out_and_counted(
-    command_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_damaged_lines_of_the_log_are_left_out_and_counted(command_run, train, tmp_path):
     """Cut lines, NaN, repeated steps and steps past the last one."""
     rows = ['{{"step": 1, "reward": NaN, "loss": 1}}', '{{"step": 1, "reward": 0.5}}', '{{"st']
     rows += ['{{"step": 2, "reward": 1}}', '{{"step": 1, "reward": 0.25}}', '{{"step": 9, "x": 1}}']

@@ -1,24 +1,22 @@
 """What the tests of the tiny backend share: small models, and a plain forward pass."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from advsweep.backends.models import TinyModel
-from advsweep.backends.tiny.tokens import Encoded, encode
-from advsweep.backends.tiny.weights import Weights, initial_weights
-from advsweep.tasks.base import Problem, Split
+from advsweep.backends.tiny.tokens import encode
+from advsweep.backends.tiny.weights import initial_weights
+from advsweep.objectives.losses import Clipped
+from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown
 
-SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, "mlp_width": 48}
+SIZES = {"layers": 2, "width": 32, "heads": 4, "mlp_width": 48}
 MODELS = {
     "grouped": TinyModel(**SIZES, kv_heads=2),
     "one group": TinyModel(**SIZES, kv_heads=1),
@@ -27,22 +25,22 @@ MODELS = {
 }
 
 
-def plain_logits(weights: Weights, model: TinyModel, tokens: Tensor) -> Tensor:
+def plain_logits(weights, model, tokens):
     """Qwen2's forward pass for one sequence, as its report and transformers write it."""
     length, d = len(tokens), model.head_width
     x = weights["model.embed_tokens.weight"][tokens]
 
-    def norm(x: Tensor, name: str) -> Tensor:
+    def norm(x, name):
         return x / (x.square().mean(-1, keepdim=True) + model.norm_eps).sqrt() * weights[name]
 
-    def project(x: Tensor, name: str, heads: int) -> Tensor:
+    def project(x, name, heads):
         y = F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
         return y.view(length, heads, d).transpose(0, 1)
 
     frequencies = model.rope_theta ** (-torch.arange(0, d, 2, dtype=x.dtype) / d)
     angles = torch.arange(length, dtype=x.dtype)[:, None] * frequencies
 
-    def rotate(x: Tensor) -> Tensor:
+    def rotate(x):
         first, second = x[..., : d // 2], x[..., d // 2 :]
         cos, sin = angles.cos(), angles.sin()
         return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
@@ -69,31 +67,30 @@ def plain_logits(weights: Weights, model: TinyModel, tokens: Tensor) -> Tensor:
 
 
 @pytest.fixture(name="plain_logits")
-def _plain_logits() -> Callable[[Weights, TinyModel, Tensor], Tensor]:
+def _plain_logits():
     return plain_logits
 
 
 @pytest.fixture
-def task() -> Countdown:
+def task():
     return Countdown()
 
 
 @pytest.fixture(params=MODELS.values(), ids=MODELS.keys())
-def any_model(request: pytest.FixtureRequest) -> TinyModel:
-    model: TinyModel = request.param
-    return model
+def any_model(request):
+    return request.param
 
 
 @pytest.fixture
-def model() -> TinyModel:
+def model():
     return MODELS["grouped"]
 
 
 @pytest.fixture
-def make_weights(task: Countdown) -> Callable[..., Weights]:
+def make_weights(task):
     """Random weights, norms and biases too, whose rollouts are of every length."""
 
-    def make(model: TinyModel, seed: int = 0) -> Weights:
+    def make(model, seed=0):
         generator = torch.Generator().manual_seed(seed)
         weights = initial_weights(model, task.vocabulary_size, generator)
         for weight in weights.values():
@@ -106,22 +103,22 @@ def make_weights(task: Countdown) -> Callable[..., Weights]:
 
 
 @pytest.fixture
-def problems(task: Countdown) -> list[Problem]:
+def problems(task):
     """Prompts of every length, some of them alike."""
     some = list(task.problems(Split.TRAIN))[:: len(task.problems(Split.TRAIN)) // 9]
     return [*some, some[0], some[-1]]
 
 
 @pytest.fixture
-def prompts(task: Countdown, problems: list[Problem]) -> Encoded:
+def prompts(task, problems):
     return encode([problem.prompt for problem in problems], task)
 
 
 @pytest.fixture
-def completions(task: Countdown, prompts: Encoded) -> Callable[..., tuple[Any, Any, Any]]:
+def completions(task, prompts):
     """Random completions that often begin alike: owner, tokens and lengths."""
 
-    def make(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def make(rows, seed=0):
         rng = np.random.default_rng(seed)
         owner = np.sort(rng.integers(len(prompts.lengths), size=rows))
         tokens = rng.integers(3, size=(rows, task.max_completion_length))
@@ -129,3 +126,18 @@ def completions(task: Countdown, prompts: Encoded) -> Callable[..., tuple[Any, A
         return owner, tokens, lengths
 
     return make
+
+
+@dataclass(kw_only=True)
+class Witness(Clipped):
+    """Remembers what it is given."""
+
+    name: ClassVar[str] = "witness"
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.seen = []
+
+    def loss(self, inputs):
+        self.seen.append(inputs)
+        return super().loss(inputs)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from advsweep.backends.base import Run
 from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny.pretraining import base_weights
 from advsweep.components import Component
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
-
-MakeRun = Callable[..., Run]
 
 
 @dataclass(kw_only=True)
@@ -30,12 +25,12 @@ class OtherModel(Component):
 # Runs that do not fit
 
 
-def test_refusals_name_the_key(small_run: MakeRun) -> None:
+def test_refusals_name_the_key(small_run):
     run = small_run("tiny")
     with pytest.raises(ConfigError, match="model: backend 'tiny' trains the model 'tiny', got"):
         run.backend.check(replace(run, model=OtherModel()))
     with pytest.raises(ConfigError, match="task: backend 'tiny' needs a task over a small"):
-        run.backend.check(replace(run, task=OtherModel()))  # type: ignore[arg-type]
+        run.backend.check(replace(run, task=OtherModel()))
     message = "backend.minibatches: expected at most prompts_per_step = 6, got 7"
     with pytest.raises(ConfigError, match=message):
         small_run("tiny", prompts_per_step=6, backend={"minibatches": 7})
@@ -44,9 +39,7 @@ def test_refusals_name_the_key(small_run: MakeRun) -> None:
 # Training
 
 
-def test_each_seed_has_a_base_of_its_own(
-    small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_seed_has_a_base_of_its_own(small_run, train, tmp_path, monkeypatch):
     """Runs of one seed share it, whatever else differs, and it is pretrained once."""
     monkeypatch.setenv("ADVSWEEP_CACHE", str(tmp_path / "cache"))
     own = {"pretraining_seed": "seed", "pretraining_steps": 3}
@@ -79,7 +72,7 @@ def test_each_seed_has_a_base_of_its_own(
     assert weights[0] != weights[1]
 
 
-def test_a_model_answers_on_its_own_map_alone(small_run: MakeRun, tmp_path: Path) -> None:
+def test_a_model_answers_on_its_own_map_alone(small_run, tmp_path):
     model = {"pretraining_steps": 1}
     runs = [small_run("tiny", model=model, task="routes", seed=seed) for seed in (0, 1)]
     tied = [
@@ -92,9 +85,7 @@ def test_a_model_answers_on_its_own_map_alone(small_run: MakeRun, tmp_path: Path
         tied[1].backend.sampler(tied[1], tmp_path, 0, runs[1].task)
 
 
-def test_a_stop_while_the_base_is_pretrained(
-    small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_a_stop_while_the_base_is_pretrained(small_run, train, tmp_path):
     """The run ends without a step, and a later one pretrains again."""
     run = small_run("tiny", model={"pretraining_seed": 77})
     stopped = train(run, tmp_path, stop_after=0)
@@ -103,14 +94,12 @@ def test_a_stop_while_the_base_is_pretrained(
     assert len(train(run, tmp_path).points) == run.steps
 
 
-def test_rollouts_that_cannot_be_scored_are_left_out(
-    small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rollouts_that_cannot_be_scored_are_left_out(small_run, train, tmp_path, monkeypatch):
     run = small_run("tiny")
     score = type(run.task).score
 
-    def doubtful(task: Any, problems: Any, completions: Any) -> np.ndarray:
-        scores: np.ndarray = score(task, problems, completions)
+    def doubtful(task, problems, completions):
+        scores = score(task, problems, completions)
         scores[::3] = np.nan
         return scores
 

@@ -1,25 +1,14 @@
 """The packed forward pass equals the plain one, gradients too."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import torch
-from torch import Tensor
 
-from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny.network import Continuations, fuse
-from advsweep.backends.tiny.tokens import Encoded
-from advsweep.backends.tiny.weights import Weights
 
 TEMPERATURE = 0.8
 
 
-def plain_log_probs(
-    plain_logits: Any, weights: Weights, model: TinyModel, prompt: Tensor, completion: Tensor
-) -> tuple[Tensor, Tensor]:
+def plain_log_probs(plain_logits, weights, model, prompt, completion):
     """log π of each token of one completion, and the entropies."""
     logits = plain_logits(weights, model, torch.cat((prompt, completion)))
     log_p = (logits[len(prompt) - 1 : -1] / TEMPERATURE).log_softmax(-1)
@@ -27,12 +16,8 @@ def plain_log_probs(
 
 
 def test_log_probs_equal_the_plain_forward_pass(
-    any_model: TinyModel,
-    make_weights: Callable[..., Weights],
-    prompts: Encoded,
-    completions: Any,
-    plain_logits: Any,
-) -> None:
+    any_model, make_weights, prompts, completions, plain_logits
+):
     weights = make_weights(any_model)
     owner, tokens, lengths = completions(40)
     continuations = Continuations.lay_out(prompts, owner, tokens, lengths)
@@ -50,12 +35,8 @@ def test_log_probs_equal_the_plain_forward_pass(
 
 
 def test_gradients_equal_those_of_the_plain_forward_pass(
-    any_model: TinyModel,
-    make_weights: Callable[..., Weights],
-    prompts: Encoded,
-    completions: Any,
-    plain_logits: Any,
-) -> None:
+    any_model, make_weights, prompts, completions, plain_logits
+):
     """In double precision, so that nothing but the mathematics can differ."""
     weights = {k: w.double().requires_grad_() for k, w in make_weights(any_model).items()}
     owner, tokens, lengths = completions(20)

@@ -1,15 +1,11 @@
 """The base model: what its recipe makes, and the cache that keeps it."""
 
-from __future__ import annotations
-
 import dataclasses
 import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +24,7 @@ from advsweep.errors import CheckpointError, ConfigError
 from advsweep.tasks.countdown import Countdown
 from advsweep.tasks.routes import Routes
 
-RECIPE: dict[str, Any] = {
+RECIPE = {
     "layers": 1,
     "width": 16,
     "heads": 2,
@@ -43,40 +39,40 @@ RECIPE: dict[str, Any] = {
 class Listener:
     """A reporter that keeps lines and progress, and asks to stop when told to."""
 
-    def __init__(self, *, stop: bool = False) -> None:
-        self.lines: list[str] = []
-        self.done: list[tuple[str, int, int]] = []
+    def __init__(self, *, stop=False):
+        self.lines = []
+        self.done = []
         self.stop = stop
         self.waiting = threading.Event()
 
-    def log(self, message: str) -> None:
+    def log(self, message):
         self.lines.append(message)
         self.waiting.set()
 
-    def progress(self, stage: str, done: int, total: int) -> None:
+    def progress(self, stage, done, total):
         self.done.append((stage, done, total))
 
-    def stop_requested(self) -> bool:
+    def stop_requested(self):
         return self.stop
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     """A cache of the test's own."""
     monkeypatch.setenv("ADVSWEEP_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def model() -> TinyModel:
+def model():
     return TinyModel(**RECIPE)
 
 
-def same(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
+def same(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
-def entry(cache: Path) -> Path:
+def entry(cache):
     (path,) = cache.glob("base-models/*/checkpoints/step-*/model.safetensors")
     return path
 
@@ -84,7 +80,7 @@ def entry(cache: Path) -> Path:
 # The recipe
 
 
-def test_pretraining_learns_the_corpus(task: Countdown) -> None:
+def test_pretraining_learns_the_corpus(task):
     """The loss on examples that it has not seen."""
     pairs = task.pretraining_pairs(256, np.random.default_rng(99))
     examples = encode(pairs[0], task), encode(pairs[1], task, end=True)
@@ -103,8 +99,8 @@ def test_pretraining_learns_the_corpus(task: Countdown) -> None:
     assert losses[1] < 1.5
 
 
-def test_everything_in_the_recipe_is_in_the_key(model: TinyModel, task: Countdown) -> None:
-    changes: dict[str, Any] = {
+def test_everything_in_the_recipe_is_in_the_key(model, task):
+    changes = {
         field.name: getattr(model, field.name) / 2
         if type(getattr(model, field.name)) is float
         else getattr(model, field.name) * 2
@@ -119,7 +115,7 @@ def test_everything_in_the_recipe_is_in_the_key(model: TinyModel, task: Countdow
     assert base_key(TinyModel(**RECIPE), Countdown()) == base_key(model, task)
 
 
-def test_the_seed_of_a_run_is_the_seed_of_its_base(model: TinyModel, task: Countdown) -> None:
+def test_the_seed_of_a_run_is_the_seed_of_its_base(model, task):
     tied = TinyModel(**RECIPE | {"pretraining_seed": "seed"})
     assert tied.pretraining_seed is PretrainingSeed.RUN
     assert tied.plain()["pretraining_seed"] == "seed"
@@ -134,7 +130,7 @@ def test_the_seed_of_a_run_is_the_seed_of_its_base(model: TinyModel, task: Count
             refused(tied, task)
 
 
-def test_runs_that_train_other_levels_share_a_base(model: TinyModel) -> None:
+def test_runs_that_train_other_levels_share_a_base(model):
     for all_levels, some in (
         (Countdown(), Countdown(train_levels=(1, 2), train_per_level=9, seed=1)),
         (Routes(), Routes(levels=(0, 4), train_levels=(4,), held_out_per_level=3)),
@@ -143,7 +139,7 @@ def test_runs_that_train_other_levels_share_a_base(model: TinyModel) -> None:
     assert base_key(model, Countdown()) != base_key(model, Routes())
 
 
-def test_the_task_chooses_the_shares_of_mistakes(model: TinyModel) -> None:
+def test_the_task_chooses_the_shares_of_mistakes(model):
     countdown, routes = Countdown(), Routes()
     own = dataclasses.replace(model, random_share=0.0)
     filled = [model.for_task(countdown), model.for_task(routes), own.for_task(routes)]
@@ -168,7 +164,7 @@ def test_the_task_chooses_the_shares_of_mistakes(model: TinyModel) -> None:
         ),
     ],
 )
-def test_recipes_that_make_no_sense(change: dict[str, Any], message: str) -> None:
+def test_recipes_that_make_no_sense(change, message):
     with pytest.raises(ConfigError) as caught:
         TinyModel(**change)
     assert str(caught.value) == message
@@ -177,7 +173,7 @@ def test_recipes_that_make_no_sense(change: dict[str, Any], message: str) -> Non
 # The cache
 
 
-def test_a_base_model_is_made_once(cache: Path, model: TinyModel, task: Countdown) -> None:
+def test_a_base_model_is_made_once(cache, model, task):
     first, second = Listener(), Listener()
     made = base_weights(model, task, first)
     assert first.done == [("pretraining", done, 12) for done in (0, 10, 12)]
@@ -187,7 +183,7 @@ def test_a_base_model_is_made_once(cache: Path, model: TinyModel, task: Countdow
     assert same(made, pretrain(model, task))
 
 
-def test_a_damaged_entry_is_made_again(cache: Path, model: TinyModel, task: Countdown) -> None:
+def test_a_damaged_entry_is_made_again(cache, model, task):
     made = base_weights(model, task)
     content = bytearray(entry(cache).read_bytes())
     content[-5] ^= 1
@@ -202,12 +198,10 @@ def test_a_damaged_entry_is_made_again(cache: Path, model: TinyModel, task: Coun
     assert not quiet.lines
 
 
-def test_a_read_only_cache_serves_what_it_has(
-    cache: Path, model: TinyModel, task: Countdown, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_cache_serves_what_it_has(cache, model, task, monkeypatch):
     made = base_weights(model, task)
 
-    def refuse(*_: Any, **__: Any) -> None:
+    def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
@@ -216,7 +210,7 @@ def test_a_read_only_cache_serves_what_it_has(
         base_weights(TinyModel(**RECIPE | {"pretraining_seed": 1}), task)
 
 
-def test_stopping_leaves_nothing_behind(cache: Path, model: TinyModel, task: Countdown) -> None:
+def test_stopping_leaves_nothing_behind(cache, model, task):
     with pytest.raises(PretrainingStoppedError):
         base_weights(model, task, Listener(stop=True))
     assert not list(cache.glob("base-models/*/checkpoints/*"))
@@ -225,14 +219,12 @@ def test_stopping_leaves_nothing_behind(cache: Path, model: TinyModel, task: Cou
     assert not listener.lines
 
 
-def test_others_wait_and_say_so(
-    cache: Path, model: TinyModel, task: Countdown, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_wait_and_say_so(cache, model, task, monkeypatch):
     """One builds; a second waits for it; a third is told to stop while it waits."""
     building, allowed = threading.Event(), threading.Event()
-    builds: list[int] = []
+    builds = []
 
-    def slow(*arguments: Any) -> Any:
+    def slow(*arguments):
         builds.append(1)
         building.set()
         assert allowed.wait(30)
@@ -240,7 +232,7 @@ def test_others_wait_and_say_so(
 
     monkeypatch.setattr(pretraining, "pretrain", slow)
     monkeypatch.setattr(pretraining, "_WAIT_SECONDS", 0.02)
-    results: list[Any] = []
+    results = []
     listener = Listener()
     builder = threading.Thread(target=lambda: results.append(base_weights(model, task)))
     waiter = threading.Thread(target=lambda: results.append(base_weights(model, task, listener)))
@@ -258,18 +250,18 @@ def test_others_wait_and_say_so(
     assert listener.lines == ["another run is pretraining the base model; waiting for it"]
 
 
-def _build_and_die(recipe: dict[str, Any]) -> None:
+def _build_and_die(recipe):
     """A process that is killed in the middle of a pretraining."""
 
-    def die(*_: Any) -> Any:
+    def die(*_):
         os._exit(1)
 
-    pretraining._loss = die  # type: ignore[assignment]
+    pretraining._loss = die
     base_weights(TinyModel(**recipe), Countdown())
 
 
 @pytest.mark.slow
-def test_a_builder_that_dies_frees_its_lock(cache: Path, model: TinyModel, task: Countdown) -> None:
+def test_a_builder_that_dies_frees_its_lock(cache, model, task):
     process = multiprocessing.get_context("spawn").Process(target=_build_and_die, args=(RECIPE,))
     process.start()
     process.join(60)

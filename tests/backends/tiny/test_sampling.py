@@ -1,37 +1,19 @@
 """Sampling draws from the model's own distribution and says so truthfully."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny import sampling
 from advsweep.backends.tiny.network import fuse
-from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
+from advsweep.backends.tiny.sampling import TinySampler, sample
 from advsweep.backends.tiny.tokens import Encoded, encode
-from advsweep.backends.tiny.weights import Weights
-from advsweep.tasks.base import Problem
-from advsweep.tasks.countdown import Countdown
 
 
-def draw(
-    weights: Weights,
-    model: TinyModel,
-    task: Countdown,
-    prompts: Encoded,
-    size: int,
-    *,
-    temperature: float = 1.0,
-    seed: int = 0,
-    top_p: float = 1.0,
-) -> Rollouts:
+def draw(weights, model, task, prompts, size, *, temperature=1.0, seed=0, top_p=1.0):
     generator = torch.Generator().manual_seed(seed)
     network, how = fuse(weights, model), {"temperature": temperature, "top_p": top_p}
     return sample(network, task, prompts, size, **how, generator=generator)
@@ -39,13 +21,8 @@ def draw(
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_what_is_told_of_tokens_is_that_of_the_plain_forward_pass(
-    any_model: TinyModel,
-    make_weights: Callable[..., Weights],
-    task: Countdown,
-    prompts: Encoded,
-    plain_logits: Any,
-    temperature: float,
-) -> None:
+    any_model, make_weights, task, prompts, plain_logits, temperature
+):
     weights = make_weights(any_model)
     rollouts = draw(weights, any_model, task, prompts, 3, temperature=temperature)
     assert len(set(rollouts.lengths.tolist())) > 3
@@ -65,9 +42,7 @@ def test_what_is_told_of_tokens_is_that_of_the_plain_forward_pass(
         torch.testing.assert_close(found, certainties, atol=2e-5, rtol=0)
 
 
-def test_rollouts_end_at_their_end_mark_or_the_limit(
-    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, prompts: Encoded
-) -> None:
+def test_rollouts_end_at_their_end_mark_or_the_limit(model, make_weights, task, prompts):
     rollouts = draw(make_weights(model), model, task, prompts, 40)
     assert rollouts.tokens.shape == (40 * len(prompts.lengths), task.max_completion_length)
     assert set(rollouts.lengths.tolist()) >= {1, task.max_completion_length}
@@ -84,12 +59,8 @@ def test_rollouts_end_at_their_end_mark_or_the_limit(
 
 
 def test_tokens_come_as_often_as_their_probabilities_say(
-    model: TinyModel,
-    make_weights: Callable[..., Weights],
-    task: Countdown,
-    prompts: Encoded,
-    plain_logits: Any,
-) -> None:
+    model, make_weights, task, prompts, plain_logits
+):
     """Frequencies of the first two tokens within 4.5 standard errors."""
     weights, n = make_weights(model), 20_000
     prompt = prompts[np.array([4])]
@@ -106,13 +77,8 @@ def test_tokens_come_as_often_as_their_probabilities_say(
 
 
 def test_rollouts_stand_with_their_prompts_whatever_is_sampled_together(
-    model: TinyModel,
-    make_weights: Callable[..., Weights],
-    task: Countdown,
-    prompts: Encoded,
-    plain_logits: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model, make_weights, task, prompts, plain_logits, monkeypatch
+):
     """Groups larger than a chunk, and chunks that hold several groups or parts of one."""
     weights, size = make_weights(model), 7
     for columns in (3, 7, 20):
@@ -128,14 +94,7 @@ def test_rollouts_stand_with_their_prompts_whatever_is_sampled_together(
 
 
 @pytest.mark.parametrize("temperature", [1e-4, 0.0])
-def test_a_low_temperature_is_greedy(
-    model: TinyModel,
-    make_weights: Callable[..., Weights],
-    task: Countdown,
-    prompts: Encoded,
-    plain_logits: Any,
-    temperature: float,
-) -> None:
+def test_a_low_temperature_is_greedy(model, make_weights, task, prompts, plain_logits, temperature):
     weights = make_weights(model)
     rollouts = draw(weights, model, task, prompts, 2, temperature=temperature)
     for row, length in enumerate(rollouts.lengths.tolist()):
@@ -146,12 +105,8 @@ def test_a_low_temperature_is_greedy(
 
 
 def test_top_p_samples_from_the_nucleus_in_its_proportions(
-    model: TinyModel,
-    make_weights: Callable[..., Weights],
-    task: Countdown,
-    prompts: Encoded,
-    plain_logits: Any,
-) -> None:
+    model, make_weights, task, prompts, plain_logits
+):
     weights = make_weights(model)
     one = Encoded(prompts.tokens[:1], prompts.lengths[:1])
     rollouts = draw(weights, model, task, one, 4000, top_p=0.5)
@@ -168,9 +123,7 @@ def test_top_p_samples_from_the_nucleus_in_its_proportions(
     torch.testing.assert_close(found, p[rollouts.tokens[:, 0]], atol=2e-5, rtol=0)
 
 
-def test_the_sampler_answers_problem_by_problem(
-    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, problems: list[Problem]
-) -> None:
+def test_the_sampler_answers_problem_by_problem(model, make_weights, task, problems):
     weights = make_weights(model)
     sampler = TinySampler(weights, model, task)
     answers = sampler.sample(problems, 6, temperature=1.0, seed=0)
@@ -189,12 +142,8 @@ def test_the_sampler_answers_problem_by_problem(
 
 
 def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
-    model: TinyModel,
-    make_weights: Callable[..., Weights],
-    task: Countdown,
-    problems: list[Problem],
-    plain_logits: Any,
-) -> None:
+    model, make_weights, task, problems, plain_logits
+):
     """Against a plain forward pass, of the answers 0 and 32; 12 answers to a problem."""
     weights, base = make_weights(model), make_weights(model, seed=5)
     some, temperature = problems[:4], 0.7
@@ -207,7 +156,7 @@ def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
     assert found.kl_base is not None
     prompts = encode([problem.prompt for problem in some], task)
     generator = sampling.torch_generator(0, sampling.Stream.EVALUATION)
-    how: Any = {"temperature": temperature, "generator": generator}
+    how = {"temperature": temperature, "generator": generator}
     rollouts = sample(fuse(weights, model), task, prompts, 12, **how)
     for problem, answer in ((0, 0), (2, 8)):
         row = problem * 12 + answer
@@ -223,22 +172,13 @@ def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (1.0, 0.9)])
-def test_truncated_answers_have_no_kl(
-    model: TinyModel,
-    make_weights: Callable[..., Weights],
-    task: Countdown,
-    problems: list[Problem],
-    temperature: float,
-    top_p: float,
-) -> None:
+def test_truncated_answers_have_no_kl(model, make_weights, task, problems, temperature, top_p):
     weights = make_weights(model)
     sampler = TinySampler(weights, model, task, weights, top_p)
     assert sampler.sample(problems, 1, temperature=temperature, seed=0).kl_base is None
 
 
-def test_the_sampler_keeps_the_weights_it_was_given(
-    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, problems: list[Problem]
-) -> None:
+def test_the_sampler_keeps_the_weights_it_was_given(model, make_weights, task, problems):
     weights = make_weights(model)
     sampler = TinySampler(weights, model, task)
     before = sampler.sample(problems, 2, temperature=1.0, seed=0)

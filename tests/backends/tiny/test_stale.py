@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from dataclasses import replace
 
 import torch
 
-from advsweep.backends.base import Run
 from advsweep.backends.tiny.trainer import WeightHistory
-from advsweep.objectives.base import LossInputs, LossOutput
-from advsweep.objectives.losses import Clipped
-
-MakeRun = Callable[..., Run]
+from tests.backends.tiny.conftest import Witness
 
 # Failures, of which every step of a small run has some, move the weights.
 ALWAYS_MOVES = {"estimator": {"name": "nsr"}}
 
 
-def test_the_weights_of_some_steps_ago_sample() -> None:
+def test_the_weights_of_some_steps_ago_sample():
     history, weights = WeightHistory(2), {"a": torch.zeros(1), "b/c": torch.zeros(1)}
     found = []
     for step in range(1, 6):
@@ -33,31 +26,13 @@ def test_the_weights_of_some_steps_ago_sample() -> None:
     assert found == [0, 0, 0, 1, 2]
 
 
-def test_a_run_without_a_lag_is_that_of_earlier_versions(small_run: MakeRun) -> None:
+def test_a_run_without_a_lag_is_that_of_earlier_versions(small_run):
     run = small_run("tiny")
     assert small_run("tiny", backend={"stale_steps": 0}).identity == run.identity
     assert small_run("tiny", backend={"stale_steps": 1}).identity != run.identity
 
 
-@dataclass(kw_only=True)
-class Witness(Clipped):
-    """Remembers the mean |log ratio| of every minibatch."""
-
-    name: ClassVar[str] = "witness"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.gaps: list[float] = []
-
-    def loss(self, inputs: LossInputs) -> LossOutput:
-        gap = (inputs.log_probs - inputs.old_log_probs)[inputs.completion_mask].abs()
-        self.gaps.append(gap.mean().item())
-        return super().loss(inputs)
-
-
-def test_ratios_are_to_the_weights_that_sampled(
-    small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_ratios_are_to_the_weights_that_sampled(small_run, train, tmp_path):
     gaps = {}
     for lag in (0, 1):
         witness = Witness(kl_coef=1e-9)
@@ -65,7 +40,10 @@ def test_ratios_are_to_the_weights_that_sampled(
         run = small_run("tiny", **ALWAYS_MOVES, backend=backend, steps=3)
         run = replace(run, objective=witness)
         train(run, tmp_path / str(lag))
-        gaps[lag] = witness.gaps
+        gaps[lag] = [
+            (own.log_probs - own.old_log_probs)[own.completion_mask].abs().mean().item()
+            for own in witness.seen
+        ]
     assert max(gaps[0]) < 1e-4
     assert gaps[1][0] < 1e-4
     assert min(gaps[1][1:]) > 1e-3

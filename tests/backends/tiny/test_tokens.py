@@ -1,7 +1,5 @@
 """Texts as token ids, and the distinct tokens of rows."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ TASK = Countdown()
 TEXTS = st.lists(st.text(TASK.alphabet, min_size=1, max_size=12), min_size=1, max_size=6)
 
 
-def test_characters_are_numbered_in_the_alphabets_order() -> None:
+def test_characters_are_numbered_in_the_alphabets_order():
     encoded = encode(["34=07:", "9*"], TASK)
     # 0-9 are themselves, then + - * = :, the end mark 15 and padding 16.
     assert encoded.tokens.tolist() == [[3, 4, 13, 0, 7, 14], [9, 12, 16, 16, 16, 16]]
@@ -23,12 +21,12 @@ def test_characters_are_numbered_in_the_alphabets_order() -> None:
 
 
 @given(TEXTS, st.booleans())
-def test_texts_come_back(texts: list[str], end: bool) -> None:
+def test_texts_come_back(texts, end):
     assert decode(encode(texts, TASK, end=end).tokens, TASK) == texts
 
 
 @st.composite
-def rows(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rows(draw):
     """Owners, tokens and lengths of rows that often begin alike."""
     count, slots = draw(st.integers(1, 12)), draw(st.integers(1, 5))
     owner = draw(st_numpy.arrays(np.int64, count, elements=st.integers(0, 2)))
@@ -37,7 +35,7 @@ def rows(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return owner, tokens, lengths
 
 
-def test_the_example() -> None:
+def test_the_example():
     colon, plus, minus = 14, 10, 11
     tokens = np.array([[colon, 3, plus, 4], [colon, 3, plus, 4], [colon, 3, minus, 4]])
     packing = pack(np.zeros(3, dtype=int), tokens, np.full(3, 4))
@@ -48,12 +46,10 @@ def test_the_example() -> None:
 
 
 @given(rows())
-def test_slots_share_a_node_where_all_before_them_is_the_same(
-    drawn: tuple[np.ndarray, np.ndarray, np.ndarray],
-) -> None:
+def test_slots_share_a_node_where_all_before_them_is_the_same(drawn):
     owner, tokens, lengths = drawn
     packing = pack(owner, tokens, lengths)
-    beginnings: dict[tuple[int, ...], int] = {}
+    beginnings = {}
     for row, length in enumerate(lengths):
         for slot in range(length):
             beginning = (owner[row], *tokens[row, : slot + 1])
@@ -66,9 +62,7 @@ def test_slots_share_a_node_where_all_before_them_is_the_same(
 
 
 @given(rows())
-def test_distinct_rows_hold_every_node_where_slots_says(
-    drawn: tuple[np.ndarray, np.ndarray, np.ndarray],
-) -> None:
+def test_distinct_rows_hold_every_node_where_slots_says(drawn):
     packing = pack(*drawn)
     held = packing.node[packing.rows].ravel()[packing.slots]
     assert held.tolist() == list(range(len(packing.slots)))

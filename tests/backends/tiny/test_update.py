@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
-from advsweep.backends.base import Run
-from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import sample
-from advsweep.backends.tiny.tokens import Encoded
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
-from advsweep.backends.tiny.weights import Weights
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
-from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.losses import Clipped
-from advsweep.tasks.countdown import Countdown
+from tests.backends.tiny.conftest import Witness
 
 G = 4
 TEMPERATURE = 0.9
-MakeUpdate = Callable[..., tuple[PolicyUpdate, Weights]]
 # No clipping, no moments: a step of length lr along the sign of a gradient says little, so
 # tests read the gradients that a step leaves behind.
 FREE = AdamW(max_grad_norm=0.0, lr=1e-6)
 
 
 @pytest.fixture
-def experience(
-    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, prompts: Encoded
-) -> Experience:
+def experience(model, make_weights, task, prompts):
     """Rollouts of slightly other weights, so that ratios are not 1 and some are clipped."""
     network = fuse(make_weights(model, seed=1), model)
     generator = torch.Generator().manual_seed(0)
@@ -51,12 +40,8 @@ def experience(
 
 
 @pytest.fixture
-def make_update(
-    small_run: Callable[..., Run], model: TinyModel, make_weights: Callable[..., Weights]
-) -> MakeUpdate:
-    def make(
-        objective: Clipped, optimizer: AdamW = FREE, **backend: Any
-    ) -> tuple[PolicyUpdate, Weights]:
+def make_update(small_run, model, make_weights):
+    def make(objective, optimizer=FREE, **backend):
         run = small_run(
             "tiny",
             backend={"minibatches": 1, **backend},
@@ -70,18 +55,11 @@ def make_update(
     return make
 
 
-def gradients(weights: Weights) -> dict[str, Tensor]:
+def gradients(weights):
     return {name: w.grad.clone() for name, w in weights.items() if w.grad is not None}
 
 
-def naive_loss(
-    objective: Clipped,
-    weights: Weights,
-    base: Weights,
-    model: TinyModel,
-    experience: Experience,
-    plain_logits: Any,
-) -> Tensor:
+def naive_loss(objective, weights, base, model, experience, plain_logits):
     """Every kept rollout by itself, through the plain forward pass."""
     loss = torch.zeros(())
     kept = experience.keep.nonzero()[:, 0].tolist()
@@ -117,13 +95,8 @@ OBJECTIVES = {
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES.keys())
 def test_gradients_equal_those_of_the_naive_loss(
-    objective: Clipped,
-    experience: Experience,
-    make_update: MakeUpdate,
-    model: TinyModel,
-    make_weights: Callable[..., Weights],
-    plain_logits: Any,
-) -> None:
+    objective, experience, make_update, model, make_weights, plain_logits
+):
     update, weights = make_update(objective)
     plain = {name: w.detach().clone().requires_grad_() for name, w in weights.items()}
     metrics = update.step(1, experience)
@@ -141,9 +114,7 @@ def test_gradients_equal_those_of_the_naive_loss(
         torch.testing.assert_close(gradient, expected[name], atol=2e-5 * norm, rtol=0)
 
 
-def test_skipping_rollouts_of_advantage_0_changes_nothing(
-    experience: Experience, make_update: MakeUpdate
-) -> None:
+def test_skipping_rollouts_of_advantage_0_changes_nothing(experience, make_update):
     found = []
     for skip in (True, False):
         update, weights = make_update(Clipped(), skip_zero_advantages=skip)
@@ -157,9 +128,7 @@ def test_skipping_rollouts_of_advantage_0_changes_nothing(
         torch.testing.assert_close(one[name], other[name], atol=1e-9, rtol=1e-6)
 
 
-def test_advantages_of_0_alone_still_move_the_moments(
-    experience: Experience, make_update: MakeUpdate
-) -> None:
+def test_advantages_of_0_alone_still_move_the_moments(experience, make_update):
     """AdamW goes on with its momentum, as it does when nothing is skipped."""
     nothing = replace(experience, advantages=torch.zeros_like(experience.advantages))
     ends = []
@@ -176,25 +145,10 @@ def test_advantages_of_0_alone_still_move_the_moments(
         torch.testing.assert_close(weight, ends[1][name], atol=1e-6, rtol=0)
 
 
-@dataclass(kw_only=True)
-class Witness(Clipped):
-    """Remembers what it is given."""
-
-    name: ClassVar[str] = "witness"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.seen: list[LossInputs] = []
-
-    def loss(self, inputs: LossInputs) -> LossOutput:
-        self.seen.append(inputs)
-        return super().loss(inputs)
-
-
 @pytest.mark.parametrize(("minibatches", "epochs"), [(1, 1), (3, 1), (4, 2), (11, 1)])
 def test_minibatches_hold_whole_groups_and_epochs_repeat_them(
-    experience: Experience, make_update: MakeUpdate, minibatches: int, epochs: int
-) -> None:
+    experience, make_update, minibatches, epochs
+):
     """12 groups of 4, of which one is not kept, nor is one more rollout."""
     witness = Witness()
     update, _ = make_update(witness, minibatches=minibatches, inner_epochs=epochs)
@@ -213,7 +167,7 @@ def test_minibatches_hold_whole_groups_and_epochs_repeat_them(
     assert given.tolist() == used.tolist() * epochs
 
 
-def test_gradients_are_clipped(experience: Experience, make_update: MakeUpdate) -> None:
+def test_gradients_are_clipped(experience, make_update):
     update, weights = make_update(Clipped(), AdamW(lr=1e-6, max_grad_norm=1e-3))
     metrics = update.step(1, experience)
     assert metrics["optim/grad_norm"] > 0.01
@@ -221,9 +175,7 @@ def test_gradients_are_clipped(experience: Experience, make_update: MakeUpdate) 
     assert norm == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_a_loss_that_is_no_number_leaves_the_weights_alone(
-    experience: Experience, make_update: MakeUpdate
-) -> None:
+def test_a_loss_that_is_no_number_leaves_the_weights_alone(experience, make_update):
     update, weights = make_update(Clipped())
     before = {name: w.detach().clone() for name, w in weights.items()}
     broken = experience.advantages.clone()

@@ -1,33 +1,23 @@
 """Exports, as transformers sees them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
-from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny.tokens import encode
-from advsweep.backends.tiny.weights import Weights, export_folder
+from advsweep.backends.tiny.weights import export_folder
 from advsweep.errors import ConfigError
-from advsweep.tasks.base import Problem, Split
-from advsweep.tasks.countdown import Countdown
+from advsweep.tasks.base import Split
 
 transformers = pytest.importorskip("transformers")
 
 
 @pytest.fixture
-def folder(
-    tmp_path: Path, any_model: TinyModel, make_weights: Callable[..., Weights], task: Countdown
-) -> Path:
+def folder(tmp_path, any_model, make_weights, task):
     export_folder(tmp_path / "hf", make_weights(any_model), any_model, task, temperature=0.7)
     return tmp_path / "hf"
 
 
-def load(folder: Path) -> tuple[Any, Any]:
+def load(folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     return tokenizer, model.eval()
@@ -35,13 +25,8 @@ def load(folder: Path) -> tuple[Any, Any]:
 
 @pytest.mark.slow
 def test_logits_are_equal_for_padded_batches(
-    folder: Path,
-    any_model: TinyModel,
-    make_weights: Callable[..., Weights],
-    task: Countdown,
-    problems: list[Problem],
-    plain_logits: Any,
-) -> None:
+    folder, any_model, make_weights, task, problems, plain_logits
+):
     tokenizer, model = load(folder)
     weights = make_weights(any_model)
     texts = [problem.prompt + "3+4*" for problem in problems]
@@ -56,7 +41,7 @@ def test_logits_are_equal_for_padded_batches(
         torch.testing.assert_close(theirs.logits[row, -length:], ours, atol=1e-4, rtol=0)
 
 
-def test_the_tokenizer_goes_there_and_back(folder: Path, task: Countdown) -> None:
+def test_the_tokenizer_goes_there_and_back(folder, task):
     tokenizer, _ = load(folder)
     texts = [problem.prompt for problem in task.problems(Split.HELD_OUT)]
     encoded = encode(texts, task)
@@ -72,9 +57,7 @@ def test_the_tokenizer_goes_there_and_back(folder: Path, task: Countdown) -> Non
     assert len(tokenizer) == task.vocabulary_size
 
 
-def test_a_place_that_cannot_be_written(
-    tmp_path: Path, model: TinyModel, make_weights: Callable[..., Weights], task: Countdown
-) -> None:
+def test_a_place_that_cannot_be_written(tmp_path, model, make_weights, task):
     (tmp_path / "file").write_text("")
     for target in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(ConfigError, match=r"expected a folder that can be written"):

@@ -5,17 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import runpy
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from advsweep.backends.base import Run
 from advsweep.cli import main
-from advsweep.tasks.base import Problem
 from advsweep.tasks.countdown import Countdown
 
 FOLDER = Path(__file__).parent
@@ -28,7 +25,7 @@ WITHOUT_TRL = {
 """Files whose import does not load TRL; `make test` runs those of their tests that are quick."""
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def pytest_ignore_collect(collection_path, config):
     """Ignore files that load TRL if TRL is missing, or if slow tests are left out anyway.
 
     Importing TRL takes seconds in each process that collects tests.
@@ -40,7 +37,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Mark the tests of files that load TRL as slow."""
     for item in items:
         if item.path.is_relative_to(FOLDER) and item.path.name not in WITHOUT_TRL:
@@ -53,15 +50,15 @@ class Parity(Countdown):
 
     name: ClassVar[str] = "parity"
 
-    def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> np.ndarray:
+    def score(self, problems, completions):
         return np.array([float(len(text) % 2 == 0) for text in completions])
 
 
 @pytest.fixture
-def parity_run(small_run: Callable[..., Run]) -> Callable[..., Run]:
+def parity_run(small_run):
     """Builds a small run whose groups are mixed."""
 
-    def build(**changes: Any) -> Run:
+    def build(**changes):
         task = Parity(levels=(0, 1), held_out_per_level=3)
         return replace(small_run("trl", **changes), task=task)
 
@@ -69,24 +66,19 @@ def parity_run(small_run: Callable[..., Run]) -> Callable[..., Run]:
 
 
 @pytest.fixture
-def base_model(exported_base: Callable[[], Path]) -> Path:
+def base_model(exported_base):
     """The model that commands mean by MODEL."""
     return exported_base()
 
 
 @pytest.fixture
-def advsweep(
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    base_model: Path,
-) -> Callable[..., Any]:
+def advsweep(monkeypatch, capfd, tmp_path, base_model):
     """`advsweep(*ARGUMENTS)`, in this process and an empty folder: its JSON, or its text.
 
     With `code=` what it says on stderr, before it exits with that.
     """
 
-    def call(*arguments: str, store: str = "a.db", code: int | None = None) -> Any:
+    def call(*arguments, store="a.db", code=None):
         monkeypatch.chdir(tmp_path)
         filled = [str(base_model) if argument == "MODEL" else argument for argument in arguments]
         monkeypatch.setattr("sys.argv", ["advsweep", *filled, "--store", store])
@@ -102,7 +94,7 @@ def advsweep(
 
 
 @pytest.fixture
-def stock_training(tmp_path: Path) -> Callable[..., tuple[list[float], dict[str, Any]]]:
+def stock_training(tmp_path):
     """Trains as a run would be, by TRL alone; returns the loss of every pass and the weights."""
     train_stock = runpy.run_path(str(STOCK))["train_stock"]
     return lambda run, **settings: train_stock(run, tmp_path / "stock", **settings)

@@ -1,42 +1,29 @@
 """A training by TRL's own GRPOTrainer, with nothing of ours but prompts, rewards and seeds."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from advsweep.backends.base import Run
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
 
 
-def train_stock(
-    run: Run,
-    folder: Path,
-    *,
-    callbacks: Sequence[TrainerCallback] = (),
-    **settings: Any,
-) -> tuple[list[float], dict[str, Any]]:
+def train_stock(run, folder, *, callbacks=(), **settings):
     losses = []
 
-    class Stock(GRPOTrainer):  # type: ignore[misc]
-        def compute_loss(self, *arguments: Any, **named: Any) -> Any:
+    class Stock(GRPOTrainer):
+        def compute_loss(self, *arguments, **named):
             loss = super().compute_loss(*arguments, **named)
             losses.append(loss.item())
             return loss
 
-    layout = run.backend.layout_of(run)  # type: ignore[attr-defined]
+    layout = run.backend.layout_of(run)
     updates = layout.updates
 
-    class Seed(TrainerCallback):  # type: ignore[misc]
+    class Seed(TrainerCallback):
         """Our rollouts are drawn by seed and step."""
 
-        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        def on_step_begin(self, args, state, control, **_):
             if state.global_step % updates == 0:
                 step = state.global_step // updates + 1
                 torch.manual_seed(torch_seed(run.seed, Stream.ROLLOUTS, step))
@@ -51,10 +38,10 @@ def train_stock(
 
     known = {problem.prompt: problem for problem in problems}
 
-    def score(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
+    def score(prompts, completions, **_):
         return run.task.score([known[prompt] for prompt in prompts], completions).tolist()
 
-    place = run.model.path  # type: ignore[attr-defined]
+    place = run.model.path
     given = {
         "output_dir": str(folder),
         "use_cpu": True,
@@ -66,7 +53,7 @@ def train_stock(
         "steps_per_generation": layout.minibatches * layout.passes,
         "num_iterations": layout.inner_epochs,
         "num_generations": run.group_size,
-        "max_completion_length": run.task.max_completion_length,  # type: ignore[attr-defined]
+        "max_completion_length": run.task.max_completion_length,
         "learning_rate": run.optimizer.lr,
         "lr_scheduler_type": "constant",
         "shuffle_dataset": False,

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from trl import GRPOTrainer
 
-from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl.config import HfModel, fingerprint
 from advsweep.errors import ConfigError, NoMemoryError
-from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.losses import Clipped
-
-MakeRun = Callable[..., Run]
 
 
 @pytest.fixture
-def folder(exported_base: Callable[[], Path], tmp_path: Path) -> Path:
+def folder(exported_base, tmp_path):
     """A copy of the small base model, to be spoilt."""
     return shutil.copytree(exported_base(), tmp_path / "model")
 
 
-def edit(file: Path, **changes: Any) -> None:
+def edit(file, **changes):
     """Sets entries of a JSON file; None takes one out."""
     content = json.loads(file.read_text()) | changes
     file.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
@@ -61,15 +56,8 @@ def edit(file: Path, **changes: Any) -> None:
     ids=["not causal", "no model", "no pad token", "no such pad token", "no chat template"],
 )
 def test_models_that_cannot_be_trained(
-    small_run: MakeRun,
-    train: Any,
-    folder: Path,
-    tmp_path: Path,
-    file: str,
-    changes: dict[str, Any],
-    model: dict[str, Any],
-    message: str,
-) -> None:
+    small_run, train, folder, tmp_path, file, changes, model, message
+):
     edit(folder / file, **changes)
     if file.startswith("tokenizer"):
         (folder / "special_tokens_map.json").unlink()
@@ -78,9 +66,7 @@ def test_models_that_cannot_be_trained(
         train(run, tmp_path / "run")
 
 
-def test_a_name_on_a_hub_that_cannot_be_reached(
-    small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_on_a_hub_that_cannot_be_reached(small_run, train, tmp_path, monkeypatch):
     monkeypatch.setattr("advsweep.backends.trl.loading.hub_unreachable", lambda: "no network")
     run = small_run("trl", model={"path": "nobody/nothing"})
     with pytest.raises(ConfigError, match=r"no folder 'nobody/nothing' here, .* hub: no network"):
@@ -97,14 +83,8 @@ def test_a_name_on_a_hub_that_cannot_be_reached(
     ids=["no weights", "cut weights", "no tokenizer"],
 )
 def test_files_of_a_model_that_are_missing_or_damaged(
-    small_run: MakeRun,
-    train: Any,
-    folder: Path,
-    tmp_path: Path,
-    name: str,
-    cut: bool,
-    message: str,
-) -> None:
+    small_run, train, folder, tmp_path, name, cut, message
+):
     content = (folder / name).read_bytes()
     (folder / name).unlink()
     if cut:
@@ -116,9 +96,7 @@ def test_files_of_a_model_that_are_missing_or_damaged(
         run.backend.sampler(run, tmp_path / "run", 0)
 
 
-def test_a_folder_that_has_changed_since_the_plan(
-    small_run: MakeRun, train: Any, folder: Path, tmp_path: Path
-) -> None:
+def test_a_folder_that_has_changed_since_the_plan(small_run, train, folder, tmp_path):
     run = small_run("trl", model={"path": str(folder)})
     edit(folder / "generation_config.json", temperature=0.5)
     with pytest.raises(ConfigError, match="as it was when the run was planned"):
@@ -130,7 +108,7 @@ def test_a_folder_that_has_changed_since_the_plan(
     assert HfModel.build(run.model.plain()).identity() == run.model.identity()
 
 
-def test_a_folder_counts_by_its_content(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_counts_by_its_content(folder, tmp_path):
     moved = shutil.copytree(folder, tmp_path / "elsewhere")
     first, second = HfModel(path=str(folder)), HfModel(path=str(moved))
     assert first.identity() == second.identity()
@@ -153,7 +131,7 @@ def test_a_folder_counts_by_its_content(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_lora(small_run: MakeRun, train: Any, ask: Any, tmp_path: Path) -> None:
+def test_lora(small_run, train, ask, tmp_path):
     """An adapter alone is trained and kept; an export has it merged into the weights."""
     pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM
@@ -169,7 +147,7 @@ def test_lora(small_run: MakeRun, train: Any, ask: Any, tmp_path: Path) -> None:
     assert "model.safetensors" not in files
     run.backend.export(run, tmp_path / "whole", 5, tmp_path / "merged")
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").state_dict()
-    base = AutoModelForCausalLM.from_pretrained(run.model.path).state_dict()  # type: ignore[attr-defined]
+    base = AutoModelForCausalLM.from_pretrained(run.model.path).state_dict()
     changed = {name for name in base if not torch.equal(base[name], merged[name])}
     assert changed == {f"model.layers.0.self_attn.{part}_proj.weight" for part in ("q", "v")}
     # In training the base is the model without its adapter; later it is loaded.
@@ -180,7 +158,7 @@ def test_lora(small_run: MakeRun, train: Any, ask: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_renewed_reference_is_kept(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
+def test_a_renewed_reference_is_kept(small_run, train, tmp_path):
     rollout = {"name": "reference", "update_every": 2}
     run = small_run("trl", rollout=rollout, estimator={"name": "aapo"})
     whole = train(run, tmp_path / "whole")
@@ -201,9 +179,7 @@ def test_a_renewed_reference_is_kept(small_run: MakeRun, train: Any, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_step_without_groups_leaves_the_weights_alone(
-    small_run: MakeRun, train: Any, tmp_path: Path
-) -> None:
+def test_a_step_without_groups_leaves_the_weights_alone(small_run, train, tmp_path):
     """Moments and all: a gradient of 0 would let them move the weights on."""
     run = small_run(
         "trl",
@@ -215,7 +191,7 @@ def test_a_step_without_groups_leaves_the_weights_alone(
     assert all(values["cost/utilisation"] == 0 for values in points.values())
     assert "optim/grad_norm" not in points[1]
     files = Checkpoints(tmp_path, run.identity).load(2).files
-    base = Path(run.model.path) / "model.safetensors"  # type: ignore[attr-defined]
+    base = Path(run.model.path) / "model.safetensors"
     import safetensors.torch
 
     before, after = (
@@ -231,23 +207,16 @@ class Exhausting(Clipped):
 
     name: ClassVar[str] = "exhausting"
 
-    def loss(self, inputs: LossInputs) -> LossOutput:
+    def loss(self, inputs):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
 
 @pytest.mark.parametrize(("size", "parts"), [(None, [18]), (7, [7, 7, 4])])
-def test_rollouts_are_generated_in_parts(
-    small_run: MakeRun,
-    train: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    size: int | None,
-    parts: list[int],
-) -> None:
-    generated: list[int] = []
+def test_rollouts_are_generated_in_parts(small_run, train, tmp_path, monkeypatch, size, parts):
+    generated = []
     generate = GRPOTrainer._generate_single_turn
 
-    def listened(trainer: Any, prompts: Any, *arguments: Any) -> Any:
+    def listened(trainer, prompts, *arguments):
         generated.append(len(prompts))
         return generate(trainer, prompts, *arguments)
 
@@ -260,14 +229,14 @@ def test_rollouts_are_generated_in_parts(
     assert np.isfinite(recorded.points[1]["entropy/token"])
 
 
-def test_no_memory_left_while_training(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
+def test_no_memory_left_while_training(small_run, train, tmp_path):
     run = replace(small_run("trl"), objective=Exhausting())
     with pytest.raises(NoMemoryError, match=r"CUDA out of memory.*backend\.device_batch"):
         train(run, tmp_path)
 
 
-def test_a_high_learning_rate_is_a_warning(small_run: MakeRun) -> None:
-    def cautions(**changes: Any) -> list[str]:
+def test_a_high_learning_rate_is_a_warning(small_run):
+    def cautions(**changes):
         run = small_run("trl", **changes)
         return run.backend.cautions(run)
 
@@ -278,7 +247,7 @@ def test_a_high_learning_rate_is_a_warning(small_run: MakeRun) -> None:
     assert cautions(optimizer={"lr": 3e-4}, model={"lora_rank": 4}) == []
 
 
-def test_characters_that_the_tokenizer_leaves_out_are_a_warning(small_run: MakeRun) -> None:
+def test_characters_that_the_tokenizer_leaves_out_are_a_warning(small_run):
     assert small_run("trl").backend.cautions(small_run("trl", optimizer={"lr": 1e-6})) == []
     run = small_run("trl", optimizer={"lr": 1e-6}, task={"name": "routes", "levels": [0]})
     [caution] = run.backend.cautions(run)

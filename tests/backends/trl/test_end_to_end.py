@@ -1,7 +1,5 @@
 """From problems in GSM8K's form to a report, killed on the way: the study of GSM8K, in small."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess
@@ -25,7 +23,7 @@ SMALL = [
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     """Sums as word problems, solved as GSM8K's are."""
     folder = tmp_path / "data"
     folder.mkdir()
@@ -46,7 +44,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_from_prompts_to_a_report_killed_on_the_way(data: Path, tmp_path: Path) -> None:
+def test_from_prompts_to_a_report_killed_on_the_way(data, tmp_path):
     folder = tmp_path / "study"
     done = subprocess.run(
         [sys.executable, str(STUDY), str(data), str(folder), *SMALL],

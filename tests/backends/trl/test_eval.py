@@ -1,7 +1,5 @@
 """`advsweep eval` of models: counted once, resumable, greedy and cut as protocols ask for."""
 
-from __future__ import annotations
-
 import importlib
 import json
 
@@ -18,7 +16,7 @@ from advsweep.tasks.base import Completions, Split
 TASK = ["--task", "countdown", "--set", "task.levels=[0,1]", "--set", "task.held_out_per_level=3"]
 
 
-def _evaluated(advsweep, *arguments: str, store: str = "a.db"):
+def _evaluated(advsweep, *arguments, store="a.db"):
     [record] = advsweep(
         "eval", "--model", "MODEL", *TASK, *arguments, "--format", "json", store=store
     )
@@ -62,7 +60,7 @@ def test_greedy_is_the_limit_of_a_small_top_p(exported_base):
     model, task = HfModel(path=str(exported_base())), TASKS.build("countdown")
     problems = task.problems(Split.HELD_OUT)[:6]
 
-    def answers(temperature: float, top_p: float, seed: int):
+    def answers(temperature, top_p, seed):
         n = 1 if temperature == 0 else 3
         settings = EvaluationSettings(n=n, k=(1,), temperature=temperature, top_p=top_p)
         sampler = backend.model_sampler(model, TransformersGeneration(), task, settings)

@@ -1,16 +1,10 @@
 """How rollouts are sampled: what is refused before vLLM is asked, and what is read off a pass."""
 
-from __future__ import annotations
-
 import importlib.util
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
 from advsweep.backends.trl.config import VllmGeneration
 from advsweep.errors import ConfigError
@@ -18,13 +12,11 @@ from advsweep.errors import ConfigError
 FOUND = importlib.util.find_spec
 
 
-def without(package: str) -> Callable[[str], Any]:
+def without(package):
     return lambda name: None if name == package else FOUND(name)
 
 
-def test_vllm_that_is_not_installed_is_named(
-    small_config: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vllm_that_is_not_installed_is_named(small_config, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", without("vllm"))
     config = small_config("trl", generation={"name": "vllm"})
     with pytest.raises(ConfigError, match=r"needs vllm, .*docs/vllm.md"):
@@ -33,7 +25,7 @@ def test_vllm_that_is_not_installed_is_named(
     assert build_run(config).generation == VllmGeneration()
 
 
-def test_vllm_has_one_engine_in_the_process_that_trains() -> None:
+def test_vllm_has_one_engine_in_the_process_that_trains():
     stored = {"mode": "colocate", "server_url": "http://localhost:8000", "tensor_parallel": 1}
     assert VllmGeneration.build(stored) == VllmGeneration()
     for changed in ({"mode": "server"}, {"tensor_parallel": 2}):
@@ -42,9 +34,7 @@ def test_vllm_has_one_engine_in_the_process_that_trains() -> None:
 
 
 @pytest.mark.slow
-def test_scores_of_completions_are_those_taken_down_while_sampling(
-    small_run: Callable[..., Run], exported_base: Callable[[], Path]
-) -> None:
+def test_scores_of_completions_are_those_taken_down_while_sampling(small_run, exported_base):
     from transformers import GenerationConfig
 
     from advsweep.backends.trl.loading import load_model, load_tokenizer
@@ -57,7 +47,7 @@ def test_scores_of_completions_are_those_taken_down_while_sampling(
     from advsweep.tasks.base import Split
 
     run = small_run("trl")
-    model_config: Any = run.model
+    model_config = run.model
     model, tokenizer = load_model(model_config), load_tokenizer(model_config)
     prompts = encode(run.task.problems(Split.HELD_OUT), model_config, tokenizer)
     inputs = tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")

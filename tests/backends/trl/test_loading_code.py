@@ -1,9 +1,6 @@
 """Code that comes with a model is not run."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -24,9 +21,7 @@ class Hostile(PretrainedConfig):
 
 
 @pytest.mark.security
-def test_code_of_a_model_is_not_run_whatever_is_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_of_a_model_is_not_run_whatever_is_answered(tmp_path, monkeypatch):
     folder, marker = tmp_path / "model", tmp_path / "marker"
     folder.mkdir()
     config = {

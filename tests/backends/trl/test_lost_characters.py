@@ -1,18 +1,13 @@
 """Characters of a task that a model's tokenizer leaves out."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from advsweep.backends.trl.backend import describe_lost_characters
 from advsweep.backends.trl.config import HfModel
 
 
-def model(folder: Path, vocabulary: Sequence[str]) -> HfModel:
+def model(folder, vocabulary):
     content = {
         "added_tokens": [{"content": "<eos>"}],
         "model": {"vocab": {word: i for i, word in enumerate([*vocabulary, "<eos>"])}},
@@ -21,12 +16,12 @@ def model(folder: Path, vocabulary: Sequence[str]) -> HfModel:
     return HfModel(path=str(folder))
 
 
-def task(*texts: str) -> Any:
+def task(*texts):
     problems = [SimpleNamespace(text=text) for text in texts]
     return SimpleNamespace(problems=lambda split: problems, can_train=False)
 
 
-def test_a_loss_in_prompts_has_counts_an_example_and_a_remedy(tmp_path: Path) -> None:
+def test_a_loss_in_prompts_has_counts_an_example_and_a_remedy(tmp_path):
     small = model(tmp_path, "+0123456789")
     problems = task("1+2", "3+4?", "so\x1b[2J", "5+6")
     [text] = describe_lost_characters(small, problems)
@@ -35,7 +30,7 @@ def test_a_loss_in_prompts_has_counts_an_example_and_a_remedy(tmp_path: Path) ->
     assert describe_lost_characters(small, task("1+2")) == []
 
 
-def test_what_cannot_be_checked_is_not_judged(tmp_path: Path) -> None:
+def test_what_cannot_be_checked_is_not_judged(tmp_path):
     problems = task("Où est le kun 🎉")
     assert describe_lost_characters(HfModel(path="owner/name"), problems) == []
     assert describe_lost_characters(HfModel(path=str(tmp_path)), problems) == []

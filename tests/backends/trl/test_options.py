@@ -1,23 +1,15 @@
 """What the backend refuses when a run is built, and how it divides rollouts; loads no TRL."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
 from advsweep.backends.trl.backend import TrlBackend
 from advsweep.errors import ConfigError
-
-MakeRun = Callable[..., Run]
 
 
 @pytest.mark.parametrize(
@@ -36,9 +28,7 @@ MakeRun = Callable[..., Run]
         ({"backend": {"processes": 2}}, "processes: trl has no parameter"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(
-    small_config: Callable[..., dict[str, Any]], changes: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_trained_is_refused(small_config, changes, message):
     config = small_config("trl", **changes)
     if changes.get("model") == {"name": "tiny"}:
         config["model"] = {"name": "tiny"}
@@ -53,13 +43,7 @@ def test_what_cannot_be_trained_is_refused(
         ("peft", {"model": {"lora_rank": 4}}, "backend: 'trl' needs peft"),
     ],
 )
-def test_an_extra_that_is_not_installed(
-    small_run: MakeRun,
-    monkeypatch: pytest.MonkeyPatch,
-    missing: str,
-    changes: dict[str, Any],
-    message: str,
-) -> None:
+def test_an_extra_that_is_not_installed(small_run, monkeypatch, missing, changes, message):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == missing else find(name, *a)
@@ -69,9 +53,7 @@ def test_an_extra_that_is_not_installed(
 
 
 @pytest.mark.slow
-def test_a_run_is_planned_without_what_trains_it(
-    small_config: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_run_is_planned_without_what_trains_it(small_config, tmp_path):
     """Importing TRL takes seconds, and plans are made in the time that a command takes."""
     job = tmp_path / "run.json"
     job.write_text(json.dumps(small_config("trl")))
@@ -83,7 +65,7 @@ def test_a_run_is_planned_without_what_trains_it(
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_the_largest_equal_passes_are_taken(small_run: MakeRun) -> None:
+def test_the_largest_equal_passes_are_taken(small_run):
     given = {"minibatches": 2, "inner_epochs": 3}
     # 48 rollouts, 24 in each minibatch.
     for most, size in [(None, 24), (50, 24), (24, 24), (11, 8), (5, 4), (1, 1)]:
@@ -94,17 +76,13 @@ def test_the_largest_equal_passes_are_taken(small_run: MakeRun) -> None:
         assert layout.updates == 6
 
 
-def test_stored_runs_of_one_process_keep_their_identity(
-    small_config: Callable[..., dict[str, Any]],
-) -> None:
+def test_stored_runs_of_one_process_keep_their_identity(small_config):
     config = small_config("trl")
     stored = small_config("trl", backend={"processes": None, "accelerate": None})
     assert build_run(stored).identity == build_run(config).identity
 
 
-def test_several_gpus_are_refused(
-    small_run: MakeRun, train: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_several_gpus_are_refused(small_run, train, monkeypatch, tmp_path):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     with pytest.raises(ConfigError, match=r"resources\.gpus=1.* got 2 GPUs"):
         train(small_run("trl"), tmp_path)

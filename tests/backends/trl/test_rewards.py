@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from advsweep.backends.base import Run
 from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.sampling import prompt_of
 from advsweep.estimators.batch import On
@@ -27,31 +24,27 @@ class Shaped(Countdown):
     seen: ClassVar[list[tuple[np.ndarray, np.ndarray]]] = []
 
     @property
-    def is_shaped(self) -> bool:
+    def is_shaped(self):
         return True
 
     @property
-    def is_binary(self) -> bool:
+    def is_binary(self):
         return False
 
-    def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> np.ndarray:
+    def score(self, problems, completions):
         return np.array([float(len(text) % 2 == 0) for text in completions])
 
-    def rewards(
-        self, completions: Sequence[str], outcomes: np.ndarray, lengths: np.ndarray
-    ) -> np.ndarray:
+    def rewards(self, completions, outcomes, lengths):
         self.seen.append((outcomes, lengths))
         return 0.5 * outcomes - 0.1 * lengths
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rollout", ["plain", "reference"])
-def test_shaped_rewards_are_trained_on_and_verdicts_counted(
-    small_run: Callable[..., Run], train: Any, tmp_path: Path, rollout: str
-) -> None:
+def test_shaped_rewards_are_trained_on_and_verdicts_counted(small_run, train, tmp_path, rollout):
     task = Shaped(levels=(0, 1), held_out_per_level=3)
     task.seen.clear()
-    changes: dict[str, Any] = {"rollout": {"name": rollout}}
+    changes = {"rollout": {"name": rollout}}
     changes |= {"estimator": {"name": "aapo"}} if rollout == "reference" else {}
     run = small_run("trl", steps=2, **changes)
     run = replace(run, task=task, rollout=replace(run.rollout, on=On.VERDICT))
@@ -76,7 +69,7 @@ class Tokenizer:
     chat_template = "{{ messages }}"
 
 
-def test_a_system_message_comes_first() -> None:
+def test_a_system_message_comes_first():
     problem = Problem(id="1", prompt="What is 1 + 1?", level=0, system="Be brief.")
     chat, plain = (HfModel(path="org/model", prompt=how) for how in ("chat", "plain"))
     assert prompt_of(problem, chat, Tokenizer()) == [
@@ -89,9 +82,7 @@ def test_a_system_message_comes_first() -> None:
     assert prompt_of(bare, plain, Tokenizer()) == "What is 1 + 1?"
 
 
-def test_rollouts_without_an_answer_have_a_reward_of_their_own(
-    small_run: Callable[..., Run], train: Any, tmp_path: Path
-) -> None:
+def test_rollouts_without_an_answer_have_a_reward_of_their_own(small_run, train, tmp_path):
     """RENT's released code differs from its verl conventions by them alone."""
     sizes = {}
     for preset in ("verl", "released"):

@@ -1,38 +1,27 @@
 """The tiny backend and this one, on the same rollouts of the same model: loss and gradient."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
-from advsweep.backends.base import Run
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny import pretraining
 from advsweep.backends.tiny import update as tiny_update
 from advsweep.backends.tiny.network import fuse
-from advsweep.backends.tiny.sampling import Rollouts, sample
-from advsweep.backends.tiny.tokens import Encoded, encode
+from advsweep.backends.tiny.sampling import sample
+from advsweep.backends.tiny.tokens import encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
-from advsweep.backends.tiny.weights import Weights
 from advsweep.backends.trl import steps
 from advsweep.backends.trl.steps import StepEffect
 from advsweep.backends.trl.training import Training
 
 PROMPTS, SIZE = 6, 4
 
-MakeRun = Callable[..., Run]
-
 
 @pytest.fixture
-def perturbed(small_run: MakeRun) -> tuple[Weights, Weights]:
+def perturbed(small_run):
     """The base model, and one that has moved away from it: ratios are not 1 and some are cut."""
     run = small_run("tiny")
-    base = pretraining.base_weights(run.model, run.task)  # type: ignore[arg-type]
+    base = pretraining.base_weights(run.model, run.task)
     generator = torch_generator(5, Stream.WEIGHTS)
     moved = {
         name: weight + 0.02 * torch.randn(weight.shape, generator=generator)
@@ -41,12 +30,12 @@ def perturbed(small_run: MakeRun) -> tuple[Weights, Weights]:
     return base, moved
 
 
-def drawn(run: Run, base: Weights) -> tuple[Encoded, Rollouts]:
+def drawn(run, base):
     problems = run.task.draw(PROMPTS, numpy_generator(3, Stream.PROMPTS))
-    prompts = encode([problem.prompt for problem in problems], run.task)  # type: ignore[arg-type]
+    prompts = encode([problem.prompt for problem in problems], run.task)
     rollouts = sample(
-        fuse(base, run.model),  # type: ignore[arg-type]
-        run.task,  # type: ignore[arg-type]
+        fuse(base, run.model),
+        run.task,
         prompts,
         SIZE,
         temperature=run.generation.temperature,
@@ -55,7 +44,7 @@ def drawn(run: Run, base: Weights) -> tuple[Encoded, Rollouts]:
     return prompts, rollouts
 
 
-def as_rows(prompts: Encoded, rollouts: Rollouts, pad_id: int) -> dict[str, Tensor]:
+def as_rows(prompts, rollouts, pad_id):
     """The same rollouts as TRL keeps them: prompts padded on the left, completions on the right."""
     width = int(prompts.lengths.max())
     ids, mask = torch.full((PROMPTS, width), pad_id), torch.zeros(PROMPTS, width, dtype=torch.long)
@@ -84,14 +73,8 @@ def as_rows(prompts: Encoded, rollouts: Rollouts, pad_id: int) -> dict[str, Tens
 @pytest.mark.parametrize("skip", [True, False], ids=["skipping", "every rollout"])
 @pytest.mark.parametrize("per_token", [False, True], ids=["of rollouts", "of tokens"])
 def test_one_batch_gives_equal_loss_and_gradient(
-    small_run: MakeRun,
-    perturbed: tuple[Weights, Weights],
-    tmp_path: Path,
-    objective: dict[str, Any],
-    skip: bool,
-    per_token: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    small_run, perturbed, tmp_path, objective, skip, per_token, monkeypatch
+):
     for module in (tiny_update, steps):
         monkeypatch.setattr(module, "_KL_ROLLOUTS", PROMPTS * SIZE)
     base, moved = perturbed
@@ -111,14 +94,14 @@ def test_one_batch_gives_equal_loss_and_gradient(
     keep = torch.arange(PROMPTS * SIZE) % 7 != 0
 
     weights = {name: weight.clone() for name, weight in moved.items()}
-    update = PolicyUpdate(tiny, tiny.backend, tiny.model, weights, base)  # type: ignore[arg-type]
+    update = PolicyUpdate(tiny, tiny.backend, tiny.model, weights, base)
     experience = Experience(prompts, rollouts, SIZE, advantages, keep)
     expected = update._loss(experience, slice(0, PROMPTS * SIZE))
     torch.autograd.backward(expected.loss)
 
-    backend: Any = ours.backend
+    backend = ours.backend
     layout = backend.layout_of(ours)
-    training = Training(ours, backend, layout, tmp_path, Silent(), tmp_path)  # type: ignore[arg-type]
+    training = Training(ours, backend, layout, tmp_path, Silent(), tmp_path)
     trainer = training.trainer
     model = trainer.model
     rows = as_rows(prompts, rollouts, trainer.pad_id)
@@ -155,8 +138,8 @@ def test_one_batch_gives_equal_loss_and_gradient(
 class Silent:
     """A reporter of a training that is not started, though its model is loaded."""
 
-    def progress(self, stage: str, done: int, total: int) -> None:
+    def progress(self, stage, done, total):
         assert stage == "loading the model"
 
-    def log(self, message: str) -> None:
+    def log(self, message):
         raise AssertionError(message)

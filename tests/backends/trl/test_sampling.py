@@ -1,23 +1,16 @@
 """Entropies and log-probabilities taken down while sampling, against a plain forward pass."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from advsweep.backends.base import Run
-from advsweep.tasks.base import Problem, Split
+from advsweep.tasks.base import Split
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_signals_are_those_of_a_forward_pass(
-    exported_base: Callable[[], Path], small_run: Callable[..., Run], temperature: float
-) -> None:
+def test_signals_are_those_of_a_forward_pass(exported_base, small_run, temperature):
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     from advsweep.backends.trl.sampling import StatisticsRecorder, recording
@@ -75,16 +68,14 @@ def test_signals_are_those_of_a_forward_pass(
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_rollouts_are_cut_and_evaluations_are_not(
-    small_run: Callable[..., Run], tmp_path: Path
-) -> None:
+def test_rollouts_are_cut_and_evaluations_are_not(small_run, tmp_path):
     """With top-k 1 every rollout of a prompt is the same; answers to an evaluation are not."""
     from advsweep.backends.trl.sampling import ModelSampler
 
     run = small_run("trl", generation={"name": "transformers", "top_k": 1, "max_tokens": 3})
     sampler = run.backend.sampler(run, tmp_path, 0)
     assert isinstance(sampler, ModelSampler)
-    problems: list[Problem] = [*run.task.problems(Split.HELD_OUT)][:1] * 20
+    problems = [*run.task.problems(Split.HELD_OUT)][:1] * 20
     greedy, _ = replace(sampler, truncated=True).complete(problems, 1.0, 0)
     free, signals = sampler.complete(problems, 1.0, 0)
     assert len(set(greedy)) == 1
@@ -93,15 +84,13 @@ def test_rollouts_are_cut_and_evaluations_are_not(
     assert all(len(text) <= 3 for text in [*greedy, *free])
 
 
-def test_progress_is_reported_before_each_batch_and_at_the_end(
-    small_run: Callable[..., Run], tmp_path: Path
-) -> None:
+def test_progress_is_reported_before_each_batch_and_at_the_end(small_run, tmp_path):
     from advsweep.backends.trl.sampling import ModelSampler
 
     run = small_run("trl")
     sampler = run.backend.sampler(run, tmp_path, 0)
     assert isinstance(sampler, ModelSampler)
-    told: list[tuple[int, int]] = []
+    told = []
     problems = [*run.task.problems(Split.HELD_OUT)][:5]
     noted = replace(sampler, batch=2, on_progress=lambda *counts: told.append(counts))
     texts, _ = noted.complete(problems, 1.0, 0)
@@ -109,9 +98,7 @@ def test_progress_is_reported_before_each_batch_and_at_the_end(
     assert len(texts) == 5
 
 
-def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
-    exported_base: Callable[[], Path],
-) -> None:
+def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(exported_base):
     """Prompts and answers of different lengths, in batches, against passes without padding."""
     from transformers import AutoModelForCausalLM
 
@@ -124,7 +111,7 @@ def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
         for weight in model.parameters():
             weight += 0.1 * torch.randn(weight.shape)
     prompts, completions = [[1, 2, 3, 4], [5, 6], [7, 8, 9]], [[1, 2], [3, 4, 5], [6]]
-    how: dict[str, float] = {"temperature": 0.7}
+    how = {"temperature": 0.7}
     found = completion_kl(model, base, prompts, completions, pad_id=0, rows=16, **how)
     for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         ids = torch.tensor([prompt + completion])

@@ -1,20 +1,12 @@
 """What the tests of vLLM share: a base model whose heads are as wide as its CPU kernels need."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
-
-from advsweep.backends.base import Run
 
 pytest.importorskip("vllm", minversion="0.22")
 
 
 @pytest.fixture
-def wide_base(small_run: Callable[..., Run], tmp_path: Path) -> Path:
+def wide_base(small_run, tmp_path):
     """A folder that transformers and vLLM load; its `lm_head` is tied to its embeddings."""
     run = small_run("tiny", model={"width": 64})
     folder = tmp_path / "base"
@@ -24,15 +16,15 @@ def wide_base(small_run: Callable[..., Run], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def base_model(wide_base: Path) -> Path:
+def base_model(wide_base):
     return wide_base
 
 
 @pytest.fixture
-def vllm_run(parity_run: Callable[..., Run], wide_base: Path) -> Callable[..., Run]:
+def vllm_run(parity_run, wide_base):
     """Builds a run of which vLLM samples the rollouts and whose groups are mixed."""
 
-    def build(**changes: Any) -> Run:
+    def build(**changes):
         generation = {"name": "vllm", **changes.pop("generation", {})}
         return parity_run(
             **{"model": {"path": str(wide_base)}, "generation": generation, "steps": 4, **changes}

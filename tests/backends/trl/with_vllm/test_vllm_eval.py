@@ -1,15 +1,9 @@
 """`advsweep eval` where vLLM is installed: models and checkpoints are sampled by it."""
 
-from __future__ import annotations
-
 import importlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from advsweep.backends.base import Run
 from advsweep.backends.trl.config import TransformersGeneration, VllmGeneration
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.backends.trl.vllm_engine import VllmSampler
@@ -25,15 +19,13 @@ TASK = ["--task", "countdown", "--set", "levels=[0,1]", "--set", "held_out_per_l
 MODEL = ["eval", "--model", "MODEL", *TASK]
 
 
-def test_vllm_samples_unless_transformers_is_asked_for(
-    advsweep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vllm_samples_unless_transformers_is_asked_for(advsweep, monkeypatch):
     # `advsweep.evaluation.evaluate` is the function, which hides the module.
     module = importlib.import_module("advsweep.evaluation.evaluate")
     monkeypatch.setattr(module, "PIECE_SAMPLES", 8)  # two problems of four samples
     sample, calls = VllmSampler.sample, []
 
-    def dying(self: VllmSampler, *arguments: Any, **named: Any) -> Any:
+    def dying(self, *arguments, **named):
         calls.append(arguments)
         if len(calls) == 2:
             self._engines[0].llm_engine.engine_core.get_output = _raise
@@ -55,16 +47,16 @@ def test_vllm_samples_unless_transformers_is_asked_for(
     assert advsweep(*MODEL, "--format", "json") == [record]
 
 
-def _raise() -> None:
+def _raise():
     raise RuntimeError("out of order\nand more")
 
 
 class TestOfHeadsThatNoKernelTakes:
     @pytest.fixture
-    def base_model(self, exported_base: Callable[[], Path]) -> Path:
+    def base_model(self, exported_base):
         return exported_base()  # 16 features each
 
-    def test_transformers_takes_them(self, advsweep: Callable[..., Any]) -> None:
+    def test_transformers_takes_them(self, advsweep):
         said = advsweep(*MODEL, "--set", "generation=vllm", code=2)
         assert "vLLM failed: Unsupported CPU attention configuration: head_dim=16" in said
         assert said.rstrip().endswith("generation=transformers may work instead")
@@ -75,16 +67,14 @@ class TestOfHeadsThatNoKernelTakes:
 
 
 @pytest.mark.parametrize("rank", [0, 2], ids=["whole", "adapter"])
-def test_a_checkpoint_answers_as_with_transformers(
-    parity_run: Callable[..., Run], train: Any, wide_base: Path, tmp_path: Path, rank: int
-) -> None:
+def test_a_checkpoint_answers_as_with_transformers(parity_run, train, wide_base, tmp_path, rank):
     model = {"path": str(wide_base), "lora_rank": rank}
     # A rate at which the likeliest answers are others soon.
     run = parity_run(model=model, steps=2, optimizer={"lr": 0.1})
     train(run, tmp_path / "run")
     problems = run.task.problems(Split.HELD_OUT)
 
-    def answers(step: int, generation: TransformersGeneration, kind: type) -> list[list[str]]:
+    def answers(step, generation, kind):
         sampler = run.backend.sampler_by(generation, run, tmp_path / "run", step, run.task)
         assert isinstance(sampler, kind)
         return sampler.sample(problems, 1, temperature=0.0, seed=0).texts

@@ -1,18 +1,11 @@
 """Answers of a model that vLLM alone has loaded."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from advsweep.backends.base import Run
 from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.vllm_engine import VllmSampler
 from advsweep.errors import ConfigError, SamplerError
-from advsweep.tasks.base import Problem, Split
+from advsweep.tasks.base import Split
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -20,18 +13,18 @@ TOKENS = 8
 
 
 @pytest.fixture
-def problems(small_run: Callable[..., Run]) -> list[Problem]:
+def problems(small_run):
     return list(small_run("tiny").task.problems(Split.HELD_OUT))
 
 
 @pytest.fixture
-def sampler(wide_base: Path) -> Iterator[VllmSampler]:
+def sampler(wide_base):
     opened = VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS)
     yield opened
     opened.close()
 
 
-def greedy(base: Path, problem: Problem) -> str:
+def greedy(base, problem):
     """What transformers answers when it takes the likeliest token each time."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -42,13 +35,10 @@ def greedy(base: Path, problem: Problem) -> str:
         **inputs, do_sample=False, max_new_tokens=TOKENS, pad_token_id=tokenizer.pad_token_id
     )
     width = inputs["input_ids"].shape[1]
-    text: str = tokenizer.decode(tokens[0, width:], skip_special_tokens=True)
-    return text
+    return tokenizer.decode(tokens[0, width:], skip_special_tokens=True)
 
 
-def test_answers_have_a_seed_each_and_greedy_ones_are_transformers(
-    sampler: VllmSampler, problems: list[Problem], wide_base: Path
-) -> None:
+def test_answers_have_a_seed_each_and_greedy_ones_are_transformers(sampler, problems, wide_base):
     drawn = sampler.sample(problems, 8, temperature=1.0, seed=3)
     assert [len(texts) for texts in drawn.texts] == [8] * len(problems)
     assert any(len(set(texts)) > 1 for texts in drawn.texts)
@@ -64,7 +54,7 @@ def test_answers_have_a_seed_each_and_greedy_ones_are_transformers(
     assert likeliest == [[greedy(wide_base, problem)] for problem in problems]
 
 
-def test_models_that_vllm_cannot_load_are_named(wide_base: Path) -> None:
+def test_models_that_vllm_cannot_load_are_named(wide_base):
     with pytest.raises(SamplerError, match=r"model\.path: .*: vLLM failed: "):
         VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS, context=10_000)
     config = wide_base / "config.json"
@@ -73,9 +63,7 @@ def test_models_that_vllm_cannot_load_are_named(wide_base: Path) -> None:
         VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS)
 
 
-def test_models_are_evaluated_by_vllm_where_that_is_chosen(
-    small_run: Callable[..., Run], problems: list[Problem], wide_base: Path
-) -> None:
+def test_models_are_evaluated_by_vllm_where_that_is_chosen(small_run, problems, wide_base):
     run = small_run(
         "trl", model={"path": str(wide_base)}, generation={"name": "vllm", "max_tokens": TOKENS}
     )
@@ -86,9 +74,7 @@ def test_models_are_evaluated_by_vllm_where_that_is_chosen(
     assert answers.texts == [[greedy(wide_base, problem)] for problem in problems[:2]]
 
 
-def test_an_evaluation_within_a_training_may_be_greedy(
-    vllm_run: Callable[..., Run], train: Any, tmp_path: Path
-) -> None:
+def test_an_evaluation_within_a_training_may_be_greedy(vllm_run, train, tmp_path):
     """The recorder asks at temperature 1; with a share of nearly 0 that is the likeliest token."""
     run = vllm_run(steps=1, evaluation={"n": 2, "k": [1, 2], "top_p": 1e-6})
     base = train(run, tmp_path).evaluations[0]

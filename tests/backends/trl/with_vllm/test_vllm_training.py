@@ -1,15 +1,8 @@
 """Trainings whose rollouts vLLM samples, in the process that trains."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
-from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl import vllm_engine
 from advsweep.backends.trl.vllm_trainer import VllmTrainer
@@ -24,13 +17,13 @@ pytestmark = [
 GAP = "sampler/log_prob_gap"
 
 
-def weights_of(run: Run, directory: Path, step: int) -> dict[str, torch.Tensor]:
+def weights_of(run, directory, step):
     from safetensors.torch import load
 
     return load(Checkpoints(directory, run.identity).load(step).files["model.safetensors"])
 
 
-def untie(base: Path) -> None:
+def untie(base):
     """Gives the model an output layer of its own, equal to what it was tied to."""
     from transformers import AutoModelForCausalLM
 
@@ -41,9 +34,7 @@ def untie(base: Path) -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-def test_vllm_samples_from_the_weights_that_are_trained(
-    vllm_run: Callable[..., Run], train: Any, wide_base: Path, tmp_path: Path, tied: bool
-) -> None:
+def test_vllm_samples_from_the_weights_that_are_trained(vllm_run, train, wide_base, tmp_path, tied):
     if not tied:
         untie(wide_base)
     # Two updates a step, at a rate that moves log-probabilities by far more than 1e-4.
@@ -55,14 +46,12 @@ def test_vllm_samples_from_the_weights_that_are_trained(
     assert points[3]["optim/grad_norm"] > 0.01
 
 
-def test_weights_that_vllm_has_packed_go_stale(
-    vllm_run: Callable[..., Run], train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_vllm_has_packed_go_stale(vllm_run, train, tmp_path, monkeypatch):
     from vllm.model_executor.layers import utils
 
     packing, as_they_are = utils.dispatch_cpu_unquantized_gemm, vllm_engine.compute_with_weights
 
-    def pack_embeddings(layer: Any, remove_weight: bool) -> None:
+    def pack_embeddings(layer, remove_weight):
         (as_they_are if remove_weight else packing)(layer, remove_weight)
 
     monkeypatch.setattr(vllm_engine, "compute_with_weights", pack_embeddings)
@@ -72,9 +61,7 @@ def test_weights_that_vllm_has_packed_go_stale(
     assert points[4][GAP] > 1e-3
 
 
-def test_a_training_goes_on_exactly(
-    vllm_run: Callable[..., Run], train: Any, KilledError: type[Exception], tmp_path: Path
-) -> None:
+def test_a_training_goes_on_exactly(vllm_run, train, KilledError, tmp_path):
     run = vllm_run()
     whole = train(run, tmp_path / "whole")
     with pytest.raises(KilledError):
@@ -88,12 +75,12 @@ def test_a_training_goes_on_exactly(
 
 
 def test_vllm_that_dies_is_named_and_what_was_trained_is_kept(
-    vllm_run: Callable[..., Run], train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    vllm_run, train, tmp_path, monkeypatch
+):
     run = vllm_run()
     generate = VllmTrainer._generate_single_turn
 
-    def die(self: VllmTrainer, *arguments: Any, **named: Any) -> Any:
+    def die(self, *arguments, **named):
         if self.steps_done == 2:
             engine = self.vllm_generation.llm
             monkeypatch.setattr(engine.llm_engine.engine_core, "get_output", _raise)
@@ -108,23 +95,21 @@ def test_vllm_that_dies_is_named_and_what_was_trained_is_kept(
     assert sorted(again.points) == [3, 4]
 
 
-def _raise() -> None:
+def _raise():
     raise RuntimeError("out of order\nand more")
 
 
 @pytest.mark.parametrize(("correction", "trained"), [("sequence_mask", False), ("none", True)])
 def test_rollouts_of_another_probability_are_left_out(
-    vllm_run: Callable[..., Run], train: Any, tmp_path: Path, correction: str, trained: bool
-) -> None:
+    vllm_run, train, tmp_path, correction, trained
+):
     # No rollout is as unlikely in the trained model as this cap asks.
     generation = {"correction": correction, "correction_cap": 1e-3}
     points = train(vllm_run(steps=2, generation=generation), tmp_path / "run").points
     assert (points[2].get("optim/grad_norm", 0.0) > 0) is trained
 
 
-def test_signals_are_of_the_trained_model_as_with_transformers(
-    vllm_run: Callable[..., Run], train: Any, tmp_path: Path
-) -> None:
+def test_signals_are_of_the_trained_model_as_with_transformers(vllm_run, train, tmp_path):
     # intuitor reads the self-certainty, which is finite then.
     changes = {"steps": 1, "prompts_per_step": 96, "estimator": {"name": "intuitor"}}
     ours = train(vllm_run(**changes), tmp_path / "vllm")
