@@ -169,7 +169,6 @@ class VllmSampler:
         folder: a checkpoint with weights; None: the model's own weights.
         tokens: the most tokens of a completion.
         top_p: share of the probability that is sampled from.
-        top_k: number of tokens that are sampled from; 0: all.
         gpu_memory: share of a GPU's memory that vLLM takes.
         context: most tokens of prompt and completion; None: the model's.
 
@@ -185,14 +184,12 @@ class VllmSampler:
         *,
         tokens: int,
         top_p: float = 1.0,
-        top_k: int = 0,
         gpu_memory: float = 0.9,
         context: int | None = None,
     ) -> None:
         self._model = model
         self._tokens = tokens
         self._top_p = top_p
-        self._top_k = top_k
         self._tokenizer = load_tokenizer(model, folder)
         revision = None if folder else model.hub_revision
         engine = engine_class(
@@ -233,7 +230,6 @@ class VllmSampler:
                 n=n,
                 temperature=temperature,
                 top_p=self._top_p,
-                top_k=self._top_k,
                 max_tokens=self._tokens,
                 # vLLM adds 0 to n-1 for the n completions.
                 seed=torch_seed(seed, Stream.EVALUATION, zlib.crc32(problem.id.encode())) >> 1,
