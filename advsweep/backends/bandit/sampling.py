@@ -18,8 +18,7 @@ from advsweep.tasks.base import Completions
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from advsweep.backends.bandit.tables import Tables
-    from advsweep.backends.base import Run
+    from advsweep.backends.bandit.stack import BanditStack
     from advsweep.tasks.base import Problem
 
 
@@ -92,11 +91,9 @@ class Source:
     """Draws groups of several runs, run after run; rollout policies draw from it.
 
     Args:
-        runs: the runs, in the order of the tables.
+        stack: the runs, with their tables and random numbers.
         policy: the policy at the sampling temperature.
         reference: returns the policy of the reference model.
-        base_rates: the base's solve rate of each prompt, for controls that need it.
-        whole: whether each draw has every prompt, in order.
 
     Attributes:
         step: the training step, counted from 1.
@@ -106,26 +103,12 @@ class Source:
     """
 
     def __init__(
-        self,
-        runs: Sequence[Run],
-        tables: Tables,
-        random_draws: Sequence[RandomDraws],
-        policy: Policy,
-        reference: Callable[[], Policy],
-        base_rates: Float[Tensor, "runs prompts"],
-        *,
-        whole: bool,
-        step: int,
+        self, stack: BanditStack, policy: Policy, reference: Callable[[], Policy], step: int
     ) -> None:
-        first = runs[0]
-        self._runs = runs
-        self._tables = tables
-        self._random_draws = random_draws
+        runs, first = stack.runs, stack.runs[0]
+        self._stack = stack
         self._policy = policy
         self._reference = reference
-        self._base_rates = base_rates
-        self._whole = whole
-        self._total_steps = first.total_steps
         self._draws = self._reference_draws = 0
         self.step = step
         self.rows: Int[Tensor, "runs groups"] | None = None
@@ -140,10 +123,10 @@ class Source:
         ]
 
     def draw(self, prompts: int) -> Float[Tensor, "groups rollouts"]:
-        if self._whole:
+        if self._stack.whole:
             return self._draw(None, prompts)
-        places = [own.places(self.step, self._draws, prompts) for own in self._random_draws]
-        rows = np.take_along_axis(self._tables.trained, np.stack(places), 1)
+        places = [own.places(self.step, self._draws, prompts) for own in self._stack.random_draws]
+        rows = np.take_along_axis(self._stack.tables.trained, np.stack(places), 1)
         return self._draw(torch.from_numpy(rows), prompts)
 
     def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
@@ -162,7 +145,7 @@ class Source:
         return self._flat(rewards)
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        rows, runs = self.rows, len(self._runs)
+        rows, runs = self.rows, len(self._stack.runs)
         if rows is None and len(groups) < self.actions[..., 0].numel():
             rows = torch.arange(self.actions.shape[1]).expand(runs, -1)
         if rows is not None:
@@ -178,14 +161,14 @@ class Source:
         self, rows: Int[Tensor, "runs groups"] | None, actions: Int[Tensor, "runs groups rollouts"]
     ) -> Float[Tensor, "runs groups rollouts"]:
         """Return the rewards of sampled behaviours, as the controls of the runs change them."""
-        rewards = at_actions(self._tables.rewards, rows, actions)
-        for index, (run, rng) in enumerate(zip(self._runs, self._control_rngs, strict=True)):
+        rewards = at_actions(self._stack.tables.rewards, rows, actions)
+        for index, (run, rng) in enumerate(zip(self._stack.runs, self._control_rngs, strict=True)):
             if rng is None:
                 continue
             own = rewards[index]
             rates: np.ndarray | float = math.nan
             if run.control.base_samples:
-                known = self._base_rates[index]
+                known = self._stack.base_rates[index]
                 known = known if rows is None else known[rows[index]]
                 rates = known[:, None].expand(own.shape).flatten().numpy()
             verdicts = run.control.verdicts(own.flatten().double().numpy(), rng, rates)
@@ -195,7 +178,7 @@ class Source:
     @property
     def levels(self) -> Int[np.ndarray, "runs groups"]:
         """Difficulty level of each group drawn."""
-        levels = self._tables.levels
+        levels = self._stack.tables.levels
         if self.rows is None:
             return levels
         drawn: Int[np.ndarray, "runs groups"] = np.take_along_axis(levels, self.rows.numpy(), 1)
@@ -204,9 +187,9 @@ class Source:
     @property
     def outcomes(self) -> Float[Tensor, "groups rollouts"]:
         """1 for each correct behaviour drawn, 0 for the others."""
-        if self._tables.is_binary:
+        if self._stack.tables.is_binary:
             return self._flat(self._rewards)
-        return self._flat(at_actions(self._tables.correct, self.rows, self.actions).float())
+        return self._flat(at_actions(self._stack.tables.correct, self.rows, self.actions).float())
 
     def batch(self, read: frozenset[str], *, brief: bool = False) -> GroupBatch:
         """Return the groups drawn, as an estimator sees them; a rollout is one token.
@@ -218,7 +201,7 @@ class Source:
         """
         rows, policy = self.rows, self._policy
         if rows is None:
-            rows = torch.arange(self.actions.shape[1]).expand(len(self._runs), -1)
+            rows = torch.arange(self.actions.shape[1]).expand(len(self._stack.runs), -1)
         else:
             policy = policy.of_prompts(rows)
         actions, outcomes = self.actions, self.outcomes
@@ -243,7 +226,7 @@ class Source:
             answered=torch.ones_like(outcomes, dtype=torch.bool) if "answered" in read else None,
             prompt_ids=(tuple(map(str, rows.flatten().tolist())) if "prompt_ids" in read else None),
             step=self.step,
-            total_steps=self._total_steps,
+            total_steps=self._stack.runs[0].total_steps,
         )
 
     def _sample(
@@ -254,7 +237,7 @@ class Source:
         groups: int,
         draw: int,
     ) -> Int[Tensor, "runs groups rollouts"]:
-        numbers = [own.uniform(stream, self.step, draw, groups) for own in self._random_draws]
+        numbers = [own.uniform(stream, self.step, draw, groups) for own in self._stack.random_draws]
         chosen = policy if rows is None else policy.of_prompts(rows)
         return chosen.sample(torch.from_numpy(np.stack(numbers)))
 

@@ -69,6 +69,10 @@ class BanditStack:
         runs: runs with the same `stack_key`.
 
     Attributes:
+        tables: the tasks.
+        random_draws: the random numbers of each run.
+        whole: whether each draw has every prompt, in order.
+        base_rates: the base's solve rate of each prompt, for controls that need it.
         logits: the map from parameters to logits.
         weights: what the runs train and remember, by the names in their checkpoints.
         temperature: the sampling temperature of each run.
@@ -79,20 +83,20 @@ class BanditStack:
         assert isinstance(first.model, Table)
         self.runs = list(runs)
         self.options = options
-        self._tables = Tables.of([run.task for run in runs if isinstance(run.task, BanditTask)])
+        self.tables = Tables.of([run.task for run in runs if isinstance(run.task, BanditTask)])
         # Copies, as planned runs share their components and each training has its own memory.
         self._estimators = [copy.deepcopy(run.estimator) for run in runs]
         for estimator in self._estimators:
             estimator.reset()
-        trained, prompts = self._tables.trained.shape[1], self._tables.logits.shape[1]
-        self._random_draws = [
+        trained, prompts = self.tables.trained.shape[1], self.tables.logits.shape[1]
+        self.random_draws = [
             RandomDraws(run.seed, run.rollout_seed, run.group_size, trained) for run in runs
         ]
         # Minibatches and later draws take prompts at random; otherwise the order is free.
         in_order = options.minibatches == 1 and first.rollout.keeps_all
-        self._whole = in_order and first.prompts_per_step == trained == prompts
+        self.whole = in_order and first.prompts_per_step == trained == prompts
         self._is_plain = (
-            self._whole
+            self.whole
             and first.model.rank == 0
             and isinstance(first.optimizer, Sgd)
             and first.optimizer.momentum == 0
@@ -111,27 +115,27 @@ class BanditStack:
 
     def _arrange(self) -> None:
         """Rebuild what follows from the runs that are left."""
-        self.logits = Logits(self._table, self._tables.logits)
+        self.logits = Logits(self._table, self.tables.logits)
         self.temperature = torch.tensor([run.generation.temperature for run in self.runs])[
             :, None, None
         ]
         self._highest = (self.logits.base / self.temperature).amax(dim=-1, keepdim=True)
-        self._base_rates = torch.empty(0)
+        self.base_rates = torch.empty(0)
         if any(run.control.base_samples for run in self.runs):
             base = Policy.of(self.logits.base.double(), self.temperature)
-            self._base_rates = solve_rates(base.log.exp(), self._tables.correct)
+            self.base_rates = solve_rates(base.log.exp(), self.tables.correct)
 
     def step(self, step: int) -> Outcomes:
         first, every = self.runs[0], self.options.exact_every
         is_exact = bool(every) and step % every == 0
         measures_entropy = self.options.entropy_change and not self._is_brief(step)
-        before = self._policy() if is_exact or measures_entropy else None
+        before = self.policy() if is_exact or measures_entropy else None
         outcomes, trained_on = self._train(step)
         if before is not None and trained_on is not None:
-            after = self._policy()
+            after = self.policy()
             added: list[dict[str, float]] = [{} for _ in self.runs]
             if is_exact:
-                added = exact_metrics(before, after, self._tables.correct, self.options.exact_k)
+                added = exact_metrics(before, after, self.tables.correct, self.options.exact_k)
             if measures_entropy:
                 change = after.entropies - before.entropies
                 of_rollouts = rollout_means("entropy/change", change, trained_on)
@@ -152,7 +156,7 @@ class BanditStack:
     def _is_brief(self, step: int) -> bool:
         return step % self.options.metrics_every > 0
 
-    def _policy(self, of: str = PARAMETERS) -> Policy:
+    def policy(self, of: str = PARAMETERS) -> Policy:
         """Return the policy of the current or other parameters at the sampling temperature."""
         return Policy.of(self.logits.of(self.weights[of]), self.temperature)
 
@@ -160,23 +164,14 @@ class BanditStack:
         """Return the current policy for a training step, computed from as little as it needs."""
         if self._is_plain:
             return ShiftedPolicy(self.weights[PARAMETERS], self._highest, self.temperature)
-        return self._policy()
+        return self.policy()
 
     def _train(self, step: int) -> tuple[Outcomes, Experience | None]:
         """Draw, estimate and update; return the outcomes and the data of the step."""
         runs, first, brief = self.runs, self.runs[0], self._is_brief(step)
         times = [time.perf_counter()]
         policy = self.follow()
-        source = Source(
-            runs,
-            self._tables,
-            self._random_draws,
-            policy,
-            lambda: self._policy(_REFERENCE),
-            self._base_rates,
-            whole=self._whole,
-            step=step,
-        )
+        source = Source(self, policy, lambda: self.policy(_REFERENCE), step)
         # Policies that may fail or drop groups train alone: a stack's runs have equal shapes.
         try:
             collected = first.rollout.collect(source, first.prompts_per_step)
@@ -194,11 +189,11 @@ class BanditStack:
         updates = Updates(self, step, anchor)
         # A cosine also needs the step before.
         is_tracked = not (brief and self._is_brief(step + 1))
-        before = Before(policy, self.weights, experience.actions) if is_tracked else None
+        before = Before(self, policy, experience.actions) if is_tracked else None
         trained = updates.train(policy, experience)
         times.append(time.perf_counter())
         if before is not None:
-            moves, kl = before.compare(self.weights, self.logits, self.temperature, updates.drifted)
+            moves, kl = before.compare(updates.drifted)
             of_kl = rollout_means(KL_STEP, kl, experience, otherwise=0.0)
             of_actions = action_advantages(experience, self.logits.base.shape[-1])
             trained = [
@@ -218,7 +213,7 @@ class BanditStack:
         outcomes: Outcomes = []
         for index, (run, own, of_update) in enumerate(zip(runs, metrics, trained, strict=True)):
             if run.control.base_samples:
-                own["control/rate"] = float(self._base_rates[index].mean())
+                own["control/rate"] = float(self.base_rates[index].mean())
             made = {**own, **of_update, "time/reward": 0.0, **laps}
             outcomes.append(errors.get(index) or made)
         return outcomes, experience
@@ -262,8 +257,8 @@ class BanditStack:
         chosen = list(indexes)
         self.runs = [self.runs[i] for i in chosen]
         self._estimators = [self._estimators[i] for i in chosen]
-        self._random_draws = [self._random_draws[i] for i in chosen]
-        self._tables = self._tables[chosen]
+        self.random_draws = [self.random_draws[i] for i in chosen]
+        self.tables = self.tables[chosen]
         self.weights = {name: values[chosen] for name, values in self.weights.items()}
         if chosen:
             self._arrange()

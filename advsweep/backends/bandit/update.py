@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.bandit.tables import (
-    Logits,
     Policy,
     ShiftedPolicy,
     divergences,
@@ -311,14 +310,16 @@ class Before:
     0 moves sampled behaviours alone, so there the sums are over these.
 
     Args:
+        stack: the runs, in their state before the step.
         policy: the policy before the step.
         actions: the behaviours that the step trains on.
     """
 
     def __init__(
-        self, policy: Policy, state: State, actions: Int[Tensor, "runs groups rollouts"]
+        self, stack: BanditStack, policy: Policy, actions: Int[Tensor, "runs groups rollouts"]
     ) -> None:
-        self._policy, self._table = policy, state[PARAMETERS].clone()
+        self._stack = stack
+        self._policy, self._table = policy, stack.weights[PARAMETERS].clone()
         if isinstance(policy, ShiftedPolicy):
             # Sorted, to count a behaviour that was sampled twice once; numpy sorts short rows
             # several times faster than torch.
@@ -326,18 +327,20 @@ class Before:
             self._log_probs = policy.log_probs(self._actions)
 
     def compare(
-        self,
-        state: State,
-        logits: Logits,
-        temperature: Float[Tensor, "runs 1 1"],
-        drifted: Bool[Tensor, " runs"],
+        self, drifted: Bool[Tensor, " runs"]
     ) -> tuple[list[dict[str, float]], Float[Tensor, "runs prompts"]]:
         """Return the metrics of the step's changes, and KL(old ‖ new) of each prompt.
 
+        The state of the stack, now that after the step, gets the change and its sums.
+
         Args:
-            state: that after the step; gets the change and its sums.
             drifted: as in `Updates`.
         """
+        state, logits, temperature = (
+            self._stack.weights,
+            self._stack.logits,
+            self._stack.temperature,
+        )
         parameters, known = state[PARAMETERS], state[CHANGE_SUMS]
         change = parameters - self._table
 
@@ -350,7 +353,7 @@ class Before:
         if not isinstance(self._policy, ShiftedPolicy):
             sums, kl = of_table(self._policy)
         else:
-            sums, kl = self._of_samples(state, change, logits.base, temperature)
+            sums, kl = self._of_samples(change)
             if drifted.any():
                 # Each run's numbers are made in the way they are made for it alone.
                 whole, of_whole = of_table(Policy.of(self._table, temperature))
@@ -359,16 +362,13 @@ class Before:
         return [change_metrics(*own) for own in sums.tolist()], kl
 
     def _of_samples(
-        self,
-        state: State,
-        change: Float[Tensor, "runs prompts behaviours"],
-        origin: Float[Tensor, "runs prompts behaviours"],
-        temperature: Float[Tensor, "runs 1 1"],
+        self, change: Float[Tensor, "runs prompts behaviours"]
     ) -> tuple[Float[Tensor, "runs 4"], Float[Tensor, "runs prompts"]]:
         def summed(values: Float[Tensor, "runs prompts rollouts"]) -> Float[Tensor, " runs"]:
             return values.flatten(1).sum(dim=1, dtype=torch.float64)
 
-        actions, known = self._actions, state[CHANGE_SUMS]
+        state, origin, actions = self._stack.weights, self._stack.logits.base, self._actions
+        known = state[CHANGE_SUMS]
         is_first = torch.ones_like(actions, dtype=torch.bool)
         torch.ne(actions[..., 1:], actions[..., :-1], out=is_first[..., 1:])
         moved = change.gather(-1, actions).where(is_first, 0.0)
@@ -381,7 +381,9 @@ class Before:
         along = summed(moved * state[CHANGE].gather(-1, actions))
         sums = torch.stack([total, summed(moved.square()), along, known[:, 1]], dim=1)
         # In double precision, since e^x - 1 - x cancels where the change x is small.
-        return sums, divergences(self._log_probs.double().exp(), moved.double() / temperature)
+        return sums, divergences(
+            self._log_probs.double().exp(), moved.double() / self._stack.temperature
+        )
 
 
 def _dots(

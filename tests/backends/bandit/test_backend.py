@@ -5,7 +5,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from advsweep.backends.bandit.sampling import RandomDraws, Source
+from advsweep.backends.bandit.sampling import Source
 from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.bandit.tables import Logits, Policy, Tables
 from advsweep.backends.build import build_run
@@ -45,22 +45,10 @@ def parameters_after(run, directory, step):
 
 def first_source(run):
     """The groups that the first step draws, and the base policy's logits."""
-    task = run.task
-    tables = Tables.of([task])
-    policy = Policy.of(tables.logits, run.generation.temperature)
-    prompts = tables.trained.shape[1]
-    source = Source(
-        [run],
-        tables,
-        [RandomDraws(run.seed, run.rollout_seed, run.group_size, prompts)],
-        policy,
-        lambda: policy,
-        lambda: torch.empty(0),
-        whole=run.prompts_per_step == prompts,
-        step=1,
-    )
+    stack = BanditStack([run], run.backend)
+    source = Source(stack, stack.policy(), stack.policy, step=1)
     source.draw(run.prompts_per_step)
-    return source, tables.logits[0]
+    return source, stack.tables.logits[0]
 
 
 def rows_of(source, prompts):
@@ -146,7 +134,7 @@ def test_steps_along_samples_alone_are_the_whole_gradient(
         backend={"inner_epochs": 2},
     )
     sparse = train(run, tmp_path / "sparse").points
-    monkeypatch.setattr(BanditStack, "follow", BanditStack._policy)
+    monkeypatch.setattr(BanditStack, "follow", BanditStack.policy)
     dense = train(run, tmp_path / "dense").points
     for step, values in sparse.items():
         for name in ("optim/grad_norm", "loss/policy", "entropy/token"):

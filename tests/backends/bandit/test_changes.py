@@ -27,12 +27,12 @@ def test_metrics_are_those_of_the_whole_table(small_run, estimator, rank, optimi
     stack = BanditStack([run], run.backend)
     start, last = stack.weights["parameters"].clone().double(), None
     for step in range(1, 4):
-        before, policy = stack.weights["parameters"].clone().double(), stack._policy()
+        before, policy = stack.weights["parameters"].clone().double(), stack.policy()
         [metrics], experience = stack._train(step)
         assert experience is not None
         assert not isinstance(metrics, Exception)
         change = stack.weights["parameters"].double() - before
-        after = stack._policy()
+        after = stack.policy()
         divergence = (policy.log.exp() * (policy.log - after.log)).double().sum(-1)
         assert metrics["optim/step_norm"] == pytest.approx(change.norm().item(), rel=1e-4)
         total = (stack.weights["parameters"].double() - start).norm().item()

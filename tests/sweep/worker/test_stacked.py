@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import advsweep_fake as fake
 import pytest
 
-from advsweep.backends.training_loop import RoundRobin
 from advsweep.errors import StoreError
 from advsweep.store import Owner, RunRecord, Status, Store, open_store
 from advsweep.store.leases import Leases
@@ -224,14 +223,14 @@ def test_runs_that_others_have_are_left_to_them(
 def test_what_befalls_all_of_them_is_tried_with_each_alone(
     plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    init = RoundRobin.__init__
+    init = fake.RoundRobin.__init__
 
     def fail(stack: Any, trainers: Any) -> None:
         if len(trainers) > 1:
             raise RuntimeError("no room for three")
         init(stack, trainers)
 
-    monkeypatch.setattr(RoundRobin, "__init__", fail)
+    monkeypatch.setattr(fake.RoundRobin, "__init__", fail)
     outcome, events = run(plan(*STACK), store)
     assert (outcome.done, outcome.failed) == (3, {})
     assert [kind for _, kind in kinds(events)] == [
