@@ -138,11 +138,6 @@ def _parse(text: str) -> Override:
         )
     if not parsed.key_or_group or (parsed.is_delete() and "=" in text):
         raise ConfigError(f"'{text}': expected KEY=VALUE, or ~KEY for its default")
-    if parsed.key_or_group.split("/")[0].split(".")[0] == "hydra":
-        raise ConfigError(
-            f"{text}: Hydra's own settings are not used; advsweep uses its grammar and its config "
-            f"groups, and not its launchers and folders"
-        )
     if remedy := _RETIRED.get(parsed.key_or_group.removeprefix("task.")):
         raise ConfigError(f"{text}: {remedy}")
     swept = parsed.is_sweep_override()

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
-from advsweep.errors import ConfigError, counted
+from advsweep.errors import ConfigError
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Problem, Split, Task
 
@@ -61,19 +61,13 @@ def check_validation(task: Task, settings: EvaluationSettings) -> None:
     validation = settings.validation
     if validation is None:
         return
-    own, chosen = validation_problems(task, settings)
-    if not chosen and validation.task is not None:
-        raise ConfigError(
-            "evaluation.select_on.task: expected settings with other held-out problems than the "
-            f"reported ones, got {counted(len(own.problems(Split.HELD_OUT)), 'problem')} that are "
-            "all reported; name another file or seed, or take select_on.share"
-        )
+    _, chosen = validation_problems(task, settings)
     reported = reported_problems(task, settings)
     if not chosen or not reported:
         raise ConfigError(
-            f"evaluation.select_on.share: expected validation problems and reported ones, got "
-            f"{len(chosen)} and {len(reported)} of the held-out problems of task '{task.label}'; "
-            "take another share, or a task with more of them"
+            f"evaluation.select_on: expected validation problems besides the reported ones, got "
+            f"{len(chosen)} and {len(reported)} held-out problems of task '{task.label}'; take "
+            "another share, or settings of the task with other problems"
         )
 
 

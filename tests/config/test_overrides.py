@@ -95,10 +95,9 @@ def test_what_is_no_override_is_refused(text):
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["a@b=c", "hydra.run.dir=x", "hydra/launcher=joblib"])
-def test_places_that_are_not_used_are_refused(text):
-    with pytest.raises(ConfigError, match=r"package|not used"):
-        parse(text)
+def test_a_package_is_refused():
+    with pytest.raises(ConfigError, match="package"):
+        parse("a@b=c")
 
 
 @pytest.mark.parametrize(

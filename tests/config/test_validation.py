@@ -70,20 +70,20 @@ def test_a_question_with_another_prompt_is_the_same_problem(tmp_path):
     task = TASKS.build({"name": "dataset", "data": train, "held_out_data": reported})
     _, found = ids(task, settings(task={"held_out_data": others, "prompt": "{question} Think."}))
     assert len(found) == 1
-    with pytest.raises(ConfigError, match=r"got 3 problems that are all reported"):
+    with pytest.raises(ConfigError, match=r"got 0 and 3 held-out"):
         check_validation(task, settings(task={"prompt": "{question} Think."}))
 
 
 @pytest.mark.parametrize(
     ("select_on", "message"),
     [
-        ("{task: {seed: 0}}", r"task: expected settings with other held-out .* got 14 problems"),
-        ("{task: {sed: 1}}", r"task\.sed: countdown has no parameter 'sed'"),
-        ("{share: 0.1}", r"share: expected validation problems and reported ones, got 0 and 14 "),
-        ("{share: 0.9}", r"share: expected validation problems and reported ones, got 14 and 0 "),
+        ("{task: {seed: 0}}", r": expected validation problems .* got 0 and 14 "),
+        ("{task: {sed: 1}}", r"\.task\.sed: countdown has no parameter 'sed'"),
+        ("{share: 0.1}", r": expected validation problems .* got 0 and 14 "),
+        ("{share: 0.9}", r": expected validation problems .* got 14 and 0 "),
     ],
 )
 def test_equal_or_no_problems_are_refused_before_anything_starts(select_on, message):
     base = ["backend=fake", "steps=2", "prompts_per_step=4", "task.held_out_per_level=2"]
-    with pytest.raises(ConfigError, match=rf"^evaluation\.select_on\.{message}"):
+    with pytest.raises(ConfigError, match=rf"^evaluation\.select_on{message}"):
         make_plan([*base, f"evaluation.select_on={select_on}"])

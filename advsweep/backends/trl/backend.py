@@ -29,6 +29,8 @@ from advsweep.backends.trl.config import (
     TransformersGeneration,
     VllmGeneration,
     advise_if_out_of_memory,
+    generation_of,
+    hf_model,
 )
 from advsweep.components import Component, Plain, Retired, option
 from advsweep.errors import AdvsweepWarning, ConfigError, first_of
@@ -291,23 +293,6 @@ class TrlBackend(OwnBackend):
     def _folder(self, run: Run, directory: Path, step: int) -> Path | None:
         """Return the folder of a checkpoint; None for step 0, the base model."""
         return Checkpoints(directory, run.identity).load(step).path if step else None
-
-
-def hf_model(model: Component) -> HfModel:
-    """Return a run's model, checked to be one of transformers."""
-    if not isinstance(model, HfModel):
-        raise ConfigError(
-            f"model: backend 'trl' trains a model of transformers, got '{model.name}'; "
-            f"give model=hf model.path=..."
-        )
-    return model
-
-
-def generation_of(generation: Generation) -> TransformersGeneration:
-    """Return a run's generation settings; `sampling` means transformers with its defaults."""
-    if isinstance(generation, TransformersGeneration):
-        return generation
-    return TransformersGeneration(temperature=generation.temperature)
 
 
 SAMPLED = 100

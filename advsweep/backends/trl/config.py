@@ -271,6 +271,23 @@ class VllmGeneration(TransformersGeneration):
         }
 
 
+def hf_model(model: Component) -> HfModel:
+    """Return a run's model, checked to be one of transformers."""
+    if not isinstance(model, HfModel):
+        raise ConfigError(
+            f"model: backend 'trl' trains a model of transformers, got '{model.name}'; "
+            f"give model=hf model.path=..."
+        )
+    return model
+
+
+def generation_of(generation: Generation) -> TransformersGeneration:
+    """Return a run's generation settings; `sampling` means transformers with its defaults."""
+    if isinstance(generation, TransformersGeneration):
+        return generation
+    return TransformersGeneration(temperature=generation.temperature)
+
+
 @dataclass(frozen=True)
 class Layout:
     """The shares that a step's rollouts are divided into.

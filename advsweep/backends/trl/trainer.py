@@ -24,7 +24,7 @@ from trl import GRPOTrainer
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.backends.step_changes import ChangeMeter, peak_memory
 from advsweep.backends.training_loop import collect_and_weigh
-from advsweep.backends.trl.backend import hf_model
+from advsweep.backends.trl.config import hf_model
 from advsweep.backends.trl.sampling import (
     ModelSampler,
     StatisticsRecorder,

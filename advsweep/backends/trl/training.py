@@ -22,11 +22,12 @@ from trl.models import unwrap_model_for_generation
 
 from advsweep.backends.base import evaluation_stage
 from advsweep.backends.training_loop import Loop, base_solve_rate
-from advsweep.backends.trl.backend import generation_of, hf_model
 from advsweep.backends.trl.config import (
     TRAINING_REMEDIES,
     VllmGeneration,
     advise_if_out_of_memory,
+    generation_of,
+    hf_model,
 )
 from advsweep.backends.trl.loading import load_model, load_tokenizer, loading, model_arguments
 from advsweep.backends.trl.sampling import ModelSampler
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Reporter, Run
     from advsweep.backends.checkpoints import Checkpoints
     from advsweep.backends.trl.backend import TrlBackend
-    from advsweep.backends.trl.config import HfModel, Layout
+    from advsweep.backends.trl.config import Layout
 
 _ESTIMATOR_FILE = "estimator.json"
 _BASE_RATE_FILE = "base_rate.json"
@@ -93,6 +94,16 @@ class Training:
             from advsweep.backends.trl.vllm_trainer import VllmTrainer
 
             trainer = VllmTrainer
+        adapter, targets = None, list(self._model.lora_targets)
+        if self._model.lora_rank:
+            from peft import LoraConfig
+
+            adapter = LoraConfig(
+                r=self._model.lora_rank,
+                lora_alpha=self._model.lora_alpha,
+                target_modules=targets[0] if targets == ["all-linear"] else targets,
+                task_type="CAUSAL_LM",
+            )
         with loading(self._model):
             self.trainer = trainer(
                 run,
@@ -104,7 +115,7 @@ class Training:
                 args=self._settings(scratch),
                 train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
                 processing_class=self._tokenizer,
-                peft_config=_peft(self._model),
+                peft_config=adapter,
                 callbacks=[_AroundSteps(self)],
             )
         # It prints to stdout, which is for the data of commands alone.
@@ -294,17 +305,3 @@ class _AroundSteps(TrainerCallback):  # type: ignore[misc]
         if self._training.end_update():
             control.should_training_stop = True
         return control
-
-
-def _peft(model: HfModel) -> Any:
-    if model.lora_rank == 0:
-        return None
-    from peft import LoraConfig
-
-    targets = list(model.lora_targets)
-    return LoraConfig(
-        r=model.lora_rank,
-        lora_alpha=model.lora_alpha,
-        target_modules=targets[0] if targets == ["all-linear"] else targets,
-        task_type="CAUSAL_LM",
-    )

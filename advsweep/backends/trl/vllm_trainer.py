@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,7 @@ from trl import GRPOTrainer
 
 from advsweep.backends.training_loop import TokenStatistics
 from advsweep.backends.trl import vllm_engine
-from advsweep.backends.trl.backend import hf_model
-from advsweep.backends.trl.config import Correction, VllmGeneration
+from advsweep.backends.trl.config import Correction, VllmGeneration, hf_model
 from advsweep.backends.trl.sampling import (
     GREEDY,
     ModelSampler,
@@ -71,10 +70,15 @@ class VllmTrainer(EstimatorTrainer):
                 self.vllm_generation.sync_weights()
                 self._last_loaded_step: Any = self.state.global_step
             self._forget_prompts()
-            with _changed(self.vllm_generation, temperature=temperature, **cuts):
-                _, completions, _, _ = self.vllm_generation.generate(
+            engine, changes = self.vllm_generation, {"temperature": temperature, **cuts}
+            before = {name: getattr(engine, name) for name in changes}
+            vars(engine).update(changes)
+            try:
+                _, completions, _, _ = engine.generate(
                     prompts=prompts, images=None, num_generations=1
                 )
+            finally:
+                vars(engine).update(before)
         answers: list[list[int]] = [list(tokens) for tokens in completions]
         return answers
 
@@ -167,15 +171,3 @@ class EngineSampler(ModelSampler):
             )
             kl = self.measure_kl(model, problems, completions, temperature)
         return completions, replace(statistics, kl=kl)
-
-
-@contextlib.contextmanager
-def _changed(target: Any, **values: Any) -> Iterator[None]:
-    before = {name: getattr(target, name) for name in values}
-    for name, value in values.items():
-        setattr(target, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(target, name, value)

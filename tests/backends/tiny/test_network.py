@@ -2,8 +2,13 @@
 
 import numpy as np
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
 
 from advsweep.backends.tiny.network import Continuations, fuse
+from advsweep.backends.tiny.tokens import decode, encode, pack
+from advsweep.tasks.countdown import Countdown
 
 TEMPERATURE = 0.8
 
@@ -56,3 +61,65 @@ def test_gradients_equal_those_of_the_plain_forward_pass(
     expected = torch.autograd.grad(plain, list(weights.values()))
     for name, one, other in zip(weights, found, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5, msg=lambda m, n=name: n + m)
+
+
+TASK = Countdown()
+TEXTS = st.lists(st.text(TASK.alphabet, min_size=1, max_size=12), min_size=1, max_size=6)
+
+
+def test_characters_are_numbered_in_the_alphabets_order():
+    encoded = encode(["34=07:", "9*"], TASK)
+    # 0-9 are themselves, then + - * = :, the end mark 15 and padding 16.
+    assert encoded.tokens.tolist() == [[3, 4, 13, 0, 7, 14], [9, 12, 16, 16, 16, 16]]
+    assert encoded.lengths.tolist() == [6, 2]
+    assert encoded.mask.tolist() == [[True] * 6, [True] * 2 + [False] * 4]
+
+
+@given(TEXTS, st.booleans())
+def test_texts_come_back(texts, end):
+    assert decode(encode(texts, TASK, end=end).tokens, TASK) == texts
+
+
+@st.composite
+def rows(draw):
+    """Owners, tokens and lengths of rows that often begin alike."""
+    count, slots = draw(st.integers(1, 12)), draw(st.integers(1, 5))
+    owner = draw(st_numpy.arrays(np.int64, count, elements=st.integers(0, 2)))
+    tokens = draw(st_numpy.arrays(np.int64, (count, slots), elements=st.integers(0, 2)))
+    lengths = draw(st_numpy.arrays(np.int64, count, elements=st.integers(1, slots)))
+    return owner, tokens, lengths
+
+
+def test_the_example():
+    colon, plus, minus = 14, 10, 11
+    tokens = np.array([[colon, 3, plus, 4], [colon, 3, plus, 4], [colon, 3, minus, 4]])
+    packing = pack(np.zeros(3, dtype=int), tokens, np.full(3, 4))
+    assert packing.node.tolist() == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 4, 5]]
+    assert packing.rows.tolist() == [0, 2]
+    # Nodes 4 and 5 stand in slots 2 and 3 of the second distinct row, 4 slots wide.
+    assert packing.slots.tolist() == [0, 1, 2, 3, 6, 7]
+
+
+@given(rows())
+def test_slots_share_a_node_where_all_before_them_is_the_same(drawn):
+    owner, tokens, lengths = drawn
+    packing = pack(owner, tokens, lengths)
+    beginnings = {}
+    for row, length in enumerate(lengths):
+        for slot in range(length):
+            beginning = (owner[row], *tokens[row, : slot + 1])
+            assert (
+                beginnings.setdefault(beginning, packing.node[row, slot])
+                == (packing.node[row, slot])
+            )
+    assert sorted(beginnings.values()) == list(range(len(packing.slots)))
+    assert (packing.node[np.arange(tokens.shape[1]) >= lengths[:, None]] == 0).all()
+
+
+@given(rows())
+def test_distinct_rows_hold_every_node_where_slots_says(drawn):
+    packing = pack(*drawn)
+    held = packing.node[packing.rows].ravel()[packing.slots]
+    assert held.tolist() == list(range(len(packing.slots)))
+    used = np.arange(packing.node.shape[1]) < drawn[2][packing.rows][:, None]
+    assert used.ravel()[packing.slots].all()

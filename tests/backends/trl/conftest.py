@@ -19,7 +19,6 @@ FOLDER = Path(__file__).parent
 STOCK = FOLDER / "stock.py"
 WITHOUT_TRL = {
     "test_generation.py",
-    "test_lost_characters.py",
     "test_options.py",
 }
 """Files whose import does not load TRL; `make test` runs those of their tests that are quick."""
