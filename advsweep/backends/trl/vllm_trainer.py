@@ -72,13 +72,13 @@ class VllmTrainer(EstimatorTrainer):
             self._forget_prompts()
             engine, changes = self.vllm_generation, {"temperature": temperature, **cuts}
             before = {name: getattr(engine, name) for name in changes}
-            vars(engine).update(changes)
+            engine.__dict__.update(changes)
             try:
                 _, completions, _, _ = engine.generate(
                     prompts=prompts, images=None, num_generations=1
                 )
             finally:
-                vars(engine).update(before)
+                engine.__dict__.update(before)
         answers: list[list[int]] = [list(tokens) for tokens in completions]
         return answers
 
