@@ -251,14 +251,9 @@ def _write_csv(records: Records) -> str:
     if records:
         writer.writerow(map(spreadsheet_cell, records[0]))
     for record in records:
-        writer.writerow([spreadsheet_cell(_csv_value(value)) for value in record.values()])
+        cells = (v if isinstance(v, float) else show_value(v) for v in record.values())
+        writer.writerow([spreadsheet_cell("" if cell != cell else cell) for cell in cells])
     return buffer.getvalue()
-
-
-def _csv_value(value: Any) -> Any:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else value
-    return show_value(value)
 
 
 _MARKDOWN = {Mark.BEST: "**{}**", Mark.SECOND: "<u>{}</u>", None: "{}"}

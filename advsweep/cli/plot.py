@@ -63,16 +63,11 @@ def plot(
     """
     from advsweep.report.data.runs import parse_where
     from advsweep.report.figures.draw import check_path, write
-    from advsweep.report.figures.registry import (
-        FIGURES,
-        check_names,
-        collect,
-        collect_all,
-        options_of,
-    )
+    from advsweep.report.figures.registry import FIGURES, collect, collect_all, options_of
 
     chosen = list(dict.fromkeys(_split(figure)))
-    check_names(chosen)
+    drawn = chosen or list(FIGURES)
+    effective = {option for name in drawn for option in options_of(name)}
     across, up, *others = [*_split([x] if x else None), None, None]
     if any(others):
         raise ConfigError(f"--x: expected one key or two, got {x}")
@@ -86,9 +81,8 @@ def plot(
         "margin": _split(margin),
     }
     given = {name: value for name, value in given.items() if value}
-    drawn = chosen or list(FIGURES)
     for name in given:
-        if not any(name in options_of(each) for each in drawn):
+        if name not in effective:
             raise ConfigError(
                 f"--{'metric' if name == 'metrics' else name}: expected a figure that uses this "
                 f"option, got {', '.join(drawn)}; `advsweep list figures` lists all"

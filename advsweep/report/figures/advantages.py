@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from advsweep.errors import ReportError
 from advsweep.report.figures import chart
@@ -84,8 +85,9 @@ def draw_replay(
     width = step_ranges(len(x))
     panels = []
     for name, title_of in NUMBERS.items():
+        how = "max" if name == "largest" else "mean"
         lines = {
-            label: (_ranges(x, width), _ranges(own[name], width, greatest=name == "largest"))
+            label: (_ranges(x, width), _ranges(own[name], width, how))
             for label, own in numbers.items()
         }
         sizes = sorted(abs(y) for _, ys in lines.values() for y in ys if y and math.isfinite(y))
@@ -121,11 +123,8 @@ def step_ranges(steps: int) -> int:
     return math.ceil(steps / _MOST_POINTS)
 
 
-def _ranges(values: Sequence[float], width: int, *, greatest: bool = False) -> list[float]:
-    """Return the means, or the greatest, of ranges of values, of those that are finite."""
-    found = []
-    for start in range(0, len(values), width):
-        own = np.asarray(values[start : start + width])
-        known = own[np.isfinite(own)]
-        found.append(float(known.max() if greatest else known.mean()) if known.size else math.nan)
-    return found
+def _ranges(values: Sequence[float], width: int, how: str = "mean") -> list[float]:
+    """Return the means, or another statistic, of ranges of values, of those that are finite."""
+    known = pd.Series(values, dtype=np.float64).replace([math.inf, -math.inf], math.nan)
+    ranges: list[float] = known.groupby(np.arange(len(known)) // width).agg(how).tolist()
+    return ranges

@@ -14,7 +14,7 @@ import numpy as np
 from advsweep.errors import ReportError
 from advsweep.local_files import outside_working_folder
 from advsweep.printable import printable
-from advsweep.report.figures.chart import BARS, LINE, POINTS, Cells, Chart, Panel, Series
+from advsweep.report.figures.chart import BARS, LINE, POINTS, Chart, Panel, Series
 from advsweep.report.figures.style import GREY
 
 if TYPE_CHECKING:
@@ -174,8 +174,18 @@ def _draw_chart(chart: Chart, body: FigureBase, below: FigureBase) -> None:
     for row, line in enumerate(lines):
         for column, panel in enumerate(line):
             axes = body.add_subplot(grid[row, column])
-            if panel.cells is not None:
-                _draw_cells(axes, panel.cells, body)
+            if (cells := panel.cells) is not None:
+                edges = (np.arange(length + 1) - 0.5 for length in reversed(cells.values.shape))
+                mesh = axes.pcolormesh(*edges, cells.values, cmap="cividis", rasterized=True)
+                middle = (np.nanmin(cells.values) + np.nanmax(cells.values)) / 2
+                for (y, x), label in cells.texts.items():
+                    colour = "white" if cells.values[y, x] < middle else "black"
+                    axes.text(x, y, label, ha="center", va="center", fontsize=8, color=colour)
+                axes.grid(visible=False)
+                axes.spines[:].set_visible(False)
+                axes.tick_params(length=0)
+                bar = body.colorbar(mesh, ax=axes, label=cells.label, pad=0.015)
+                bar.outline.set_visible(False)
             _draw_panel(axes, panel)
     if chart.labels:
         _add_legend(chart, body)
@@ -273,20 +283,6 @@ def _arms(middle: Any, low: Any, high: Any) -> Any:
     if low is None:
         return None
     return np.nan_to_num([np.subtract(middle, low), np.subtract(high, middle)])
-
-
-def _draw_cells(axes: Axes, cells: Cells, canvas: FigureBase) -> None:
-    edges = (np.arange(length + 1) - 0.5 for length in reversed(cells.values.shape))
-    mesh = axes.pcolormesh(*edges, cells.values, cmap="cividis", rasterized=True)
-    middle = (np.nanmin(cells.values) + np.nanmax(cells.values)) / 2
-    for (row, column), text in cells.texts.items():
-        colour = "white" if cells.values[row, column] < middle else "black"
-        axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
-    bar = canvas.colorbar(mesh, ax=axes, label=cells.label, pad=0.015)
-    bar.outline.set_visible(False)
 
 
 def _add_legend(chart: Chart, canvas: FigureBase) -> None:

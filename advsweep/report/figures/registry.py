@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,22 +35,17 @@ def summary_of(name: str) -> str:
 
 
 def options_of(name: str) -> set[str]:
-    """Return the options that have an effect on a figure."""
-    taken = set(inspect.signature(FIGURES[name]).parameters)
-    # A figure of one number has this parameter in the singular; those of a training have no task.
-    of_training = FIGURES[name] in (curves, controllers, masses)
-    return taken | ({"metrics"} & {f"{n}s" for n in taken}) | (set() if of_training else {"task"})
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Check that there are figures with these names.
+    """Return the options that have an effect on a figure.
 
     Raises:
         UnknownNameError: there is no such figure; the message suggests the nearest.
     """
-    for name in names:
-        if name not in FIGURES:
-            raise UnknownNameError(f"no figure is called '{name}'; {nearest(name, FIGURES)}")
+    if name not in FIGURES:
+        raise UnknownNameError(f"no figure is called '{name}'; {nearest(name, FIGURES)}")
+    taken = set(inspect.signature(FIGURES[name]).parameters)
+    # A figure of one number has this parameter in the singular; those of a training have no task.
+    of_training = FIGURES[name] in (curves, controllers, masses)
+    return taken | ({"metrics"} & {f"{n}s" for n in taken}) | (set() if of_training else {"task"})
 
 
 def collect(name: str, data: FigureData, **options: Any) -> Chart:

@@ -120,12 +120,7 @@ def running_mean(
 
     Steps without a point do not count, and neither do values that are not finite.
     """
-    if window == 1:
-        return values
-    known = np.isfinite(values)
-    sums, counts = (
-        np.concatenate([[0.0], np.cumsum(part)]) for part in (np.where(known, values, 0.0), known)
-    )
-    first = np.searchsorted(steps, steps - window, side="right")
-    with np.errstate(invalid="ignore"):
-        return np.asarray((sums[1:] - sums[first]) / (counts[1:] - counts[first]))
+    known = np.where(np.isfinite(values), values, np.nan)
+    by_step = pd.Series(known, pd.to_timedelta(steps, unit="s"))
+    means: Float[np.ndarray, " points"] = by_step.rolling(f"{window}s").mean().to_numpy()
+    return means
