@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class Done:
 
 
 @pytest.fixture(scope="module")
-def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def temporary(tmp_path_factory):
     """The runner's folder, with advsweep installed into it by the action's own step."""
     folder = tmp_path_factory.mktemp("runner")
     # The packages that advsweep needs are there already: pip builds and installs advsweep alone.
@@ -57,7 +57,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def action(temporary: Path, tmp_path: Path) -> Callable[..., Done]:
+def action(temporary, tmp_path):
     """`action(INPUT=VALUE, ...)`: runs what follows the installation in an empty workspace."""
 
     def started(**inputs: str) -> Done:
@@ -117,7 +117,7 @@ def _outputs(text: str) -> Iterator[tuple[str, str]]:
         yield key, "\n".join(itertools.takewhile(lambda line: line != mark, lines))  # noqa: B023
 
 
-def test_no_input_is_part_of_a_script() -> None:
+def test_no_input_is_part_of_a_script():
     scripts = [step["run"] for step in STEPS if "run" in step]
     assert scripts
     assert not any("${{" in script for script in scripts)
@@ -126,7 +126,7 @@ def test_no_input_is_part_of_a_script() -> None:
             assert re.fullmatch(r"\$\{\{ inputs\.[a-z-]+ \}\}", text)
 
 
-def test_every_input_is_described_and_used() -> None:
+def test_every_input_is_described_and_used():
     used = set(re.findall(r"inputs\.([a-z-]+)", str(STEPS)))
     assert used == set(ACTION["inputs"])
     for name, given in [*ACTION["inputs"].items(), *ACTION["outputs"].items()]:
@@ -134,7 +134,7 @@ def test_every_input_is_described_and_used() -> None:
     assert all(isinstance(given["default"], str) for given in ACTION["inputs"].values())
 
 
-def test_documented_workflow_fits_the_action() -> None:
+def test_documented_workflow_fits_the_action():
     text = (ROOT / "docs" / "ci.md").read_text("utf-8")
     workflows = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.S)]
     steps = [
@@ -152,7 +152,7 @@ def test_documented_workflow_fits_the_action() -> None:
 
 
 @pytest.mark.slow
-def test_sweep_is_trained_judged_and_resumed(action: Callable[..., Done], tmp_path: Path) -> None:
+def test_sweep_is_trained_judged_and_resumed(action, tmp_path):
     (tmp_path / "sweep.yaml").write_text(
         "sweep: {name: ours, seeds: 3, blocks: [{estimator: [grpo, fade]}]}"
     )
@@ -179,7 +179,7 @@ def test_sweep_is_trained_judged_and_resumed(action: Callable[..., Done], tmp_pa
 
 
 @pytest.mark.slow
-def test_hostile_texts_are_no_code(action: Callable[..., Done], tmp_path: Path) -> None:
+def test_hostile_texts_are_no_code(action, tmp_path):
     named = action(sweep=f"estimator=grpo\n{FAKE}", name=HOSTILE)
     assert named.code == 0, named.log
     assert named.outputs["sweep"] == HOSTILE
@@ -202,7 +202,7 @@ def test_hostile_texts_are_no_code(action: Callable[..., Done], tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_missing_store_is_named_in_the_summary(action: Callable[..., Done]) -> None:
+def test_missing_store_is_named_in_the_summary(action):
     done = action(store="none.db")
     assert done.code == 2
     assert "\n    advsweep: there is no store at none.db" in done.summary

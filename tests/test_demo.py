@@ -73,7 +73,7 @@ def test_the_committed_demo_has_a_settled_difference_between_trained_estimators(
 
 
 @pytest.mark.slow
-def test_a_small_demo_from_sweep_to_export(tmp_path: Path):
+def test_a_small_demo_from_sweep_to_export(tmp_path):
     def advsweep(*arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments],

@@ -27,7 +27,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
-def test_the_sweep_differs_from_the_leaderboard_s_in_model_backend_and_rate_alone() -> None:
+def test_the_sweep_differs_from_the_leaderboard_s_in_model_backend_and_rate_alone():
     # vLLM is not installed everywhere, and planning refuses it where it is not.
     gpu = make_plan(["+experiment=gpu/routes", "generation=transformers"]).runs
     cpu = make_plan(["+experiment=leaderboard/middle"]).runs
@@ -45,7 +45,7 @@ def test_the_sweep_differs_from_the_leaderboard_s_in_model_backend_and_rate_alon
         assert run.config["estimator"] == of_cpu[run.run.estimator.name]
 
 
-def test_speed_takes_medians_over_steps_and_means_over_runs() -> None:
+def test_speed_takes_medians_over_steps_and_means_over_runs():
     speed = script("report").speed
     # Steps of 10 (the first, which loads), 1 and 1 s; the other run's steps take 4 s.
     rows = [
@@ -66,7 +66,7 @@ def test_speed_takes_medians_over_steps_and_means_over_runs() -> None:
     assert math.isnan(row["peak_gpu_mb"])
 
 
-def test_agreement_is_of_signs_whose_intervals_leave_0_out() -> None:
+def test_agreement_is_of_signs_whose_intervals_leave_0_out():
     agreement = script("report").agreement
     # Differences to RLOO of +.1 +- .01, -.1 +- .01 and 0 +- .1 in every metric.
     base = [0.3, 0.4, 0.5]
@@ -110,7 +110,7 @@ def test_agreement_is_of_signs_whose_intervals_leave_0_out() -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_is_half_routes_half_countdown_and_learns_answers_alone() -> None:
+def test_a_batch_is_half_routes_half_countdown_and_learns_answers_alone():
     pytest.importorskip("transformers")
     pretrain = script("pretrain")
     examples = pretrain.corpus(10, seed=0, step=0)
@@ -128,7 +128,7 @@ def test_a_batch_is_half_routes_half_countdown_and_learns_answers_alone() -> Non
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_small_study_from_bases_to_the_report(tmp_path: Path) -> None:
+def test_a_small_study_from_bases_to_the_report(tmp_path):
     pytest.importorskip("trl")
     # Three of its five estimators; the others differ in their advantages alone.
     command = [sys.executable, str(FOLDER / "study.py"), "--size", "small", "--folder", "study"]

@@ -28,7 +28,7 @@ def instructions(name: str) -> list[tuple[str, list[str]]]:
     ]
 
 
-def test_the_lock_names_public_hosts_and_hashes_alone() -> None:
+def test_the_lock_names_public_hosts_and_hashes_alone():
     hosts = set()
     for package in LOCK["package"]:
         source = package["source"]
@@ -47,7 +47,7 @@ def test_the_lock_names_public_hosts_and_hashes_alone() -> None:
     }
 
 
-def test_the_lock_has_the_torch_of_the_makefile_for_cpus() -> None:
+def test_the_lock_has_the_torch_of_the_makefile_for_cpus():
     (pinned,) = PROJECT["dependency-groups"]["cpu"]
     assert f"TORCH ?= {pinned}\n" in MAKEFILE
     version = pinned.removeprefix("torch==")
@@ -58,7 +58,7 @@ def test_the_lock_has_the_torch_of_the_makefile_for_cpus() -> None:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_an_image_runs_as_a_user_in_a_volume_on_a_pinned_base(image: str) -> None:
+def test_an_image_runs_as_a_user_in_a_volume_on_a_pinned_base(image):
     parsed = instructions(image)
     for name, words in parsed:
         if name == "FROM":
@@ -70,7 +70,7 @@ def test_an_image_runs_as_a_user_in_a_volume_on_a_pinned_base(image: str) -> Non
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_an_image_gets_what_it_copies_and_the_build_needs(image: str) -> None:
+def test_an_image_gets_what_it_copies_and_the_build_needs(image):
     ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
     assert "*" in ignored
     sent = {line[1:] for line in ignored if line.startswith("!")}
@@ -88,7 +88,7 @@ def test_an_image_gets_what_it_copies_and_the_build_needs(image: str) -> None:
     assert needed <= copied
 
 
-def test_no_document_assumes_a_published_package() -> None:
+def test_no_document_assumes_a_published_package():
     """Only a clone, a file or a URL after `@` can be installed until a release is on PyPI."""
     assumed = re.compile(
         r"(?:pip|pipx|tool) install [^`\n#]*?(?<=[ '\"])advsweep(?![-\w./]|(?:\[[\w,-]+\])? @)"

@@ -6,7 +6,6 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ Batches = tuple[GroupBatch, GroupBatch, Collected]
 
 
 @pytest.fixture(scope="module", name="example")
-def _example() -> ModuleType:
+def _example():
     spec = importlib.util.spec_from_file_location(FILE.stem, FILE)
     assert spec is not None
     assert spec.loader is not None
@@ -33,7 +32,7 @@ def _example() -> ModuleType:
     return module
 
 
-def test_it_has_at_most_300_lines_and_needs_torch_and_the_estimators_alone() -> None:
+def test_it_has_at_most_300_lines_and_needs_torch_and_the_estimators_alone():
     lines = FILE.read_text("utf-8").splitlines()
     assert len(lines) <= 300
     imported = [line for line in lines if line.startswith(("import ", "from "))]
@@ -46,7 +45,7 @@ def test_it_has_at_most_300_lines_and_needs_torch_and_the_estimators_alone() -> 
 
 
 @pytest.mark.slow
-def test_it_trains(tmp_path: Path) -> None:
+def test_it_trains(tmp_path):
     done = subprocess.run(
         [sys.executable, str(FILE), "--pretraining-steps", "60", "--steps", "20"],
         capture_output=True, text=True, check=True, cwd=tmp_path,
@@ -64,12 +63,12 @@ def test_it_trains(tmp_path: Path) -> None:
         *[(wrong, 0) for wrong in ("60+78", "137+0", "137", "60+77+0", "+137", "60+", "", "60=77")],
     ],
 )  # fmt: skip
-def test_its_verifier(example: ModuleType, answer: str, reward: float) -> None:
+def test_its_verifier(example, answer, reward):
     assert example.verify(137, answer) == reward
 
 
 @pytest.fixture(scope="module")
-def batches(example: ModuleType) -> Batches:
+def batches(example):
     """The example's batch, and the backend's of the same answers, by torch's distributions."""
     torch.manual_seed(0)
     model, base = example.Transformer(), example.Transformer()
@@ -112,7 +111,7 @@ def batches(example: ModuleType) -> Batches:
     return batch, drawn, Collected(torch.arange(len(PROBLEMS)), ref_rewards=rewards.flip(1))
 
 
-def test_its_batch_is_that_of_the_backend(batches: Batches) -> None:
+def test_its_batch_is_that_of_the_backend(batches):
     batch, drawn, _ = batches
     for field, value in vars(drawn).items():
         if isinstance(value, torch.Tensor):
@@ -121,7 +120,7 @@ def test_its_batch_is_that_of_the_backend(batches: Batches) -> None:
 
 
 @pytest.mark.parametrize("name", estimator_names())
-def test_its_advantages_are_those_of_the_backend(batches: Batches, name: str) -> None:
+def test_its_advantages_are_those_of_the_backend(batches, name):
     batch, drawn, everything = batches
     expected = compute_advantages(build_estimator(name), drawn, everything)
     found = build_estimator(name).compute(batch)

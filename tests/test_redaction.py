@@ -34,7 +34,7 @@ pytestmark = pytest.mark.security
         ("--db-Password=CANARY", "--db-Password=***"),
     ],
 )
-def test_a_secret_is_masked(argument: str, expected: str) -> None:
+def test_a_secret_is_masked(argument, expected):
     assert redacted(argument) == expected
     command = redacted_arguments(["advsweep", "run", argument])
     assert not {"CA", "NA", "RY"} & set(command.replace(",", " ").split())
@@ -58,10 +58,10 @@ def test_a_secret_is_masked(argument: str, expected: str) -> None:
         "estimator=fade pass@1>0.3",
     ],
 )
-def test_what_is_no_secret_stays(argument: str) -> None:
+def test_what_is_no_secret_stays(argument):
     assert redacted(argument) == argument
 
 
-def test_the_value_of_an_option_is_the_next_argument() -> None:
+def test_the_value_of_an_option_is_the_next_argument():
     arguments = ["advsweep", "--api-key", "CANARY", "--store", "a.db"]
     assert redacted_arguments(arguments) == "advsweep --api-key '***' --store a.db"

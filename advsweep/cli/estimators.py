@@ -28,8 +28,8 @@ from advsweep.estimators.batch import (
     spread_input,
 )
 
-Rows = list[list[float]]
-"""Groups of numbers; NaN marks a missing rollout."""
+Rows = Tensor
+"""Groups of numbers, [groups, rollouts]; NaN marks a missing rollout."""
 
 NEUTRAL = {
     "lengths": 1.0,
@@ -122,7 +122,7 @@ def parse_rows(text: str, where: str) -> Rows:
             f"{where}: expected groups of the same length, got "
             f"{', '.join(str(len(row)) for row in rows)}; write - for a missing rollout"
         )
-    return rows
+    return torch.tensor(rows, dtype=torch.float64)
 
 
 def parse_inputs(texts: Iterable[str]) -> dict[str, Rows]:
@@ -151,11 +151,9 @@ def single_numbers(given: Mapping[str, Rows]) -> dict[str, float]:
         BatchError: an input has several.
     """
     for name, rows in given.items():
-        if len(rows) != 1 or len(rows[0]) != 1 or math.isnan(rows[0][0]):
-            raise BatchError(f"--input {name}: expected one number for all, got {rows}")
-    return {
-        name: int(rows[0][0]) if name in COUNTERS else rows[0][0] for name, rows in given.items()
-    }
+        if rows.numel() != 1 or rows.isnan():
+            raise BatchError(f"--input {name}: expected one number for all, got {rows.tolist()}")
+    return {n: int(r) if n in COUNTERS else float(r) for n, r in given.items()}
 
 
 def refuse_unread(estimators: Iterable[Estimator], given: Iterable[str]) -> None:
@@ -346,10 +344,10 @@ def apply(estimator: Estimator, text: str, given: Mapping[str, Rows]) -> dict[st
         raise BatchError(
             f"estimator '{estimator.name}' needs {name}; give it with --input {name}=..."
         )
-    rewards = torch.tensor(parse_rows(text, "--rewards"), dtype=torch.float64)
+    rewards = parse_rows(text, "--rewards")
     mask = None if (known := ~rewards.isnan()).all() else known
     inputs: dict[str, Any] = {
-        name: int(rows[0][0]) if name in COUNTERS else _input(name, rows, rewards)
+        name: int(rows) if name in COUNTERS else _input(name, rows, rewards)
         for name, rows in given.items()
     }
     for name in PER_TOKEN & inputs.keys():
@@ -390,20 +388,20 @@ def rollout_rows(applied: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _input(name: str, rows: Rows, rewards: Tensor) -> Tensor | tuple[str, ...]:
     """Convert an input to the shape that the batch expects; a single number is repeated."""
-    values = torch.tensor(rows, dtype=torch.float64)
+    if name in PER_PROMPT and rows.shape[1] != 1:
+        raise BatchError(
+            f"--input {name}: expected one number per group, separated by ;, got "
+            f"{rows.shape[1]} for a group"
+        )
+    shaped = rewards[:, :1] if name in PER_PROMPT else rewards
+    whole = rows.expand_as(shaped) if rows.numel() == 1 else rows
     if name in PER_PROMPT:
-        if values.shape[1] != 1:
-            raise BatchError(
-                f"--input {name}: expected one number per group, separated by ;, got "
-                f"{values.shape[1]} for a group"
-            )
-        column = values[:, 0].expand(len(rewards)) if len(values) == 1 else values[:, 0]
+        column = whole[:, 0]
         return tuple(f"{i:g}" for i in column.tolist()) if name == "prompt_ids" else column
-    whole = values.expand_as(rewards) if values.numel() == 1 else values
     if name != "answered":
         return whole
     if not ((whole == 0) | (whole == 1)).all():
-        raise BatchError(f"--input answered: expected 1 or 0 for each rollout, got {rows}")
+        raise BatchError(f"--input answered: expected 1 or 0 for each rollout, got {rows.tolist()}")
     return whole == 1
 
 

@@ -110,13 +110,13 @@ def commands() -> Iterator[tuple[str, Callable[..., None]]]:
 
 
 @pytest.fixture
-def advsweep(tmp_path: Path) -> Advsweep:
+def advsweep(tmp_path):
     """Runs `advsweep ARGUMENTS` in an empty folder and returns the finished process."""
     return lambda *arguments, **environment: _advsweep(tmp_path, *arguments, **environment)
 
 
 @pytest.fixture(scope="session")
-def fake_folder(tmp_path_factory: pytest.TempPathFactory, cache_directory: Path) -> Path:
+def fake_folder(tmp_path_factory, cache_directory):
     """A folder with a finished sweep of two estimators and three seeds on the fake backend."""
     folder = tmp_path_factory.mktemp("fake-sweep")
     done = _advsweep(
@@ -134,15 +134,13 @@ def fake_folder(tmp_path_factory: pytest.TempPathFactory, cache_directory: Path)
 
 
 @pytest.fixture
-def finished(fake_folder: Path) -> Advsweep:
+def finished(fake_folder):
     """Runs `advsweep ARGUMENTS` in the folder of the finished sweep, which it must not change."""
     return lambda *arguments, **environment: _advsweep(fake_folder, *arguments, **environment)
 
 
 @pytest.fixture
-def called(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
+def called(monkeypatch, capsys):
     """`called(*ARGUMENTS)` in this process: exit code, stdout, stderr; for commands that read."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
@@ -159,16 +157,14 @@ def called(
 
 
 @pytest.fixture
-def in_process(
-    fake_folder: Path, monkeypatch: pytest.MonkeyPatch, called: Callable[..., tuple[int, str, str]]
-) -> Callable[..., tuple[int, str, str]]:
+def in_process(fake_folder, monkeypatch, called):
     """`called` in the folder of the finished sweep."""
     monkeypatch.chdir(fake_folder)
     return called
 
 
 @pytest.fixture
-def succeeds(called: Callable[..., tuple[int, str, str]]) -> Callable[..., tuple[str, str]]:
+def succeeds(called):
     """`succeeds(*ARGUMENTS)`: stdout and stderr of a command that must succeed."""
 
     def call(*arguments: str) -> tuple[str, str]:
@@ -180,9 +176,7 @@ def succeeds(called: Callable[..., tuple[int, str, str]]) -> Callable[..., tuple
 
 
 @pytest.fixture
-def refused(
-    monkeypatch: pytest.MonkeyPatch, called: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> Callable[..., None]:
+def refused(monkeypatch, called, tmp_path):
     """`refused(words, *ARGUMENTS)` expects exit code 2 and one line on stderr with the words."""
 
     def call(words: Sequence[str], *arguments: str) -> None:
@@ -199,7 +193,7 @@ def refused(
 
 
 @pytest.fixture
-def advsweep_with(tmp_path: Path, install: Callable[..., Path]) -> Callable[..., Advsweep]:
+def advsweep_with(tmp_path, install):
     """`advsweep_with(entry_points, **modules)` returns a command that sees such a package.
 
     Each call is a new interpreter: registries look for other packages once in a process.

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from advsweep.cli.app import app
 from advsweep.errors import ConfigError
-from advsweep.store import Status, Store, open_store
+from advsweep.store import Status, open_store
 from advsweep.sweep.executors.base import remote_environment
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.runs import schedule_runs
@@ -31,7 +29,7 @@ FAKE = ("backend=fake", "steps=2", "evaluation.n=2", "evaluation.k=[1]", "prompt
 
 
 @pytest.fixture
-def listener() -> Iterator[socket.socket]:
+def listener():
     with socket.create_server(("127.0.0.1", 0), backlog=64) as opened:
         opened.setblocking(False)
         yield opened
@@ -46,7 +44,7 @@ def has_run(listener: socket.socket) -> bool:
 
 
 @pytest.fixture
-def task(tmp_path: Path, listener: socket.socket) -> tuple[str, ...]:
+def task(tmp_path, listener):
     """Overrides for programs whose known solutions connect to a port when they are run."""
     address = listener.getsockname()
     connect = f"import socket\nsocket.create_connection({address!r}, 5).close()"
@@ -71,7 +69,7 @@ def task(tmp_path: Path, listener: socket.socket) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, task: tuple[str, ...]) -> Iterator[Store]:
+def store(tmp_path, task):
     """A store with a pending run whose config allows programs, as in earlier versions."""
     plan = make_plan([*FAKE, *task, "seed=0"], name="old")
     for planned in plan.runs:
@@ -90,14 +88,12 @@ def refuses(result: Result) -> bool:
 
 
 @pytest.mark.parametrize("command", ["run", "sweep"])
-def test_a_plan_is_refused_before_a_store_is_made(
-    command: str, task: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_plan_is_refused_before_a_store_is_made(command, task, tmp_path):
     assert refuses(call(command, *FAKE, *task, "--store", tmp_path / "new.db"))
     assert not (tmp_path / "new.db").exists()
 
 
-def test_what_a_store_says_is_no_consent(store: Store, listener: socket.socket) -> None:
+def test_what_a_store_says_is_no_consent(store, listener):
     assert store.runs.select()[0].config["task"]["verifier"]["enabled"]
     for command in (["retry", 1], ["retry", "old"], ["worker"], ["worker", "old"], ["eval", 1]):
         assert refuses(call(*command, "--store", store.url)), command
@@ -105,7 +101,7 @@ def test_what_a_store_says_is_no_consent(store: Store, listener: socket.socket) 
     assert not has_run(listener)
 
 
-def test_the_process_of_a_run_refuses_for_itself(store: Store) -> None:
+def test_the_process_of_a_run_refuses_for_itself(store):
     assert work_on(store, [store.runs.select()[0].id], [], None) != 0
     [record] = store.runs.select()
     assert record.status is Status.FAILED
@@ -113,9 +109,7 @@ def test_the_process_of_a_run_refuses_for_itself(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_line_gives_consent_to_the_processes_that_it_starts(
-    store: Store, listener: socket.socket
-) -> None:
+def test_the_command_line_gives_consent_to_the_processes_that_it_starts(store, listener):
     done = call("retry", 1, "--run-code", "--store", store.url)
     assert done.exit_code == 0, done.output
     assert store.runs.select()[0].status is Status.DONE
@@ -123,7 +117,7 @@ def test_the_command_line_gives_consent_to_the_processes_that_it_starts(
     assert call("report", "old", "--store", store.url).exit_code == 0
 
 
-def test_what_is_stored_can_be_looked_at(store: Store) -> None:
+def test_what_is_stored_can_be_looked_at(store):
     for command in (["show", 1], ["ls"], ["status"]):
         done = call(*command, "--store", store.url)
         assert done.exit_code == 0, done.output
@@ -131,13 +125,13 @@ def test_what_is_stored_can_be_looked_at(store: Store) -> None:
     assert shown["config"]["task"]["verifier"]["enabled"] is True
 
 
-def test_a_plan_can_be_looked_at_without_consent(task: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_plan_can_be_looked_at_without_consent(task, tmp_path):
     done = call("sweep", "--dry-run", *FAKE, *task, "--store", tmp_path / "new.db")
     assert done.exit_code == 0, done.output
     assert REFUSED in done.stderr
 
 
-def test_the_earlier_option_names_the_new_one(task: tuple[str, ...]) -> None:
+def test_the_earlier_option_names_the_new_one(task):
     for command in (
         ["run", *FAKE, *task, "task.verifier.enabled=true"],
         ["eval", "--model", "m", "--task", "mbpp", "--set", "task.verifier.enabled=true"],
@@ -149,9 +143,7 @@ def test_the_earlier_option_names_the_new_one(task: tuple[str, ...]) -> None:
         assert "--run-code" in str(error)
 
 
-def test_a_sweep_file_that_allows_programs_gives_no_consent(
-    task: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_sweep_file_that_allows_programs_gives_no_consent(task, tmp_path):
     (tmp_path / "conf" / "experiment").mkdir(parents=True)
     (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(
         "# @package _global_\nsweep:\n  common: {task.verifier.enabled: true}\n  seeds: 1\n"
@@ -163,14 +155,12 @@ def test_a_sweep_file_that_allows_programs_gives_no_consent(
 
 
 @pytest.mark.parametrize("command", ["run", "sweep", "worker", "retry", "eval", "select"])
-def test_every_command_that_verifies_takes_consent(command: str) -> None:
+def test_every_command_that_verifies_takes_consent(command):
     shown = call(command, "--help").output
     assert "--run-code " in shown
 
 
-def test_consent_is_of_this_process_and_of_the_jobs_that_it_submits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_consent_is_of_this_process_and_of_the_jobs_that_it_submits(monkeypatch):
     assert remote_environment(1, "sqlite://").get(RUN_CODE) != "1"
     call("run", "--run-code", "no_such_key=1")
     assert run_code_allowed()

@@ -140,7 +140,7 @@ def test_mistakes_are_one_line(advsweep, tmp_path):
 
 
 @pytest.fixture
-def other(fake_folder, tmp_path) -> str:
+def other(fake_folder, tmp_path):
     """A copy of the finished sweep's store, in another folder than that of the command."""
     there = tmp_path / "there"
     there.mkdir()

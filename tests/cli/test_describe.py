@@ -33,7 +33,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", estimator_names())
-def test_every_estimator_can_be_described(name: str, run) -> None:
+def test_every_estimator_can_be_described(name, run):
     shown = json.loads(run(name, *JSON)[0])
     assert shown["name"] == name
     assert shown["description"]
@@ -53,7 +53,7 @@ def degenerate(run, *arguments: str) -> dict[str, list[float] | str]:
     }
 
 
-def test_degenerate_groups_are_computed(run) -> None:
+def test_degenerate_groups_are_computed(run):
     # δ = 0.01 below the mean, whatever it is; with another δ another number.
     for delta, options in ((0.01, ()), (0.5, ("--set", "delta=0.5"))):
         found = degenerate(run, "asym_re", *options)
@@ -87,7 +87,7 @@ def test_degenerate_groups_are_computed(run) -> None:
         (["estimator=dr_grpo"], ["dr_grpo (also mean_grpo): "]),
     ],
 )
-def test_the_page_of_an_estimator(run, arguments: list[str], texts: list[str]) -> None:
+def test_the_page_of_an_estimator(run, arguments, texts):
     out, _ = run(*arguments)
     for text in texts:
         assert text in out
@@ -97,7 +97,7 @@ def test_the_page_of_an_estimator(run, arguments: list[str], texts: list[str]) -
 # Applied to rewards
 
 
-def test_rewards_give_advantages_and_masses(run) -> None:
+def test_rewards_give_advantages_and_masses(run):
     # δ = 0.5: 1/2 and -1/2 / 0.5; m_S = 1/4, m_F = 1/2. Then 3/4 and -1/4 / 0.5.
     given = ("asym_grpo", "--rewards", "1,0,0,1;0,0,0,1", "--set", "delta=0.5")
     found = json.loads(run(*given, *JSON)[0])
@@ -116,7 +116,7 @@ def test_rewards_give_advantages_and_masses(run) -> None:
     assert "keep" not in text
 
 
-def test_missing_rollouts_are_left_out(run) -> None:
+def test_missing_rollouts_are_left_out(run):
     found = json.loads(run("grpo", "--rewards", "1,-,0", *JSON)[0])
     assert found["rewards"] == [[1, None, 0]]
     assert found["advantages"] == [[1, 0, -1]]
@@ -169,7 +169,7 @@ APPLIED = {
 
 
 @pytest.mark.parametrize("case", APPLIED)
-def test_other_inputs_and_options(run, case: str) -> None:
+def test_other_inputs_and_options(run, case):
     (name, rewards, *inputs), expected = APPLIED[case]
     given = [word for text in inputs for word in ("--input", text)]
     found = json.loads(run(name, "--rewards", rewards, *given, *JSON)[0])
@@ -179,7 +179,7 @@ def test_other_inputs_and_options(run, case: str) -> None:
 # Masses
 
 
-def test_masses_are_those_of_closed_forms(run) -> None:
+def test_masses_are_those_of_closed_forms(run):
     # Expected masses of the mean-centred forms have 1 - 1/G.
     out, err = run("dr_grpo,asym_grpo:delta=0.3", *CSV)
     assert err == ""
@@ -213,14 +213,14 @@ def test_masses_are_drawn(run, tmp_path):
 
 
 @pytest.fixture
-def sums(tmp_path: Path) -> str:
+def sums(tmp_path):
     path = tmp_path / "sums.jsonl"
     lines = [{"question": f"{i} + {i}?", "answer": f"#### {2 * i}"} for i in range(6)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(path)
 
 
-def test_a_task_has_its_problems(run, sums: str, tmp_path: Path) -> None:
+def test_a_task_has_its_problems(run, sums, tmp_path):
     data = ("--set", f"data={sums}", "--set", "held_out=2")
     text, _ = run("gsm8k", *data)
     assert text.startswith("train: 4 problems\nheld-out: 2 problems\n")
@@ -236,7 +236,7 @@ def test_a_task_has_its_problems(run, sums: str, tmp_path: Path) -> None:
     assert "Q: " in run("mine", "--config-dir", "conf")[0]
 
 
-def test_a_task_has_its_floors(run) -> None:
+def test_a_task_has_its_floors(run):
     text, _ = run("countdown", "--set", "levels=[0]")
     assert "\nfloor guess, uniform expressions over the given digits: pass@1 0." in text
     # 16 of 64 behaviours are correct: 1 - .75^8 = .8999.
@@ -248,7 +248,7 @@ def test_a_task_has_its_floors(run) -> None:
     }
 
 
-def test_presets_and_components(run) -> None:
+def test_presets_and_components(run):
     assert "clipped aggregation=token_mean" in run("method=dapo", *CSV)[0]
     assert json.loads(run("demo", *JSON)[0])[0]["task"] == "countdown"
     out, _ = run("clipped")
@@ -288,14 +288,12 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_and_exit_code_2(mistake: str, refused) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(mistake, refused):
     arguments, words = MISTAKES[mistake]
     refused(words, "describe", *arguments)
 
 
-def test_the_estimator_of_the_tutorial_works_in_a_registry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_estimator_of_the_tutorial_works_in_a_registry(tmp_path, monkeypatch):
     text = PAGE.read_text(encoding="utf-8")
     (tmp_path / "halved_of_tutorial.py").write_text(
         text.split('```python title="halved.py"\n')[1].split("```")[0], encoding="utf-8"

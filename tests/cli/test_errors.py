@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -150,7 +149,7 @@ def test_the_value_is_named(statement, fake_folder, advsweep, tmp_path):
     assert words in line
 
 
-def test_a_sound_store_has_no_damage(fake_folder: Path) -> None:
+def test_a_sound_store_has_no_damage(fake_folder):
     with (
         open_store(str(fake_folder / "advsweep.db"), create=False) as store,
         store.database.read() as connection,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -29,7 +27,7 @@ def shown(*words: str, columns: int = 80) -> str:
     return done.stdout
 
 
-def test_commands_stand_in_their_panels_with_whole_summaries() -> None:
+def test_commands_stand_in_their_panels_with_whole_summaries():
     text = shown()
     assert re.findall(r"^(\w+):$", text, re.MULTILINE) == ["Options", *COMMANDS, "Examples"]
     for panel, entries in COMMANDS.items():
@@ -47,7 +45,7 @@ def test_commands_stand_in_their_panels_with_whole_summaries() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_has_summary_arguments_and_examples_of_its_command(name: str) -> None:
+def test_help_has_summary_arguments_and_examples_of_its_command(name):
     command = BUILT[name]
     assert isinstance(command, Command)
     assert command.examples
@@ -64,7 +62,7 @@ EXAMPLES = sorted({e for command in (ROOT, *BUILT.values()) for e in command.exa
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_examples_can_be_parsed(example: str) -> None:
+def test_examples_can_be_parsed(example):
     for step in example.split(" && "):
         words = shlex.split(step.split(" > ")[0])
         if words[0] == "cd":
@@ -76,7 +74,7 @@ def test_examples_can_be_parsed(example: str) -> None:
             assert all("=" in w or w.endswith(".yaml") for w in params["overrides"] or ())
 
 
-def test_one_letter_has_one_meaning() -> None:
+def test_one_letter_has_one_meaning():
     meanings: dict[str, set[str]] = {}
     for command in BUILT.values():
         for parameter in command.params:
@@ -85,7 +83,7 @@ def test_one_letter_has_one_meaning() -> None:
     assert {k: v for k, v in meanings.items() if len(v) > 1} == {}
 
 
-def test_there_are_at_most_27_commands_and_150_options() -> None:
+def test_there_are_at_most_27_commands_and_150_options():
     options = [
         (name, parameter.name)
         for name, command in BUILT.items()
@@ -107,9 +105,7 @@ def hello(name: str = "you") -> None:
 '''
 
 
-def test_other_packages_add_commands(
-    advsweep_with: Callable[..., Callable[..., CompletedProcess[str]]],
-) -> None:
+def test_other_packages_add_commands(advsweep_with):
     points = {"say_hello": "greeting:hello", "ls": "greeting:hello", "bad": "nowhere_:bad"}
     command = advsweep_with({"advsweep.commands": points}, greeting=PLUGIN)
     assert command("say-hello", "--name", "Ada").stdout == "hello Ada\n"
@@ -124,7 +120,7 @@ def test_other_packages_add_commands(
     assert re.search(r"^command,bad,.*,unusable,", states, re.M)
 
 
-def test_option_in_place_of_a_config_key_is_explained() -> None:
+def test_option_in_place_of_a_config_key_is_explained():
     done = CliRunner().invoke(app, ["run", "--seed", "3"], prog_name="advsweep")
     assert done.exit_code == 2
     assert "config keys are written without dashes: seed=VALUE" in done.output

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,7 +66,7 @@ SMALL = "backend=fake steps=4 evaluation.n=4 evaluation.k=[1] estimator=grpo,fad
 
 
 @pytest.fixture
-def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def hostile(tmp_path, monkeypatch):
     """The working folder, with modules and an entry point that leave a file when they run."""
     folder = tmp_path / "hostile"
     metadata = folder / "x-1.0.dist-info"
@@ -86,7 +85,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def advsweep(hostile: Path, tmp_path: Path) -> Callable[..., str]:
+def advsweep(hostile, tmp_path):
     """Runs commands in the hostile folder, one after another, in one process."""
     script = tmp_path / "bin" / "script.py"
     script.parent.mkdir()
@@ -111,19 +110,19 @@ def ran(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("ran-*"))
 
 
-def test_the_modules_run_where_the_folder_is_searched(hostile: Path) -> None:
+def test_the_modules_run_where_the_folder_is_searched(hostile):
     """The tests below look for something that happens."""
     subprocess.run([sys.executable, "-m", "shlex"], check=True, cwd=hostile)
     assert "ran-__main__" in ran(hostile)
 
 
-def test_every_command_is_covered() -> None:
+def test_every_command_is_covered():
     started = [*READING, *WRITING, *TRAINING]
     absent = [name for name, _ in commands() if not any(c.startswith(name) for c in started)]
     assert absent == [], "add a new command to READING or WRITING"
 
 
-def test_commands_and_forked_workers(advsweep: Callable[..., str], hostile: Path) -> None:
+def test_commands_and_forked_workers(advsweep, hostile):
     advsweep(f"sweep --jobs=2 tracking=tensorboard {SMALL}")
     printed = advsweep(*READING)
     assert "grpo" in printed
@@ -132,7 +131,7 @@ def test_commands_and_forked_workers(advsweep: Callable[..., str], hostile: Path
     assert ran(hostile) == []
 
 
-def test_settings_of_matplotlib_are_not_read(advsweep: Callable[..., str], hostile: Path) -> None:
+def test_settings_of_matplotlib_are_not_read(advsweep, hostile):
     (hostile / "matplotlibrc").write_text("no.such.setting: evil\n")
     advsweep(f"sweep executor=debug {SMALL}")
     for command in (
@@ -145,9 +144,7 @@ def test_settings_of_matplotlib_are_not_read(advsweep: Callable[..., str], hosti
         assert "no.such.setting" not in printed
 
 
-def test_workers_that_are_spawned_submitted_and_started_again(
-    advsweep: Callable[..., str], hostile: Path
-) -> None:
+def test_workers_that_are_spawned_submitted_and_started_again(advsweep, hostile):
     advsweep(
         f"sweep {SMALL}",
         f"sweep executor=slurm executor.cluster=local {SMALL} seed=1",
@@ -160,14 +157,14 @@ def test_workers_that_are_spawned_submitted_and_started_again(
     assert ran(hostile) == []
 
 
-def test_actors_of_ray(advsweep: Callable[..., str], hostile: Path) -> None:
+def test_actors_of_ray(advsweep, hostile):
     advsweep(f"sweep executor=ray {SMALL}")
     with open_store("advsweep.db", create=False) as store:
         assert len(store.runs.select(status=Status.DONE)) == 2
     assert ran(hostile) == []
 
 
-def test_processes_of_verifiers(hostile: Path) -> None:
+def test_processes_of_verifiers(hostile):
     pool = VerifierPool(VERIFIERS.build("numeric"), workers=1, deadline=30.0)
     pool.judge([("1", "1")])
     pool.close()

@@ -175,7 +175,7 @@ def fill(store: Store) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A folder with a hostile store, another one, claims, a data file, and a sweep file."""
     folder = tmp_path_factory.mktemp("hostile")
     for name in ("advsweep.db", "other.db"):
@@ -208,7 +208,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def terminal(folder: Path, monkeypatch: pytest.MonkeyPatch, called: Command) -> Command:
+def terminal(folder, monkeypatch, called):
     """Runs a command in this process, in the folder, with streams that say they are terminals."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -353,7 +353,7 @@ def formats(command: Callable[..., None]) -> list[str | None]:
 COMMANDS = dict(commands())
 
 
-def test_every_command_is_covered() -> None:
+def test_every_command_is_covered():
     known = {*NO_TEXTS, *TRAIN, *READ}
     assert set(COMMANDS) == known, "add a new command to READ, or say why it is not there"
 
@@ -368,9 +368,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "arguments", "form"), list(cases()))
-def test_hostile_texts_do_no_harm(
-    terminal: Command, name: str, arguments: list[str], form: str | None
-) -> None:
+def test_hostile_texts_do_no_harm(terminal, name, arguments, form):
     ask = [] if form is None else ["--format", form]
     printed = terminal(*name.split(), *arguments, *ask)
     check_terminal(printed, several_lines=name in SEVERAL_LINES or form in ("csv", "html"))
@@ -387,9 +385,7 @@ def test_hostile_texts_do_no_harm(
         ["--figure", "curves", "--metric", HOSTILE],
     ],
 )
-def test_figures_are_valid_and_show_texts_as_they_are(
-    terminal: Command, tmp_path: Path, arguments: list[str]
-) -> None:
+def test_figures_are_valid_and_show_texts_as_they_are(terminal, tmp_path, arguments):
     path = tmp_path / "figure.svg"
     printed = terminal("plot", HOSTILE, *arguments, "--output", str(path))
     assert printed.code == 0, printed.err
@@ -400,7 +396,7 @@ def test_figures_are_valid_and_show_texts_as_they_are(
     assert r"$\frac{$" in text  # in a comment, beside the paths of its letters
 
 
-def test_the_watched_status(terminal: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watched_status(terminal, monkeypatch):
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
@@ -411,7 +407,7 @@ def test_the_watched_status(terminal: Command, monkeypatch: pytest.MonkeyPatch) 
     assert controls(text) == set()
 
 
-def test_followed_log_of_a_running_run(terminal: Command, folder: Path) -> None:
+def test_followed_log_of_a_running_run(terminal, folder):
     with open_store(str(folder / "advsweep.db")) as store:
         [log] = [run.directory / "log.txt" for run in store.runs.select(ids=[5])]
     before = log.read_bytes()
@@ -424,9 +420,7 @@ def test_followed_log_of_a_running_run(terminal: Command, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
-def test_log_that_is_no_file_is_refused(
-    terminal: Command, folder: Path, make: Callable[[Path], None]
-) -> None:
+def test_log_that_is_no_file_is_refused(terminal, folder, make):
     with open_store(str(folder / "advsweep.db")) as store:
         [log] = [run.directory / "log.txt" for run in store.runs.select(ids=[2])]
     moved = log.rename(log.with_name("moved"))
@@ -442,7 +436,7 @@ def test_log_that_is_no_file_is_refused(
     assert followed.out == ""
 
 
-def test_completion_offers_plain_words(folder: Path) -> None:
+def test_completion_offers_plain_words(folder):
     with open_store(str(folder / "advsweep.db")) as store:
         store.sweeps.add("plain-1", {})
         for name in ("x;reboot", "--force", "=1"):
@@ -454,9 +448,7 @@ def test_completion_offers_plain_words(folder: Path) -> None:
             store.sweeps.remove(name)
 
 
-def test_traceback_is_printable(
-    terminal: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_traceback_is_printable(terminal, monkeypatch, capsys):
     monkeypatch.setattr("sys.excepthook", sys.excepthook)
     terminal("--version")
     sys.excepthook(RuntimeError, RuntimeError(HOSTILE), None)

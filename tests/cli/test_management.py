@@ -7,9 +7,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +16,7 @@ from advsweep.cli.app import app
 from advsweep.cli.data import remove_folder
 from advsweep.cli.runs import log_path, read_log
 from advsweep.errors import ConfigError, NotFoundError
-from advsweep.store import NewEvaluation, Owner, Status, Store, open_store
+from advsweep.store import NewEvaluation, Owner, Status, open_store
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import schedule_runs
@@ -32,7 +30,7 @@ FAKE = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def made(tmp_path_factory):
     """A folder with a store: two runs of `pair` are done; `other` has the second and one failed."""
     folder = tmp_path_factory.mktemp("made")
     with open_store(str(folder / "advsweep.db")) as opened:
@@ -43,7 +41,7 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def store(made, tmp_path, monkeypatch) -> Iterator[Store]:
+def store(made, tmp_path, monkeypatch):
     """The store of a copy of that folder, which is the working folder."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from advsweep.cli.catalogue import plugin_registries
 from advsweep.components import Component
 from advsweep.sweep.registry import GROUPS
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 CLOSED = {"control", "evaluation", "resources"}
 
 GOOD = """
@@ -31,7 +28,7 @@ class Good(Stopping):
 """
 
 
-def test_every_kind_has_a_group_of_its_name() -> None:
+def test_every_kind_has_a_group_of_its_name():
     registries = plugin_registries()
     assert {
         "advsweep.backends",
@@ -54,7 +51,7 @@ def test_every_kind_has_a_group_of_its_name() -> None:
         assert registry.group in (None, f"advsweep.{key}s")
 
 
-def test_the_base_of_a_kind_is_that_of_our_components() -> None:
+def test_the_base_of_a_kind_is_that_of_our_components():
     for registry in plugin_registries().values():
         base = registry.base()
         assert issubclass(base, Component)
@@ -63,7 +60,7 @@ def test_the_base_of_a_kind_is_that_of_our_components() -> None:
         assert all(issubclass(cls, base) for cls in ours)
 
 
-def test_no_registry_is_forgotten() -> None:
+def test_no_registry_is_forgotten():
     """Every registry of advsweep is open through `plugin_registries`, or closed."""
     source = Path(advsweep.__file__).parent
     groups = {
@@ -75,13 +72,13 @@ def test_no_registry_is_forgotten() -> None:
 
 
 @pytest.fixture
-def without_fake(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_fake(monkeypatch):
     """Leaves out the package of the tests with the backend `fake`."""
     monkeypatch.delenv("PYTHONPATH")
 
 
 @pytest.mark.usefixtures("without_fake")
-def test_all_states_are_listed(advsweep_with: Callable[..., Command]) -> None:
+def test_all_states_are_listed(advsweep_with):
     points = {
         "advsweep.stoppings": {"good": "good:Good", "acr": "good:Good"},
         "advsweep.stopings": {"good": "good:Good"},
@@ -134,9 +131,7 @@ BREAKING = {
         (["run", "--dry-run", "backend=fake", "optimizer.match=step"], "that can: bandit, tiny"),
     ],
 )
-def test_a_broken_plugin_breaks_no_command(
-    advsweep_with: Callable[..., Command], arguments: list[str], message: str
-) -> None:
+def test_a_broken_plugin_breaks_no_command(advsweep_with, arguments, message):
     command = advsweep_with(BREAKING, bad="raise RuntimeError('never imported in peace')")
     done = command(*arguments)
     assert "Traceback" not in done.stderr
@@ -174,7 +169,7 @@ class Halved(Estimator):
 
 
 @pytest.fixture
-def plugged(advsweep_with: Callable[..., Command]) -> Command:
+def plugged(advsweep_with):
     """`advsweep ARGUMENTS` with three estimators of another package, of which one can be used."""
     points = {
         "halved": "halved_estimator:Halved",
@@ -189,7 +184,7 @@ def plugged(advsweep_with: Callable[..., Command]) -> Command:
     )
 
 
-def test_it_is_listed_and_what_is_broken_is_warned_of(plugged: Command) -> None:
+def test_it_is_listed_and_what_is_broken_is_warned_of(plugged):
     done = plugged("list", "estimators", "--format", "json")
     assert done.returncode == 0, done.stderr
     listed = {row["name"]: row for row in json.loads(done.stdout)}

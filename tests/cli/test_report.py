@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-Called = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def report(in_process: Called) -> Called:
+def report(in_process):
     """`report(ARGUMENTS)` of the finished sweep: exit code, stdout, stderr."""
     return lambda *arguments: in_process("report", *arguments)
 
@@ -89,11 +85,8 @@ def test_short_is_a_table(report):
     assert "--short: expected a table" in err
 
 
-Called = Callable[..., tuple[int, str, str]]
-
-
 @pytest.fixture
-def claims(in_process: Called, tmp_path: Path) -> Called:
+def claims(in_process, tmp_path):
     """`claims(STATEMENT, OPTIONS)` about the finished sweep: exit code, stdout, stderr."""
 
     def called(statement: str, *arguments: str) -> tuple[int, str, str]:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ SLURM = ("executor=slurm", "executor.cluster=local")
 
 
 @pytest.fixture
-def url(postgres_url: str) -> str:
+def url(postgres_url):
     """A store's URL with a password."""
     with_user = postgres_url.replace("advsweep@", f"advsweep:{CANARY}-url@")
     assert with_user != postgres_url
@@ -47,7 +47,7 @@ def url(postgres_url: str) -> str:
 
 
 @pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
+def environment(monkeypatch):
     """Secrets in the environment, and a short folder for Ray's sockets and logs."""
     folder = tempfile.mkdtemp(prefix="advsweep-ray-", dir="/tmp")
     for name, value in {**SECRETS, "RAY_TMPDIR": folder}.items():
@@ -119,13 +119,7 @@ def leaks(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("how", [LOCAL, RAY, SLURM], ids=lambda how: how[0])
-def test_secrets_stay_in_the_environment(
-    how: tuple[str, ...],
-    url: str,
-    environment: Mapping[str, str],
-    tmp_path: Path,
-    postgres_server: Any,
-) -> None:
+def test_secrets_stay_in_the_environment(how, url, environment, tmp_path, postgres_server):
     with watched_command_lines() as lines:
         printed = advsweep(tmp_path, "sweep", *SMALL, *how, "--store", url)
         wait_for_runs(url, 2)
@@ -143,9 +137,7 @@ def test_secrets_stay_in_the_environment(
     assert list((tmp_path / "advsweep-runs").rglob("log.txt"))
 
 
-def test_nothing_that_is_printed_holds_a_secret_of_an_older_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_that_is_printed_holds_a_secret_of_an_older_store(tmp_path, monkeypatch, capsys):
     """Stores of older versions hold command lines with secrets."""
     monkeypatch.chdir(tmp_path)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +30,7 @@ TITLE = "optimizer.lr tuned for each arm by pass@1 on seeds 1000, 1001 (fair-tun
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     path = tmp_path / "fair.yaml"
     path.write_text(FILE)
     return path
