@@ -80,6 +80,24 @@ def install_command(required: Iterable[Requirement]) -> str:
     return f"{pip} {packages}"
 
 
+def import_extra(package: str, wanted: str, extra: str) -> Any:
+    """Import a package of an extra.
+
+    Args:
+        wanted: what needs it, as the user asked for it.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ConfigError(
+            f"{wanted} needs {package}, which is not installed; install it with "
+            f"`{extra_command(extra)}`"
+        ) from error
+
+
 def extra_command(extra: str, package: str = "") -> str:
     """Return the command that gets an extra of advsweep into this environment.
 

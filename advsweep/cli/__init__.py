@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from types import FrameType
 
 __all__ = ["main"]
@@ -21,10 +22,9 @@ def main() -> None:
     except KeyboardInterrupt:
         os._exit(130)
     except SystemExit as end:
-        client = sys.modules.get("advsweep.sweep.tracking.client")
-        if client is None or not client.is_hanging():
+        if not any(thread.name == "advsweep tracking" for thread in threading.enumerate()):
             raise
-        # The exit handlers of trackers' libraries would wait for it.
+        # It hangs (sweep/tracking/base.py), and exit handlers of libraries would wait for it.
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         os._exit(end.code if isinstance(end.code, int) else int(bool(end.code)))

@@ -28,8 +28,7 @@ from advsweep.store import RunRecord, Status, Store, open_store
 from advsweep.store.merge import merge as merge_stores
 from advsweep.store.run_folders import owner_of
 from advsweep.sweep.registry import TRACKINGS
-from advsweep.sweep.tracking.base import Tracking
-from advsweep.sweep.tracking.client import sync
+from advsweep.sweep.tracking.base import Tracking, sync
 
 _LISTED = 20
 
@@ -278,20 +277,21 @@ def _send(
         (directory / _MARK).mkdir(parents=True, exist_ok=True)
     try:
         with without_prompts(), progress_bar("runs", len(runs)) as on_run:
-            synced = sync(store, runs, tracking, on_run)
+            outcomes = []
+            for outcome in sync(store, runs, tracking):
+                outcomes.append(outcome)
+                on_run(len(outcomes))
     except KeyboardInterrupt:
         # A normal exit would wait for the tracker's service in its exit handlers.
         os._exit(130)
-    counts = {"sent": synced.sent, "left out": synced.left_out, "failed": synced.failed}
-    shown = ", ".join(f"{len(ids)} {what}" for what, ids in counts.items() if ids) or "no runs"
+    counts = Counter(what for _, what, _ in outcomes)
+    shown = ", ".join(f"{count} {what}" for what, count in counts.items()) or "no runs"
     echo_line(f"{tracking.name}: {shown}", err=True)
-    for run_id, reason in list(synced.left_out.items())[:_LISTED]:
-        echo_line(f"  skipped run {run_id}: {reason}", err=True)
-    for run_id, error in list(synced.failed.items())[:_LISTED]:
-        echo_line(f"  run {run_id} failed: {error}", err=True)
+    for run_id, what, reason in [each for each in outcomes if each[2]][:_LISTED]:
+        echo_line(f"  run {run_id} {what}: {reason}", err=True)
     if directory is not None:
         echo(str(directory))
-    return bool(synced.failed)
+    return counts["failed"] > 0
 
 
 # merge

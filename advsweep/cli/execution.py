@@ -20,8 +20,7 @@ from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.progress import live_view
 from advsweep.sweep.retry_policy import Policy, store_patience
 from advsweep.sweep.scheduler.execute import execute as run_plan
-from advsweep.sweep.tracking.base import sync_command
-from advsweep.sweep.tracking.client import tracker_client
+from advsweep.sweep.tracking.base import sync_command, tracker_client
 from advsweep.yaml_files import YAML_SUFFIXES
 
 LISTED = 20

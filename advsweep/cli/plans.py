@@ -22,8 +22,8 @@ from advsweep.store import Store, open_store
 from advsweep.store.records import TuningRecord
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.eta import TimeEstimate, estimate
-from advsweep.sweep.planning.labels import config_labels
 from advsweep.sweep.planning.plan import Plan, make_plan
+from advsweep.sweep.progress import config_labels
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.tuning import Tuning, execute_tuning, plan_tuning
 
@@ -102,11 +102,10 @@ def print_plan(
     records = [
         {
             "identity": planned.run.identity,
-            "id": run.run_id,
             "estimator": planned.run.estimator.name,
             "seed": planned.run.seed,
             "steps": planned.run.steps,
-            **{key: getattr(run, key) for key in ("status", "step", "steps_left", "seconds_left")},
+            **run,
             "label": label,
             "config": planned.config,
         }

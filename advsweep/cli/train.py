@@ -29,7 +29,7 @@ from advsweep.sweep.planning.resume import (
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.retry_policy import Policy, parse_duration, parse_failures, parse_size
 from advsweep.sweep.scheduler.execute import pull_runs
-from advsweep.sweep.tracking.client import tracker_client
+from advsweep.sweep.tracking.base import tracker_client
 
 
 def run(

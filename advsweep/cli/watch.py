@@ -26,8 +26,7 @@ from advsweep.errors import ConfigError, NotFoundError, counted
 from advsweep.store import AnswerSample, EvaluationRecord, RunRecord, Status, open_store
 from advsweep.store.records import parse_status
 from advsweep.store.sanity import find_mixed_revisions
-from advsweep.sweep.planning.labels import varying_keys
-from advsweep.sweep.status import SweepStatus, read_status
+from advsweep.sweep.progress import SweepStatus, read_status, varying_keys
 from advsweep.writing import plain_value
 
 NEWEST = 50
@@ -186,29 +185,33 @@ def _print_status(sweep: str | None, found: SweepStatus) -> None:
         echo_line(f"collapsed in training: {counted(len(collapsed), 'run')} ({listed})")
     running = [
         {
-            **_progress(run),
-            "stage": f"{run.stage or 'starting'}{', stopping' if run.stop_requested else ''}",
-            "steps/s": "-" if run.steps_per_second is None else f"{run.steps_per_second:.3g}",
-            "left": duration(run.seconds_left),
-            "heartbeat": f"{duration(run.heartbeat_age)} ago",
-            "where": f"{run.host}:{run.pid}",
+            "run": run["id"],
+            "estimator": run["estimator"],
+            "seed": run["seed"],
+            "step": f"{run['step']}/{run['steps']}",
+            "stage": f"{run['stage'] or 'starting'}{', stopping' if run['stop_requested'] else ''}",
+            "steps/s": "-" if run["steps_per_second"] is None else f"{run['steps_per_second']:.3g}",
+            "left": duration(run["seconds_left"]),
+            "heartbeat": f"{duration(run['heartbeat_age'])} ago",
+            "where": f"{run['host']}:{run['pid']}",
         }
         for run in found.running
     ]
     failures = [
-        {**_progress(run), "status": run.status, "why": (run.error or "").partition("\n")[0]}
+        {
+            "run": run.id,
+            "estimator": run.estimator,
+            "seed": run.seed,
+            "step": f"{run.step}/{run.steps}",
+            "status": run.status,
+            "why": (run.error or "").partition("\n")[0],
+        }
         for run in found.failures
     ]
     for rows in (running, failures):
         if rows:
             echo()
             print_listing(rows, "table")
-
-
-def _progress(run: Any) -> dict[str, Any]:
-    """Return the first columns of a table of running or of failed runs."""
-    own = {"run": run.id, "estimator": run.estimator, "seed": run.seed}
-    return {**own, "step": f"{run.step}/{run.steps}"}
 
 
 # show and logs

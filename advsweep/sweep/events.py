@@ -1,4 +1,4 @@
-"""Events of a scheduler, and the result that it returns."""
+"""What becomes of runs: exit codes of workers, events of a scheduler, and its result."""
 
 from __future__ import annotations
 
@@ -9,6 +9,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
+
+DONE = 0
+"""Each run has its own outcome in the store, and the process takes another job."""
+FAILED = 10
+"""The run failed; the store has the error."""
+STOPPED = 11
+"""The runs were stopped on request, with a checkpoint if they had progress to save."""
+ELSEWHERE = 12
+"""Another process holds the run."""
+UNRECORDED = 13
+"""The store could not be written."""
+ORPHANED = 14
+"""The parent process is gone and the run did not stop in time."""
+OUT_OF_MEMORY = 15
+"""The run ran out of memory; the store has the error."""
+DISK_FULL = 18
+"""The store could not be written: the disk is full, or a file may not grow."""
+
+REUSABLE = frozenset({DONE, ELSEWHERE})
+"""Exit codes of jobs after which their process takes another one."""
 
 
 class EventKind(Enum):

@@ -1,193 +1,277 @@
-"""The live view of a sweep: a table on a terminal, plain lines elsewhere."""
+"""How far a sweep is: labels of its runs, a status from the store, and a live view."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TextIO
 
+from advsweep.components import Plain, leaves
 from advsweep.printable import printable, printable_line
-from advsweep.sweep.events import Event, EventKind, RunEvent, SweepProgress
-from advsweep.sweep.planning.labels import labels
+from advsweep.store import Status
+from advsweep.store.records import COLLAPSED
+from advsweep.sweep.events import Event, EventKind, SweepProgress
+from advsweep.tasks.controls import titled
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.live import Live
-    from rich.table import Table
-
     from advsweep.store import RunRecord, Store
+    from advsweep.store.records import TuningRecord
     from advsweep.sweep.planning.plan import Plan
 
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
 SHOWN_RUNS = 20
+REWARD = "reward/mean"
 
-METRICS = {"reward/mean": "reward", "collapse/acr": "ACR", "entropy/token": "entropy"}
-"""The metrics of each run, with their headings."""
+STEP_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
+"""The metrics whose sum is the time of a training step, in seconds."""
 
-_STYLES = {
-    EventKind.DONE: "green",
-    EventKind.SKIPPED: "green",
-    EventKind.FAILED: "red",
-    EventKind.INTERRUPTED: "yellow",
-    EventKind.PRUNED: "cyan",
-}
-"""The styles of the events that end a run."""
+RECENT_STEPS = 20
+"""Number of a run's newest steps from which its speed is computed."""
+
+LOST_REASON = "its process exited or stopped its heartbeat without recording an outcome"
+"""The error of a lost run: its lease expired before an outcome was recorded."""
+
+_SHOWN_FIELDS = ("id", "estimator", "seed", "host", "pid", "step", "steps", "stage")
+
+
+def config_labels(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a label for each resolved config, such as `fade seed=1 group_size=16`.
+
+    A label has the estimator, the seed, and the keys that vary between runs of the same
+    components. Between two estimators nearly every key varies, so such pairs do not count.
+    """
+    configs = list(configs)
+    return [
+        " ".join([titled(config["estimator"]["name"], config), f"seed={config['seed']}", *parts])
+        for config, parts in zip(configs, varying_keys(configs), strict=True)
+    ]
+
+
+def varying_keys(configs: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """Return what tells each config apart beside estimator and seed, such as `group_size=16`."""
+    # Runs of a plan share equal nodes: each is flattened once, known by its `id`.
+    known: dict[tuple[str, Any], list[tuple[str, str]]] = {}
+
+    def flat(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+        found = []
+        for key, value in config.items():
+            mark = key, id(value) if isinstance(value, Mapping) else str(value)
+            if mark not in known:
+                known[mark] = [(name, str(leaf)) for name, leaf in leaves({key: value})]
+            found += known[mark]
+        return found
+
+    configs = list(configs)
+    names: dict[str, set[str]] = {}
+    groups: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    for config in configs:
+        found = flat(config)
+        components = [(key, value) for key, value in found if key.endswith(".name")]
+        for key, value in components:
+            names.setdefault(key, set()).add(value)
+        # Between two estimators nearly every key varies: only like runs are compared.
+        group = groups.setdefault(tuple(value for _, value in components), {})
+        for key, value in found:
+            group.setdefault(key, set()).add(value)
+    vary = {key for group in groups.values() for key, values in group.items() if len(values) > 1}
+    vary |= {key for key, values in names.items() if len(values) > 1 and key != "estimator.name"}
+    vary -= {"seed", "control.name"}  # labels have both anyway
+    return [
+        [f"{key.removesuffix('.name')}={value}" for key, value in flat(config) if key in vary]
+        for config in configs
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepStatus:
+    """The state of all runs.
+
+    Attributes:
+        states: number of runs in each state, zeros included.
+        running: a row for each run that a process trains: the seconds since its process's last
+            heartbeat, the speed over its newest steps without evaluations, and the seconds that
+            its remaining steps take at that speed; None if missing.
+        failures: the lost ones and the newest failures; each has an error.
+        collapsed: ids of the finished runs whose policy collapsed in training.
+        tuning: what was chosen for each arm of the sweep; None without a tuning.
+    """
+
+    runs: int
+    states: Mapping[Status, int]
+    running: Sequence[Plain]
+    failures: Sequence[RunRecord]
+    collapsed: Sequence[int] = ()
+    tuning: TuningRecord | None = None
+
+
+def read_status(store: Store, sweep: str | None = None, *, failures: int) -> SweepStatus:
+    """Read the status of a sweep, or of the whole store.
+
+    Args:
+        failures: maximum number of failures in it.
+
+    Raises:
+        NotFoundError: there is no such sweep.
+    """
+    states = store.runs.count_by_status(sweep)
+    running = store.runs.select(sweep=sweep, status=Status.RUNNING, newest_first=False)
+    lost = store.runs.select(sweep=sweep, status=Status.LOST, limit=failures)
+    failed = store.runs.select(ids=store.runs.last_finished(Status.FAILED, sweep, limit=failures))
+    times = seconds_per_step(store, running)
+    done = store.runs.last_finished(Status.DONE, sweep, limit=states[Status.DONE])
+    summaries = store.metrics.summaries(done)
+    now = datetime.now(UTC)
+    rows = []
+    for run in running:
+        took = times.get(run.id)
+        age = None if run.heartbeat is None else max(0.0, (now - run.heartbeat).total_seconds())
+        rows.append(
+            {
+                **{key: getattr(run, key) for key in _SHOWN_FIELDS},
+                "heartbeat_age": age,
+                "steps_per_second": 1 / took if took else None,
+                "seconds_left": None if took is None else (run.steps - run.step) * took,
+                "stop_requested": run.stop_requested,
+            }
+        )
+    return SweepStatus(
+        runs=sum(states.values()),
+        states=states,
+        running=rows,
+        failures=[*(replace(run, error=LOST_REASON) for run in lost), *failed][:failures],
+        collapsed=sorted(i for i, values in summaries.items() if values.get(COLLAPSED)),
+        tuning=None if sweep is None else store.sweeps.tuning(sweep),
+    )
+
+
+def seconds_per_step(store: Store, running: Sequence[RunRecord]) -> dict[int, float]:
+    """Return the time of a training step of each run; runs without steps are left out.
+
+    Runs that one process trains together wait for each other: each step takes as long as the
+    steps of all of them.
+    """
+    own: dict[int, float] = {}
+    for run in running:
+        times: dict[str, list[float]] = defaultdict(list)
+        for name, _, seconds in store.metrics.points(
+            run.id, STEP_TIMES, since=run.step - RECENT_STEPS + 1
+        ):
+            times[name].append(seconds)
+        if times:
+            own[run.id] = sum(map(fmean, times.values()))
+    of_process: dict[tuple[str | None, int | None], float] = defaultdict(float)
+    for run in running:
+        of_process[run.host, run.pid] += own.get(run.id, 0.0)
+    return {run.id: of_process[run.host, run.pid] for run in running if run.id in own}
 
 
 @contextmanager
 def live_view(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     """Show a sweep on stderr; the yielded function is the scheduler's `on_event`."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    is_table = console.is_terminal and not console.is_dumb_terminal
-    view = View(plan, store, sys.stderr, console if is_table else None)
-    with view.shown():
+    view = View(plan, store, sys.stderr)
+    try:
         yield view.handle
+    finally:
+        view.say_skipped()
+        view.clear()
 
 
 class View:
-    """Counts the events of a sweep and shows them.
+    """Counts the events of a sweep, and prints starts, ends, failures and the progress.
 
-    With a console it redraws a table of runs in place: all of a small sweep, the active ones of
-    a large sweep. Else it prints starts, ends and failures, and the progress now and then.
+    On a terminal the progress is a last line that is written anew twice a second; elsewhere a line
+    every half minute.
     """
 
-    def __init__(
-        self, plan: Plan, store: Store, stream: TextIO, console: Console | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, store: Store, stream: TextIO) -> None:
         self._store = store
         self._stream = stream
-        self._console = console
-        self._live: Live | None = None
-        self._labels = labels(plan)
-        self._runs: dict[int, RunRecord] = {}
-        self._ends: dict[int, EventKind] = {}
-        self._progress = SweepProgress(
-            active=(), waiting=(), queued=len(self._labels), stopping=False
-        )
-        self._updated = 0.0 if console else time.monotonic()
+        self._is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+        configs = {planned.run.identity: planned.config for planned in plan.runs}
+        self._labels = dict(zip(configs, config_labels(configs.values()), strict=True))
+        self._last: dict[int, EventKind] = {}
+        self._stopping = False
+        self._updated = time.monotonic()
         self._skipped = 0
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Keep the view on the screen meanwhile."""
-        if self._console is None:
-            yield
-            self._say_skipped()
-            return
-        from rich.live import Live
-
-        with Live(
-            console=self._console, get_renderable=self._table, auto_refresh=False
-        ) as self._live:
-            yield
-            self._live.refresh()
 
     def handle(self, event: Event) -> None:
         """Handle an event of the scheduler."""
-        if isinstance(event, RunEvent):
-            run = event.run
-            self._runs[run.id] = run
-            if event.kind in _STYLES:
-                self._ends[run.id] = event.kind
-            if event.kind is EventKind.SKIPPED:
-                self._skipped += 1
-                return
-            # The table shows all other changes.
-            if self._live is None or event.kind in (EventKind.FAILED, EventKind.RETRYING):
-                self._say_skipped()
-                reason = f": {event.message}" if event.message else ""
-                self._say(f"run {run.id} ({self._label(run)}) {event.kind.value}{reason}")
-        else:
-            stops_now = event.stopping and not self._progress.stopping
-            self._progress = event
-            if stops_now:
-                self._say("stopping: the runs write a checkpoint; Ctrl-C again kills them")
-            self._update()
-
-    def _update(self) -> None:
-        """Read the active runs from the store and show them, if it is time."""
-        interval = REFRESH_SECONDS if self._live else LINE_SECONDS
-        if self._live is None:
-            self._say_skipped()
-        if time.monotonic() - self._updated < interval:
+        if isinstance(event, SweepProgress):
+            self._update(event)
             return
-        self._updated = time.monotonic()
-        active = self._progress.active
-        ids = [*active, *self._progress.waiting]
-        self._runs.update((run.id, run) for run in self._store.runs.select(ids=ids))
-        if self._live is not None:
-            self._live.refresh()
+        self._last[event.run.id] = event.kind
+        if event.kind is EventKind.SKIPPED:
+            self._skipped += 1
             return
-        steps = [f"run {i} {_position(self._runs[i])}" for i in active[:SHOWN_RUNS]]
-        self._say(f"{self._counts()} ({', '.join(steps)})" if steps else self._counts())
+        self.say_skipped()
+        run, reason = event.run, f": {event.message}" if event.message else ""
+        label = self._labels.get(run.identity, run.estimator)
+        self._say(f"run {run.id} ({label}) {event.kind.value}{reason}")
 
-    def _say_skipped(self) -> None:
-        if self._skipped and self._live is None:
+    def say_skipped(self) -> None:
+        """Print how many runs were skipped since the last time."""
+        if self._skipped:
             skipped, self._skipped = self._skipped, 0
             self._say(f"{skipped} of {len(self._labels)} runs were done before")
 
-    def _say(self, line: str) -> None:
-        """Print a permanent line."""
-        if self._console is not None:
-            self._console.print(printable(line), markup=False, highlight=False)
+    def clear(self) -> None:
+        """Remove the line of the progress from a terminal."""
+        if self._is_terminal:
+            self._write("\r\x1b[K")
+
+    def _update(self, progress: SweepProgress) -> None:
+        """Print the progress, if it is time."""
+        self.say_skipped()
+        if progress.stopping and not self._stopping:
+            self._say("stopping: the runs write a checkpoint; Ctrl-C again kills them")
+        self._stopping = progress.stopping
+        interval = REFRESH_SECONDS if self._is_terminal else LINE_SECONDS
+        if time.monotonic() - self._updated < interval:
             return
         self._updated = time.monotonic()
-        self._stream.write(f"{printable(line)}\n")
-        self._stream.flush()
-
-    def _label(self, run: RunRecord) -> str:
-        return printable_line(self._labels.get(run.identity, run.estimator))
-
-    def _counts(self) -> str:
-        ends = Counter(self._ends.values())
+        ends = Counter(self._last.values())
         parts = [f"{ends[EventKind.DONE] + ends[EventKind.SKIPPED]} of {len(self._labels)} done"]
-        parts += [f"{len(self._progress.active)} running"]
+        parts += [f"{len(progress.active)} running"]
         for count, what in (
-            (len(self._progress.waiting), "running elsewhere"),
-            (self._progress.queued, "to come"),
+            (len(progress.waiting), "running elsewhere"),
+            (progress.queued, "to come"),
             (ends[EventKind.FAILED], "failed"),
             (ends[EventKind.INTERRUPTED], "interrupted"),
             (ends[EventKind.PRUNED], "pruned"),
         ):
             parts += [f"{count} {what}"] if count else []
-        return ", ".join(parts)
-
-    def _table(self) -> Table:
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, pad_edge=False, caption=self._counts(), caption_justify="left")
-        table.add_column("run", justify="right")
-        table.add_column("what", overflow="ellipsis", no_wrap=True)
-        table.add_column("status", no_wrap=True)
-        for heading in ("step", *METRICS.values()):
-            table.add_column(heading, justify="right", no_wrap=True)
-        shown = sorted(self._runs.values(), key=lambda run: run.id)
-        if len(shown) > SHOWN_RUNS:
-            active = {*self._progress.active, *self._progress.waiting}
-            shown = [run for run in shown if run.id in active][:SHOWN_RUNS]
-        values = self._store.metrics.last_values([run.id for run in shown], list(METRICS))
-        for run in shown:
-            own = values.get(run.id, {})
-            numbers = [f"{own[name]:.3f}" if name in own else "" for name in METRICS]
-            end = self._ends.get(run.id)
-            status = end.value if end else run.stage or "running"
-            table.add_row(
-                *(str(run.id), Text(self._label(run)), Text(printable_line(status))),
-                *(f"{run.step}/{run.steps}", *numbers),
-                style=_STYLES[end] if end else None,
+        shown = list(progress.active[:SHOWN_RUNS])
+        rewards = self._store.metrics.last_values(shown, [REWARD])
+        steps = []
+        for run in self._store.runs.select(ids=shown):
+            in_training = run.stage in (None, "training")
+            stage = f"training {run.step}/{run.steps}" if in_training else run.stage
+            reward = rewards.get(run.id, {}).get(REWARD)
+            steps.append(
+                f"run {run.id} {stage}" + ("" if reward is None else f" reward {reward:.3f}")
             )
-        return table
+        line = ", ".join(parts) + (f" ({', '.join(steps)})" if steps else "")
+        if self._is_terminal:
+            # A line that wraps could not be written anew.
+            width = shutil.get_terminal_size().columns - 1
+            self._write(f"\r\x1b[K{printable_line(line)[:width]}")
+        else:
+            self._say(line)
 
+    def _say(self, line: str) -> None:
+        """Print a permanent line."""
+        self.clear()
+        self._write(f"{printable(line)}\n")
 
-def _position(run: RunRecord) -> str:
-    """Return the stage and the progress of a run, such as `training 60/150`."""
-    if run.stage in (None, "training"):
-        return f"training {run.step}/{run.steps}"
-    return str(run.stage)
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()

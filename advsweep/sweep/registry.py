@@ -23,7 +23,7 @@ EXECUTORS: Registry[Executor] = Registry(
     "executor",
     {
         "local": "advsweep.sweep.executors.local",
-        "debug": "advsweep.sweep.executors.debug",
+        "debug": "advsweep.sweep.executors.local",
         "ray": "advsweep.sweep.executors.ray",
         "slurm": "advsweep.sweep.executors.slurm",
     },
@@ -34,12 +34,7 @@ EXECUTORS: Registry[Executor] = Registry(
 RESOURCES: Registry[Component] = Registry("resources", {"default": "advsweep.sweep.executors.base"})
 STOPPINGS: Registry[Stopping] = Registry(
     "stopping",
-    {
-        "none": "advsweep.sweep.early_stopping",
-        "acr": "advsweep.sweep.early_stopping",
-        "asha": "advsweep.sweep.early_stopping",
-        "median": "advsweep.sweep.early_stopping",
-    },
+    dict.fromkeys(("none", "acr", "asha", "median"), "advsweep.sweep.early_stopping"),
     group="advsweep.stoppings",
     base="advsweep.sweep.early_stopping:Stopping",
 )

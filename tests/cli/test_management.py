@@ -129,7 +129,7 @@ def test_retry_starts_what_is_not_done_and_says_what_came_of_it(store):
 
 
 def test_retry_leaves_pruned_runs_alone_but_for_another_rule(store):
-    rule = ("stopping=acr", "stopping.first=4", "stopping.threshold=1e-9", "stopping.runs=0")
+    rule = ("stopping=acr", "stopping.first=4", "stopping.threshold=1e-9")
     sweep = make_plan([*FAKE, *rule, "seed=5,6"], name="ruled")
     execute(sweep, store)
     ids = [run.id for run in store.runs.select(sweep="ruled")]

@@ -13,9 +13,9 @@ from advsweep.backends.build import build_run
 from advsweep.evaluation.run_evaluator import Evaluator
 from advsweep.store import Store, open_store
 from advsweep.store.records import SELECTED
-from advsweep.sweep.exit_codes import DONE
+from advsweep.sweep.events import DONE
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.scheduler.runs import new_run
+from advsweep.sweep.worker.environment import new_run
 from advsweep.sweep.worker.main import work_on
 
 FAKE = [
@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def trained(store: Store, *overrides: str) -> tuple[int, Evaluator]:
     [planned] = make_plan([*FAKE, *overrides]).runs
-    [record] = store.runs.select(ids=store.runs.add([new_run(planned)]))
+    [record] = store.runs.select(ids=store.runs.add([new_run(planned.run, planned.config)]))
     assert work_on(store, [record.id], (), None) == DONE
     return record.id, Evaluator(store, build_run(record.config), record.id, record.attempt)
 

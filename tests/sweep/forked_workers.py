@@ -6,11 +6,10 @@ import logging
 import os
 import signal
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
-from advsweep.store import Store, open_store
-from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.store import open_store
+from advsweep.sweep.executors.base import Executor, Handle
 from advsweep.sweep.worker.main import work_on
 
 
@@ -21,22 +20,22 @@ class Child(Handle):
     process: int
     code: int | None = None
 
-    def poll(self) -> int | None:
+    def poll(self):
         if self.code is None:
             pid, status = os.waitpid(self.process, os.WNOHANG)
             self.code = os.waitstatus_to_exitcode(status) if pid else None
         return self.code
 
-    def pid(self) -> int | None:
+    def pid(self):
         return self.process
 
-    def stop(self) -> None:
+    def stop(self):
         self._send(signal.SIGTERM)
 
-    def kill(self) -> None:
+    def kill(self):
         self._send(signal.SIGKILL)
 
-    def _send(self, number: int) -> None:
+    def _send(self, number):
         if self.poll() is None:
             os.kill(self.process, number)
 
@@ -48,10 +47,10 @@ class ForkingExecutor(Executor):
     name: ClassVar[str] = "forking"
     limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
 
-    def capacity(self) -> int:
+    def capacity(self):
         return 2
 
-    def start(self, job: Job) -> Handle:
+    def start(self, job):
         parent = os.getpid()
         pid = os.fork()
         if pid:
@@ -63,7 +62,7 @@ class ForkingExecutor(Executor):
         finally:
             os._exit(code)
 
-    def work(self, job: Job, parent: int) -> int:
+    def work(self, job, parent):
         """Trains the run in the forked process; returns the exit code."""
         os.setsid()
         self.log_to(job.log)
@@ -71,11 +70,11 @@ class ForkingExecutor(Executor):
         with self.open_store(job) as store:
             return work_on(store, [job.run_id, *job.others], job.evaluations, parent)
 
-    def log_to(self, file: Path) -> None:
+    def log_to(self, file):
         logging.basicConfig(filename=file, level="INFO", force=True)
 
-    def begin(self) -> None:
+    def begin(self):
         """Is called in each worker before it opens the store."""
 
-    def open_store(self, job: Job) -> Store:
+    def open_store(self, job):
         return open_store(job.store_url, create=False)

@@ -8,22 +8,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from advsweep.backends.command import template as consent
-from advsweep.errors import ConfigError
-from advsweep.store import Status, Store, open_store
-from advsweep.sweep.planning.plan import Plan, make_plan
-from advsweep.sweep.planning.resume import plan_again
+from advsweep.store import Status, open_store
+from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
 from tests.backends.command.conftest import TEMPLATE, processes_with
-
-MakeTemplate = Callable[..., Path]
 
 BASE: dict[str, Any] = {
     **TEMPLATE,
@@ -33,10 +27,10 @@ BASE: dict[str, Any] = {
 
 
 @pytest.fixture
-def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeTemplate:
+def template(tmp_path, monkeypatch):
     monkeypatch.setenv(consent.COMMANDS, "{}")
 
-    def make(name: str = "mine.yaml", **changes: Any) -> Path:
+    def make(name="mine.yaml", **changes):
         content = {key: value for key, value in {**BASE, **changes}.items() if value is not None}
         file = tmp_path / name
         file.write_text(json.dumps(content))  # JSON is YAML
@@ -45,50 +39,17 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeTemplate:
     return make
 
 
-def planned(file: Path, *overrides: str, executor: str = "debug") -> Plan:
+def planned(file, *overrides, executor="debug"):
     fixed = ["backend=command", f"backend.template={file}", f"executor={executor}", "steps=6"]
     return make_plan([*fixed, *overrides])
 
 
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("optimizer.lr=1e-5", r"optimizer\.lr: expected a key that reaches the command"),
-        ("task=gsm8k", "task: expected a key that reaches the command"),
-        ("estimator.delta=0.5", r"estimator\.delta"),
-        ("backend.parameters.mod=x", "did you mean 'mode'"),
-        ("backend.content.command=x", "got its content"),
-    ],
-)
-def test_what_reaches_nothing_is_refused(template: MakeTemplate, override: str, words: str) -> None:
-    estimator = "estimator=asym_grpo"
-    with pytest.raises(ConfigError, match=words):
-        planned(template(), estimator, override)
-
-
-def test_a_restarted_run_needs_the_store_to_be_trusted(
-    template: MakeTemplate, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outcome = execute(
-        planned(template(), "backend.parameters.mode=exits"),
-        store,
-        jobs=1,
-        policy=Policy(retries=0),
-    )
-    monkeypatch.setenv(consent.COMMANDS, "{}")
-    again = plan_again(store.runs.select(ids=list(outcome.run_ids)))
-    with pytest.raises(ConfigError, match="--trust-store"):
-        again.check()
-    consent.allow_stored_templates()
-    again.check()
-
-
-def test_an_early_stop_ends_the_command(template: MakeTemplate, store: Store) -> None:
+def test_an_early_stop_ends_the_command(template, store):
     """The rule stops a run whose first three steps had over 0.01 collapsed groups."""
     plan = planned(
         template(),
         *("backend.parameters.delay=0.2", "stopping=acr", "steps=40"),
-        *("stopping.first=3", "stopping.threshold=0.01", "stopping.runs=0"),
+        *("stopping.first=3", "stopping.threshold=0.01"),
     )
     outcome = execute(plan, store, jobs=1)
     assert list(outcome.pruned) == list(outcome.run_ids)
@@ -97,19 +58,19 @@ def test_an_early_stop_ends_the_command(template: MakeTemplate, store: Store) ->
     assert record.step < 40
 
 
-def parent(file: Path, overrides: tuple[str, ...], url: str) -> None:
+def parent(file, overrides, url):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     plan = planned(file, *overrides, executor="local")
     with open_store(url) as store:
         sys.exit(execute(plan, store, jobs=2, policy=Policy(retries=0)).exit_code)
 
 
-def commands(store: Store) -> list[int]:
+def commands(store):
     """The living processes that write below the folder of runs."""
     return processes_with(str(store.runs_directory), "trainer.py")
 
 
-def curves(store: Store) -> dict[tuple[str, int], dict[str, list[list[float]]]]:
+def curves(store):
     found = {}
     for record in store.runs.select():
         names = ("reward/mean", "collapse/acr", "pass@1")
@@ -122,9 +83,7 @@ def curves(store: Store) -> dict[tuple[str, int], dict[str, list[list[float]]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_killed_sweep_goes_on_as_if_nothing_had_been(
-    template: MakeTemplate, store: Store, tmp_path: Path, how: signal.Signals
-) -> None:
+def test_a_killed_sweep_goes_on_as_if_nothing_had_been(template, store, tmp_path, how):
     file = template()
     wanted = ("estimator=grpo,dr_grpo", "seed=0,1", "steps=12", "backend.parameters.delay=0.2")
     context = multiprocessing.get_context("fork")

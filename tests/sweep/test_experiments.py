@@ -9,7 +9,7 @@ import pytest
 
 from advsweep.config.groups import conf_directory
 from advsweep.sweep.planning.eta import estimate
-from advsweep.sweep.planning.plan import Plan, make_plan
+from advsweep.sweep.planning.plan import make_plan
 from advsweep.tasks import dataset_rows as rows
 
 FOLDER = conf_directory() / "experiment"
@@ -32,10 +32,10 @@ AVSPO = "avspo/table1_qwen25_math_1_5b"
 
 
 @pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+def _offline(monkeypatch):
     """No data is on this machine, and asking the hub for it is an error."""
 
-    def refuse(*arguments: object) -> rows.Rows:
+    def refuse(*arguments):
         raise AssertionError(f"asked the hub for {arguments}")
 
     monkeypatch.setattr(rows, "_from_hub", refuse)
@@ -43,13 +43,13 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @functools.cache
-def planned(name: str) -> Plan:
+def planned(name):
     return make_plan([f"+experiment={name}"], fetch=False)
 
 
 @pytest.mark.parametrize("name", PAPERS)
 @pytest.mark.slow
-def test_a_paper_s_runs_are_planned_without_data_and_weights(name: str) -> None:
+def test_a_paper_s_runs_are_planned_without_data_and_weights(name):
     plan = planned(name)
     assert plan.runs
     assert not plan.duplicates
@@ -61,7 +61,7 @@ def test_a_paper_s_runs_are_planned_without_data_and_weights(name: str) -> None:
     assert all(identity.startswith("?") for identity in identities)
 
 
-def test_gpu_hours_are_those_that_the_paper_prints() -> None:
+def test_gpu_hours_are_those_that_the_paper_prints():
     left = estimate(planned("avspo/table1_qwen25_math_1_5b"), None, slots=1)
     # Five methods at 31.1 GPU-hours.
     assert left.gpu_hours == pytest.approx(155.5)
@@ -76,7 +76,7 @@ def test_gpu_hours_are_those_that_the_paper_prints() -> None:
 
 
 @pytest.mark.parametrize("name", BANDITS)
-def test_a_bandit_s_runs_are_planned(name: str) -> None:
+def test_a_bandit_s_runs_are_planned(name):
     plan = planned(name)
     assert plan.name == re.sub("[/_]", "-", name)
     assert not plan.duplicates
@@ -86,7 +86,7 @@ def test_a_bandit_s_runs_are_planned(name: str) -> None:
 
 @pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.slow
-def test_a_study_s_runs_are_planned(name: str) -> None:
+def test_a_study_s_runs_are_planned(name):
     plan = planned(name)
     assert plan.runs
     assert not plan.duplicates

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import math
 import multiprocessing
 import os
 import random
@@ -21,51 +20,44 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
-from types import FrameType
 from typing import ClassVar, Protocol
 
 import advsweep_fake as fake
 import pytest
 
-from advsweep.store import Failure, RunRecord, Status, Store, open_store, owners
+from advsweep.store import Failure, RunRecord, Status, open_store, owners
 from advsweep.store import store as store_module
 from advsweep.store.owners import process_started
 from advsweep.store.store import utc_now
-from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
-from advsweep.sweep.executors.base import Handle, Job
-from advsweep.sweep.executors.debug import DebugExecutor
-from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.events import EventKind, RunEvent
+from advsweep.sweep.executors.local import DebugExecutor
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler import limits
+from advsweep.sweep.scheduler import runs as scheduled
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.limits import held_bytes
-from advsweep.sweep.scheduler.runs import schedule_runs
+from advsweep.sweep.scheduler.runs import held_bytes, schedule_runs
 from advsweep.sweep.scheduler.scheduler import STORE_SECONDS
-from advsweep.sweep.worker import heartbeat
+from advsweep.sweep.worker import main
 from tests.sweep.forked_workers import Child, ForkingExecutor
-from tests.sweep.helpers import Measured, log_of, measured, wait_until, workers
+from tests.sweep.helpers import log_of, measured, wait_until, workers
 
 pytestmark = pytest.mark.slow
 
-Planner = Callable[..., Plan]
 
 STEPS = "steps=40"
 SLOW = (STEPS, "backend.step_seconds=0.03")
 PATIENT = Policy(retries=100)
 
 
-def forked(plan: Plan) -> Plan:
+def forked(plan):
     return replace(plan, executor=ForkingExecutor())
 
 
 @contextmanager
-def parents(*plans: Plan, url: str, policy: Policy = PATIENT) -> Iterator[list[Child]]:
+def parents(*plans, url, policy=PATIENT):
     """Executes plans at once, each in a process of its own, and ends those that are left."""
     children = []
     for plan in plans:
@@ -94,17 +86,17 @@ def parents(*plans: Plan, url: str, policy: Policy = PATIENT) -> Iterator[list[C
         wait_until(lambda: not workers(store))
 
 
-def training(store: Store, step: int = 1) -> list[RunRecord]:
+def training(store, step=1):
     return [run for run in store.runs.select(status=Status.RUNNING) if run.step >= step]
 
 
-def kill(run: RunRecord, number: signal.Signals = signal.SIGKILL) -> None:
+def kill(run, number=signal.SIGKILL):
     assert run.pid is not None
     assert run.pid != os.getpid()
     os.kill(run.pid, number)
 
 
-def kill_all(parents: Sequence[Child], store: Store) -> None:
+def kill_all(parents, store):
     """Kills processes and their runs, and gives neither the time to see the others die."""
     for parent in parents:
         os.kill(parent.process, signal.SIGSTOP)
@@ -115,29 +107,15 @@ def kill_all(parents: Sequence[Child], store: Store) -> None:
 
 
 @pytest.fixture
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries follow at once."""
-    monkeypatch.setattr("advsweep.sweep.retry_policy.BACKOFF_SECONDS", 0.0)
-
-
-@pytest.fixture
-def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_lease(monkeypatch):
     """Leases that a test can wait for, in this process and those that it forks."""
     monkeypatch.setattr(owners, "LEASE", timedelta(seconds=3))
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.3)
-    monkeypatch.setattr(heartbeat, "PARENT_SECONDS", 0.1)
-    monkeypatch.setattr(limits, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(main, "BEAT_SECONDS", 0.3)
+    monkeypatch.setattr(main, "PARENT_SECONDS", 0.1)
+    monkeypatch.setattr(scheduled, "SILENT_SECONDS", 1.0)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    """What seeds 0 and 1 measure where nothing happens to them."""
-    with open_store(str(tmp_path_factory.mktemp("undisturbed") / "advsweep.db")) as store:
-        assert execute(plan(STEPS, "seed=0,1"), store).exit_code == 0
-        return measured(store)
-
-
-def assert_sound(store: Store, undisturbed: Measured, plan: Plan) -> None:
+def assert_sound(store, undisturbed, plan):
     """Everything is done once, as if nothing had happened, and nothing is left to do."""
     assert {run.status for run in store.runs.select()} == {Status.DONE}
     assert measured(store) == undisturbed
@@ -151,12 +129,12 @@ class Counting(DebugExecutor):
 
     name: ClassVar[str] = "counting"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__post_init__()
         self.calls = 0
 
-    def start(self, job: Job) -> Handle:
-        def note(calls: int) -> None:
+    def start(self, job):
+        def note(calls):
             self.calls = calls
 
         tell_calls(note)
@@ -176,30 +154,30 @@ class Deadly(ForkingExecutor):
 
     name: ClassVar[str] = "deadly"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__post_init__()
         self.calls: dict[int, list[int]] = {}
         self._due: int | None = None
 
-    def start(self, job: Job) -> Handle:
+    def start(self, job):
         left = self.calls[job.run_id]
         self._due = left.pop(0) if left else None
         return super().start(job)
 
-    def begin(self) -> None:
+    def begin(self):
         if self._due is not None:
             tell_calls(self._die_when_due)
 
-    def _die_when_due(self, calls: int) -> None:
+    def _die_when_due(self, calls):
         if calls == self._due:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def tell_calls(tell: Callable[[int], None]) -> None:
+def tell_calls(tell):
     """Tells of each call of a function in this thread from here on, by its number."""
     numbers = itertools.count(1)
 
-    def note(frame: FrameType, event: str, argument: object) -> None:
+    def note(frame, event, argument):
         if event in ("call", "c_call"):
             tell(next(numbers))
 
@@ -207,9 +185,7 @@ def tell_calls(tell: Callable[[int], None]) -> None:
 
 
 @pytest.mark.usefixtures("no_pause")
-def test_runs_killed_at_random_moments_go_on_by_themselves(
-    plan: Planner, store: Store, tmp_path: Path
-) -> None:
+def test_runs_killed_at_random_moments_go_on_by_themselves(plan, store, tmp_path):
     moments, runs = random.Random(7), 12
     quick = plan(f"seed=range({runs})", "evaluation.every=0")
     counting, deadly = Counting(), Deadly()
@@ -225,7 +201,7 @@ def test_runs_killed_at_random_moments_go_on_by_themselves(
         deadly.calls[run_id] = [first, second]
     kills: list[RunRecord] = []
 
-    def count(event: Event) -> None:
+    def count(event):
         if isinstance(event, RunEvent) and event.kind is EventKind.RETRYING:
             assert event.run.error == "killed by signal 9 (SIGKILL)"
             kills.append(event.run)
@@ -243,9 +219,7 @@ def test_runs_killed_at_random_moments_go_on_by_themselves(
     assert_sound(store, undisturbed, quick)
 
 
-def test_a_parent_and_its_runs_killed_at_random_moments(
-    plan: Planner, store: Store, undisturbed: Measured
-) -> None:
+def test_a_parent_and_its_runs_killed_at_random_moments(plan, store, undisturbed):
     moments = random.Random(3)
     forty = forked(plan(*SLOW, "seed=0,1"))
     for i in range(6):
@@ -263,9 +237,7 @@ def test_a_parent_and_its_runs_killed_at_random_moments(
 
 
 @pytest.mark.usefixtures("short_lease")
-def test_a_run_that_wakes_up_after_it_was_taken_over_writes_nothing(
-    plan: Planner, store: Store, undisturbed: Measured
-) -> None:
+def test_a_run_that_wakes_up_after_it_was_taken_over_writes_nothing(plan, store, undisturbed):
     forty = forked(plan(*SLOW, "seed=0,1"))
     with parents(forty, url=store.url) as [parent]:
         wait_until(lambda: len(training(store, step=8)) == 2)
@@ -276,7 +248,7 @@ def test_a_run_that_wakes_up_after_it_was_taken_over_writes_nothing(
         wait_until(lambda: {run.status for run in store.runs.select()} == {Status.LOST})
         halfway = threading.Event()
 
-        def wake(event: Event) -> None:
+        def wake(event):
             if not halfway.is_set() and len(training(store, step=20)) == 2:
                 halfway.set()
                 for run in sleeping:
@@ -294,7 +266,7 @@ def test_a_run_that_wakes_up_after_it_was_taken_over_writes_nothing(
     assert_sound(store, undisturbed, forty)
 
 
-def stop_between_writes(runs: list[RunRecord], store: Store) -> None:
+def stop_between_writes(runs, store):
     """A process that is stopped within a write keeps everybody from writing while it sleeps."""
     file = store.runs_directory.parent / "advsweep.db"
     while True:
@@ -312,18 +284,16 @@ def stop_between_writes(runs: list[RunRecord], store: Store) -> None:
             return
 
 
-def _is_over(run: RunRecord) -> bool:
+def _is_over(run):
     assert run.pid is not None
     return process_started(run.pid) is None
 
 
 @pytest.mark.usefixtures("short_lease", "no_pause")
-def test_a_run_that_falls_silent_is_killed_and_goes_on(
-    plan: Planner, store: Store, undisturbed: Measured
-) -> None:
+def test_a_run_that_falls_silent_is_killed_and_goes_on(plan, store, undisturbed):
     stopped: list[RunRecord] = []
 
-    def disturb(event: Event) -> None:
+    def disturb(event):
         if not stopped and (running := training(store, step=8)):
             stopped.append(running[0])
             stop_between_writes(running[:1], store)
@@ -331,7 +301,7 @@ def test_a_run_that_falls_silent_is_killed_and_goes_on(
     forty = forked(plan(*SLOW, "seed=0,1"))
     messages: list[str] = []
 
-    def take(event: Event) -> None:
+    def take(event):
         disturb(event)
         messages.append(getattr(event, "message", ""))
 
@@ -342,11 +312,11 @@ def test_a_run_that_falls_silent_is_killed_and_goes_on(
 
 
 class Inject(Protocol):
-    def __call__(self, **fault: int) -> Path: ...
+    def __call__(self, **fault): ...
 
 
 @pytest.fixture
-def inject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inject:
+def inject(tmp_path, monkeypatch):
     """Has seed 0 meet a fault of the fake backend in its next seventh step, and never again.
 
     As an option of the backend a fault is part of the run, and comes back each time. Returns a
@@ -355,10 +325,10 @@ def inject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inject:
     file = tmp_path / "fault"
     step_of = fake._Trainer.step
 
-    def inject(**fault: int) -> Path:
+    def inject(**fault):
         file.touch()
 
-        def step(self: fake._Trainer, step: int) -> Mapping[str, float]:
+        def step(self, step):
             if self._run.seed == 0 and step == 7 and file.exists():
                 file.unlink()
                 self._backend = replace(self._backend, **fault)
@@ -380,14 +350,8 @@ def inject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inject:
     ],
 )
 def test_a_run_that_ends_itself_ends_alone_and_says_how(
-    fault: str,
-    failure: Failure,
-    error: str,
-    plan: Planner,
-    store: Store,
-    undisturbed: Measured,
-    inject: Inject,
-) -> None:
+    fault, failure, error, plan, store, undisturbed, inject
+):
     inject(**{fault: 7})
     forty = forked(plan(STEPS, "seed=0,1"))
     outcome = execute(forty, store, policy=Policy(retries=0))
@@ -401,17 +365,15 @@ def test_a_run_that_ends_itself_ends_alone_and_says_how(
     assert_sound(store, undisturbed, forty)
 
 
-def limited(plan: Plan, store: Store, policy: Policy) -> tuple[SweepResult, RunRecord]:
+def limited(plan, store, policy):
     outcome = execute(plan, store, policy=policy)
     return outcome, store.runs.select(ids=outcome.run_ids)[0]
 
 
-def test_a_run_that_takes_ever_more_memory_is_ended(
-    plan: Planner, store: Store, undisturbed: Measured, inject: Inject
-) -> None:
+def test_a_run_that_takes_ever_more_memory_is_ended(plan, store, undisturbed, inject):
     inject(allocate_at=7)
     # A fork holds as much as this process from the start.
-    most = held_bytes(os.getpid(), math.inf) + 2**29
+    most = held_bytes(os.getpid()) + 2**29
     forty = forked(plan(STEPS, "seed=0,1"))
     outcome, run = limited(forty, store, Policy(retries=0, memory_limit=most))
     assert (run.status, run.failure) == (Status.FAILED, Failure.OOM)
@@ -422,9 +384,7 @@ def test_a_run_that_takes_ever_more_memory_is_ended(
 
 
 @pytest.mark.usefixtures("no_pause")
-def test_a_run_beyond_its_time_goes_on_where_it_stopped(
-    plan: Planner, store: Store, undisturbed: Measured
-) -> None:
+def test_a_run_beyond_its_time_goes_on_where_it_stopped(plan, store, undisturbed):
     forty = forked(plan(*SLOW, "seed=0,1", "backend.step_seconds=0.1"))
     outcome, run = limited(forty, store, Policy(retries=100, time_limit=3.0))
     assert outcome.exit_code == 0
@@ -433,13 +393,9 @@ def test_a_run_beyond_its_time_goes_on_where_it_stopped(
 
 
 def test_a_run_that_heeds_no_request_is_killed_after_a_while(
-    plan: Planner,
-    store: Store,
-    undisturbed: Measured,
-    inject: Inject,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(limits, "STOP_SECONDS", 1.0)
+    plan, store, undisturbed, inject, monkeypatch
+):
+    monkeypatch.setattr(scheduled, "STOP_SECONDS", 1.0)
     forty = forked(plan(STEPS))
     inject(hang_at=7)
     outcome, run = limited(forty, store, Policy(retries=0, time_limit=3.0))
@@ -459,7 +415,7 @@ def test_a_run_that_heeds_no_request_is_killed_after_a_while(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     """A disk of 3 MB; where none may be mounted, files that may not grow past 1 MB."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -475,12 +431,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_fails_runs_clearly_and_room_finishes_them(
-    plan: Planner, small_disk: Path, tmp_path: Path, undisturbed: Measured
-) -> None:
+    plan, small_disk, tmp_path, undisturbed
+):
     forty = forked(plan(*SLOW, "seed=0,1"))
     filler = small_disk / "filler"
 
-    def fill(event: Event) -> None:
+    def fill(event):
         with open_store(str(small_disk / "advsweep.db")) as store:
             if not filler.exists() and len(training(store, step=2)) == 2:
                 filler.touch()
@@ -506,9 +462,7 @@ def test_a_full_disk_fails_runs_clearly_and_room_finishes_them(
         assert_sound(store, undisturbed, forty)
 
 
-def test_files_that_may_not_grow_are_a_failure_of_the_disk(
-    plan: Planner, tmp_path: Path, undisturbed: Measured
-) -> None:
+def test_files_that_may_not_grow_are_a_failure_of_the_disk(plan, tmp_path, undisturbed):
     """`ulimit -f`, below what the store's write-ahead log comes to."""
     forty = forked(plan(*SLOW, "seed=0,1"))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -527,7 +481,7 @@ def test_files_that_may_not_grow_are_a_failure_of_the_disk(
         assert_sound(store, undisturbed, forty)
 
 
-def _fill(disk: Path, filler: Path) -> None:
+def _fill(disk, filler):
     with filler.open("ab", buffering=0) as file:
         try:
             while True:
@@ -541,44 +495,26 @@ import sqlite3, sys, time
 with sqlite3.connect(sys.argv[1], isolation_level=None) as connection:
     connection.execute("BEGIN IMMEDIATE")
     print("locked", flush=True)
-    time.sleep(20)
+    time.sleep(float(sys.argv[2]))
     connection.execute("ROLLBACK")
 """
 
 
-def test_a_store_locked_for_20_seconds_costs_time_and_nothing_else(
-    plan: Planner, store: Store, undisturbed: Measured
-) -> None:
+@pytest.mark.parametrize("seconds", ["20", "7"])
+def test_a_store_that_is_locked_costs_time_and_nothing_else(
+    seconds, plan, store, undisturbed, request
+):
+    """It can be read meanwhile: leases of 3 s are seen to lapse that nobody can renew."""
+    if seconds == "7":
+        request.getfixturevalue("short_lease")
     forty = forked(plan(*SLOW, "seed=0,1"))
-    locks: list[subprocess.Popen[bytes]] = []
+    locks = []
 
-    def lock(event: Event) -> None:
+    def lock(event):
         if not locks and len(training(store, step=6)) == 2:
             file = str(store.runs_directory.parent / "advsweep.db")
-            locks.append(subprocess.Popen([sys.executable, "-c", _LOCK, file], stdout=-1))
-            assert locks[0].stdout is not None
-            assert locks[0].stdout.readline() == b"locked\n"
-
-    outcome = execute(forty, store, on_event=lock, policy=Policy(retries=0))
-    assert locks[0].wait() == 0
-    assert (outcome.done, outcome.exit_code) == (2, 0)
-    assert_sound(store, undisturbed, forty)
-
-
-@pytest.mark.usefixtures("short_lease")
-def test_a_store_locked_for_longer_than_a_lease_costs_time_and_nothing_else(
-    plan: Planner, store: Store, undisturbed: Measured
-) -> None:
-    """It can be read meanwhile: leases are seen to lapse that nobody can renew."""
-    forty = forked(plan(*SLOW, "seed=0,1"))
-    locks: list[subprocess.Popen[bytes]] = []
-
-    def lock(event: Event) -> None:
-        if not locks and len(training(store, step=6)) == 2:
-            file = str(store.runs_directory.parent / "advsweep.db")
-            program = _LOCK.replace("sleep(20)", "sleep(7)")
-            locks.append(subprocess.Popen([sys.executable, "-c", program, file], stdout=-1))
-            assert locks[0].stdout is not None
+            command = [sys.executable, "-c", _LOCK, file, seconds]
+            locks.append(subprocess.Popen(command, stdout=subprocess.PIPE))
             assert locks[0].stdout.readline() == b"locked\n"
 
     outcome = execute(forty, store, on_event=lock, policy=Policy(retries=0))
@@ -589,7 +525,7 @@ def test_a_store_locked_for_longer_than_a_lease_costs_time_and_nothing_else(
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> ctypes.c_double:
+def clock(monkeypatch):
     """Seconds by which the clock is off in this process and in those that it forks."""
     # Memory that they share, without a lock that one of them could take along when it is killed.
     off: ctypes.c_double = multiprocessing.RawValue("d", 0.0)
@@ -598,9 +534,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ctypes.c_double:
 
 
 @pytest.mark.usefixtures("short_lease")
-def test_a_clock_that_is_set_forward_costs_no_step(
-    plan: Planner, tmp_path: Path, undisturbed: Measured, clock: ctypes.c_double
-) -> None:
+def test_a_clock_that_is_set_forward_costs_no_step(plan, tmp_path, undisturbed, clock):
     """Whoever looks at a run before it beats by the new clock may take it over, once."""
     forty = forked(plan(*SLOW, "seed=0,1"))
     with open_store(str(tmp_path / "advsweep.db")) as store:
@@ -612,9 +546,7 @@ def test_a_clock_that_is_set_forward_costs_no_step(
 
 
 @pytest.mark.usefixtures("short_lease")
-def test_a_clock_that_is_set_back_takes_no_run_from_anybody(
-    plan: Planner, tmp_path: Path, undisturbed: Measured, clock: ctypes.c_double
-) -> None:
+def test_a_clock_that_is_set_back_takes_no_run_from_anybody(plan, tmp_path, undisturbed, clock):
     forty = forked(plan(*SLOW, "seed=0,1"))
     with open_store(str(tmp_path / "advsweep.db")) as store:
         # Two of them, as each may take what it believes that the other has lost.
@@ -638,9 +570,7 @@ def test_a_clock_that_is_set_back_takes_no_run_from_anybody(
         assert_sound(store, undisturbed, forty)
 
 
-def test_many_sweeps_at_once_train_each_run_once(
-    plan: Planner, store: Store, undisturbed: Measured
-) -> None:
+def test_many_sweeps_at_once_train_each_run_once(plan, store, undisturbed):
     orders = ("0,1", "1,0", "0,1", "1,0")
     plans = [forked(plan(STEPS, f"seed={o}", name=f"s{i}")) for i, o in enumerate(orders)]
     with parents(*plans, url=store.url) as children:
@@ -653,13 +583,13 @@ def test_many_sweeps_at_once_train_each_run_once(
 
 
 def test_a_copy_of_the_store_made_in_the_middle_goes_on_by_itself(
-    plan: Planner, store: Store, tmp_path: Path, undisturbed: Measured
-) -> None:
+    plan, store, tmp_path, undisturbed
+):
     copy = tmp_path / "copy" / "advsweep.db"
     copy.parent.mkdir()
     forty = forked(plan(*SLOW, "seed=0,1"))
 
-    def backup(event: Event) -> None:
+    def backup(event):
         if not copy.exists() and len(training(store, step=8)) == 2:
             source = sqlite3.connect(store.runs_directory.parent / "advsweep.db")
             target = sqlite3.connect(copy)
@@ -675,9 +605,7 @@ def test_a_copy_of_the_store_made_in_the_middle_goes_on_by_itself(
         assert_sound(copied, undisturbed, forty)
 
 
-def test_a_truncated_checkpoint_is_passed_over(
-    plan: Planner, store: Store, undisturbed: Measured
-) -> None:
+def test_a_truncated_checkpoint_is_passed_over(plan, store, undisturbed):
     forty = forked(plan(*SLOW, "seed=0,1"))
     with parents(forty, url=store.url) as [parent]:
         wait_until(lambda: len(training(store, step=12)) == 2)

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import multiprocessing
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
-from advsweep.store import Status, Store, open_store
-from advsweep.sweep.events import Event
-from advsweep.sweep.planning.plan import Plan
+from advsweep.store import Status, open_store
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
-from tests.sweep.helpers import Measured, measured, wait_until, workers
+from tests.sweep.helpers import measured, wait_until, workers
 
 pytestmark = pytest.mark.slow
 
-Planner = Callable[..., Plan]
-Launcher = Callable[[Plan], multiprocessing.process.BaseProcess]
 
 STEPS = "steps=40"
 SLOW = ("executor=local", STEPS, "backend.step_seconds=0.05")
 """Processes that are long enough at it to be caught in the middle: two seconds."""
 
 
-def parent(plan: Plan, url: str) -> None:
+def parent(plan, url):
     # A shell that starts the tests in the background would have it ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with open_store(url) as store:
@@ -37,11 +31,11 @@ def parent(plan: Plan, url: str) -> None:
 
 
 @pytest.fixture
-def launch(store: Store) -> Iterator[Launcher]:
+def launch(store):
     """Executes a plan in a process of its own; what is left of it ends with the test."""
     parents: list[multiprocessing.process.BaseProcess] = []
 
-    def start(plan: Plan) -> multiprocessing.process.BaseProcess:
+    def start(plan):
         # A fork has everything imported already, which takes seconds otherwise.
         process = multiprocessing.get_context("fork").Process(target=parent, args=(plan, store.url))
         process.start()
@@ -55,33 +49,22 @@ def launch(store: Store) -> Iterator[Launcher]:
     wait_until(lambda: not workers(store))
 
 
-def exit_code(process: multiprocessing.process.BaseProcess, seconds: float) -> int | None:
+def exit_code(process, seconds):
     process.join(timeout=seconds)
     return process.exitcode
 
 
-def trained_past(store: Store, step: int, runs: int) -> Callable[[], bool]:
+def trained_past(store, step, runs):
     """Whether so many runs are being trained and have that many steps behind them."""
 
-    def check() -> bool:
+    def check():
         running = store.runs.select(status=Status.RUNNING)
         return sum(run.step >= step for run in running) >= runs
 
     return check
 
 
-@pytest.fixture(scope="module")
-def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    """What seeds 0 and 1 measure in this very process, where nothing happens to them."""
-    directory = tmp_path_factory.mktemp("undisturbed")
-    with open_store(str(directory / "advsweep.db")) as store:
-        assert execute(plan(STEPS, "seed=0,1"), store).exit_code == 0
-        return measured(store)
-
-
-def test_killed_runs_and_killed_parents_change_nothing(
-    plan: Planner, store: Store, launch: Launcher, undisturbed: Measured
-) -> None:
+def test_killed_runs_and_killed_parents_change_nothing(plan, store, launch, undisturbed):
     process = launch(plan(*SLOW, "seed=0,1"))
     wait_until(trained_past(store, 8, runs=2))
     killed, left = store.runs.select(status=Status.RUNNING)
@@ -104,33 +87,7 @@ def test_killed_runs_and_killed_parents_change_nothing(
     assert measured(store) == undisturbed
 
 
-def test_whatever_ends_a_run_ends_it_alone(plan: Planner, store: Store) -> None:
-    signals = {1: signal.SIGSEGV, 2: signal.SIGTERM}
-
-    def disturb(event: Event) -> None:
-        """Sends each seed's signal to its run while that is trained."""
-        for run in store.runs.select(status=Status.RUNNING):
-            if run.seed in signals and run.step >= 5 and run.pid is not None:
-                os.kill(run.pid, signals[run.seed])
-
-    plans = [
-        plan("executor=local", "backend.exit_at=5"),
-        plan("executor=local", "backend.nan_at=5"),
-        plan(*SLOW, "seed=1,2,3"),
-    ]
-    runs = [run for each in plans for run in each.runs]
-    together = dataclasses.replace(plans[0], name="together", runs=runs)
-    outcome = execute(together, store, jobs=3, on_event=disturb, policy=Policy(retries=0))
-    exited, not_finite, segfault, stopped, sound = store.runs.select(ids=outcome.run_ids)
-    assert exited.error == "its process ended with exit status 70"
-    assert (not_finite.error or "").startswith("step 5: expected a finite loss")
-    assert segfault.error == "killed by signal 11 (SIGSEGV)"
-    assert (stopped.status, stopped.error) == (Status.INTERRUPTED, "asked to stop")
-    assert (sound.status, sound.step) == (Status.DONE, 40)
-    assert (outcome.done, len(outcome.failed), outcome.unfinished) == (1, 3, 1)
-
-
-def test_ctrl_c_stops_everything_cleanly(plan: Planner, store: Store, launch: Launcher) -> None:
+def test_ctrl_c_stops_everything_cleanly(plan, store, launch):
     process = launch(plan(*SLOW, "steps=200", "seed=0,1,2", "evaluation.every=0"))
     wait_until(trained_past(store, 7, runs=2))
     assert process.pid is not None
@@ -146,7 +103,7 @@ def test_ctrl_c_stops_everything_cleanly(plan: Planner, store: Store, launch: La
     assert never.status is Status.PENDING
 
 
-def test_a_second_request_kills_what_hangs(plan: Planner, store: Store, launch: Launcher) -> None:
+def test_a_second_request_kills_what_hangs(plan, store, launch):
     process = launch(plan(*SLOW, "backend.step_seconds=0.6", "backend.hang_at=3"))
     wait_until(trained_past(store, 2, runs=1))
     assert process.pid is not None

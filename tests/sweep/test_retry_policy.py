@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psutil
 import pytest
@@ -19,7 +17,6 @@ from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status
 from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import Handle, ProcessHandle
-from advsweep.sweep.exit_codes import ExitClassifier
 from advsweep.sweep.retry_policy import (
     Policy,
     parse_duration,
@@ -27,20 +24,20 @@ from advsweep.sweep.retry_policy import (
     parse_size,
     store_patience,
 )
-from advsweep.sweep.scheduler import limits
-from advsweep.sweep.scheduler.limits import Worker
+from advsweep.sweep.scheduler import runs as scheduled
+from advsweep.sweep.scheduler.runs import ExitClassifier, Worker
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90", 90), ("90s", 90), ("15m", 900), ("1h30m", 5400), ("1.5H", 5400), ("2d", 172800)],
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_durations(text, seconds):
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "-5s", "5 minutes", "1h30", "m", "1.5.2s", "nan"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ConfigError, match="--time-limit: expected a duration above 0"):
         parse_duration(text)
 
@@ -49,17 +46,17 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
     ("text", "size"),
     [("512M", 2**29), ("8G", 2**33), ("1.5GiB", 3 * 2**29), ("4kb", 4096), ("1T", 2**40)],
 )
-def test_sizes(text: str, size: int) -> None:
+def test_sizes(text, size):
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "8", "0G", "-1G", "8 gigabytes", "8P", "1.2.3G"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_what_is_no_size_is_refused(text):
     with pytest.raises(ConfigError, match="--memory-limit: expected a size above 0"):
         parse_size(text)
 
 
-def test_classes_of_failure() -> None:
+def test_classes_of_failure():
     assert parse_failures("oom, timeout,killed") == Policy().retry_on
     assert parse_failures("") == frozenset()
     with pytest.raises(ConfigError, match=r"--retry-on: .* got 'kiled'; did you mean 'killed'\?"):
@@ -73,22 +70,20 @@ class Noted(Handle):
     process: int | None = None
     told: list[str] = field(default_factory=list)
 
-    def poll(self) -> int | None:
+    def poll(self):
         return None
 
-    def pid(self) -> int | None:
+    def pid(self):
         return self.process
 
-    def stop(self) -> None:
+    def stop(self):
         self.told.append("stop")
 
-    def kill(self) -> None:
+    def kill(self):
         self.told.append("kill")
 
 
-def test_a_worker_beyond_its_time_is_asked_and_then_killed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_beyond_its_time_is_asked_and_then_killed(monkeypatch):
     handle = Noted()
     worker = Worker(handle, Policy(time_limit=90), [])
     now = time.monotonic() + 89
@@ -100,13 +95,13 @@ def test_a_worker_beyond_its_time_is_asked_and_then_killed(
     worker.check_limits()
     assert worker.cause == (Failure.TIMEOUT, "took longer than its time limit of 90 s")
     assert handle.told == ["stop"]
-    now += limits.STOP_SECONDS + 1
+    now += scheduled.STOP_SECONDS + 1
     worker.check_limits()
     assert handle.told == ["stop", "kill"]
 
 
-def test_a_worker_beyond_its_memory_is_killed() -> None:
-    held = limits.held_bytes(os.getpid(), 0)
+def test_a_worker_beyond_its_memory_is_killed():
+    held = scheduled.held_bytes(os.getpid())
     handle = Noted(process=os.getpid())
     Worker(handle, Policy(memory_limit=2 * held), []).check_limits()
     assert handle.told == []
@@ -118,7 +113,7 @@ def test_a_worker_beyond_its_memory_is_killed() -> None:
     assert f"above its memory limit of {held // 2 >> 20}M" in worker.cause.reason
 
 
-def test_a_worker_that_stays_silent_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_stays_silent_is_killed(monkeypatch):
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     handle = Noted()
@@ -136,8 +131,6 @@ def test_a_worker_that_stays_silent_is_killed(monkeypatch: pytest.MonkeyPatch) -
     assert worker.cause == (Failure.KILLED, "gave no sign of life for 60 s and was killed")
 
 
-Family = Callable[[int], subprocess.Popen[bytes]]
-
 FAMILY = """
 import os, sys, time
 held = bytearray(b"x") * (64 << 20)
@@ -153,11 +146,11 @@ time.sleep(600)
 
 
 @pytest.fixture
-def family() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
+def family():
     """`family(children)`: such a process, once all of them hold what they do."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(children: int) -> subprocess.Popen[bytes]:
+    def start(children):
         process = subprocess.Popen(
             [sys.executable, "-S", "-c", FAMILY, str(children)],
             stdout=subprocess.PIPE,
@@ -176,21 +169,17 @@ def family() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
         process.communicate()
 
 
-def test_memory_is_that_of_a_process_and_its_descendants(family: Family) -> None:
+def test_memory_is_that_of_a_process_and_its_descendants(family):
     alone, three = (family(children).pid for children in (0, 3))
     rest = 20 << 20  # of each interpreter, and more than what is not exact
     least = 64 << 20
-    assert least <= limits.held_bytes(alone, 0) <= least + rest
+    assert least <= scheduled.held_bytes(alone) <= least + rest
     least += 3 * (32 << 20)
-    assert least <= limits.held_bytes(three, 0) <= least + rest
-    # As long as that is not too much, sizes are added up: 64 MiB more for each child.
-    summed = limits.held_bytes(three, 1 << 40)
-    assert summed >= least + 3 * (64 << 20)
-    assert limits.held_bytes(three, summed - 1) <= least + rest
-    assert limits.held_bytes(2**22 + 1, 0) == 0
+    assert least <= scheduled.held_bytes(three) <= least + rest
+    assert scheduled.held_bytes(2**22 + 1) == 0
 
 
-def test_a_worker_that_is_killed_leaves_no_processes_behind(family: Family) -> None:
+def test_a_worker_that_is_killed_leaves_no_processes_behind(family):
     leader = family(2)
     children = [child.pid for child in psutil.Process(leader.pid).children(recursive=True)]
     assert len(children) == 2
@@ -201,9 +190,7 @@ def test_a_worker_that_is_killed_leaves_no_processes_behind(family: Family) -> N
         time.sleep(0.01)
 
 
-def test_only_new_kills_of_the_kernel_count_as_out_of_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_new_kills_of_the_kernel_count_as_out_of_memory(tmp_path, monkeypatch):
     counts = tmp_path / "vmstat"
     monkeypatch.setattr(machine, "_VMSTAT", counts)
     counts.write_text("nr_free_pages 7\noom_kill 3\n")
@@ -220,9 +207,7 @@ def test_only_new_kills_of_the_kernel_count_as_out_of_memory(
     assert classifier.cause(-9).failure is Failure.KILLED
 
 
-def test_processes_of_runs_have_their_patience_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processes_of_runs_have_their_patience_from_the_environment(monkeypatch):
     assert store_patience() == 600
     monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "never")
     with pytest.raises(ConfigError, match="ADVSWEEP_STORE_PATIENCE: expected a duration above 0"):

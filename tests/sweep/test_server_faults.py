@@ -8,30 +8,24 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 import pg8000.dbapi
 import pytest
 
 from advsweep.errors import StoreUnavailableError
-from advsweep.store import RunRecord, Status, Store, open_store, owners
-from advsweep.sweep.events import Event
-from advsweep.sweep.executors.base import Job
-from advsweep.sweep.planning.plan import Plan
+from advsweep.store import Status, open_store, owners
 from advsweep.sweep.retry_policy import Policy, store_patience
-from advsweep.sweep.scheduler import limits
+from advsweep.sweep.scheduler import runs as scheduled
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.worker import heartbeat
+from advsweep.sweep.worker import main
 from tests.sweep.forked_workers import ForkingExecutor
-from tests.sweep.helpers import Measured, log_of, measured
+from tests.sweep.helpers import log_of, measured
 
 pytestmark = pytest.mark.slow
 
-Planner = Callable[..., Plan]
 
 FORTY = ("steps=40", "evaluation.every=20", "backend.checkpoint_every=10")
 SLOW = (*FORTY, "backend.step_seconds=0.05")
@@ -42,12 +36,12 @@ NO_RETRIES = Policy(retries=0)
 class PatientExecutor(ForkingExecutor):
     """Its workers wait for a store that does not answer when they start."""
 
-    def open_store(self, job: Job) -> Store:
+    def open_store(self, job):
         return open_store(job.store_url, create=False, patience=store_patience(), wait=True)
 
 
 @pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _patient(monkeypatch):
     """A minute for the server to return, and short waits for all else."""
     monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "1m")
     monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.3)
@@ -56,24 +50,24 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advsweep.store.postgres.STATEMENT_SECONDS", 0.5)
     monkeypatch.setattr("advsweep.store.postgres.ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(owners, "LEASE", timedelta(seconds=2))
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.3)
-    monkeypatch.setattr(limits, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(main, "BEAT_SECONDS", 0.3)
+    monkeypatch.setattr(scheduled, "SILENT_SECONDS", 1.0)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+def undisturbed(plan, tmp_path_factory):
     """What seeds 0 and 1 measure where nothing happens to them."""
     with open_store(str(tmp_path_factory.mktemp("undisturbed") / "advsweep.db")) as store:
         assert execute(plan(*FORTY, "seed=0,1"), store).exit_code == 0
         return measured(store)
 
 
-def database_of(url: str) -> str:
+def database_of(url):
     return url.partition("@/")[2].partition("?")[0]
 
 
 @contextmanager
-def patient(url: str) -> Iterator[Store]:
+def patient(url):
     with open_store(url, patience=store_patience()) as store:
         yield store
 
@@ -81,13 +75,13 @@ def patient(url: str) -> Iterator[Store]:
 class Once:
     """Does something, in a thread of its own, once both runs have done some steps."""
 
-    def __init__(self, store: Store, act: Callable[[], object], step: int = 6) -> None:
+    def __init__(self, store, act, step=6):
         self._store = store
         self._step = step
         self._thread = threading.Thread(target=act)
         self.began = False
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event):
         if self.began:
             return
         running = self._store.runs.select(status=Status.RUNNING)
@@ -95,14 +89,12 @@ class Once:
             self.began = True
             self._thread.start()
 
-    def end(self) -> None:
+    def end(self):
         assert self.began
         self._thread.join()
 
 
-def ride_out(
-    url: str, plan: Planner, undisturbed: Measured, act: Callable[[], object]
-) -> list[RunRecord]:
+def ride_out(url, plan, undisturbed, act):
     """Executes two runs under a disturbance; each is trained once and measures the same."""
     forty = replace(plan(*SLOW, "seed=0,1"), executor=PatientExecutor())
     with patient(url) as store:
@@ -116,10 +108,8 @@ def ride_out(
         return runs
 
 
-def test_a_server_that_is_restarted(
-    plan: Planner, undisturbed: Measured, postgres_server: Any, postgres_url: str
-) -> None:
-    def restart() -> None:
+def test_a_server_that_is_restarted(plan, undisturbed, postgres_server, postgres_url):
+    def restart():
         postgres_server.stop()
         # Longer than a lease.
         time.sleep(3)
@@ -131,12 +121,10 @@ def test_a_server_that_is_restarted(
         assert "the store can be used again after" in log_of(run)
 
 
-def test_sessions_that_are_ended_at_random(
-    plan: Planner, undisturbed: Measured, postgres_server: Any, postgres_url: str
-) -> None:
+def test_sessions_that_are_ended_at_random(plan, undisturbed, postgres_server, postgres_url):
     moments = random.Random(5)
 
-    def terminate() -> None:
+    def terminate():
         for _ in range(15):
             time.sleep(moments.uniform(0.02, 0.2))
             postgres_server.ask(
@@ -148,12 +136,10 @@ def test_sessions_that_are_ended_at_random(
     ride_out(postgres_url, plan, undisturbed, terminate)
 
 
-def test_connections_that_are_reset_at_random(
-    plan: Planner, undisturbed: Measured, postgres_proxy: Any, postgres_url: str
-) -> None:
+def test_connections_that_are_reset_at_random(plan, undisturbed, postgres_proxy, postgres_url):
     moments = random.Random(6)
 
-    def reset() -> None:
+    def reset():
         for _ in range(15):
             time.sleep(moments.uniform(0.02, 0.2))
             postgres_proxy.order("reset")
@@ -161,10 +147,8 @@ def test_connections_that_are_reset_at_random(
     ride_out(postgres_proxy.url(database_of(postgres_url)), plan, undisturbed, reset)
 
 
-def test_a_network_that_passes_nothing_on(
-    plan: Planner, undisturbed: Measured, postgres_proxy: Any, postgres_url: str
-) -> None:
-    def hold() -> None:
+def test_a_network_that_passes_nothing_on(plan, undisturbed, postgres_proxy, postgres_url):
+    def hold():
         postgres_proxy.order("hold")
         time.sleep(4)
         postgres_proxy.order("go")
@@ -173,12 +157,10 @@ def test_a_network_that_passes_nothing_on(
 
 
 @pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "EXCLUSIVE"])
-def test_a_table_that_somebody_locks(
-    mode: str, plan: Planner, undisturbed: Measured, postgres_server: Any, postgres_url: str
-) -> None:
+def test_a_table_that_somebody_locks(mode, plan, undisturbed, postgres_server, postgres_url):
     """In the second mode it can be read: leases are seen to lapse that nobody can renew."""
 
-    def lock() -> None:
+    def lock():
         connection = pg8000.dbapi.connect(
             "advsweep",
             unix_sock=str(postgres_server.folder / ".s.PGSQL.5432"),
@@ -193,11 +175,11 @@ def test_a_table_that_somebody_locks(
 
 
 def test_a_disk_of_the_server_that_is_full_for_a_while(
-    plan: Planner, undisturbed: Measured, postgres_server: Any, postgres_url: str
-) -> None:
+    plan, undisturbed, postgres_server, postgres_url
+):
     database = database_of(postgres_url)
 
-    def fill() -> None:
+    def fill():
         for statement in (
             "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
             "RAISE SQLSTATE '53100' USING MESSAGE = 'No space left on device'; END $$",
@@ -212,14 +194,10 @@ def test_a_disk_of_the_server_that_is_full_for_a_while(
 
 
 def test_a_server_that_does_not_come_back_ends_the_sweep_with_a_reason(
-    plan: Planner,
-    undisturbed: Measured,
-    postgres_server: Any,
-    postgres_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    plan, undisturbed, postgres_server, postgres_url, monkeypatch
+):
     monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "2s")
-    monkeypatch.setattr(heartbeat, "ORPHAN_SECONDS", 0.5)
+    monkeypatch.setattr(main, "ORPHAN_SECONDS", 0.5)
     forty = replace(plan(*SLOW, "seed=0,1"), executor=PatientExecutor())
     with patient(postgres_url) as store:
         disturb = Once(store, postgres_server.stop)

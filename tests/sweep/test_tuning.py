@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 import yaml
 
 from advsweep.errors import ConfigError
-from advsweep.store import Status, Store, open_store
-from advsweep.store.records import TUNE_KEY, TuningRecord, ValueState
-from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
-from advsweep.sweep.planning.plan import Plan
+from advsweep.store import Status, open_store
+from advsweep.store.records import TUNE_KEY, ValueState
+from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.tuning import Tuning, execute_tuning, plan_tuning
-
-Write = Callable[..., str]
+from advsweep.sweep.tuning import execute_tuning, plan_tuning
 
 BANDIT = {
     "steps": 8,
@@ -45,10 +38,10 @@ SWEEP = {
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Write:
+def write(tmp_path):
     """Writes a sweep file of the bandit; the keys of its `sweep` node may be changed."""
 
-    def make(file: dict[str, Any] | None = None, **changes: Any) -> str:
+    def make(file=None, **changes):
         sweep = {key: value for key, value in {**SWEEP, **changes}.items() if value is not None}
         path = tmp_path / "sweep.yaml"
         path.write_text(yaml.safe_dump({**BANDIT, **(file or {}), "sweep": sweep}))
@@ -57,18 +50,16 @@ def write(tmp_path: Path) -> Write:
     return make
 
 
-def planned(*overrides: str) -> Tuning:
+def planned(*overrides):
     tuning = plan_tuning(overrides)
     assert tuning is not None
     return tuning
 
 
-def trained(
-    tuning: Tuning, store: Store, on_event: Callable[[Event], None] = lambda event: None
-) -> TuningRecord:
+def trained(tuning, store, on_event=lambda event: None):
     """Trains all of a tuned sweep."""
 
-    def run(plan: Plan) -> SweepResult:
+    def run(plan):
         return execute(plan, store, 2, on_event)
 
     record, _ = execute_tuning(tuning, store, run)
@@ -77,7 +68,7 @@ def trained(
     return record
 
 
-def settings(plan: Plan) -> list[tuple[Any, ...]]:
+def settings(plan):
     runs = [p.run for p in plan.runs]
     return [
         (r.estimator.name, r.control.name, r.optimizer.lr, r.seed, r.task.plain()["seed"])
@@ -85,7 +76,7 @@ def settings(plan: Plan) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_tuning_runs_have_seeds_and_problems_of_their_own(write: Write) -> None:
+def test_tuning_runs_have_seeds_and_problems_of_their_own(write):
     tuning = planned(write())
     assert settings(tuning.plan(tuning.first)) == [
         (name, "none", rate, seed, 1000)
@@ -101,7 +92,7 @@ def test_tuning_runs_have_seeds_and_problems_of_their_own(write: Write) -> None:
     assert (tuning.extra_runs, list(tuning.test.warnings)) == (4, [])
 
 
-def test_each_arm_is_tested_at_the_value_it_chose(write: Write, store: Store) -> None:
+def test_each_arm_is_tested_at_the_value_it_chose(write, store):
     tuning = planned(write())
     record = trained(tuning, store)
     chosen = {}
@@ -127,14 +118,12 @@ class StoppedError(Exception):
 
 
 @pytest.mark.parametrize("after", [2, 14, 18])
-def test_an_interrupted_sweep_comes_to_the_same_end(
-    write: Write, store: Store, tmp_path: Path, after: int
-) -> None:
+def test_an_interrupted_sweep_comes_to_the_same_end(write, store, tmp_path, after):
     """Killed among the first values, among those that the grid grows by, and in the test runs."""
     tuning = planned(write())
     starts = 0
 
-    def dying(event: Event) -> None:
+    def dying(event):
         nonlocal starts
         if isinstance(event, RunEvent) and event.kind is EventKind.STARTED:
             starts += 1
@@ -157,7 +146,7 @@ def test_an_interrupted_sweep_comes_to_the_same_end(
     assert len(store.runs.select()) == 2 * 4 * 2 + 6
 
 
-def test_what_the_store_says_was_chosen_is_not_read(write: Write, store: Store) -> None:
+def test_what_the_store_says_was_chosen_is_not_read(write, store):
     tuning = planned(write())
     record = trained(tuning, store)
     forged = record.plain()
@@ -169,7 +158,7 @@ def test_what_the_store_says_was_chosen_is_not_read(write: Write, store: Store) 
     assert rates == {arm.chosen for arm in record.arms}
 
 
-def test_a_value_at_which_training_fails_is_not_chosen(write: Write, store: Store) -> None:
+def test_a_value_at_which_training_fails_is_not_chosen(write, store):
     fake = {"defaults": [{"override /executor": "debug"}, {"override /backend": "fake"}]}
     tune = {"key": "backend.nan_at", "values": [3, 100], "extend": 1, "seeds": 1}
     tuning = planned(write({**fake, "task": {"held_out_per_level": 2}}, tune=tune, controls=None))
@@ -181,13 +170,13 @@ def test_a_value_at_which_training_fails_is_not_chosen(write: Write, store: Stor
         assert arm.chosen != 3
 
 
-def test_arms_without_a_choice_are_tried_again_and_not_tested(write: Write, store: Store) -> None:
+def test_arms_without_a_choice_are_tried_again_and_not_tested(write, store):
     fake = {"defaults": [{"override /executor": "debug"}, {"override /backend": "fake"}]}
     tune = {"key": "backend.nan_at", "values": [2, 3], "seeds": 1}
     tuning = planned(write({**fake, "task": {"held_out_per_level": 2}}, tune=tune, controls=None))
     executed = []
 
-    def run(plan: Plan) -> SweepResult:
+    def run(plan):
         executed.append(len(plan.runs))
         return execute(plan, store, 1)
 
@@ -202,9 +191,7 @@ def test_arms_without_a_choice_are_tried_again_and_not_tested(write: Write, stor
         tuning.plan_test(record)
 
 
-def test_an_unknown_metric_is_refused_once_runs_show_which_there_are(
-    write: Write, store: Store
-) -> None:
+def test_an_unknown_metric_is_refused_once_runs_show_which_there_are(write, store):
     tuning = planned(write(tune={"values": [2, 4], "metric": "pass@2", "seeds": 1}))
     with pytest.raises(ConfigError, match=r"sweep.tune.metric: .* no metric 'pass@2'; .*pass@1"):
         trained(tuning, store)
@@ -233,9 +220,7 @@ def test_an_unknown_metric_is_refused_once_runs_show_which_there_are(
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_starts(
-    write: Write, changes: dict[str, Any], message: str
-) -> None:
+def test_what_does_not_fit_is_refused_before_anything_starts(write, changes, message):
     with pytest.raises(ConfigError) as refused:
         plan_tuning([write(**changes)])
     assert message in str(refused.value)

@@ -22,7 +22,7 @@ from advsweep.sweep.worker.environment import COMMAND_VARIABLE
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.sweep.scheduler.queue import QueueWork
+    from advsweep.sweep.scheduler.execute import QueueWork
 
 STORE_VARIABLE = "ADVSWEEP_STORE"
 """The environment variable with the store's URL. The URL may hold a password, and command lines
@@ -247,14 +247,6 @@ class ReusedWorker(ProcessHandle):
                 self._code = int(line) if line else self.process.wait()
         return self._code
 
-    def stop(self) -> None:
-        if self.poll() is None:  # an idle worker has nothing to stop
-            super().stop()
-
-    def kill(self) -> None:
-        if self.poll() is None:
-            super().kill()
-
     def close(self) -> None:
         """End it at once; it has no job."""
         self.process.kill()
@@ -364,7 +356,7 @@ class Executor(Component):
 class QueueExecutor(Executor):
     """Submits jobs to a queue, which starts them at a time of its own.
 
-    No command watches them. Each is a scheduler (`scheduler/queue.py`) that takes one run of the
+    No command watches them. Each is a scheduler (`scheduler/execute.py`) that takes one run of the
     sweep after another from the store, trains it in a worker, and ends when none is left.
     """
 

@@ -1,36 +1,40 @@
-"""Processes of this machine, each on GPUs of its own."""
+"""Workers of this machine: processes, each on GPUs of its own; or this very process."""
 
 from __future__ import annotations
 
+import math
 import os
+import signal
+import subprocess
+import time
 import warnings
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Retired
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.machine import usable_cores
-from advsweep.sweep.executors.allocation import VISIBLE, DevicePool, room, visible_devices
-from advsweep.sweep.executors.base import (
-    Executor,
-    Handle,
-    Job,
-    ProcessHandle,
-    Resources,
-    WorkerPool,
-    start_worker,
-    worker_environment,
-)
+from advsweep.sweep.events import STOPPED
+from advsweep.sweep.executors import base
 
 if TYPE_CHECKING:
-    import subprocess
-
     from advsweep.backends.base import Run
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+TIMEOUT_SECONDS = 60.0
+MEMORY_SECONDS = 2.0
+"""Interval between two readings of the devices' free memory."""
+SPARE = 0.1
+"""The fraction of a share of memory that may be in use: drivers and contexts need some."""
+
+_QUERY = ("--query-gpu=uuid,memory.total,memory.free", "--format=csv,noheader,nounits")
+_ROUNDING = 1e-9
 
 
 @dataclass(kw_only=True)
-class LocalExecutor(Executor):
+class LocalExecutor(base.Executor):
     """Starts one process per worker, in a session of its own, with as many threads as it has cores.
 
     A worker trains one run at a time, or several together. Its session keeps Ctrl-C to the parent,
@@ -47,11 +51,11 @@ class LocalExecutor(Executor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._workers = WorkerPool()
+        self._workers = base.WorkerPool()
         self._devices = DevicePool(0.0)
         self._device_count = 0
 
-    def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
+    def prepare(self, resources: base.Resources, runs: Iterable[Run]) -> None:
         super().prepare(resources, runs)
         self._devices = DevicePool(resources.gpus)
         self._device_count = len(visible_devices()) if resources.gpus else 0
@@ -77,15 +81,15 @@ class LocalExecutor(Executor):
             fitting = min(fitting, room(self._device_count, self.resources.gpus))
         return max(1, fitting)
 
-    def start(self, job: Job) -> Handle | None:
-        environment = os.environ | worker_environment(self.resources.cpus, job.store_url)
+    def start(self, job: base.Job) -> base.Handle | None:
+        environment = os.environ | base.worker_environment(self.resources.cpus, job.store_url)
         if not self.resources.gpus:
             # A run without GPUs must not take memory on those of another.
             return self._workers.start(job, {**environment, VISIBLE: ""})
         devices = self._devices.take()
         if devices is None:
             # With a run of ours there, room comes when it ends; else only others can make it.
-            if self._devices.is_unused():
+            if not self._devices.taken.total():
                 share = f"{min(self.resources.gpus, 1):.0%} of its memory"
                 warnings.warn(
                     f"no run can start: other processes leave no GPU with {share} free; waiting",
@@ -94,10 +98,10 @@ class LocalExecutor(Executor):
                 )
             return None
         try:
-            process = start_worker(job, {**environment, VISIBLE: ",".join(devices)})
+            process = base.start_worker(job, {**environment, VISIBLE: ",".join(devices)})
         except OSError:
             # No handle will ever give them back.
-            self._devices.give_back(devices)
+            self._devices.taken.subtract(devices)
             raise
         return DeviceHandle(process, devices, self._devices)
 
@@ -106,7 +110,7 @@ class LocalExecutor(Executor):
 
 
 @dataclass
-class DeviceHandle(ProcessHandle):
+class DeviceHandle(base.ProcessHandle):
     """A child process on devices of its own."""
 
     process: subprocess.Popen[bytes]
@@ -115,8 +119,161 @@ class DeviceHandle(ProcessHandle):
 
     def poll(self) -> int | None:
         code = super().poll()
-        if code is not None and self.devices:
+        if code is not None:
             # Not before the process is gone: CUDA frees its memory only then.
-            self.pool.give_back(self.devices)
+            self.pool.taken.subtract(self.devices)
             self.devices = ()
         return code
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU, or a MIG slice of one.
+
+    Attributes:
+        name: its name in `CUDA_VISIBLE_DEVICES`.
+        memory: its size in MiB; None if unknown, as of a MIG slice.
+        free: its free part in MiB; None if unknown.
+    """
+
+    name: str
+    memory: int | None = None
+    free: int | None = None
+
+
+def visible_devices() -> list[Device]:
+    """Return the devices that a process may use; none without nvidia-smi."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", *_QUERY],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=TIMEOUT_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    gpus = []
+    for line in done.stdout.splitlines():
+        name, *sizes = (cell.strip() for cell in line.split(","))
+        gpus.append(Device(name, *(int(size) if size.isdigit() else None for size in sizes)))
+    return select(gpus, os.environ.get(VISIBLE))
+
+
+def select(gpus: Sequence[Device], visible: str | None) -> list[Device]:
+    """Return the devices in `CUDA_VISIBLE_DEVICES`, by the rules of CUDA.
+
+    Its entries are indices, prefixes of UUIDs or MIG slices, up to the first that does not exist.
+    They are kept as they are: an index means the same to a run and to its parent. The memory of
+    an index is that of nvidia-smi's device of the same index, which is right if all GPUs are
+    alike or `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`.
+
+    Departures: MIG slices count only if they are named there.
+    """
+    if visible is None:
+        return list(gpus)
+    chosen: dict[str, Device] = {}
+    for entry in (part.strip() for part in visible.split(",")):
+        found = gpus[int(entry) :][:1] if entry.isdecimal() else ()
+        if not entry.isdecimal():
+            found = [gpu for gpu in gpus if entry and gpu.name.startswith(entry)]
+        if entry.startswith("MIG-") and gpus:
+            found = [Device(entry)]
+        if not found:
+            break
+        chosen[entry] = Device(entry, found[0].memory, found[0].free)
+    return list(chosen.values())
+
+
+def room(devices: int, gpus: float) -> int:
+    """Return how many runs with `gpus` each fit on so many devices."""
+    if gpus >= 1:
+        return devices // int(gpus)
+    return devices * int(1 / gpus + _ROUNDING)
+
+
+class DevicePool:
+    """Gives each run of a sweep devices, or a share of one.
+
+    Args:
+        gpus: of each run; a share of one device below 1.
+        read_devices: returns the devices with their free memory.
+
+    Attributes:
+        taken: number of runs on each device, by its name.
+    """
+
+    def __init__(
+        self, gpus: float, read_devices: Callable[[], Sequence[Device]] | None = None
+    ) -> None:
+        self._gpus = gpus
+        self._read_devices = read_devices or visible_devices
+        self._devices: Sequence[Device] = ()
+        self._read = -math.inf
+        self.taken: Counter[str] = Counter()
+
+    def take(self) -> tuple[str, ...] | None:
+        """Return the devices for one more run; None if there is no room now.
+
+        Shares of a device never exceed the whole. All but `SPARE` of the memory of the run's share
+        must be free, whichever processes use the device. The least loaded devices come first.
+        """
+        # nvidia-smi takes up to a second, and a scheduler asks twenty times a second.
+        if time.monotonic() - self._read >= MEMORY_SECONDS:
+            self._devices, self._read = self._read_devices(), time.monotonic()
+        share, number = min(self._gpus, 1.0), max(1, int(self._gpus))
+        fitting = []
+        for device in self._devices:
+            size, free = device.memory, device.free
+            is_free = size is None or free is None or free >= (1 - SPARE) * share * size
+            if is_free and (self.taken[device.name] + 1) * share <= 1 + _ROUNDING:
+                fitting.append(device.name)
+        if len(fitting) < number:
+            return None
+        devices = tuple(sorted(fitting, key=self.taken.__getitem__)[:number])
+        self.taken.update(devices)
+        return devices
+
+
+@dataclass(kw_only=True)
+class DebugExecutor(base.Executor):
+    """Completes a run in this process before `start` returns. A crash ends the sweep.
+
+    Nothing is allocated: a run has the cores and GPUs of this process.
+    """
+
+    name: ClassVar[str] = "debug"
+    stacks: ClassVar[bool] = True
+
+    def capacity(self) -> int:
+        return 1
+
+    def start(self, job: base.Job) -> base.Handle:
+        from advsweep.store import Owner, open_store
+        from advsweep.sweep.retry_policy import store_patience
+        from advsweep.sweep.worker.main import work_on
+
+        patience = store_patience()
+        with open_store(job.store_url, create=False, patience=patience, wait=True) as store:
+            run_ids = [job.run_id, *job.others]
+            code = work_on(store, run_ids, job.evaluations, None, holder=Owner.current())
+        if code == STOPPED:
+            # The signal stopped the run alone; the scheduler must receive it as well.
+            signal.raise_signal(signal.SIGTERM)
+        return EndedHandle(code)
+
+
+@dataclass(frozen=True)
+class EndedHandle(base.Handle):
+    """The handle of a run that has ended."""
+
+    code: int
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+    def kill(self) -> None:
+        """Does nothing."""

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.machine import usable_cores
+from advsweep.packages import import_extra
+from advsweep.sweep.events import STOPPED
 from advsweep.sweep.executors.base import Executor, Handle, Job, remote_environment, start_worker
-from advsweep.sweep.exit_codes import STOPPED
 
 if TYPE_CHECKING:
     import subprocess
@@ -32,6 +33,7 @@ _OBJECT_STORE_BYTES = 80 * 2**20
 _CALLS = 4
 """Threads of an actor: one waits for the worker, the others serve calls meanwhile."""
 
+_AUTHENTICATION = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 _CLIENT = "ray://"
 """Prefix of the addresses of Ray Client servers, which connect to the cluster themselves."""
 
@@ -70,7 +72,7 @@ class RayExecutor(Executor):
         if self.address == LOCAL:
             # Starting the cluster takes seconds, and `plan` needs none.
             return max(1, len(usable_cores()) // self.resources.cpus)
-        return self._room()
+        return _room(self._ray.nodes(), self._needs())
 
     def start(self, job: Job) -> Handle:
         remote = self._ray.remote(WorkerActor)
@@ -86,8 +88,14 @@ class RayExecutor(Executor):
     def _ray(self) -> Any:
         """The ray module, connected to a cluster that has room for a run."""
         if self.address == LOCAL:
-            _protect_own_cluster()
-        ray = _import_ray()
+            # Its own cluster is on the loopback interface and wants a random token. Ray reads
+            # these variables when it is imported; values that the user has set stay. The first is
+            # read on every system, despite its name: without it, ray.init replaces a loopback
+            # address by one of the network.
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+            if "ray" not in sys.modules and not os.environ.keys() & _AUTHENTICATION:
+                os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        ray = import_extra("ray", "executor=ray", "ray")
         if not ray.is_initialized():
             self._connect(ray)
         # With `jobs` set, the cluster may grow until it has room.
@@ -107,7 +115,10 @@ class RayExecutor(Executor):
             options |= {"num_cpus": len(usable_cores()), "include_dashboard": False}
             options |= {"object_store_memory": _OBJECT_STORE_BYTES}
         if not self.address.startswith(_CLIENT):
-            options["job_config"] = _job_config()
+            from ray.job_config import JobConfig
+
+            options["job_config"] = JobConfig()
+            options["job_config"]._py_driver_sys_path = _NoFolders()
         host, _, port = self.address.removeprefix(_CLIENT).rpartition(":")
         try:
             if port.isdecimal():
@@ -121,11 +132,8 @@ class RayExecutor(Executor):
                 f"can join: {error}"
             ) from error
 
-    def _room(self) -> int:
-        return _room(self._ray.nodes(), self._needs())
-
     def _needs(self) -> dict[str, float]:
-        """Returns what a run occupies of a machine, by Ray's names."""
+        """Return what a run occupies of a machine, by Ray's names."""
         cores, gpus = self.resources.cpus, self.resources.gpus
         needs = {"CPU": float(cores), "GPU": gpus, "memory": (self.memory or 0) * 1e9}
         return {key: value for key, value in needs.items() if value}
@@ -138,14 +146,14 @@ class WorkerActor:
         self._process: subprocess.Popen[bytes] = start_worker(job, {**os.environ, **environment})
 
     def wait(self) -> int:
-        """Waits for the worker and returns its exit code."""
+        """Wait for the worker and returns its exit code."""
         return self._process.wait()
 
     def pid(self) -> int:
         return self._process.pid
 
     def send(self, number: int) -> None:
-        """Sends a signal to the worker; does nothing after its end."""
+        """Send a signal to the worker; does nothing after its end."""
         self._process.send_signal(number)
 
 
@@ -192,28 +200,12 @@ class RayHandle(Handle):
 
 
 def _room(nodes: list[dict[str, Any]], needs: Mapping[str, float]) -> int:
-    """Returns how many runs fit on the machines, each run on a single one."""
+    """Return how many runs fit on the machines, each run on a single one."""
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     return sum(
         int(min(machine.get(key, 0) / amount for key, amount in needs.items()))
         for machine in resources
     )
-
-
-def _protect_own_cluster() -> None:
-    """Makes Ray start its own cluster on the loopback interface, with a random token.
-
-    Ray reads these variables when it is imported. Values that the user has set stay.
-    """
-    # Ray reads this variable on every system, despite its name. Without it, ray.init replaces
-    # a loopback address by one of the network.
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    if "ray" in sys.modules or os.environ.keys() & _AUTHENTICATION:
-        return
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-
-
-_AUTHENTICATION = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 
 
 class _NoFolders(list[str]):
@@ -223,32 +215,12 @@ class _NoFolders(list[str]):
     """
 
     def extend(self, folders: Iterable[str]) -> None:
-        """Ignores the folders."""
-
-
-def _job_config() -> Any:
-    from ray.job_config import JobConfig
-
-    config = JobConfig()
-    config._py_driver_sys_path = _NoFolders()
-    return config
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-        import ray.exceptions
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "executor: expected the package ray for 'ray', which is not installed; "
-            "install advsweep[ray]"
-        ) from error
-    return ray
+        """Ignore the folders."""
 
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Restores the signal handlers that Ray replaces by its own."""
+    """Restore the signal handlers that Ray replaces by its own."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -16,16 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import Retired, option
 from advsweep.errors import ConfigError, counted
+from advsweep.packages import import_extra
 from advsweep.store.owners import process_started
-from advsweep.sweep.executors.base import (
-    STORE_VARIABLE,
-    QueueExecutor,
-    Resources,
-)
+from advsweep.sweep.executors.base import STORE_VARIABLE, QueueExecutor, Resources
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.sweep.scheduler.queue import QueueWork
+    from advsweep.sweep.scheduler.execute import QueueWork
 
 SIDE_BY_SIDE = 256
 SQUEUE_SECONDS = 120
@@ -87,7 +84,7 @@ class SlurmExecutor(QueueExecutor):
     def queued(self, names: Iterable[str]) -> set[str]:
         asked = set(names)
         local = {name for name in asked if "@" in name}
-        alive = {name for name in local if name == _process_name(name.partition("@")[0])}
+        alive = {name for name in local if name == process_name(name.partition("@")[0])}
         if asked == local:
             return alive
         # All jobs of the user: squeue exits with an error for a job id that is long gone.
@@ -108,26 +105,9 @@ class SlurmExecutor(QueueExecutor):
         return alive | asked.intersection(done.stdout.split())
 
     def submit(self, works: Sequence[QueueWork], folder: Path, store_url: str) -> list[str]:
-        executor = self._executor(folder, len(works))
-        try:
-            with _passed_on(store_url), executor.batch():
-                submitted = [executor.submit(SlurmJob(work)) for work in works]
-        except (OSError, RuntimeError) as error:
-            raise ConfigError(
-                f"executor: expected Slurm to take {counted(len(works), 'job')}, got: {error}"
-            ) from error
-        return [self._name(task.job_id) for task in submitted]
-
-    def _executor(self, folder: Path, side_by_side: int) -> Any:
-        submitit = _import_submitit()
-        try:
-            python = {f"{self.cluster.value}_python": f"{shlex.quote(sys.executable)} -P"}
-            executor = submitit.AutoExecutor(folder, self.cluster.value, **python)
-        except RuntimeError as error:
-            raise ConfigError(
-                f"executor: expected a machine of a Slurm cluster: {error} "
-                "(executor.cluster=local tries it out without one)"
-            ) from error
+        submitit = import_extra("submitit", "executor=slurm", "slurm")
+        cluster = self.cluster.value
+        python = {f"{cluster}_python": f"{shlex.quote(sys.executable)} -P"}
         parameters = {
             "name": "advsweep",
             "timeout_min": self.minutes,
@@ -136,14 +116,26 @@ class SlurmExecutor(QueueExecutor):
             "mem_gb": self.memory,
             "slurm_partition": self.partition,
             "slurm_account": self.account,
-            "slurm_array_parallelism": side_by_side,
-            f"{self.cluster.value}_setup": list(self.setup) or None,
+            "slurm_array_parallelism": len(works),
+            f"{cluster}_setup": list(self.setup) or None,
         }
+        try:
+            executor = submitit.AutoExecutor(folder, cluster, **python)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"executor: expected a machine of a Slurm cluster: {error} "
+                "(executor.cluster=local tries it out without one)"
+            ) from error
         executor.update_parameters(**{k: v for k, v in parameters.items() if v is not None})
-        return executor
-
-    def _name(self, job_id: str) -> str:
-        return _process_name(job_id) if self.cluster is Cluster.LOCAL else job_id
+        try:
+            with _passed_on(store_url), executor.batch():
+                submitted = [executor.submit(SlurmJob(work)) for work in works]
+        except (OSError, RuntimeError) as error:
+            raise ConfigError(
+                f"executor: expected Slurm to take {counted(len(works), 'job')}, got: {error}"
+            ) from error
+        names = [task.job_id for task in submitted]
+        return [*map(process_name, names)] if self.cluster is Cluster.LOCAL else names
 
 
 @dataclass
@@ -160,42 +152,29 @@ class SlurmJob:
 
         submitit calls it in a signal handler, before the time is up or on preemption.
         """
+        import submitit
+
         # First the checkpoint: Slurm kills what is left of the job soon after the signal.
         self.work.interrupt()
-        return _import_submitit().helpers.DelayedSubmission(SlurmJob(self.work))
+        return submitit.helpers.DelayedSubmission(SlurmJob(self.work))
 
 
 @contextmanager
 def _passed_on(store_url: str) -> Iterator[None]:
-    """Sets the store's URL in the environment, which `sbatch` passes on to its jobs.
+    """Set the store's URL in the environment, which `sbatch` passes on to its jobs.
 
     The files that submitit writes for jobs hold no URL with a password.
     """
+    before = dict(os.environ)
     # submitit starts its local jobs without `-P`.
-    changes = {STORE_VARIABLE: store_url, "PYTHONSAFEPATH": "1"}
-    before = {key: os.environ.get(key) for key in changes}
-    os.environ.update(changes)
+    os.environ.update({STORE_VARIABLE: store_url, "PYTHONSAFEPATH": "1"})
     try:
         yield
     finally:
-        for key, value in before.items():
-            if value is None:
-                del os.environ[key]
-            else:
-                os.environ[key] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
-def _process_name(pid: str) -> str:
-    """Returns a name for a local process: its start time sets it apart from reused pids."""
+def process_name(pid: str) -> str:
+    """Return a name for a local process: its start time sets it apart from reused pids."""
     return f"{pid}@{process_started(int(pid))}"
-
-
-def _import_submitit() -> Any:
-    try:
-        import submitit
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "executor: expected the package submitit for 'slurm', which is not installed; "
-            "install advsweep[slurm]"
-        ) from error
-    return submitit

@@ -31,41 +31,24 @@ _SHAPE = ("backend", "model", "task", "rollout", "group_size", "prompts_per_step
 
 
 @dataclass(frozen=True)
-class RunEstimate:
-    """The progress of one run of a plan.
-
-    Attributes:
-        run_id: its latest attempt in the store; None without one.
-        status: its status in the store, or `missing` or `unevaluated`.
-        step: training steps done.
-        steps_left: training steps to do; 0 also if an earlier run of the plan is the same
-            training.
-        seconds_left: the time they should take; None if it is unknown.
-        source: where that time comes from: earlier runs of its shape in the store, else a
-            published time, else the backend's first guess.
-    """
-
-    run_id: int | None
-    status: str
-    step: int
-    steps_left: int
-    seconds_left: float | None
-    source: str
-
-
-@dataclass(frozen=True)
 class TimeEstimate:
     """The time that a plan has left.
 
     Attributes:
-        runs: one for each run of the plan, in its order.
+        runs: a row for each run of the plan, in its order: `id` of its latest attempt in the store,
+            or None; `status` there, or `missing` or `unevaluated`; training steps done (`step`)
+            and left (`steps_left`), none left also if an earlier run of the plan is the same
+            training; and the time that they should take (`seconds_left`), None if it is unknown.
+        sources: where the times come from: earlier runs of a shape in the store, else a published
+            time, else the backend's first guess.
         seconds: the time left, without the runs whose time is unknown; None if it is unknown for
             all of them.
         gpu_hours: the same in hours of all GPUs together; None if runs use no GPU.
         unknown: the number of runs with steps left whose time is unknown.
     """
 
-    runs: Sequence[RunEstimate]
+    runs: Sequence[Plain]
+    sources: Sequence[str]
     seconds: float | None
     gpu_hours: float | None
     unknown: int
@@ -73,17 +56,12 @@ class TimeEstimate:
     @property
     def states(self) -> Counter[str]:
         """The number of runs of each status."""
-        return Counter(run.status for run in self.runs)
+        return Counter(run["status"] for run in self.runs)
 
     @property
     def steps(self) -> int:
         """Training steps left."""
-        return sum(run.steps_left for run in self.runs)
-
-    @property
-    def sources(self) -> list[str]:
-        """Where the times come from."""
-        return list(dict.fromkeys(run.source for run in self.runs if run.source))
+        return sum(run["steps_left"] for run in self.runs)
 
 
 def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False) -> TimeEstimate:
@@ -105,49 +83,52 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
     gpus = plan.executor.resources.gpus
     rule = plan.stopping.rule() if plan.stopping else None
     seen: set[str] = set()
-    runs = []
+    runs: list[Plain] = []
+    sources: list[str] = []
+    known: list[float] = []
     for planned in plan.runs:
         run, record = planned.run, latest.get(planned.run.identity)
-        left = 0 if run.identity in seen else _steps_left(planned, record, rule, force=force)
+        left = 0
+        if run.identity in seen:
+            pass  # another evaluation of the same training
+        elif record is None or (force and record.status in (Status.DONE, Status.PRUNED)):
+            left = run.steps
+        # A run that the rule of this plan has stopped is not trained further.
+        elif record.status is not Status.DONE and not (
+            record.status is Status.PRUNED and record.stopping == rule
+        ):
+            left = record.steps - record.step
         seen.add(run.identity)
-        per_step, source = None, ""
-        rough = run.backend.rough_seconds(run)
+        seconds = None if left else 0.0
+        published, rough = planned.published, run.backend.rough_seconds(run)
         if left and (shape := _shape(planned.config)) in rates:
-            per_step, source = statistics.median(rates[shape]), EARLIER
-        elif left and planned.published is not None and gpus:
-            published = planned.published
-            per_step = published.gpu_hours * 3600 / published.steps / gpus
-            source = published.source
+            seconds = left * statistics.median(rates[shape])
+            sources.append(EARLIER)
+        elif left and published is not None and gpus:
+            seconds = left * published.gpu_hours * 3600 / published.steps / gpus
+            sources.append(published.source)
         elif left and rough is not None:
-            per_step, source = rough / run.steps, GUESS
+            seconds = left * rough / run.steps
+            sources.append(GUESS)
+        if seconds is not None:
+            known.append(seconds)
         runs.append(
-            RunEstimate(
-                run_id=None if record is None else record.id,
-                status=_status(planned, record, store),
-                step=0 if record is None else record.step,
-                steps_left=left,
-                seconds_left=left * per_step if per_step is not None else None if left else 0.0,
-                source=source,
-            )
+            {
+                "id": None if record is None else record.id,
+                "status": _status(planned, record, store),
+                "step": 0 if record is None else record.step,
+                "steps_left": left,
+                "seconds_left": seconds,
+            }
         )
-    known = [run.seconds_left for run in runs if run.seconds_left is not None]
     is_known = len(known) == len(runs) or any(known)
     return TimeEstimate(
         runs=runs,
+        sources=list(dict.fromkeys(sources)),
         seconds=max(max(known, default=0.0), sum(known) / slots) if is_known else None,
         gpu_hours=gpus * sum(known) / 3600 if is_known and gpus else None,
         unknown=len(runs) - len(known),
     )
-
-
-def _steps_left(
-    planned: PlannedRun, record: RunRecord | None, rule: Plain | None, *, force: bool
-) -> int:
-    if record is None or (force and record.status in (Status.DONE, Status.PRUNED)):
-        return planned.run.steps
-    # A run that the rule of this plan has stopped is not trained further.
-    over = record.status is Status.PRUNED and record.stopping == rule
-    return 0 if over or record.status is Status.DONE else record.steps - record.step
 
 
 def _status(planned: PlannedRun, record: RunRecord | None, store: Store | None) -> str:

@@ -24,7 +24,7 @@ from advsweep.config.sweep_file import read_spaces
 from advsweep.errors import ConfigError
 from advsweep.sweep.early_stopping import Stopping
 from advsweep.sweep.executors.base import Executor
-from advsweep.sweep.planning.no_effect import EffectChecks, ineffective_rule
+from advsweep.sweep.planning.no_effect import check_effects, ineffective_rule
 from advsweep.sweep.registry import SETTINGS, config_groups
 from advsweep.sweep.tracking.base import Tracking
 
@@ -201,7 +201,7 @@ def _build_runs(
     settings: Plain = {}
     cache: ComponentCache = {}
     loaded: dict[str, Plain] = {}
-    effects = EffectChecks()
+    effects: dict[Any, str] = {}
     for point in listed:
         try:
             config, values = composer.config(point)
@@ -222,7 +222,7 @@ def _build_runs(
             if run.backend.external:
                 run.backend.check_given(point.assignment)
             else:
-                warnings.add(*effects.check(run, values), *run.backend.cautions(run))
+                warnings.add(*check_effects(run, values, effects), *run.backend.cautions(run))
             built.append(run)
         except ConfigError as error:
             errors.add(str(error))

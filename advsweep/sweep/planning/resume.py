@@ -7,11 +7,10 @@ trackers act on this machine and on its user's accounts, so only the command lin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from advsweep.backends import BACKENDS
 from advsweep.backends.build import build_run
-from advsweep.components import Component, Plain
+from advsweep.components import Plain
 from advsweep.config.compose import check_literal, patch
 from advsweep.config.groups import Composition
 from advsweep.config.overrides import parse_overrides
@@ -21,15 +20,9 @@ from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan, PlannedRun
 from advsweep.sweep.registry import SETTINGS, config_groups
 from advsweep.sweep.tracking.base import NoTracking
-from advsweep.tasks import TASKS
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Backend
-    from advsweep.registry import Registry
     from advsweep.store import RunRecord, SweepRecord
-    from advsweep.tasks.base import Task
-
-C = TypeVar("C", bound=Component)
 
 Settings = Mapping[str, "Plain | None"]
 """Config nodes by group: executor, resources, stopping and tracking.
@@ -151,20 +144,3 @@ def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> P
         tracking=built.get("tracking") or NoTracking(),
         spec={},
     )
-
-
-def task_of(record: RunRecord) -> Task | None:
-    """Build the task of a run without checking it; None if it has none, or it cannot be built."""
-    return _part(TASKS, record, "task")
-
-
-def backend_of(record: RunRecord) -> Backend | None:
-    """Build the backend of a run; None if it cannot be built."""
-    return _part(BACKENDS, record, "backend")
-
-
-def _part(registry: Registry[C], record: RunRecord, key: str) -> C | None:
-    try:
-        return registry.build(record.config[key], where=key)
-    except (ConfigError, KeyError):
-        return None

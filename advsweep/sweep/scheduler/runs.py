@@ -1,16 +1,28 @@
-"""The runs of a scheduler: what the plan wants of each, how far it is, and which share a worker."""
+"""Runs of a scheduler and the workers that train them: what is wanted, limits, causes of ends."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
+import signal
+import time
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
 
 from advsweep.components import Plain
+from advsweep.errors import ConfigError, LeaseLostError
 from advsweep.evaluation.run_evaluator import Evaluator
-from advsweep.store import NewRun, Status
+from advsweep.machine import memory_kills
+from advsweep.store import Failure, Status, owners
+from advsweep.sweep.events import DISK_FULL, OUT_OF_MEMORY, UNRECORDED
+from advsweep.sweep.executors.base import Executor, Handle, QueueExecutor
+from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.worker.environment import new_run
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,9 +31,18 @@ if TYPE_CHECKING:
     from advsweep.sweep.events import EventKind
     from advsweep.sweep.planning.plan import Plan, PlannedRun
 
+STOP_SECONDS = 20.0
+"""Time that a worker has to write a checkpoint before it is killed."""
+MEASURE_SECONDS = 0.5
+"""Interval between two measurements of a limited worker's memory."""
+SILENT_SECONDS = 10.0
+"""Time that a lease stays expired before its living worker is killed. After the machine slept,
+or its clock was set, every lease looks expired until the next heartbeat."""
+
 _UNTRAINED = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
 
 
+# Compared by identity: queues remove the very entry, whatever its fields are by then.
 @dataclass(eq=False)
 class ScheduledRun:
     """A run of the store, with everything that is wanted of it.
@@ -133,11 +154,18 @@ def companions(
     return fitting[: min(size, share) - 1]
 
 
+def give_back(store: Store, run_id: int) -> None:
+    """Release a claimed run that was not started."""
+    with contextlib.suppress(LeaseLostError):
+        store.leases.finish(run_id, Status.INTERRUPTED, error="stopped before it began")
+
+
 def schedule_runs(plan: Plan, store: Store, *, force: bool) -> list[ScheduledRun]:
     """Add a plan's runs to the store; with `force`, completed and pruned ones as new attempts."""
     if plan.name is not None:
         store.sweeps.add(plan.name, {**plan.spec, "settings": plan.settings()})
-    ids = store.runs.add([new_run(planned) for planned in plan.runs], plan.name)
+    ids = store.runs.add([new_run(p.run, p.config) for p in plan.runs], plan.name)
+    # Several ways to evaluate one training are one run: it is trained once, for all of them.
     runs: dict[int, ScheduledRun] = {}
     for run_id, planned in zip(ids, plan.runs, strict=True):
         runs.setdefault(run_id, ScheduledRun(run_id, [])).planned.append(planned)
@@ -151,15 +179,158 @@ def schedule_runs(plan: Plan, store: Store, *, force: bool) -> list[ScheduledRun
     return list(runs.values())
 
 
-def new_run(planned: PlannedRun) -> NewRun:
-    """Return a planned run in the form that a store takes."""
-    run = planned.run
-    return NewRun(
-        identity=run.identity,
-        config_hash=run.config_hash,
-        seed=run.seed,
-        config=planned.config,
-        steps=run.steps,
-        estimator=run.estimator.name,
-        backend=run.backend.name,
-    )
+def check_policy(policy: Policy, executor: Executor) -> None:
+    """Refuse a policy that cannot be enforced.
+
+    Raises:
+        ConfigError: the executor cannot enforce a limit, or counts no failures.
+    """
+    beyond = [f"--{limit}-limit" for limit in sorted(policy.limits - executor.limits)]
+    if policy.max_failures is not None and isinstance(executor, QueueExecutor):
+        beyond.append("--max-failures")
+    if beyond:
+        raise ConfigError(
+            f"{beyond[0]}: executor '{executor.name}' cannot hold its runs to it; leave it out, or "
+            "choose another executor"
+        )
+
+
+@dataclass(eq=False)
+class Worker:
+    """A worker process under watch.
+
+    Attributes:
+        runs: its runs that have not ended yet.
+        cause: why this process ended the worker; None while it did not.
+        is_stacked: whether the worker was started with several runs.
+    """
+
+    handle: Handle
+    policy: Policy
+    runs: list[ScheduledRun]
+    cause: FailureCause | None = None
+    _started: float = field(default_factory=time.monotonic)
+    _deadline: float | None = None
+    _silent_since: float | None = None
+    _measured: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self.is_stacked = len(self.runs) > 1
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Stop the worker, which may write a checkpoint; kill it if its time for that is over."""
+        now = time.monotonic()
+        if kill or (self._deadline is not None and now > self._deadline):
+            # Nothing else ends a process that hangs.
+            self.handle.kill()
+        elif self._deadline is None:
+            # Counted from the first request: later ones must not give it more time.
+            self._deadline = now + STOP_SECONDS
+            self.handle.stop()
+
+    def check_limits(self) -> None:
+        """End the worker if it exceeds a limit: beyond its time it may write a checkpoint."""
+        now = time.monotonic()
+        if self.cause is not None:
+            if self._deadline is not None:
+                self.stop()
+            return
+        limit = self.policy.time_limit
+        if limit is not None and now - self._started > limit:
+            reason = f"took longer than its time limit of {limit:g} s"
+            self.cause = FailureCause(Failure.TIMEOUT, reason)
+            self.stop()
+            return
+        limit, pid = self.policy.memory_limit, self.handle.pid()
+        if limit is not None and pid is not None and now - self._measured >= MEASURE_SECONDS:
+            # Not at every poll: reading proportions takes milliseconds per GB.
+            self._measured = now
+            held = held_bytes(pid)
+            if held > limit:
+                sizes = f"{held >> 20}M, above its memory limit of {limit >> 20}M"
+                self._kill(FailureCause(Failure.OOM, f"held {sizes}"))
+
+    def check_heartbeat(self, statuses: Iterable[Status]) -> None:
+        """Kill the worker if it lives but has sent no heartbeat for longer than a lease.
+
+        Args:
+            statuses: of its runs.
+        """
+        now = time.monotonic()
+        # A lease that is over may be taken over elsewhere: two processes would train the run.
+        if Status.LOST not in statuses or self.cause is not None:
+            self._silent_since = None
+            return
+        self._silent_since = now if self._silent_since is None else self._silent_since
+        if now - self._silent_since > SILENT_SECONDS:
+            reason = f"gave no sign of life for {owners.LEASE.total_seconds():g} s and was killed"
+            self._kill(FailureCause(Failure.KILLED, reason))
+
+    def _kill(self, cause: FailureCause) -> None:
+        self.cause = cause
+        self.handle.kill()
+
+
+def held_bytes(pid: int) -> int:
+    """Return the memory of a local process and its descendants; 0 after its end.
+
+    Pages that several processes share, as after a fork, count once, in proportion.
+
+    Departures: pages without a process, such as files in /dev/shm, are not counted, nor are
+    processes whose own parent has ended.
+    """
+    try:
+        process = psutil.Process(pid)
+        processes = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    held = 0
+    for each in processes:
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            info = each.memory_full_info()
+            # Kernels other than Linux give no proportions.
+            held += getattr(info, "pss", info.rss)
+    return held
+
+
+class FailureCause(NamedTuple):
+    """Why a run failed: the class of failure, and a sentence for the user."""
+
+    failure: Failure
+    reason: str
+
+
+class ExitClassifier:
+    """Classifies the exit codes of workers that recorded no outcome."""
+
+    def __init__(self) -> None:
+        self._kernel_kills = deque([memory_kills()], maxlen=3)
+
+    def sample(self) -> None:
+        """Sample the kernel's OOM counter; call it about once a second.
+
+        The counter is compared with an older sample, so that earlier kills are not blamed.
+        """
+        self._kernel_kills.append(memory_kills())
+
+    def cause(self, code: int) -> FailureCause:
+        """Return the cause of failure for an exit code."""
+        if code == OUT_OF_MEMORY:
+            return FailureCause(Failure.OOM, "out of memory")
+        if code == UNRECORDED:
+            return FailureCause(Failure.ERROR, "its process could not use the store any more")
+        if code in (DISK_FULL, -signal.SIGXFSZ):
+            reason = (
+                "its process could not write any more: the disk is full, or a quota or a limit on "
+                "the size of files (ulimit -f) is reached"
+            )
+            return FailureCause(Failure.DISK, reason)
+        # The kernel's OOM killer sends SIGKILL, as a user may: only the counter tells them apart.
+        if code == -signal.SIGKILL and memory_kills() > self._kernel_kills[0]:
+            return FailureCause(Failure.OOM, "killed by the kernel, which had run out of memory")
+        if code < 0:
+            name = ""
+            with contextlib.suppress(ValueError):  # a real-time signal has none
+                name = f" ({signal.Signals(-code).name})"
+            return FailureCause(Failure.KILLED, f"killed by signal {-code}{name}")
+        return FailureCause(Failure.ERROR, f"its process ended with exit status {code}")

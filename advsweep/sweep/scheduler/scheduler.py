@@ -8,25 +8,28 @@ the lease decides.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from advsweep.errors import LeaseLostError, StoreError, is_disk_full
+from advsweep.errors import StoreError, is_disk_full
 from advsweep.store import Failure, Owner, Status
 from advsweep.store.run_folders import claim_folder
-from advsweep.sweep import exit_codes
+from advsweep.sweep import events
 from advsweep.sweep.events import Event, EventKind, RunEvent, SweepProgress, SweepResult
 from advsweep.sweep.executors.base import Executor, Job
-from advsweep.sweep.exit_codes import ExitClassifier, FailureCause
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler import limits
-from advsweep.sweep.scheduler.limits import Worker
-from advsweep.sweep.scheduler.runs import ScheduledRun, companions, must_be_alone
+from advsweep.sweep.scheduler.runs import (
+    ExitClassifier,
+    FailureCause,
+    ScheduledRun,
+    Worker,
+    companions,
+    give_back,
+    must_be_alone,
+)
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -38,22 +41,6 @@ STORE_SECONDS = 1.0
 Batch = Sequence[tuple[ScheduledRun, "RunRecord"]]
 
 
-class RunSource(ABC):
-    """Gives a scheduler further runs, such as open runs of a store."""
-
-    @property
-    @abstractmethod
-    def is_exhausted(self) -> bool:
-        """Whether no further runs will come."""
-
-    @abstractmethod
-    def add_runs(self, scheduler: Scheduler) -> bool:
-        """Add runs for a free slot; return whether there were any to add now.
-
-        It is called whenever a slot is free and no run is queued.
-        """
-
-
 class Scheduler:
     """Starts runs in free slots and watches their workers until nothing is left to do.
 
@@ -62,7 +49,8 @@ class Scheduler:
 
     Args:
         slots: number of workers side by side.
-        source: gives further runs.
+        source: gives further runs, claimed by this process, when a slot is free and no run is
+            queued; None if there is none now.
         waits: wait for runs that other processes train; otherwise they are left to those.
     """
 
@@ -75,7 +63,7 @@ class Scheduler:
         policy: Policy,
         runs: Sequence[ScheduledRun] = (),
         *,
-        source: RunSource | None = None,
+        source: Iterator[ScheduledRun | None] | None = None,
         waits: bool = True,
     ) -> None:
         self._store = store
@@ -84,6 +72,7 @@ class Scheduler:
         self._on_event = on_event
         self._policy = policy
         self._source = source
+        self._is_exhausted = source is None
         self._waits = waits
         self._exits = ExitClassifier()
         self.runs = list(runs)
@@ -95,7 +84,6 @@ class Scheduler:
         self._failures = 0
         self._stop_requests = 0
         self._store_read = 0.0
-        self._deadline: float | None = None
 
     def result(self) -> SweepResult:
         """Return the result so far."""
@@ -120,16 +108,16 @@ class Scheduler:
 
     def run(self) -> None:
         """Return when nothing is left to do; after a stop request, when all workers are gone."""
-        self._enqueue(self.runs)
+        self.enqueue()
         try:
-            while self._workers or (not self._over and self._has_more()):
+            while self._workers or not (self._over or self._is_finished):
                 # Exits come first: a limit or a stop must not be blamed for a worker that had
                 # already ended.
                 self._handle_exits()
-                if self._stopping:
-                    self._forward_stop()
-                else:
-                    for worker in self._workers:
+                for worker in self._workers:
+                    if self._stopping:
+                        worker.stop(kill=self._stop_requests > 1)
+                    else:
                         worker.check_limits()
                 if not self._over:
                     self._fill_slots()
@@ -150,12 +138,17 @@ class Scheduler:
             for worker in self._workers:
                 worker.handle.stop()
             for scheduled in self._queue:
-                self._give_back(scheduled)
+                if scheduled.claimed:
+                    give_back(self._store, scheduled.run_id)
 
     @property
     def is_idle(self) -> bool:
         """Whether no run is being trained, or tried again soon."""
         return not (self._workers or self._waiting or self._paused)
+
+    @property
+    def _is_finished(self) -> bool:
+        return self.is_idle and self._is_exhausted and not self._queue
 
     @property
     def _active(self) -> list[ScheduledRun]:
@@ -182,20 +175,11 @@ class Scheduler:
         """Whether active runs are being stopped."""
         return self._stop_requests > 0
 
-    def _has_more(self) -> bool:
-        """Return whether work is left besides that of the living workers."""
-        left = self._queue or self._waiting or self._paused
-        return bool(left) or not (self._source is None or self._source.is_exhausted)
-
     # Starting runs
 
-    def add(self, scheduled: ScheduledRun) -> None:
-        """Add a run that is to be trained; `claimed` if this process holds its lease."""
-        self.runs.append(scheduled)
-        self._queue.append(scheduled)
-
-    def _enqueue(self, runs: Sequence[ScheduledRun]) -> None:
-        """Queue runs that are not complete; withdraw earlier stop requests."""
+    def enqueue(self) -> Batch:
+        """Queue and return the runs that are not complete; withdraw earlier stop requests."""
+        runs = list(self.runs)
         records = {record.id: record for record in self._records(runs)}
         # A request to a run that is being trained is for the process that has it.
         idle = [r for r in records.values() if r.status is not Status.RUNNING]
@@ -205,6 +189,7 @@ class Scheduler:
             scheduled.alone = must_be_alone(records[scheduled.run_id])
             if self._should_start(scheduled, records[scheduled.run_id]):
                 self._queue.append(scheduled)
+        return [(scheduled, records[scheduled.run_id]) for scheduled in self._queue]
 
     def _should_start(self, scheduled: ScheduledRun, record: RunRecord) -> bool:
         """Return whether a run should start; end it, or wait for it, if it should not."""
@@ -228,9 +213,19 @@ class Scheduler:
         self._queue.extend(scheduled for due, scheduled in self._paused if due <= now)
         self._paused = [(due, scheduled) for due, scheduled in self._paused if due > now]
         while self._free_slots > 0:
-            if not self._queue and (self._source is None or not self._source.add_runs(self)):
-                return
-            if self._queue and not self._start_next():
+            if not self._queue:
+                if self._source is None or self._is_exhausted:
+                    return
+                try:
+                    more = next(self._source)
+                except StopIteration:
+                    self._is_exhausted = True
+                    return
+                if more is None:
+                    return
+                self.runs.append(more)
+                self._queue.append(more)
+            if not self._start_next():
                 return
 
     def _start_next(self) -> bool:
@@ -303,18 +298,6 @@ class Scheduler:
 
     # Watching workers
 
-    def _forward_stop(self) -> None:
-        """Stop the workers; kill them at the second request or after the time limit."""
-        now = time.monotonic()
-        first = self._deadline is None
-        if self._deadline is None:
-            self._deadline = now + limits.STOP_SECONDS
-        for worker in self._workers:
-            if self._stop_requests > 1 or now > self._deadline:
-                worker.handle.kill()
-            elif first:
-                worker.handle.stop()
-
     def _handle_exits(self) -> None:
         """Handle the jobs that have ended."""
         for worker in list(self._workers):
@@ -341,7 +324,7 @@ class Scheduler:
                 # The others of a stack may train for hours: who has ended is told now.
                 if worker.is_stacked and scheduled.has_final_end(record):
                     worker.runs.remove(scheduled)
-                    self._handle_end(scheduled, record, worker, exit_codes.DONE)
+                    self._handle_end(scheduled, record, worker, events.DONE)
         waiting, self._waiting = self._waiting, []
         for record, scheduled in zip(self._records(waiting), waiting, strict=True):
             if scheduled.is_done(record, self._store):
@@ -371,18 +354,18 @@ class Scheduler:
         ended = scheduled.has_ended(record)
         interrupted = ended and status is Status.INTERRUPTED
         # A stack that failed as a whole leaves its runs interrupted, to be trained alone.
-        given_up = stacked and code not in (exit_codes.DONE, exit_codes.STOPPED) and not stopping
-        if code == exit_codes.ELSEWHERE and not stacked:
+        given_up = stacked and code not in (events.DONE, events.STOPPED) and not stopping
+        if code == events.ELSEWHERE and not stacked:
             self._wait_for(scheduled, record)
         elif scheduled.is_done(record, self._store) or (
-            status is Status.DONE and code == exit_codes.DONE
+            status is Status.DONE and code == events.DONE
         ):
             self._end(scheduled, EventKind.DONE, record)
         elif ended and status is Status.PRUNED:
             self._end(scheduled, EventKind.PRUNED, record, record.error or "")
         elif ended and status is Status.FAILED:
             self._fail(scheduled, record, _recorded_cause(record))
-        elif (interrupted or (code == exit_codes.STOPPED and not stacked)) and (
+        elif (interrupted or (code == events.STOPPED and not stacked)) and (
             not given_up and (worker.cause is None or self._stopping)
         ):
             self._end(scheduled, EventKind.INTERRUPTED, record, record.error or "")
@@ -390,7 +373,7 @@ class Scheduler:
             # The training was complete before; only its evaluation failed.
             reason = f"evaluation: {cause.reason}, see its log"
             self._fail(scheduled, record, FailureCause(cause.failure, reason))
-        elif not stacked or stopping or code in (exit_codes.UNRECORDED, exit_codes.DISK_FULL):
+        elif not stacked or stopping or code in (events.UNRECORDED, events.DISK_FULL):
             self._end_unrecorded(scheduled, cause, requested=record.stop_requested)
         elif status is Status.RUNNING:
             self._wait_for(scheduled, record)
@@ -466,14 +449,6 @@ class Scheduler:
                 self._record_end(scheduled, status, failure)
             except StoreError:
                 self._unrecorded.append((scheduled, status, failure))
-
-    def _give_back(self, scheduled: ScheduledRun) -> None:
-        """Release a claimed run that was not started."""
-        if scheduled.claimed:
-            with contextlib.suppress(LeaseLostError):
-                self._store.leases.finish(
-                    scheduled.run_id, Status.INTERRUPTED, error="stopped before it began"
-                )
 
     def _wait_for(self, scheduled: ScheduledRun, record: RunRecord) -> None:
         if self._waits:

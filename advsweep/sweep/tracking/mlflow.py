@@ -19,16 +19,7 @@ from advsweep.components import leaves, option
 from advsweep.errors import ConfigError
 from advsweep.local_files import make_private_folder, outside_working_folder
 from advsweep.store import Status
-from advsweep.sweep.tracking.base import (
-    PROJECT,
-    Rows,
-    Track,
-    Tracking,
-    group_of,
-    identifiers,
-    run_key,
-    run_tags,
-)
+from advsweep.sweep.tracking import base
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,7 +39,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w.\- /]", re.ASCII)
 
 
 @dataclass(kw_only=True)
-class MlflowTracking(Tracking):
+class MlflowTracking(base.Tracking):
     """Runs of an experiment: `mlflow ui --backend-store-uri sqlite:///.../mlflow.db` shows them.
 
     A run is found again by a tag made of its identity and attempt. Config keys are parameters,
@@ -85,7 +76,7 @@ class MlflowTracking(Tracking):
         given = self.uri or os.environ.get("MLFLOW_TRACKING_URI")
         return given or f"{_SQLITE}{runs / 'mlflow' / 'mlflow.db'}"
 
-    def open(self, record: RunRecord) -> Track:
+    def open(self, record: RunRecord) -> base.Track:
         address = self.address(record.directory.parent)
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         with outside_working_folder():
@@ -103,14 +94,14 @@ class MlflowTracking(Tracking):
             # MLflow's own default is a folder below the working folder.
             artifacts = (folder / "artifacts").as_uri()
         client = MlflowClient(tracking_uri=address)
-        name = self.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT
+        name = self.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or base.PROJECT
         if found := client.get_experiment_by_name(name):
             return MlflowTrack(client, found.experiment_id, self.tags, record)
         made = client.create_experiment(name, artifact_location=artifacts)
         return MlflowTrack(client, made, self.tags, record)
 
 
-class MlflowTrack(Track):
+class MlflowTrack(base.Track):
     """One run of an experiment.
 
     Args:
@@ -125,7 +116,7 @@ class MlflowTrack(Track):
 
         self._client = client
         self._metric = Metric
-        key = run_key(record)
+        key = base.run_key(record)
         found = client.search_runs([experiment_id], f"tags.`{RUN_TAG}` = '{key}'", max_results=1)
         if found:
             self._id = found[0].info.run_id
@@ -134,12 +125,12 @@ class MlflowTrack(Track):
             self.last_step = max(steps, default=-1)
             return
         own = {
-            **identifiers(record),
-            "group": group_of(record),
+            **base.identifiers(record),
+            "group": base.group_of(record),
             "seed": record.seed,
             "estimator": record.estimator,
             "backend": record.backend,
-            "tags": json.dumps(run_tags(record, tags)),
+            "tags": json.dumps(base.run_tags(record, tags)),
         }
         made = client.create_run(
             experiment_id,
@@ -155,7 +146,7 @@ class MlflowTrack(Track):
         for start in range(0, len(params), _PARAMS):
             client.log_batch(self._id, params=params[start : start + _PARAMS])
 
-    def log(self, rows: Rows) -> None:
+    def log(self, rows: base.Rows) -> None:
         now = round(time.time() * 1000)  # the store has no times of steps
         metrics = [
             self._metric(mlflow_name(name), value, now, step)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from advsweep.components import leaves, option
 from advsweep.local_files import make_private_folder
 from advsweep.store import Status
-from advsweep.sweep.tracking.base import Rows, Track, Tracking, group_of
+from advsweep.sweep.tracking import base
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
@@ -21,7 +21,7 @@ _FIELDS = {bool: "bool_value", int: "number_value", float: "number_value"}
 
 
 @dataclass(kw_only=True)
-class TensorboardTracking(Tracking):
+class TensorboardTracking(base.Tracking):
     """A folder of event files for each run: `tensorboard --logdir advsweep-runs/tensorboard`.
 
     The HPARAMS tab shows the configurations, with the seeds of each as one group; the TEXT tab
@@ -38,7 +38,7 @@ class TensorboardTracking(Tracking):
     def in_folder(self, folder: Path) -> Self:
         return replace(self, directory=str(folder.absolute()))
 
-    def open(self, record: RunRecord) -> Track:
+    def open(self, record: RunRecord) -> base.Track:
         runs = record.directory.parent
         place = Path(self.directory).absolute() if self.directory else runs / "tensorboard"
         make_private_folder(place)
@@ -46,7 +46,7 @@ class TensorboardTracking(Tracking):
         return TensorboardTrack(place / record.directory.name, record)
 
 
-class TensorboardTrack(Track):
+class TensorboardTrack(base.Track):
     """One run's event file."""
 
     def __init__(self, folder: Path, record: RunRecord) -> None:
@@ -65,14 +65,14 @@ class TensorboardTrack(Track):
         plain = create_summary_metadata(display_name=None, description=None)
         self._add_value(tag="config", metadata=plain, tensor=make_tensor_proto(text))
         start = self._data.SessionStartInfo(
-            group_name=group_of(record), start_time_secs=time.time()
+            group_name=base.group_of(record), start_time_secs=time.time()
         )
         for key, value in leaves(record.config):
             field = _FIELDS.get(type(value), "string_value")
             setattr(start.hparams[key], field, value if type(value) in _FIELDS else str(value))
         self._add_session(self._hparams.SESSION_START_INFO_TAG, session_start_info=start)
 
-    def log(self, rows: Rows) -> None:
+    def log(self, rows: base.Rows) -> None:
         for step, values in rows:
             scalars = [self._summary.Value(tag=n, simple_value=v) for n, v in values.items()]
             self._add(step=step, summary=self._summary(value=scalars))

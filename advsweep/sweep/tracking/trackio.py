@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from advsweep.components import Plain, option
 from advsweep.errors import ConfigError
 from advsweep.local_files import outside_working_folder
-from advsweep.sweep.tracking.base import (
-    PROJECT,
-    Rows,
-    Track,
-    Tracking,
-    group_of,
-    identifiers,
-    run_key,
-    run_tags,
-)
+from advsweep.sweep.tracking import base
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
@@ -36,7 +27,7 @@ _NAMESPACE = uuid.UUID("6f1e1b1a-5a34-5d0b-9d43-2f0b8a3f0f57")
 
 
 @dataclass(kw_only=True)
-class TrackioTracking(Tracking):
+class TrackioTracking(base.Tracking):
     """Runs of a project in a local folder: `trackio show --project advsweep` shows them.
 
     Seeds of a configuration are a group. A run's id follows from its identity and attempt. Rows
@@ -47,7 +38,7 @@ class TrackioTracking(Tracking):
     name: ClassVar[str] = "trackio"
     package: ClassVar[str | None] = "trackio"
 
-    project: str = option(PROJECT, help="letters, digits, _ and -")
+    project: str = option(base.PROJECT, help="letters, digits, _ and -")
     tags: tuple[str, ...] = option((), help="tags of every run, beside the names of its sweeps")
     directory: str | None = option(
         None, help="the folder of the projects; null: $TRACKIO_DIR, else trackio's own"
@@ -64,12 +55,12 @@ class TrackioTracking(Tracking):
     def in_folder(self, folder: Path) -> Self:
         return replace(self, directory=str(folder.absolute()))
 
-    def open(self, record: RunRecord) -> Track:
+    def open(self, record: RunRecord) -> base.Track:
         folder = None if self.directory is None else Path(self.directory).absolute()
         return TrackioTrack(_load_storage(folder), self, record)
 
 
-class TrackioTrack(Track):
+class TrackioTrack(base.Track):
     """One run in a project's database.
 
     Args:
@@ -78,21 +69,25 @@ class TrackioTrack(Track):
 
     def __init__(self, storage: Any, tracking: TrackioTracking, record: RunRecord) -> None:
         self._storage = storage
-        self._key = run_key(record)
+        self._key = base.run_key(record)
         name = record.directory.name
         self._run = {"project": tracking.project, "run": name, "run_id": self._key}
         self.last_step = max((row["step"] for row in storage.get_logs(**self._run)), default=-1)
-        shown = record.config | identifiers(record) | {"tags": run_tags(record, tracking.tags)}
+        shown = (
+            record.config
+            | base.identifiers(record)
+            | {"tags": base.run_tags(record, tracking.tags)}
+        )
         # trackio reserves keys that begin with an underscore; these it adds in `trackio.init`.
         own = {
             "_Username": None,
             "_Created": record.created.isoformat(),
-            "_Group": group_of(record),
+            "_Group": base.group_of(record),
         }
         self._config: Plain = {f"config{k}" if k[:1] == "_" else k: v for k, v in shown.items()}
         self._config |= own
 
-    def log(self, rows: Rows) -> None:
+    def log(self, rows: base.Rows) -> None:
         for start in range(0, len(rows), _ROWS):
             some = [
                 (step, {_shown_name(name): value for name, value in values.items()})

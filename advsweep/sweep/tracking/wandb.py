@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from advsweep.components import option
 from advsweep.local_files import outside_working_folder
 from advsweep.store import Status
-from advsweep.sweep.tracking.base import (
-    PROJECT,
-    Rows,
-    Track,
-    Tracking,
-    group_of,
-    identifiers,
-    run_key,
-    run_tags,
-)
+from advsweep.sweep.tracking import base
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
@@ -41,7 +32,7 @@ class Mode(Enum):
 
 
 @dataclass(kw_only=True)
-class WandbTracking(Tracking):
+class WandbTracking(base.Tracking):
     """Runs of a project, the seeds of a configuration as a group, with the store's metric names.
 
     A run's id follows from its identity and attempt, so that a resumed run, or one that is sent
@@ -71,7 +62,7 @@ class WandbTracking(Tracking):
     def in_folder(self, folder: Path) -> Self:
         return replace(self, mode=Mode.OFFLINE, directory=str(folder.absolute()))
 
-    def open(self, record: RunRecord) -> Track:
+    def open(self, record: RunRecord) -> base.Track:
         # wandb reads settings, such as its server, from files of the working folder.
         with outside_working_folder():
             import wandb
@@ -79,18 +70,18 @@ class WandbTracking(Tracking):
             wandb.setup()
         mode: Any = self._mode  # the user's $WANDB_MODE may be any mode of wandb
         run = wandb.init(
-            id=run_key(record),
+            id=base.run_key(record),
             resume="allow",
             reinit="create_new",
             mode=mode,
-            project=self.project or os.environ.get("WANDB_PROJECT", PROJECT),
+            project=self.project or os.environ.get("WANDB_PROJECT", base.PROJECT),
             entity=self.entity or os.environ.get("WANDB_ENTITY"),
             dir=os.path.abspath(self.directory or os.environ.get("WANDB_DIR", ".")),
             name=record.directory.name,
-            group=group_of(record),
+            group=base.group_of(record),
             job_type=record.backend,
-            tags=sorted({tag[:_TAG_CHARACTERS] for tag in run_tags(record, self.tags)}),
-            config=record.config | identifiers(record),
+            tags=sorted({tag[:_TAG_CHARACTERS] for tag in base.run_tags(record, self.tags)}),
+            config=record.config | base.identifiers(record),
             settings=wandb.Settings(
                 silent=True,
                 console="off",
@@ -105,7 +96,7 @@ class WandbTracking(Tracking):
         return WandbTrack(run)
 
 
-class WandbTrack(Track):
+class WandbTrack(base.Track):
     """One run in wandb, sent by its service process."""
 
     def __init__(self, run: Any) -> None:
@@ -116,7 +107,7 @@ class WandbTrack(Track):
         run.define_metric("step")
         run.define_metric("*", step_metric="step")
 
-    def log(self, rows: Rows) -> None:
+    def log(self, rows: base.Rows) -> None:
         for step, values in rows:
             # Late values, of an evaluation that a stop interrupted, go into the next row.
             self._row = max(step, self._row)

@@ -15,17 +15,18 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from advsweep.backends.build import calibration_of, reference_run
-from advsweep.components import Component
 from advsweep.config.settings import Match
 from advsweep.errors import LeaseLostError, TrainingError, counted
-from advsweep.store import Failure, NewRun, Owner, Status
-from advsweep.sweep.worker.environment import describe_environment
+from advsweep.store import Failure, Owner, Status
+from advsweep.sweep.worker.environment import describe_environment, new_run
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Reporter, Run
@@ -113,18 +114,7 @@ def _ensure(
         i: target for i, target in targets.items() if isinstance(target, Exception)
     }
     missing = {run.identity: run for run in runs if run.identity not in found}
-    new = [
-        NewRun(
-            identity=run.identity,
-            config_hash=run.config_hash,
-            seed=run.seed,
-            config=run.plain(),
-            steps=run.steps,
-            estimator=run.estimator.name,
-            backend=run.backend.name,
-        )
-        for run in missing.values()
-    ]
+    new = [new_run(run, run.plain()) for run in missing.values()]
     ids = dict(zip(store.runs.add(new), missing, strict=True))
     waits = False
     while ids:
@@ -171,7 +161,10 @@ def _make(
         for run_id in runs:
             store.runs.set_environment(run_id, describe_environment())
             # Those of an earlier process: the search goes on where that one ended.
-            searched[run_id] = _read_trials(store, run_id)
+            earlier: dict[int, dict[str, float]] = defaultdict(dict)
+            for name, number, value in store.metrics.points(run_id, [TRIED, MOVED]):
+                earlier[number][name] = value if math.isfinite(value) else math.inf
+            searched[run_id] = [(each[TRIED], each[MOVED]) for _, each in sorted(earlier.items())]
         while searched:
             tried: dict[int, Run] = {}
             for run_id, trials in list(searched.items()):
@@ -183,8 +176,13 @@ def _make(
                     del searched[run_id]
                 else:
                     tried[run_id] = replace(runs[run_id], learning_rate_scale=factor)
+            if not tried:
+                break
             # Side by side: the trials of a stack cost little more than those of one run.
-            for run_id, outcome in _change_norms(tried, reporter).items():
+            some = list(tried.values())
+            progress = partial(reporter.progress, "calibrating", total=some[0].steps)
+            norms = some[0].backend.change_norms(some, reporter, progress)
+            for run_id, outcome in zip(tried, norms, strict=True):
                 if isinstance(outcome, Exception) and not isinstance(outcome, TrainingError):
                     end(run_id, outcome)
                     del searched[run_id]
@@ -208,39 +206,16 @@ def _make(
     return made
 
 
-def _read_trials(store: Store, run_id: int) -> list[Result]:
-    factors = store.metrics.series([run_id], TRIED).get(run_id)
-    moves = store.metrics.series([run_id], MOVED).get(run_id)
-    if factors is None or moves is None:
-        return []
-    pairs = zip(factors[1].tolist(), moves[1].tolist(), strict=True)
-    return [(factor, moved if math.isfinite(moved) else math.inf) for factor, moved in pairs]
-
-
-def _change_norms(tried: Mapping[int, Run], reporter: Reporter) -> dict[int, float | Exception]:
-    if not tried:
-        return {}
-    runs = list(tried.values())
-    backend, steps = runs[0].backend, runs[0].steps
-    norms = backend.change_norms(
-        runs, reporter, lambda step: reporter.progress("calibrating", step, steps)
-    )
-    return dict(zip(tried, norms, strict=True))
-
-
 def _conclude(
     store: Store, run_id: int, run: Run, trials: Trials, target: Result | None
 ) -> Result | Exception:
     """Record the result of a calibration."""
     best = best_trial(trials, target)
     if best is None:
-        reference = run.optimizer.match_reference
-        assert isinstance(reference, Component)
         return TrainingError(
             "optimizer.match: expected weights that change by a finite amount in "
-            f"{counted(run.steps, 'step')}, with estimator "
-            f"'{run.estimator.name}' and with the reference '{reference.name}'; got "
-            f"none; try a smaller optimizer.lr, more match_steps, or match=none"
+            f"{counted(run.steps, 'step')}, with estimator '{run.estimator.name}' and with the "
+            "reference, got none; try a smaller optimizer.lr, more match_steps, or match=none"
         )
     factor, moved = best
     points = [(FACTOR, run.steps, factor), (CHANGE, run.steps, moved)]
@@ -251,7 +226,7 @@ def _conclude(
             _log.warning(
                 "optimizer.match: after %d trials the weights change %.3g times as far as those "
                 "of the reference, with %.4g of its learning rate",
-                *(len(trials), moved / target[1], factor),
+                *(len(trials), 1 + off, factor),
             )
     store.metrics.record(run_id, points, step=run.steps)
     return best

@@ -1,4 +1,4 @@
-"""Describes the process of a run: code, versions, hardware, and what it costs."""
+"""Describes a run for the store: its parts, its process, and what that costs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 import advsweep
 from advsweep.components import Plain
 from advsweep.printable import redacted_arguments
+from advsweep.store import NewRun
 
 if TYPE_CHECKING:
+    from advsweep.backends.base import Run
     from advsweep.store import Store
 
 COMMAND_VARIABLE = "ADVSWEEP_COMMAND"
@@ -50,35 +52,26 @@ def _of_this_process() -> Plain:
 
     Cached: the code is the one that was imported, even if its files change later.
     """
+    folder = Path(advsweep.__file__).parent
+    git, commit = None, _git(folder, "rev-parse", "HEAD")
+    # The package of a wheel may lie in the checkout of another project.
+    if commit and _git(folder, "ls-files", "--error-unmatch", "__init__.py") is not None:
+        git = {"commit": commit, "dirty": bool(_git(folder, "status", "--porcelain"))}
+    packages = {}
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            packages[package] = importlib.metadata.version(package)
     return {
         "advsweep": advsweep.__version__,
-        "git": _git_state(Path(advsweep.__file__).parent),
+        "git": git,
         "python": platform.python_version(),
-        "packages": _versions(),
+        "packages": packages,
         "platform": platform.platform(),
         "host": platform.node(),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _git_state(directory: Path) -> Plain | None:
-    """Returns commit and dirtiness of the checkout with the package; None for a wheel."""
-    commit = _git(directory, "rev-parse", "HEAD")
-    if commit is None or _git(directory, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return None
-    return {"commit": commit, "dirty": bool(_git(directory, "status", "--porcelain"))}
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
@@ -102,6 +95,19 @@ def _cpu_model() -> str:
         return platform.processor()
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.processor())
+
+
+def new_run(run: Run, config: Plain) -> NewRun:
+    """Return a planned run in the form that a store takes."""
+    return NewRun(
+        identity=run.identity,
+        config_hash=run.config_hash,
+        seed=run.seed,
+        config=config,
+        steps=run.steps,
+        estimator=run.estimator.name,
+        backend=run.backend.name,
+    )
 
 
 class ProcessCosts:
@@ -129,26 +135,27 @@ class ProcessCosts:
     def record(self, store: Store, run_id: int) -> None:
         """Takes a run out, and adds its costs to those of its earlier processes."""
         seconds = self.leave(run_id)
+        # A run may be a command, or have processes of its own: the largest counts.
         earlier = store.metrics.summaries([run_id]).get(run_id, {})
         store.metrics.set_summaries(
             run_id,
             {
                 RUN_SECONDS: earlier.get(RUN_SECONDS, 0.0) + seconds,
-                PEAK_MEMORY: max(earlier.get(PEAK_MEMORY, 0.0), _peak_memory()),
+                PEAK_MEMORY: max(earlier.get(PEAK_MEMORY, 0.0), *map(float, _peaks())),
             },
         )
 
 
 def had_large_children() -> bool:
     """Return whether an ended child held more memory than this process."""
-    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    own, largest = (resource.getrusage(each).ru_maxrss for each in whose)
+    own, largest = _peaks()
     return largest > own
 
 
-def _peak_memory() -> float:
-    # A run may be a command, or have processes of its own: the largest counts.
+def _peaks() -> tuple[int, int]:
+    """Return the most memory that this process and its largest child held."""
     whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    peak = max(resource.getrusage(each).ru_maxrss for each in whose)
+    own, largest = (resource.getrusage(each).ru_maxrss for each in whose)
     # macOS counts bytes, other systems kilobytes.
-    return float(peak if sys.platform == "darwin" else peak * 1024)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return own * unit, largest * unit

@@ -16,19 +16,20 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
 
 from advsweep.components import Plain
-from advsweep.errors import LeaseLostError, StoreError
+from advsweep.errors import LeaseLostError, StoreError, StoreUnavailableError
 from advsweep.local_files import open_private
 from advsweep.store import Owner, Status, open_store
-from advsweep.sweep.exit_codes import DONE, ELSEWHERE, REUSABLE, STOPPED
+from advsweep.sweep.events import DONE, ELSEWHERE, ORPHANED, REUSABLE, STOPPED
 from advsweep.sweep.retry_policy import store_patience
 from advsweep.sweep.stop_request import RunStopped, StopRequest
 from advsweep.sweep.worker.environment import ProcessCosts, had_large_children
-from advsweep.sweep.worker.heartbeat import Heartbeat
 from advsweep.sweep.worker.run import (
     DiskReserve,
     RunEnd,
@@ -42,6 +43,13 @@ from advsweep.sweep.worker.run import (
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
+
+BEAT_SECONDS = 5.0
+STOP_SECONDS = 1.0
+"""Interval at which the store is checked for requests to stop."""
+PARENT_SECONDS = 0.5
+ORPHAN_SECONDS = 10.0
+"""Time that a run without a parent has to write a checkpoint before it is ended."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +79,12 @@ def main() -> int:
     code = DONE
     while line := jobs.readline():
         job = json.loads(line)
-        _send_output_to(Path(job["log"]))
+        # What this process prints belongs into the log of the run.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with open_private(job["log"], "ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
         holder = Owner.of(job["parent"])
         try:
             if store is None:
@@ -86,15 +99,6 @@ def main() -> int:
             return code
         os.write(results, b"%d\n" % code)
     return code
-
-
-def _send_output_to(log: Path) -> None:
-    """Send what this process prints to the log of a run."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with open_private(log, "ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
 
 
 def work_on(
@@ -190,7 +194,9 @@ def _train(
             found = calibrated(store, [run.member.run for run in trained], first.reporter)
             for run, ready in zip(trained, found, strict=True):
                 with run.guard():
-                    run.set_run(ready)
+                    if isinstance(ready, Exception):
+                        raise ready
+                    run.member = replace(run.member, run=ready)
             trained = [run for run in trained if run.is_active]
             if trained:
                 first.run.backend.train_together([run.member for run in trained])
@@ -213,6 +219,94 @@ def _train(
             with run.guard():
                 run.finish()
     return None
+
+
+class Heartbeat(threading.Thread):
+    """Renews the leases of runs while it is open as a context manager.
+
+    Args:
+        parent_pid: the process ends when this is no longer its parent; None: never.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        runs: Sequence[WorkerRun],
+        stop: StopRequest,
+        parent_pid: int | None,
+    ) -> None:
+        super().__init__(name="heartbeat", daemon=True)
+        self._store = store
+        self._runs = {run.run_id: run for run in runs}
+        self._stop_request = stop
+        self._parent_pid = parent_pid
+        self._ended = threading.Event()
+        self._orphaned_since: float | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        # One thread for all runs: a stack of hundreds must not need as many.
+        beaten = checked = time.monotonic()
+        while not self._ended.wait(PARENT_SECONDS):
+            self._watch_parent()
+            now = time.monotonic()
+            if now - checked >= STOP_SECONDS:
+                checked = now
+                self._try(self._check_stop_requests)
+            if now - beaten >= BEAT_SECONDS:
+                beaten = now
+                self._try(self._renew_leases)
+
+    def _try(self, act: Callable[[], None]) -> None:
+        """Use the store without waiting for it: it may recover before the next attempt."""
+        try:
+            with self._store.patience.suspended():
+                act()
+        except StoreUnavailableError:
+            pass  # the store has logged it
+        except StoreError as error:
+            _log.warning("no heartbeat: %s", error)
+
+    def _check_stop_requests(self) -> None:
+        # A request to the only run may interrupt whatever its process is busy with.
+        alone = len(self._runs) == 1
+        for run_id in self._store.leases.stops_requested(self._open_ids()):
+            (self._stop_request if alone else self._runs[run_id].stop).request("asked to stop")
+
+    def _renew_leases(self) -> None:
+        open_ids = self._open_ids()
+        lost = self._store.leases.renew(open_ids)
+        for run_id in lost:
+            # Its next write would fail; the other runs of a stack go on.
+            self._runs.pop(run_id).stop_as_lost()
+        if lost and len(lost) == len(open_ids):
+            # Others train all of its runs now: this process must not write any more.
+            os._exit(ELSEWHERE)
+        # The calibrations that this process makes for its runs.
+        self._store.leases.renew([i for i in list(self._store.leases.held) if i not in self._runs])
+
+    def _open_ids(self) -> list[int]:
+        return [run_id for run_id, run in self._runs.items() if run.is_open]
+
+    def _watch_parent(self) -> None:
+        if self._parent_pid is None or os.getppid() == self._parent_pid:
+            return
+        now = time.monotonic()
+        if self._orphaned_since is None:
+            self._orphaned_since = now
+            _log.warning("the process that started this run is gone")
+            self._stop_request.request("the process that started it is gone")
+        elif now - self._orphaned_since > ORPHAN_SECONDS:
+            # Nobody is left to kill a run that hangs; its lease would stay valid for ever.
+            _log.error("still busy %g s after the parent's end: ending now", ORPHAN_SECONDS)
+            os._exit(ORPHANED)
 
 
 if __name__ == "__main__":

@@ -119,9 +119,7 @@ class StoreReporter:
         del values["entropy/token"]
         if (validated := self._evaluator.validation_scores()) and step in validated:
             values["validation/pass@1"] = validated[step]
-        numbers = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
-        self.log(f"evaluation after step {step}: {numbers}")
-        self._points += [(name, step, value) for name, value in values.items()]
+        self._add_scores(step, values)
         selected = self._evaluator.selected_step() if step == self._run.steps else None
         if selected is not None:
             self._points.append((SELECTED, step, selected))
@@ -135,10 +133,13 @@ class StoreReporter:
         evaluation = self._evaluator.record(step, task, problems)
         scores = evaluation.scores(evaluation.settings["k"])
         values = {name: value for name, value in scores.items() if name.startswith("pass@")}
+        self._add_scores(step, values)
+        self._write()
+
+    def _add_scores(self, step: int, values: Mapping[str, float]) -> None:
         numbers = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
         self.log(f"evaluation after step {step}: {numbers}")
         self._points += [(name, step, value) for name, value in values.items()]
-        self._write()
 
     def checkpoint(self, step: int, path: Path) -> None:
         self.flush()

@@ -8,41 +8,24 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advsweep import errors
 from advsweep.components import Plain
-from advsweep.errors import (
-    AdvsweepError,
-    ConfigError,
-    LeaseLostError,
-    NoMemoryError,
-    ProcessKilledError,
-    StoreError,
-    is_disk_full,
-    is_out_of_memory,
-)
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.store import Failure, Status
 from advsweep.store.records import COLLAPSED
 from advsweep.store.run_folders import claim_folder
 from advsweep.store.runs import REVISIONS
-from advsweep.sweep.exit_codes import (
-    DISK_FULL,
-    DONE,
-    ELSEWHERE,
-    FAILED,
-    OUT_OF_MEMORY,
-    STOPPED,
-    UNRECORDED,
-)
+from advsweep.sweep import events
 from advsweep.sweep.stop_request import RunStopped, RunStopRequest
 from advsweep.sweep.worker.environment import describe_environment
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Run, StackMember
+    from advsweep.backends.base import StackMember
     from advsweep.evaluation.run_evaluator import Evaluator
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.stop_request import StopRequest
@@ -72,19 +55,19 @@ class RunEnd:
     failure: Failure | None = None
 
     def log(self) -> None:
-        """Writes the end to the run's log."""
+        """Write the end to the run's log."""
         if self.traceback:
             _log.error("%s", self.traceback)
         _log.info("%s", f"{self.status.value}: {self.error}" if self.error else self.status.value)
 
 
-FINISHED = RunEnd(DONE, Status.DONE)
+FINISHED = RunEnd(events.DONE, Status.DONE)
 
 
 def make_evaluators(
     store: Store, record: RunRecord, evaluations: Sequence[Plain]
 ) -> list[Evaluator]:
-    """Builds a run and an evaluator per evaluation setting; its own setting if none is given."""
+    """Build a run and an evaluator per evaluation setting; its own setting if none is given."""
     # Imported here, under supervision: this takes seconds, and may fail with the run's parts.
     from advsweep.backends.build import build_run
     from advsweep.evaluation.run_evaluator import Evaluator
@@ -98,7 +81,7 @@ def make_evaluators(
 
 
 def evaluate_missing(record: RunRecord, evaluators: Sequence[Evaluator]) -> None:
-    """Makes the evaluations of a completed training that the store lacks."""
+    """Make the evaluations of a completed training that the store lacks."""
     for evaluator in evaluators:
         run = evaluator.run
         for step in evaluator.missing():
@@ -108,33 +91,33 @@ def evaluate_missing(record: RunRecord, evaluators: Sequence[Evaluator]) -> None
 
 
 def end_of(error: BaseException) -> RunEnd:
-    """Returns the end of a run whose work raised an error.
+    """Return the end of a run whose work raised an error.
 
     Raises:
         LeaseLostError: the error is one. Another process has the run, so it is not recorded.
     """
-    if isinstance(error, LeaseLostError):
+    if isinstance(error, errors.LeaseLostError):
         raise error
     if isinstance(error, RunStopped):
-        return RunEnd(STOPPED, Status.INTERRUPTED, str(error))
+        return RunEnd(events.STOPPED, Status.INTERRUPTED, str(error))
     where = "".join(traceback.format_exception(error))
-    if isinstance(error, NoMemoryError):
-        return RunEnd(OUT_OF_MEMORY, Status.FAILED, str(error), where, Failure.OOM)
-    failure = Failure.DISK if is_disk_full(error) else Failure.ERROR
-    if isinstance(error, ProcessKilledError):
+    if isinstance(error, errors.NoMemoryError):
+        return RunEnd(events.OUT_OF_MEMORY, Status.FAILED, str(error), where, Failure.OOM)
+    failure = Failure.DISK if errors.is_disk_full(error) else Failure.ERROR
+    if isinstance(error, errors.ProcessKilledError):
         failure = Failure.KILLED
     # The message of an AdvsweepError suffices for the user; a traceback would hide it.
-    if isinstance(error, AdvsweepError):
-        return RunEnd(FAILED, Status.FAILED, str(error), failure=failure)
+    if isinstance(error, errors.AdvsweepError):
+        return RunEnd(events.FAILED, Status.FAILED, str(error), failure=failure)
     message = f"{type(error).__name__}: {error}"
-    if is_out_of_memory(error):
-        return RunEnd(OUT_OF_MEMORY, Status.FAILED, message, where, Failure.OOM)
-    return RunEnd(FAILED, Status.FAILED, message, where, failure)
+    if errors.is_out_of_memory(error):
+        return RunEnd(events.OUT_OF_MEMORY, Status.FAILED, message, where, Failure.OOM)
+    return RunEnd(events.FAILED, Status.FAILED, message, where, failure)
 
 
-def unrecorded(error: StoreError) -> int:
-    """Returns the exit code of a worker that cannot write to its store."""
-    return DISK_FULL if is_disk_full(error) else UNRECORDED
+def unrecorded(error: errors.StoreError) -> int:
+    """Return the exit code of a worker that cannot write to its store."""
+    return events.DISK_FULL if errors.is_disk_full(error) else events.UNRECORDED
 
 
 class DiskReserve:
@@ -148,7 +131,7 @@ class DiskReserve:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps the space meanwhile, if there is any."""
+        """Keep the space meanwhile, if there is any."""
         # Without room for the reserve the run may still succeed.
         with contextlib.suppress(OSError):
             make_private_folder(self._path.parent)
@@ -162,12 +145,12 @@ class DiskReserve:
             self.release()
 
     def release(self) -> None:
-        """Frees the space."""
+        """Free the space."""
         self._path.unlink(missing_ok=True)
 
 
 def record_collapse(store: Store, record: RunRecord) -> None:
-    """Records whether the policy collapsed in training, as a metric of the last step."""
+    """Record whether the policy collapsed in training, as a metric of the last step."""
     import numpy as np
 
     from advsweep.statistics.curves import WINDOW, collapse_onset
@@ -219,7 +202,7 @@ class WorkerRun:
         self.stop = RunStopRequest(process_stop)
         self.end: RunEnd | None = None
         self.is_open = True
-        self.unrecorded = UNRECORDED
+        self.unrecorded = events.UNRECORDED
 
     @property
     def is_active(self) -> bool:
@@ -229,7 +212,7 @@ class WorkerRun:
     @property
     def exit_code(self) -> int:
         """The exit code of the process, if it has no other run."""
-        return ELSEWHERE if self.end is None else self.end.code
+        return events.ELSEWHERE if self.end is None else self.end.code
 
     def prepare(self, evaluations: Sequence[Plain], runs_in_process: int, first_id: int) -> None:
         """Build the run, and prepare its folder and record for training.
@@ -249,6 +232,7 @@ class WorkerRun:
 
         store, record = self._store, self._record
         make_private_folder(record.directory)
+        # Building takes seconds, in which there is nothing to save: a request ends it at once.
         with self.stop.interruptible():
             try:
                 self._evaluators = make_evaluators(store, record, evaluations)
@@ -261,7 +245,7 @@ class WorkerRun:
         run = evaluator.run
         store.runs.set_environment(record.id, {**describe_environment(), REVISIONS: run.revisions})
         if run.identity != record.identity:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"expected the run that was planned, {record.identity[:12]}, and its config now "
                 f"makes {run.identity[:12]}: its data, or advsweep itself, has changed since; "
                 f"start the sweep again, which plans it anew"
@@ -277,7 +261,7 @@ class WorkerRun:
             "training %s, seed %d, %d steps, identity %s",
             *(run.estimator.name, run.seed, run.steps, run.identity[:12]),
         )
-        check = StoppingCheck.of(store, record)
+        check = None if record.stopping is None else StoppingCheck(store, record)
         self._reporter = StoreReporter(
             store, evaluator, self.stop, check, runs_in_process=runs_in_process
         )
@@ -298,12 +282,6 @@ class WorkerRun:
             evaluate_missing(self._record, self._evaluators)
             self._end(FINISHED)
         return True
-
-    def set_run(self, ready: Run | Exception) -> None:
-        """Take the run with its learning rate, or raise the error for which it has none."""
-        if isinstance(ready, Exception):
-            raise ready
-        self.member = replace(self.member, run=ready)
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -329,9 +307,9 @@ class WorkerRun:
             with self.stop.interruptible():
                 evaluate_missing(self._record, self._evaluators)
         elif self._reporter.prune_reason is not None:
-            end = RunEnd(DONE, Status.PRUNED, self._reporter.prune_reason)
+            end = RunEnd(events.DONE, Status.PRUNED, self._reporter.prune_reason)
         else:
-            end = RunEnd(STOPPED, Status.INTERRUPTED, self.stop.reason)
+            end = RunEnd(events.STOPPED, Status.INTERRUPTED, self.stop.reason)
         with self._process_stop.shielded():
             self._end(end)
 
@@ -355,10 +333,10 @@ class WorkerRun:
                 # Its last steps count: the run resumes from a checkpoint at or before them.
                 try:
                     self._reporter.flush()
-                except StoreError as another:
+                except errors.StoreError as another:
                     error = another
             self._end(end_of(error))
-        except LeaseLostError as lost:
+        except errors.LeaseLostError as lost:
             _log.error("%s", lost)
             self._costs.leave(self.run_id)
             self.is_open = False
@@ -371,35 +349,39 @@ class WorkerRun:
         """
         self.end = end
         end.log()
+        finish = partial(
+            self._store.leases.finish,
+            self.run_id,
+            end.status,
+            failure=end.failure,
+            error=end.error,
+            traceback=end.traceback,
+        )
         try:
             try:
                 # Before the end: the lease allows writing to the run, and ends with it.
                 self._costs.record(self._store, self.run_id)
-                self._finish_lease(end)
-            except LeaseLostError:
+                finish()
+            except errors.LeaseLostError:
                 raise
-            except StoreError as error:
+            except errors.StoreError as error:
                 _log.error("%s", error)
                 self._reserve.release()
-                self._finish_lease(end)
-        except LeaseLostError:
+                finish()
+        except errors.LeaseLostError:
             self.end = None  # whoever has the run now records how it ends
             raise
-        except StoreError as error:
+        except errors.StoreError as error:
+            # The parent tries it, as soon as the store can be written again.
             _log.error("%s", error)
             self.unrecorded = unrecorded(error)
             return
         self.is_open = False
 
-    def _finish_lease(self, end: RunEnd) -> None:
-        self._store.leases.finish(
-            self.run_id, end.status, failure=end.failure, error=end.error, traceback=end.traceback
-        )
-
 
 @contextmanager
 def logging_to(file: Path) -> Iterator[None]:
-    """Sends this thread's log records to the log of one run."""
+    """Send this thread's log records to the log of one run."""
     token = _log_file.set(file)
     try:
         yield
@@ -408,7 +390,7 @@ def logging_to(file: Path) -> Iterator[None]:
 
 
 class RunLogs(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to the log of the current run, or to the process's output.
+    """Write to the log of the current run, or to the process's output.
 
     The file is opened for each line: a process may have more runs than file descriptors.
     """

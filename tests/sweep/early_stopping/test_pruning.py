@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import advsweep_fake as fake
-import pytest
 
-from advsweep.store import Owner, Status, Store, open_store
-from advsweep.sweep.events import Event, RunEvent
-from advsweep.sweep.planning.plan import Plan
+from advsweep.store import Owner, Status, open_store
+from advsweep.sweep.events import Event
 from advsweep.sweep.scheduler.execute import execute
-
-Planner = Callable[..., Plan]
+from tests.sweep.helpers import kinds, points_of
 
 # The quick runs have 20 steps, a checkpoint every 5 and an evaluation every 10.
-ACR = ("stopping=acr", "stopping.first=7", "stopping.threshold=1e-9", "stopping.runs=0")
+ACR = ("stopping=acr", "stopping.first=7", "stopping.threshold=1e-9")
 """Stops every run after 7 steps, as some group has no signal."""
 
 
-def kinds(events: list[Event]) -> list[str]:
-    return [event.kind.value for event in events if isinstance(event, RunEvent)]
-
-
-def states(store: Store) -> list[tuple[Status, int]]:
+def states(store):
     return [(run.status, run.step) for run in store.runs.select(newest_first=False)]
 
 
-def measured(store: Store, run_id: int) -> list[tuple[str, int, float]]:
-    return [p for p in store.metrics.points(run_id) if not p[0].startswith(("time/", "memory/"))]
-
-
-def test_a_run_is_pruned_with_a_reason_and_a_checkpoint(plan: Planner, store: Store) -> None:
+def test_a_run_is_pruned_with_a_reason_and_a_checkpoint(plan, store):
     events: list[Event] = []
     outcome = execute(plan(*ACR, name="p"), store, on_event=events.append)
     assert kinds(events) == ["started", "pruned"]
@@ -46,16 +32,16 @@ def test_a_run_is_pruned_with_a_reason_and_a_checkpoint(plan: Planner, store: St
     assert not store.leases.claim(run.id, Owner.current())
 
 
-def test_without_a_rule_a_pruned_run_goes_on_to_the_same_end(plan: Planner, store: Store) -> None:
+def test_without_a_rule_a_pruned_run_goes_on_to_the_same_end(plan, store):
     execute(plan(*ACR), store)
     outcome = execute(plan(), store)
     assert (outcome.run_ids, outcome.done, states(store)) == ([1], 1, [(Status.DONE, 20)])
     with open_store(f"{store.url}.undisturbed") as other:
         execute(plan(), other)
-        assert measured(store, 1) == measured(other, 1)
+        assert points_of(store, 1) == points_of(other, 1)
 
 
-def test_another_rule_takes_a_pruned_run_up(plan: Planner, store: Store) -> None:
+def test_another_rule_takes_a_pruned_run_up(plan, store):
     execute(plan(*ACR), store)
     execute(plan(*ACR, "stopping.first=12"), store)
     # The next judgement comes at its own step.
@@ -63,12 +49,10 @@ def test_another_rule_takes_a_pruned_run_up(plan: Planner, store: Store) -> None
     assert [c.step for c in store.checkpoints.select(1)] == [10, 12]
 
 
-def test_a_rule_that_is_taken_back_during_the_run_stops_nothing(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rule_that_is_taken_back_during_the_run_stops_nothing(plan, store, monkeypatch):
     plain = fake._Trainer.step
 
-    def step(trainer: Any, now: int) -> Any:
+    def step(trainer, now):
         if now == 6:
             # As another sweep does that shares the run and wants its end.
             store.runs.set_stopping([1], None)

@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from advsweep.store import Owner, Status, Store, open_store
+from advsweep.store import Owner, Status, open_store
 from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.planning.resume import plan_again
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import schedule_runs
 
 
-def test_a_queued_run_that_is_asked_to_stop_is_not_started(plan, store: Store) -> None:
+def test_a_queued_run_that_is_asked_to_stop_is_not_started(plan, store):
     events = []
 
     def on_event(event):
@@ -33,13 +33,13 @@ def test_a_queued_run_that_is_asked_to_stop_is_not_started(plan, store: Store) -
     assert not store.leases.stop_requested(2)
 
 
-def test_a_run_stopped_while_it_is_waited_for_is_not_taken_up(plan, store: Store) -> None:
+def test_a_run_stopped_while_it_is_waited_for_is_not_taken_up(plan, store):
     quick = plan()
     [unit] = schedule_runs(quick, store, force=False)
     other = open_store(store.url)
     other.leases.claim(unit.run_id, Owner.current())
 
-    def stop() -> None:
+    def stop():
         other.leases.request_stop(unit.run_id)
         other.leases.finish(unit.run_id, Status.INTERRUPTED, error="asked to stop")
 
@@ -54,10 +54,10 @@ def test_a_run_stopped_while_it_is_waited_for_is_not_taken_up(plan, store: Store
 
 
 @pytest.mark.slow
-def test_a_worker_heeds_a_request_and_goes_on_when_it_is_started_again(plan, store: Store) -> None:
+def test_a_worker_heeds_a_request_and_goes_on_when_it_is_started_again(plan, store):
     steps = 80
 
-    def stop_in_the_middle() -> None:
+    def stop_in_the_middle():
         with open_store(store.url) as other:
             while not any(run.step >= 5 for run in other.runs.select()):
                 time.sleep(0.05)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -41,7 +39,7 @@ echo "GPU-bbbb, 40960, 40000"
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_in(tmp_path, monkeypatch):
     """An interpreter that runs the stand-in where it is told to run a worker.
 
     The stand-in does jobs of runs below 90 well, and fails at others.
@@ -58,12 +56,12 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def free_memory(tmp_path, monkeypatch):
     """Two GPUs as nvidia-smi tells; sets how many MiB are free of the first."""
     folder = tmp_path / "smi"
     folder.mkdir()
 
-    def set_free(mebibytes: int) -> None:
+    def set_free(mebibytes):
         (folder / "free").write_text(str(mebibytes))
 
     set_free(40000)
@@ -75,10 +73,10 @@ def free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[in
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Callable[[int], Job]:
+def job(tmp_path):
     """Jobs by the number of their run; the store is there in name alone."""
 
-    def make(run_id: int) -> Job:
+    def make(run_id):
         url = "postgresql://user:secret@host/runs"
         settings = {"name": "standard", "n": 4}
         directory = tmp_path / "runs" / str(run_id)

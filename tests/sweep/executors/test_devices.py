@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.sweep.executors import allocation
-from advsweep.sweep.executors.allocation import (
+from advsweep.sweep.executors.local import (
     Device,
     DevicePool,
-    pick,
     room,
     select,
     visible_devices,
@@ -37,15 +34,11 @@ GPUS_HERE = [Device("GPU-1111", 40960, 40327), Device("GPU-2222", 40960), Device
         ("0,0", ["0"]),
     ],
 )
-def test_visible_devices_are_those_that_cuda_would_see(
-    visible: str | None, names: list[str]
-) -> None:
+def test_visible_devices_are_those_that_cuda_would_see(visible, names):
     assert [device.name for device in select(GPUS_HERE, visible)] == names
 
 
-def test_they_are_asked_of_nvidia_smi(
-    free_memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_are_asked_of_nvidia_smi(free_memory, monkeypatch):
     free_memory(123)
     assert visible_devices() == [Device("GPU-aaaa", 40960, 123), Device("GPU-bbbb", 40960, 40000)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -56,14 +49,12 @@ SHARES = st.one_of(st.floats(0.05, 1.0), st.sampled_from([1 / 3, 1 / 7, 0.1, 0.2
 GPUS = st.one_of(SHARES, st.integers(1, 4).map(float))
 
 
-def a100(name: str, free: int | None = 40000) -> Device:
+def a100(name, free=40000):
     return Device(name, 40960, free)
 
 
 @given(devices=st.integers(1, 6), gpus=GPUS, runs=st.integers(1, 30), data=st.data())
-def test_nothing_is_given_out_twice_and_every_run_gets_its_turn(
-    devices: int, gpus: float, runs: int, data: st.DataObject
-) -> None:
+def test_nothing_is_given_out_twice_and_every_run_gets_its_turn(devices, gpus, runs, data):
     known = [Device(f"GPU-{i}") for i in range(devices)]
     books = DevicePool(gpus, lambda: known)
     most = room(devices, gpus)
@@ -73,7 +64,7 @@ def test_nothing_is_given_out_twice_and_every_run_gets_its_turn(
         slot = books.take()
         if slot is None:
             assert len(held) == most
-            books.give_back(held.pop(data.draw(st.integers(0, len(held) - 1))))
+            books.taken.subtract(held.pop(data.draw(st.integers(0, len(held) - 1))))
             continue
         placed += 1
         held.append(slot)
@@ -86,30 +77,36 @@ def test_nothing_is_given_out_twice_and_every_run_gets_its_turn(
         assert books.take() is None
 
 
-def test_a_share_is_of_memory_that_is_free_whoever_has_the_rest() -> None:
+def test_a_share_is_of_memory_that_is_free_whoever_has_the_rest():
+    def take(gpus, *devices, taken=""):
+        pool = DevicePool(gpus, lambda: devices)
+        pool.taken.update(taken)
+        return pool.take()
+
     # Half of 40,960 MiB less the tenth that may be gone are 18,432 MiB.
-    assert pick([a100("0", free=18432)], {}, 0.5) == ("0",)
-    assert pick([a100("0", free=18431)], {}, 0.5) is None
-    assert pick([a100("0", free=18431), a100("1")], {"1": 0.5}, 0.5) == ("1",)
-    assert pick([Device("MIG-0")], {}, 1) == ("MIG-0",)
+    assert take(0.5, a100("0", free=18432)) == ("0",)
+    assert take(0.5, a100("0", free=18431)) is None
+    assert take(0.5, a100("0", free=18431), a100("1"), taken="1") == ("1",)
+    assert take(0.5, a100("0"), a100("1"), taken="0") == ("1",)
+    assert take(1, Device("MIG-0")) == ("MIG-0",)
 
 
 @pytest.mark.parametrize(
     ("devices", "gpus", "runs"),
     [(2, 0.5, 4), (2, 1 / 3, 6), (1, 0.3, 3), (1, 0.6, 1), (4, 1, 4), (5, 2, 2), (1, 2, 0)],
 )
-def test_how_many_there_is_room_for(devices: int, gpus: float, runs: int) -> None:
+def test_how_many_there_is_room_for(devices, gpus, runs):
     assert room(devices, gpus) == runs
 
 
-def test_devices_are_looked_at_again_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_looked_at_again_after_a_moment(monkeypatch):
     looks: list[list[Device]] = [[a100("0", free=40000)], [a100("0", free=100)]]
     books = DevicePool(1, lambda: looks.pop(0))
-    assert books.is_unused()
+    assert not books.taken.total()
     for _ in range(2):
         devices = books.take()
         assert devices == ("0",)
-        assert not books.is_unused()
-        books.give_back(devices)
-    monkeypatch.setattr(allocation, "MEMORY_SECONDS", 0.0)
+        assert books.taken.total() == 1
+        books.taken.subtract(devices)
+    monkeypatch.setattr("advsweep.sweep.executors.local.MEMORY_SECONDS", 0.0)
     assert books.take() is None

@@ -5,55 +5,39 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
 
 from advsweep.errors import AdvsweepWarning, ConfigError
-from advsweep.store import Store
 from advsweep.store.owners import process_started
-from advsweep.sweep.executors import allocation
-from advsweep.sweep.executors.base import Handle, Job, Resources
-from advsweep.sweep.executors.debug import DebugExecutor
-from advsweep.sweep.executors.local import LocalExecutor
-from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.executors.base import Resources
+from advsweep.sweep.executors.local import DebugExecutor, LocalExecutor
 from advsweep.sweep.registry import EXECUTORS
 from advsweep.sweep.scheduler.execute import execute
-
-Planner = Callable[..., Plan]
-Jobs = Callable[[int], Job]
+from tests.sweep.helpers import wait_until
 
 CORES = sorted(os.sched_getaffinity(0))
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
-    while not (met := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-    return met
-
-
-def end_of(handle: Handle | None) -> int | None:
+def end_of(handle):
     assert handle is not None
-    wait_for(lambda: handle.poll() is not None)
+    wait_until(lambda: handle.poll() is not None)
     return handle.poll()
 
 
-def told(job: Job) -> dict[str, Any]:
+def told(job):
     """What the stand-in wrote of the last job of a run."""
     found: dict[str, Any] = json.loads(job.log.read_text().splitlines()[-1])
     return found
 
 
 @pytest.fixture
-def executor() -> Iterator[Callable[..., LocalExecutor]]:
+def executor():
     made: list[LocalExecutor] = []
 
-    def make(resources: Resources | None = None, **options: Any) -> LocalExecutor:
+    def make(resources=None, **options):
         local = LocalExecutor(**options)
         local.prepare(resources or Resources(), ())
         made.append(local)
@@ -64,18 +48,13 @@ def executor() -> Iterator[Callable[..., LocalExecutor]]:
         local.close()
 
 
-Maker = Callable[..., LocalExecutor]
-
-
 @pytest.mark.parametrize("name", EXECUTORS.names())
-def test_every_executor_has_room(name: str) -> None:
+def test_every_executor_has_room(name):
     assert EXECUTORS.build(name).capacity() >= 1
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_worker_gets_its_share_of_the_machine_and_no_secrets_on_its_command_line(
-    executor: Maker, job: Jobs
-) -> None:
+def test_a_worker_gets_its_share_of_the_machine_and_no_secrets_on_its_command_line(executor, job):
     local, first = executor(Resources(cpus=2)), replace(job(3), others=(5, 8))
     assert end_of(local.start(first)) == 0
     found = told(first)
@@ -93,7 +72,7 @@ def test_a_worker_gets_its_share_of_the_machine_and_no_secrets_on_its_command_li
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_worker_is_used_again_after_a_job_that_it_did_well(executor: Maker, job: Jobs) -> None:
+def test_a_worker_is_used_again_after_a_job_that_it_did_well(executor, job):
     local, pids = executor(), []
     for run_id, code in ((1, 0), (2, 0), (90, 12), (3, 0)):
         assert end_of(local.start(job(run_id))) == code
@@ -101,22 +80,22 @@ def test_a_worker_is_used_again_after_a_job_that_it_did_well(executor: Maker, jo
     assert len(set(pids[:3])) == 1
     assert pids[3] != pids[0]
     os.kill(pids[3], signal.SIGKILL)  # while it has nothing to do
-    wait_for(lambda: process_started(pids[3]) is None)
+    wait_until(lambda: process_started(pids[3]) is None)
     assert end_of(local.start(job(4))) == 0
     local.close()
-    wait_for(lambda: process_started(told(job(4))["pid"]) is None)
+    wait_until(lambda: process_started(told(job(4))["pid"]) is None)
 
 
 @pytest.mark.usefixtures("stand_in")
 def test_jobs_side_by_side_have_workers_of_their_own_and_end_as_any_child(
-    executor: Maker, job: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    executor, job, monkeypatch
+):
     monkeypatch.setenv("DOES", "stay")
     local = executor()
     killed, stopped = local.start(job(1)), local.start(job(2))
     assert killed is not None
     assert stopped is not None
-    wait_for(lambda: all(job(i).log.exists() and job(i).log.read_text() for i in (1, 2)))
+    wait_until(lambda: all(job(i).log.exists() and job(i).log.read_text() for i in (1, 2)))
     assert killed.poll() is None
     local.close()  # ends none that has a job
     killed.kill()
@@ -128,14 +107,12 @@ def test_jobs_side_by_side_have_workers_of_their_own_and_end_as_any_child(
 
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.slow
-def test_runs_share_gpus_as_far_as_there_is_room(
-    executor: Maker, job: Jobs, free_memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_share_gpus_as_far_as_there_is_room(executor, job, free_memory, monkeypatch):
     monkeypatch.setenv("DOES", "stay")
     local = executor(Resources(gpus=0.5))
     handles = [local.start(job(i)) for i in range(4)]
     assert local.start(job(4)) is None
-    wait_for(lambda: all(job(i).log.exists() and job(i).log.read_text() for i in range(4)))
+    wait_until(lambda: all(job(i).log.exists() and job(i).log.read_text() for i in range(4)))
     for handle in handles:
         assert handle is not None
         handle.kill()
@@ -149,10 +126,8 @@ def test_runs_share_gpus_as_far_as_there_is_room(
 
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.slow
-def test_runs_wait_for_memory_that_others_have(
-    executor: Maker, job: Jobs, free_memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(allocation, "MEMORY_SECONDS", 0.0)
+def test_runs_wait_for_memory_that_others_have(executor, job, free_memory, monkeypatch):
+    monkeypatch.setattr("advsweep.sweep.executors.local.MEMORY_SECONDS", 0.0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     free_memory(20000)
     local = executor(Resources(gpus=1))
@@ -176,9 +151,7 @@ def test_runs_wait_for_memory_that_others_have(
     ],
 )
 @pytest.mark.usefixtures("free_memory")
-def test_what_can_never_fit_is_refused(
-    overrides: list[str], message: str, plan: Planner, store: Store
-) -> None:
+def test_what_can_never_fit_is_refused(overrides, message, plan, store):
     with pytest.raises(ConfigError) as raised:
         execute(plan("executor=local", *overrides), store)
     assert message in str(raised.value)
@@ -191,21 +164,21 @@ class Hesitant(DebugExecutor):
 
     name: ClassVar[str] = "hesitant"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__post_init__()
         self.asked: list[int] = []
         self.closed = False
 
-    def start(self, job: Job) -> Handle | None:
+    def start(self, job):
         self.asked.append(job.run_id)
         return super().start(job) if len(self.asked) % 3 == 0 else None
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
 
 @pytest.mark.slow
-def test_a_run_that_there_is_no_room_for_is_offered_again(plan: Planner, store: Store) -> None:
+def test_a_run_that_there_is_no_room_for_is_offered_again(plan, store):
     executor = Hesitant()
     quick = plan("seed=0,1")
     outcome = execute(replace(quick, name="hesitant", executor=executor), store)

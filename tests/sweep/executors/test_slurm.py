@@ -8,7 +8,6 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +16,18 @@ import pytest
 from advsweep.cli import execution
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
-from advsweep.store import Failure, Owner, Status, Store, open_store
+from advsweep.store import Failure, Owner, Status, open_store
 from advsweep.sweep import retry_policy
 from advsweep.sweep.events import Event, RunEvent
 from advsweep.sweep.executors.base import remote_environment
-from advsweep.sweep.executors.slurm import SlurmExecutor, SlurmJob
-from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.executors.slurm import SlurmExecutor, SlurmJob, process_name
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.queue import QueuedRun, QueueWork
-from advsweep.sweep.scheduler.runs import schedule_runs
+from advsweep.sweep.scheduler.execute import QueueWork, execute
+from advsweep.sweep.scheduler.runs import ScheduledRun, schedule_runs
 from tests.sweep.helpers import wait_until
-
-Planner = Callable[..., Plan]
 
 ON_SLURM = ("executor=slurm", "executor.partition=gpu", "executor.account=lab")
 
-Orders = Callable[..., list[QueuedRun]]
 
 COMMANDS = {
     # Starts each task of an array in the background, once there is no file named hold.
@@ -80,7 +74,7 @@ rm queue/$1
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def slurm(tmp_path, monkeypatch):
     """The folder of a Slurm that has one machine, this one; its end waits for its jobs."""
     folder = tmp_path / "slurm"
     for part in ("queue", "scripts", "requeued"):
@@ -94,7 +88,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     wait_until(lambda: not any((folder / "queue").iterdir()))
 
 
-def messages(plan: Plan, store: Store, **options: Any) -> list[str]:
+def messages(plan, store, **options):
     events: list[Event] = []
     execute(plan, store, on_event=events.append, **options)
     return [
@@ -104,23 +98,12 @@ def messages(plan: Plan, store: Store, **options: Any) -> list[str]:
     ]
 
 
-def table(store: Store) -> str:
+def table(store):
     return render(build_report(store, "same"), "csv")
 
 
-@pytest.fixture(scope="module")
-def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The table of two runs that were made in this very process."""
-    directory = tmp_path_factory.mktemp("undisturbed")
-    with open_store(str(directory / "advsweep.db")) as store:
-        execute(plan("seed=0,1", "steps=40", name="same"), store)
-        return table(store)
-
-
 @pytest.mark.slow
-def test_an_array_runs_a_sweep_once(
-    slurm: Path, plan: Planner, store: Store, undisturbed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_array_runs_a_sweep_once(slurm, plan, store, undisturbed_store, capsys):
     (slurm / "hold").touch()
     both = plan(*ON_SLURM, "seed=0,1", "steps=40", name="same")
     assert messages(both, store) == [f"{seed} submitted as 100_0 to 100_1" for seed in (0, 1)]
@@ -137,27 +120,23 @@ def test_an_array_runs_a_sweep_once(
     (slurm / "hold").unlink()
     wait_until(lambda: not any((slurm / "queue").iterdir()))
     assert messages(both, store) == ["0 skipped", "1 skipped"]
-    assert table(store) == undisturbed
+    assert table(store) == table(undisturbed_store)
 
 
 @pytest.mark.slow
-def test_a_job_takes_one_run_after_another(
-    slurm: Path, plan: Planner, store: Store, undisturbed: str
-) -> None:
+def test_a_job_takes_one_run_after_another(slurm, plan, store, undisturbed_store):
     both = plan(*ON_SLURM, "seed=0,1", "steps=40", name="same")
     assert execute(both, store, jobs=1).submitted == 2
     wait_until(lambda: not any((slurm / "queue").iterdir()))
     assert len(list((slurm / "scripts").iterdir())) == 1
-    assert table(store) == undisturbed
+    assert table(store) == table(undisturbed_store)
     # Both were trained by one worker, each with a log of its own.
     assert len({run.pid for run in store.runs.select()}) == 1
     assert all(log_of(store, run.id).count("training grpo") == 1 for run in store.runs.select())
 
 
 @pytest.mark.slow
-def test_a_run_whose_time_is_up_is_queued_again_and_goes_on(
-    slurm: Path, plan: Planner, store: Store
-) -> None:
+def test_a_run_whose_time_is_up_is_queued_again_and_goes_on(slurm, plan, store):
     execute(plan(*ON_SLURM, "steps=60", "backend.step_seconds=0.05"), store)
     wait_until(
         lambda: store.runs.select(status=Status.RUNNING) and store.runs.select()[0].step >= 8
@@ -174,9 +153,7 @@ def test_a_run_whose_time_is_up_is_queued_again_and_goes_on(
     assert steps == list(range(1, 61))
 
 
-def test_arrays_say_what_runs_need_and_leave_out_those_that_are_queued(
-    slurm: Path, plan: Planner, store: Store
-) -> None:
+def test_arrays_say_what_runs_need_and_leave_out_those_that_are_queued(slurm, plan, store):
     (slurm / "hold").touch()
     (slurm / "start").write_text(IDLE)
     needs = ["minutes=90", "memory=16", "setup=['module load cuda']"]
@@ -201,41 +178,37 @@ def test_arrays_say_what_runs_need_and_leave_out_those_that_are_queued(
     ]
 
 
-def test_a_job_of_this_machine_is_queued_as_long_as_it_lives() -> None:
-    executor = SlurmExecutor()
-    me = executor._name("100"), SlurmExecutor.build({"cluster": "local"})._name(str(os.getpid()))
-    assert me[0] == "100"
-    assert executor.queued([me[1], "1@0.0", "999999999@1.5"]) == {me[1]}
+def test_a_job_of_this_machine_is_queued_as_long_as_it_lives():
+    me = process_name(str(os.getpid()))
+    assert SlurmExecutor().queued([me, "1@0.0", "999999999@1.5"]) == {me}
 
 
 @pytest.fixture
-def order(plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch) -> Orders:
+def order(plan, store, monkeypatch):
     """`order(*OVERRIDES)`: the runs of a plan, as the list of a job."""
     for variable in ("ADVSWEEP_STORE", "ADVSWEEP_COMMAND", "OMP_NUM_THREADS"):
         monkeypatch.setenv(variable, "")  # a job sets its own process's
     monkeypatch.setattr(retry_policy, "BACKOFF_SECONDS", 0.01)
 
-    def make(*overrides: str) -> list[QueuedRun]:
+    def make(*overrides):
         units = schedule_runs(plan(*overrides), store, force=False)
         records = store.runs.select(ids=[unit.run_id for unit in units])
-        return [QueuedRun(record.id, record.finished) for record in records]
+        return [ScheduledRun(r.id, [], finished=r.finished) for r in records]
 
     return make
 
 
-def work(store: Store, runs: Sequence[QueuedRun], policy: Policy | None = None) -> QueueWork:
+def work(store, runs, policy=None):
     return QueueWork(runs, remote_environment(1, store.url), policy or Policy())
 
 
-def log_of(store: Store, run_id: int) -> str:
+def log_of(store, run_id):
     [run] = store.runs.select(ids=[run_id])
     return (run.directory / "log.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_a_job_holds_its_run_to_its_limits_and_tries_again_by_the_class_of_failure(
-    store: Store, order: Orders
-) -> None:
+def test_a_job_holds_its_run_to_its_limits_and_tries_again_by_the_class_of_failure(store, order):
     slow = order("backend.step_seconds=0.5")
     policy = Policy(retry_on=frozenset({Failure.OOM}), time_limit=3)
     assert work(store, slow, policy)() == "0 done, 1 failed, 0 unfinished"
@@ -246,19 +219,19 @@ def test_a_job_holds_its_run_to_its_limits_and_tries_again_by_the_class_of_failu
 
 
 @pytest.mark.slow
-def test_a_job_that_is_queued_again_goes_on_with_its_list(store: Store, order: Orders) -> None:
+def test_a_job_that_is_queued_again_goes_on_with_its_list(store, order):
     runs = order("backend.step_seconds=0.1", "steps=200", "seed=0,1")
     its = work(store, runs)
     # Before it has begun there is nothing to stop.
     assert SlurmJob(its).checkpoint().function == SlurmJob(work(store, runs))
 
-    def interrupt() -> None:
+    def interrupt():
         wait_until(lambda: store.runs.select(ids=[1])[0].step >= 6)
         os.kill(os.getpid(), signal.SIGUSR2)
 
     again: list[Any] = []
 
-    def take(number: int, frame: object) -> None:
+    def take(number, frame):
         again.append(pickle.loads(pickle.dumps(SlurmJob(its).checkpoint().function)))
         raise SystemExit
 
@@ -274,12 +247,11 @@ def test_a_job_that_is_queued_again_goes_on_with_its_list(store: Store, order: O
     run, other = store.runs.select(ids=[1, 2])
     assert (run.status, run.error) == (Status.INTERRUPTED, "asked to stop")
     assert other.status is Status.PENDING
-    assert again[0].work == work(store, runs)
+    listed = [(r.run_id, r.finished, r.claimed, r.retries) for r in again[0].work.runs]
+    assert listed == [(1, None, False, 0), (2, None, False, 0)]
 
 
-def test_a_job_leaves_runs_that_others_have_or_that_are_to_stop(
-    slurm: Path, plan: Planner, store: Store, order: Orders
-) -> None:
+def test_a_job_leaves_runs_that_others_have_or_that_are_to_stop(slurm, plan, store, order):
     runs = order("seed=0,1")
     store.leases.request_stop(1)
     with open_store(store.url) as other:
@@ -297,12 +269,11 @@ def test_a_job_leaves_runs_that_others_have_or_that_are_to_stop(
 
 
 @pytest.mark.slow
-def test_the_first_job_of_a_submission_makes_what_is_left_to_evaluate(
-    plan: Planner, store: Store
-) -> None:
+def test_the_first_job_of_a_submission_makes_what_is_left_to_evaluate(plan, store):
     ids = execute(plan("seed=0,1"), store).run_ids
     settings = plan("evaluation.n=4", "evaluation.k=[1]").runs[0].config["evaluation"]
-    runs = [QueuedRun(r.id, r.finished, (settings,)) for r in store.runs.select(ids=ids)]
+    records = store.runs.select(ids=ids)
+    runs = [ScheduledRun(r.id, [], (settings,), finished=r.finished) for r in records]
     environment = remote_environment(1, store.url)
     other = QueueWork(runs, environment, Policy(), is_first=False)
     assert other() == "0 done, 0 failed, 0 unfinished"
@@ -310,12 +281,10 @@ def test_the_first_job_of_a_submission_makes_what_is_left_to_evaluate(
     assert all(any(e.settings["n"] == 4 for e in store.evaluations.select([i])) for i in ids)
 
 
-def test_without_slurm_or_submitit_one_line_says_so(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_slurm_or_submitit_one_line_says_so(plan, store, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ConfigError, match="expected a machine of a Slurm cluster"):
         execute(plan("executor=slurm"), store)
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(ConfigError, match=r"package submitit.* install advsweep\[slurm\]"):
+    with pytest.raises(ConfigError, match=r"executor=slurm needs submitit, .* install"):
         execute(plan("executor=slurm"), store)

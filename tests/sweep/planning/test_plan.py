@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from advsweep.backends.build import build_run
 from advsweep.errors import ConfigError
-from advsweep.sweep.planning.plan import Plan, make_plan
+from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.registry import config_groups
 
 FAKE = "backend=fake"
@@ -19,19 +17,19 @@ FAKE = "backend=fake"
 GROUPS = config_groups()
 
 
-def plan_of(*overrides: str, **options: Any) -> Plan:
+def plan_of(*overrides, **options):
     if "config_dirs" not in options:
         options["groups"] = GROUPS
     return make_plan([FAKE, *overrides], **options)
 
 
-def refused(*overrides: str, **options: Any) -> str:
+def refused(*overrides, **options):
     with pytest.raises(ConfigError) as caught:
         plan_of(*overrides, **options)
     return str(caught.value)
 
 
-def study(folder: Path, text: str, *overrides: str) -> Plan:
+def study(folder, text, *overrides):
     """The plan of a sweep file."""
     (folder / "experiment").mkdir(exist_ok=True)
     path = folder / "experiment" / "study.yaml"
@@ -39,7 +37,7 @@ def study(folder: Path, text: str, *overrides: str) -> Plan:
     return make_plan([FAKE, "+experiment=study", *overrides], config_dirs=[folder])
 
 
-def test_a_run_is_a_plan_of_one() -> None:
+def test_a_run_is_a_plan_of_one():
     plan = plan_of("estimator=fade", "group_size=16", "seed=3", single=True)
     [planned] = plan.runs
     assert plan.name is None
@@ -49,14 +47,14 @@ def test_a_run_is_a_plan_of_one() -> None:
     assert build_run(planned.config).identity == planned.run.identity
 
 
-def test_a_sweep_is_the_product_of_what_is_swept() -> None:
+def test_a_sweep_is_the_product_of_what_is_swept():
     plan = plan_of("estimator=grpo,fade,power_alpha", "seed=range(3)")
     found = [(p.run.estimator.name, p.run.seed) for p in plan.runs]
     assert found == [(e, s) for e in ("grpo", "fade", "power_alpha") for s in (0, 1, 2)]
     assert plan.duplicates == []
 
 
-def test_duplicates_are_dropped_by_identity() -> None:
+def test_duplicates_are_dropped_by_identity():
     # 8 and 8.0 are one value of a float, dr_grpo and its alias one estimator.
     plan = plan_of("estimator=dr_grpo,mean_grpo", "optimizer.lr=1,1.0", "seed=0,0")
     [planned] = plan.runs
@@ -64,7 +62,7 @@ def test_duplicates_are_dropped_by_identity() -> None:
     assert {duplicate.identity for duplicate in plan.duplicates} == {planned.run.identity}
 
 
-def test_duplicates_say_what_asked_for_them(tmp_path: Path) -> None:
+def test_duplicates_say_what_asked_for_them(tmp_path):
     plan = study(
         tmp_path,
         "sweep: {blocks: [{estimator: dr_grpo, seed: [1, 2]}, {estimator: mean_grpo, seed: 2}]}",
@@ -75,7 +73,7 @@ def test_duplicates_say_what_asked_for_them(tmp_path: Path) -> None:
     assert {"estimator": "mean_grpo", "seed": 2}.items() <= duplicate.assignment.items()
 
 
-def test_an_unnamed_sweep_is_named_by_its_content() -> None:
+def test_an_unnamed_sweep_is_named_by_its_content():
     names = [
         plan_of(*overrides).name
         for overrides in (["seed=0,1"], ["seed=1,0"], ["seed=0,1", "executor.jobs=2"], ["seed=0"])
@@ -111,13 +109,13 @@ def test_an_unnamed_sweep_is_named_by_its_content() -> None:
         ("sweep.blocks.0=3", "expected one of sweep.name, sweep.seeds, sweep.tune"),
     ],
 )
-def test_one_message_says_what_was_wrong(overrides: str, message: str) -> None:
+def test_one_message_says_what_was_wrong(overrides, message):
     said = refused(*overrides.split())
     assert message in said
     assert "\n" not in said
 
 
-def test_a_key_that_some_estimators_lack_is_given_to_the_others(tmp_path: Path) -> None:
+def test_a_key_that_some_estimators_lack_is_given_to_the_others(tmp_path):
     plan = plan_of("estimator=grpo,asym_grpo,fade", "estimator.delta=0.25,0.75")
     found = [(p.run.estimator.name, p.config["estimator"].get("delta")) for p in plan.runs]
     assert found == [("grpo", None), ("asym_grpo", 0.25), ("asym_grpo", 0.75), ("fade", None)]
@@ -129,20 +127,20 @@ def test_a_key_that_some_estimators_lack_is_given_to_the_others(tmp_path: Path) 
     assert [p.config["estimator"].get("delta") for p in over.runs] == [None, 0.25, None]
 
 
-def test_a_run_has_one_value_of_each_key() -> None:
+def test_a_run_has_one_value_of_each_key():
     said = refused("estimator=grpo,fade", single=True)
     assert "expected one value" in said
     assert "`advsweep sweep`" in said
 
 
-def test_what_is_no_part_of_a_run_cannot_be_swept() -> None:
+def test_what_is_no_part_of_a_run_cannot_be_swept():
     assert "executor: expected the same for all runs" in refused("executor.jobs=1,2")
 
 
-def test_runs_of_a_large_plan_take_little_memory_each() -> None:
+def test_runs_of_a_large_plan_take_little_memory_each():
     """Plans of 100,000 runs: components and config nodes that are alike are one object."""
 
-    def kept(seeds: int) -> int:
+    def kept(seeds):
         plan = make_plan(
             ["estimator=grpo,a_grae", "group_size=4,8", f"seed=range({seeds})"], groups=GROUPS
         )

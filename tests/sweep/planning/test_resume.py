@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.store import Store
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.resume import (
     DEFAULTS,
@@ -22,7 +21,7 @@ from advsweep.sweep.scheduler.runs import schedule_runs
 DEBUG = ["executor=debug"]
 
 
-def test_runs_are_started_again_with_the_resources_of_their_sweep(plan, store: Store) -> None:
+def test_runs_are_started_again_with_the_resources_of_their_sweep(plan, store):
     execute(plan("seed=0,1", "resources.cpus=2", "backend.fail_at=7", name="two"), store)
     records = store.runs.select()
     settings = settings_again(records[0], store.sweeps.select(), DEBUG)
@@ -32,7 +31,7 @@ def test_runs_are_started_again_with_the_resources_of_their_sweep(plan, store: S
     assert list(execute(again, store).failed) == [2, 1]
 
 
-def test_of_several_sweeps_the_last_counts(plan, store: Store) -> None:
+def test_of_several_sweeps_the_last_counts(plan, store):
     for cpus, name in ((2, "a"), (3, "a"), (4, "b")):
         schedule_runs(plan(f"resources.cpus={cpus}", name=name), store, force=False)
     [run] = store.runs.select()
@@ -44,7 +43,7 @@ def test_of_several_sweeps_the_last_counts(plan, store: Store) -> None:
     assert settings_again(run, old, []) == settings_again(run, [], []) == DEFAULTS
 
 
-def test_settings_are_changed_as_a_command_line_says() -> None:
+def test_settings_are_changed_as_a_command_line_says():
     recorded = {"executor": {"name": "slurm", "minutes": 60}, "resources": {"name": "default"}}
     changed = changed_settings(recorded, ["executor.partition=gpu", "resources.gpus=2"])
     assert changed["executor"] == {"name": "slurm", "minutes": 60, "partition": "gpu"}
@@ -68,12 +67,12 @@ def test_settings_are_changed_as_a_command_line_says() -> None:
         ("executor.minutes=5", "executor.minutes: local has no parameter 'minutes'"),
     ],
 )
-def test_changes_that_do_not_fit_are_refused(override: str, message: str) -> None:
+def test_changes_that_do_not_fit_are_refused(override, message):
     with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
         plan_again([], changed_settings(DEFAULTS, [override]))
 
 
-def test_a_plan_of_runs_again_changes_no_rule(plan, store: Store) -> None:
+def test_a_plan_of_runs_again_changes_no_rule(plan, store):
     sweep = plan("stopping=median", "backend.fail_at=3", name="ruled")
     execute(sweep, store)
     execute(plan_again(store.runs.select(), {**DEFAULTS, "executor": {"name": "debug"}}), store)
@@ -86,7 +85,7 @@ RAY = {"name": "ray", "address": "them:6379"}
 
 @pytest.mark.security
 @pytest.mark.parametrize("executor", [SLURM, RAY, {"name": "gone"}])
-def test_a_store_does_not_choose_an_executor(plan, store: Store, executor) -> None:
+def test_a_store_does_not_choose_an_executor(plan, store, executor):
     schedule_runs(plan(name="a"), store, force=False)
     store.sweeps.add("a", {"settings": {"executor": executor}, "tracking": {"name": "wandb"}})
     [run], sweeps = store.runs.select(), store.sweeps.select()
@@ -106,12 +105,12 @@ def test_a_store_does_not_choose_an_executor(plan, store: Store, executor) -> No
         ["executor"],
     ],
 )
-def test_stored_settings_that_are_no_plain_nodes_are_refused(plan, store: Store, settings) -> None:
+def test_stored_settings_that_are_no_plain_nodes_are_refused(plan, store, settings):
     schedule_runs(plan(name="a"), store, force=False)
     store.sweeps.add("a", {"settings": settings})
     with pytest.raises(ConfigError, match=r"expected (a mapping|plain values)"):
         settings_again(store.runs.select()[0], store.sweeps.select(), ["executor=slurm"])
 
 
-def test_the_default_is_this_machine() -> None:
+def test_the_default_is_this_machine():
     assert isinstance(plan_again([]).executor, LocalExecutor)

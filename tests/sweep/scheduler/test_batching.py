@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
 
-from advsweep.store import Status, Store
-from advsweep.sweep.executors.base import Handle, Job
-from advsweep.sweep.executors.debug import DebugExecutor
-from advsweep.sweep.planning.plan import Plan
+from advsweep.store import Status
+from advsweep.sweep.executors.local import DebugExecutor
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import ScheduledRun, companions
-
-Planner = Callable[..., Plan]
 
 
 @dataclass(frozen=True)
@@ -27,17 +22,17 @@ class Stub:
     size: int
 
     @property
-    def run(self) -> Stub:
+    def run(self):
         return self
 
     @property
-    def backend(self) -> Stub:
+    def backend(self):
         return self
 
     def stack_key(self, run: Stub) -> str | None:
         return self.key
 
-    def stack_size(self) -> int:
+    def stack_size(self):
         return self.size
 
 
@@ -46,7 +41,7 @@ def scheduled(run_id: int, key: str | None = "a", size: int = 99) -> ScheduledRu
     return ScheduledRun(run_id, wanted)
 
 
-def chosen(first: ScheduledRun, *queue: ScheduledRun, free: int = 1) -> list[int]:
+def chosen(first, *queue, free=1):
     return [other.run_id for other in companions(first, queue, free)]
 
 
@@ -59,7 +54,7 @@ def test_runs_of_the_same_key_are_trained_together() -> None:
 
 
 @pytest.mark.parametrize(("free", "others"), [(1, 9), (2, 4), (3, 3), (4, 2), (10, 0), (20, 0)])
-def test_as_much_is_left_for_each_free_slot(free: int, others: int) -> None:
+def test_as_much_is_left_for_each_free_slot(free, others):
     """10 runs: ceil(10 / free) for each slot, of which one is the first's own."""
     queue = [*(scheduled(i) for i in range(2, 11)), scheduled(11, "b"), scheduled(12, "b")]
     assert len(chosen(scheduled(1), *queue, free=free)) == others
@@ -71,18 +66,16 @@ class Noting(DebugExecutor):
 
     name: ClassVar[str] = "noting"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__post_init__()
         self.given: list[list[int]] = []
 
-    def start(self, job: Job) -> Handle:
+    def start(self, job):
         self.given.append([job.run_id, *job.others])
         return super().start(job)
 
 
-def given(
-    plan: Plan, store: Store, executor: Noting | None = None, **options: Any
-) -> list[list[int]]:
+def given(plan, store, executor=None, **options):
     """Which runs the workers of an execution were given."""
     noting = executor or Noting()
     execute(replace(plan, executor=noting), store, **options)
@@ -92,21 +85,21 @@ def given(
 STACK = ("backend.stack=3", "steps=2", "evaluation.n=2", "evaluation.k=[1]")
 
 
-def test_the_runs_of_a_plan_are_divided_among_workers(plan: Planner, store: Store) -> None:
+def test_the_runs_of_a_plan_are_divided_among_workers(plan, store):
     stacked = plan(*STACK, "seed=0,1,2,3,4", "group_size=4,8")
     # In the order of the plan.
     assert given(stacked, store) == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10]]
     assert {run.status for run in store.runs.select()} == {Status.DONE}
 
 
-def test_limits_are_for_processes_of_a_single_run(plan: Planner, store: Store) -> None:
+def test_limits_are_for_processes_of_a_single_run(plan, store):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Noting, "limits", frozenset({"time"}))
         limited = given(plan(*STACK, "seed=0,1"), store, policy=Policy(time_limit=600))
     assert limited == [[1], [2]]
 
 
-def test_runs_that_failed_or_are_only_evaluated_are_alone(plan: Planner, store: Store) -> None:
+def test_runs_that_failed_or_are_only_evaluated_are_alone(plan, store):
     given(plan(*STACK, "seed=0,1", "backend.fail_at=2"), store)
     given(plan(*STACK, "seed=2,3"), store)
     again = plan(*STACK, "seed=0,1,2,3,4,5", "backend.fail_at=2,0", "evaluation.n=4")

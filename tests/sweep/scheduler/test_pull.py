@@ -6,52 +6,36 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from advsweep.backends.base import Run
 from advsweep.errors import ConfigError
-from advsweep.store import Owner, Status, Store, open_store
-from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
-from advsweep.sweep.executors.base import Handle, Job, Resources
-from advsweep.sweep.executors.debug import DebugExecutor
-from advsweep.sweep.executors.local import LocalExecutor
-from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.scheduler.execute import execute, pull_runs
-from advsweep.sweep.scheduler.runs import new_run, schedule_runs
-from tests.sweep.helpers import Measured, measured, wait_until
-
-Planner = Callable[..., Plan]
+from advsweep.store import Owner, Status, open_store
+from advsweep.sweep.events import Event, EventKind, RunEvent
+from advsweep.sweep.executors.local import DebugExecutor, LocalExecutor
+from advsweep.sweep.scheduler.execute import pull_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
+from advsweep.sweep.worker.environment import new_run
+from tests.sweep.helpers import measured, wait_until
 
 
-def add(plan: Plan, store: Store) -> list[int]:
+def add(plan, store):
     """Puts a plan's runs into the store, and starts none."""
     assert plan.name is not None
     store.sweeps.add(plan.name, {})
-    return store.runs.add([new_run(planned) for planned in plan.runs], plan.name)
+    return store.runs.add([new_run(p.run, p.config) for p in plan.runs], plan.name)
 
 
-def joined(store: Store, sweep: str | None = None) -> tuple[SweepResult, list[tuple[int, str]]]:
+def joined(store, sweep=None):
     """What a worker in this very process does and tells."""
     events: list[Event] = []
     outcome = pull_runs(store, sweep, DebugExecutor(), events.append)
     return outcome, [(e.run.id, e.kind.value) for e in events if isinstance(e, RunEvent)]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    """What seeds 0 and 1 measure in a sweep that nothing happens to."""
-    directory = tmp_path_factory.mktemp("undisturbed")
-    with open_store(str(directory / "advsweep.db")) as store:
-        assert execute(plan("seed=0,1"), store).exit_code == 0
-        return measured(store)
-
-
-def test_a_worker_does_the_runs_of_a_sweep_in_its_order(plan: Planner, store: Store) -> None:
+def test_a_worker_does_the_runs_of_a_sweep_in_its_order(plan, store):
     others = add(plan("seed=7", name="other"), store)
     ids = add(plan("seed=2,1,0", name="demo"), store)
     outcome, events = joined(store, "demo")
@@ -63,11 +47,11 @@ def test_a_worker_does_the_runs_of_a_sweep_in_its_order(plan: Planner, store: St
 
 
 @pytest.mark.slow
-def test_a_worker_waits_for_more(plan: Planner, store: Store) -> None:
+def test_a_worker_waits_for_more(plan, store):
     later = plan("seed=0", name="demo")
     add(plan("seed=1", name="demo"), store)
 
-    def on_event(event: Event) -> None:
+    def on_event(event):
         if isinstance(event, RunEvent) and event.kind.value == "done" and event.run.seed == 1:
             # In a moment in which the worker has asked for more, and was told of none.
             with open_store(store.url) as other:
@@ -83,32 +67,32 @@ class Roomy(DebugExecutor):
 
     name: ClassVar[str] = "roomy"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__post_init__()
         self.told: list[tuple[str, int]] = []
 
-    def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
+    def prepare(self, resources, runs):
         super().prepare(resources, runs)
         self.told.append(("prepared", resources.cpus))
 
-    def check(self) -> None:
+    def check(self):
         if self.resources.cpus > 8:
             raise ConfigError("there are no such machines")
 
-    def capacity(self) -> int:
+    def capacity(self):
         return 8 // self.resources.cpus
 
-    def start(self, job: Job) -> Handle:
+    def start(self, job):
         self.told.append(("run", job.run_id))
         return super().start(job)
 
 
-def planned(plan: Plan, store: Store) -> list[int]:
+def planned(plan, store):
     """The ids of a plan's runs, which are in the store as a sweep leaves them that was killed."""
     return [unit.run_id for unit in schedule_runs(plan, store, force=False)]
 
 
-def test_a_worker_gives_runs_what_their_sweep_does(plan: Planner, store: Store) -> None:
+def test_a_worker_gives_runs_what_their_sweep_does(plan, store):
     narrow = planned(plan("seed=0,1", name="narrow"), store)
     wide = planned(plan("seed=2,3", "resources.cpus=4", name="wide"), store)
     executor = Roomy()
@@ -118,7 +102,7 @@ def test_a_worker_gives_runs_what_their_sweep_does(plan: Planner, store: Store) 
     assert executor.told == [("prepared", 1), *first, ("prepared", 4), *second]
 
 
-def test_a_worker_without_room_leaves_the_runs_to_others(plan: Planner, store: Store) -> None:
+def test_a_worker_without_room_leaves_the_runs_to_others(plan, store):
     planned(plan("seed=0", "resources.cpus=16", name="huge"), store)
     with pytest.raises(ConfigError, match="no such machines"):
         pull_runs(store, None, Roomy())
@@ -130,8 +114,8 @@ def test_a_worker_without_room_leaves_the_runs_to_others(plan: Planner, store: S
 
 
 def test_without_its_checkpoints_a_run_begins_anew_and_measures_the_same(
-    plan: Planner, store: Store, undisturbed: Measured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    plan, store, quick_undisturbed, monkeypatch
+):
     """As on a machine that does not share the folder, and then on the first one again."""
     interrupted_at(13, plan, store, monkeypatch)
     here, away = store.runs_directory, store.runs_directory.with_name("first-machine")
@@ -143,17 +127,17 @@ def test_without_its_checkpoints_a_run_begins_anew_and_measures_the_same(
     shutil.move(away, here)
     assert {p.name for p in here.glob("*/checkpoints/*")} == {"step-000010", "step-000013"}
     assert joined(store)[0].done == 1
-    assert measured(store)[0] == undisturbed[0]
+    assert measured(store)[0] == quick_undisturbed[0]
 
 
-def interrupted_at(step: int, plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupted_at(step, plan, store, monkeypatch):
     """A worker whose run is asked to stop in a step."""
     from advsweep.sweep.worker.reporter import StoreReporter
 
     add(plan("seed=0", name="demo"), store)
     report = StoreReporter.metrics
 
-    def stopping(self: StoreReporter, at: int, values: dict[str, float]) -> None:
+    def stopping(self, at, values):
         report(self, at, values)
         if at == step:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -165,8 +149,8 @@ def interrupted_at(step: int, plan: Planner, store: Store, monkeypatch: pytest.M
     assert [run.status for run in store.runs.select()] == [Status.INTERRUPTED]
 
 
-def work(url: str, started: str) -> None:
-    def note(event: Event) -> None:
+def work(url, started):
+    def note(event):
         if isinstance(event, RunEvent) and event.kind is EventKind.STARTED:
             with open(started, "a", encoding="utf-8") as file:
                 file.write(f"{event.run.id}\n")
@@ -176,7 +160,7 @@ def work(url: str, started: str) -> None:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def shared_url(request, tmp_path):
     if request.param == "sqlite":
         return str(tmp_path / "shared.db")
     url: str = request.getfixturevalue("postgres_url")
@@ -184,9 +168,7 @@ def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.mark.slow
-def test_eight_workers_lose_and_repeat_nothing(
-    plan: Planner, shared_url: str, tmp_path: Path
-) -> None:
+def test_eight_workers_lose_and_repeat_nothing(plan, shared_url, tmp_path):
     started = tmp_path / "started.txt"
     with open_store(shared_url) as store:
         ids = add(plan("steps=5", "seed=range(40)", name="demo"), store)
@@ -209,20 +191,20 @@ def test_eight_workers_lose_and_repeat_nothing(
     assert len(noted) == len(set(noted)) >= len(ids) - 2
 
 
-def fork(target: Callable[..., None], *arguments: str) -> multiprocessing.process.BaseProcess:
+def fork(target, *arguments):
     # A fork has everything imported already, which takes seconds otherwise.
     process = multiprocessing.get_context("fork").Process(target=target, args=arguments)
     process.start()
     return process
 
 
-def work_beside(url: str) -> None:
+def work_beside(url):
     with open_store(url, create=False) as store:
         raise SystemExit(pull_runs(store, None, LocalExecutor(jobs=2)).exit_code)
 
 
 @pytest.fixture
-def worker(plan: Planner, store: Store) -> Iterator[multiprocessing.process.BaseProcess]:
+def worker(plan, store):
     """A worker of two runs at a time, among three that take their time."""
     add(plan("seed=0,1,2", "backend.step_seconds=0.5", name="demo"), store)
     process = fork(work_beside, store.url)
@@ -232,9 +214,7 @@ def worker(plan: Planner, store: Store) -> Iterator[multiprocessing.process.Base
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_asked_to_stop_leaves_its_runs_to_others(
-    store: Store, worker: multiprocessing.process.BaseProcess
-) -> None:
+def test_a_worker_that_is_asked_to_stop_leaves_its_runs_to_others(store, worker):
     wait_until(lambda: sum(run.step >= 2 for run in store.runs.select()) == 2)
     worker.terminate()
     worker.join(timeout=60)

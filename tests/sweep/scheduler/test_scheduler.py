@@ -5,43 +5,33 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from advsweep.errors import StoreError
-from advsweep.store import Failure, Owner, Status, Store, open_store
-from advsweep.sweep.events import Event, EventKind, RunEvent, SweepProgress, SweepResult
+from advsweep.store import Failure, Owner, Status, open_store
+from advsweep.sweep.events import (
+    ELSEWHERE,
+    FAILED,
+    Event,
+    EventKind,
+    RunEvent,
+    SweepProgress,
+    SweepResult,
+)
 from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.executors.debug import EndedHandle
-from advsweep.sweep.exit_codes import ELSEWHERE, FAILED
-from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.executors.local import EndedHandle
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import scheduler
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import schedule_runs
-
-Planner = Callable[..., Plan]
-
-
-@pytest.fixture
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries follow at once."""
-    monkeypatch.setattr("advsweep.sweep.retry_policy.BACKOFF_SECONDS", 0.0)
+from tests.sweep.helpers import kinds, run
 
 
-def kinds(events: list[Event]) -> list[str]:
-    return [event.kind.value for event in events if isinstance(event, RunEvent)]
-
-
-def run(plan: Plan, store: Store, **options: Any) -> tuple[SweepResult, list[Event]]:
-    events: list[Event] = []
-    return execute(plan, store, on_event=events.append, **options), events
-
-
-def test_a_sweep_trains_evaluates_and_records(plan: Planner, store: Store) -> None:
+def test_a_sweep_trains_evaluates_and_records(plan, store):
     outcome, events = run(plan("estimator=grpo,fade", "seed=0,1", name="pair"), store)
     assert outcome == SweepResult([1, 2, 3, 4], 4, 0, {}, 0, stopped=False)
     assert outcome.exit_code == 0
@@ -61,7 +51,7 @@ def test_a_sweep_trains_evaluates_and_records(plan: Planner, store: Store) -> No
     assert len({e.identity for e in bases}) == 1
 
 
-def test_what_is_done_is_not_done_again(plan: Planner, store: Store) -> None:
+def test_what_is_done_is_not_done_again(plan, store):
     run(plan("seed=0,1"), store)
     outcome, events = run(plan("seed=0,1,2"), store)
     assert (outcome.done, outcome.skipped) == (1, 2)
@@ -71,7 +61,7 @@ def test_what_is_done_is_not_done_again(plan: Planner, store: Store) -> None:
     assert kinds(events) == ["skipped"] * 3
 
 
-def test_force_makes_a_new_attempt_of_what_is_done(plan: Planner, store: Store) -> None:
+def test_force_makes_a_new_attempt_of_what_is_done(plan, store):
     run(plan(name="again"), store)
     outcome, _ = run(plan(name="again"), store, force=True)
     [record] = store.runs.select(sweep="again")
@@ -83,7 +73,7 @@ def test_force_makes_a_new_attempt_of_what_is_done(plan: Planner, store: Store) 
     assert store.metrics.points(1, ["reward/mean"]) == store.metrics.points(2, ["reward/mean"])
 
 
-def test_a_failing_run_does_not_hurt_the_others(plan: Planner, store: Store) -> None:
+def test_a_failing_run_does_not_hurt_the_others(plan, store):
     outcome, events = run(plan("backend.fail_at=7,0", "backend.nan_at=12,0"), store)
     # fail_at=7 fails whatever nan_at is; nan_at=12 alone fails at 12; neither is done.
     assert (outcome.done, len(outcome.failed), outcome.exit_code) == (1, 3, 1)
@@ -100,7 +90,7 @@ def test_a_failing_run_does_not_hurt_the_others(plan: Planner, store: Store) -> 
     assert kinds(events).count("failed") == 3
 
 
-def other_process(store: Store, run_id: int, owner: Owner) -> Store:
+def other_process(store, run_id, owner):
     """Another handle on the store, through which a run is held."""
     other = open_store(store.url)
     assert other.leases.claim(run_id, owner)
@@ -108,13 +98,7 @@ def other_process(store: Store, run_id: int, owner: Owner) -> Store:
 
 
 @pytest.mark.parametrize(("status", "expected"), [(Status.DONE, "done"), (Status.FAILED, "failed")])
-def test_a_run_that_another_process_has_is_waited_for(
-    status: Status,
-    expected: str,
-    plan: Planner,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_that_another_process_has_is_waited_for(status, expected, plan, store, monkeypatch):
     monkeypatch.setattr(scheduler, "STORE_SECONDS", 0.05)
     quick = plan()
     units = schedule_runs(quick, store, force=False)
@@ -127,7 +111,7 @@ def test_a_run_that_another_process_has_is_waited_for(
     assert (outcome.done, len(outcome.failed)) == ((1, 0) if expected == "done" else (0, 1))
 
 
-def test_a_run_of_a_dead_process_is_free_at_once(plan: Planner, store: Store) -> None:
+def test_a_run_of_a_dead_process_is_free_at_once(plan, store):
     quick = plan()
     units = schedule_runs(quick, store, force=False)
     dead = replace(Owner.current(), started=-1.0)
@@ -143,17 +127,17 @@ class Scripted(Executor):
     name: ClassVar[str] = "scripted"
     codes: tuple[int, ...] = ()
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__post_init__()
         self.started: list[Job] = []
         self.most = 0
         self._left = list(self.codes)
         self._alive = 0
 
-    def capacity(self) -> int:
+    def capacity(self):
         return 2
 
-    def start(self, job: Job) -> Handle:
+    def start(self, job):
         if not self._left:
             raise OSError("no more processes")
         self.started.append(job)
@@ -170,20 +154,20 @@ class ScriptedHandle(Handle):
     code: int
     looks: Iterator[None] = field(default_factory=lambda: iter([None]))
 
-    def poll(self) -> int | None:
+    def poll(self):
         for _ in self.looks:
             return None
         self.executor._alive -= 1
         return self.code
 
-    def stop(self) -> None:
+    def stop(self):
         raise AssertionError
 
-    def kill(self) -> None:
+    def kill(self):
         raise AssertionError
 
 
-def scripted(plan: Plan, *codes: int) -> tuple[Plan, Scripted]:
+def scripted(plan, *codes):
     executor = Scripted(codes=codes)
     return replace(plan, executor=executor), executor
 
@@ -199,9 +183,7 @@ def scripted(plan: Plan, *codes: int) -> tuple[Plan, Scripted]:
         (15, Failure.OOM, "out of memory"),
     ],
 )
-def test_a_worker_that_dies_without_a_word_is_recorded(
-    code: int, failure: Failure, reason: str, plan: Planner, store: Store
-) -> None:
+def test_a_worker_that_dies_without_a_word_is_recorded(code, failure, reason, plan, store):
     told, _ = scripted(plan(), code)
     outcome, events = run(told, store, policy=Policy(retries=0))
     [record] = store.runs.select()
@@ -222,9 +204,7 @@ def test_a_worker_that_dies_without_a_word_is_recorded(
         (70, Policy(retry_on=frozenset({Failure.ERROR})), 3),
     ],
 )
-def test_failures_are_tried_again_by_their_class_and_so_often(
-    code: int, policy: Policy, started: int, plan: Planner, store: Store
-) -> None:
+def test_failures_are_tried_again_by_their_class_and_so_often(code, policy, started, plan, store):
     told, executor = scripted(plan(), *[code] * 9)
     outcome, events = run(told, store, policy=policy)
     assert len(executor.started) == started
@@ -232,22 +212,18 @@ def test_failures_are_tried_again_by_their_class_and_so_often(
     assert list(outcome.failed) == [1]
 
 
-def test_a_run_rests_before_it_is_tried_again_while_others_go_on(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_rests_before_it_is_tried_again_while_others_go_on(plan, store, monkeypatch):
     monkeypatch.setattr("advsweep.sweep.retry_policy.BACKOFF_SECONDS", 0.5)
     told, executor = scripted(plan("seed=0,1,2"), -9, 70, 70, 70)
     run(told, store, jobs=1)
     assert [job.run_id for job in executor.started] == [1, 2, 3, 1]
 
 
-def test_what_a_run_recorded_of_its_end_counts_whatever_ended_its_process(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_run_recorded_of_its_end_counts_whatever_ended_its_process(plan, store, monkeypatch):
     both = plan("backend.fail_at=0,7")
     start = both.executor.start
 
-    def killed_in_the_end(executor: Executor, job: Job) -> Handle:
+    def killed_in_the_end(executor, job):
         start(job)
         return EndedHandle(-9)
 
@@ -259,7 +235,7 @@ def test_what_a_run_recorded_of_its_end_counts_whatever_ended_its_process(
     assert outcome.failed == {failed.id: failed.error}
 
 
-def test_nothing_more_is_started_after_so_many_failures(plan: Planner, store: Store) -> None:
+def test_nothing_more_is_started_after_so_many_failures(plan, store):
     told, executor = scripted(plan("seed=range(6)"), *[70] * 6)
     outcome, _ = run(told, store, policy=Policy(max_failures=2), jobs=1)
     assert len(executor.started) == 2
@@ -270,22 +246,20 @@ def test_nothing_more_is_started_after_so_many_failures(plan: Planner, store: St
     assert (len(executor.started), outcome.halted) == (6, False)
 
 
-def test_a_process_that_cannot_be_started_fails_its_run_alone(plan: Planner, store: Store) -> None:
+def test_a_process_that_cannot_be_started_fails_its_run_alone(plan, store):
     told, _ = scripted(plan())
     outcome, _ = run(told, store)
     assert outcome.failed == {1: "its process could not be started: no more processes"}
 
 
-def test_a_run_that_was_taken_between_look_and_start_is_waited_for(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_taken_between_look_and_start_is_waited_for(plan, store, monkeypatch):
     monkeypatch.setattr(scheduler, "STORE_SECONDS", 0.05)
     told, _ = scripted(plan(), ELSEWHERE, 70)
     _, events = run(told, store)
     assert kinds(events) == ["started", "waiting", "started", "failed"]
 
 
-def test_a_failed_evaluation_leaves_the_training_done(plan: Planner, store: Store) -> None:
+def test_a_failed_evaluation_leaves_the_training_done(plan, store):
     run(plan(), store)
     told, _ = scripted(plan("evaluation.n=16"), FAILED)
     outcome, _ = run(told, store)
@@ -293,12 +267,10 @@ def test_a_failed_evaluation_leaves_the_training_done(plan: Planner, store: Stor
     assert outcome.failed[1].startswith("evaluation: ")
 
 
-def test_a_store_without_room_does_not_end_the_sweep(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_without_room_does_not_end_the_sweep(plan, store, monkeypatch):
     finish, refusals = store.leases.finish, iter([True])
 
-    def full_once(*args: Any, **options: Any) -> None:
+    def full_once(*args, **options):
         if next(refusals, False):
             raise StoreError("the disk is full")
         finish(*args, **options)
@@ -311,7 +283,7 @@ def test_a_store_without_room_does_not_end_the_sweep(
 
 
 @pytest.fixture
-def _heeds_ctrl_c() -> Iterator[None]:
+def _heeds_ctrl_c():
     """A shell that starts the tests in the background would have them ignore Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -319,10 +291,10 @@ def _heeds_ctrl_c() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_heeds_ctrl_c")
-def test_a_request_to_stop_starts_nothing_more(plan: Planner, store: Store) -> None:
+def test_a_request_to_stop_starts_nothing_more(plan, store):
     seen: list[Event] = []
 
-    def on_event(event: Event) -> None:
+    def on_event(event):
         seen.append(event)
         if isinstance(event, RunEvent) and event.kind is EventKind.DONE:
             os.kill(os.getpid(), signal.SIGINT)

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -16,10 +15,10 @@ from advsweep.store import NewRun
 
 
 @pytest.fixture
-def new_run() -> Callable[..., NewRun]:
+def new_run():
     """A planned run with the fields given; its identity follows from its seed."""
 
-    def make(seed: int = 0, **fields: Any) -> NewRun:
+    def make(seed=0, **fields):
         values = {
             "identity": hashlib.sha256(str(seed).encode()).hexdigest(),
             "config_hash": "c0ffee" * 10,
@@ -48,7 +47,7 @@ class WandbServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.runs: dict[str, dict[str, Any]] = {}
         self.history: dict[str, list[dict[str, Any]]] = {}
@@ -60,10 +59,10 @@ class WandbServer(ThreadingHTTPServer):
         self.asked = threading.Event()
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.server_port}"
 
-    def answer(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, path, asked):
         self.requests += 1
         self.asked.set()
         self.answering.wait()
@@ -81,7 +80,7 @@ class WandbServer(ThreadingHTTPServer):
             return {"data": {"createRunFiles": made}}
         return {"data": {}}
 
-    def _stream(self, run: str, asked: dict[str, Any]) -> None:
+    def _stream(self, run, asked):
         rows = asked.get("files", {}).get("wandb-history.jsonl", {}).get("content", [])
         self.history.setdefault(run, []).extend(map(json.loads, rows))
         for summary in asked.get("files", {}).get("wandb-summary.json", {}).get("content", []):
@@ -89,7 +88,7 @@ class WandbServer(ThreadingHTTPServer):
         if asked.get("complete"):
             self.ends[run] = asked["exitcode"]
 
-    def _resumed(self, run: str) -> dict[str, Any] | None:
+    def _resumed(self, run):
         if run not in self.runs:
             return None
         rows = self.history.get(run, [])
@@ -108,7 +107,7 @@ class WandbServer(ThreadingHTTPServer):
             "notes": "",
         }
 
-    def _upserted(self, variables: dict[str, Any]) -> dict[str, Any]:
+    def _upserted(self, variables):
         known = self.runs.setdefault(variables["name"], {})
         known.setdefault("first_config", json.loads(variables["config"] or "{}"))
         known.update((key, value) for key, value in variables.items() if value)
@@ -121,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: WandbServer
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
@@ -134,18 +133,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.do_POST()
 
-    def do_PUT(self) -> None:
+    def do_PUT(self):
         self.do_POST()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         """The test has nothing to read of that."""
 
 
 @pytest.fixture
-def wandb_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[WandbServer]:
+def wandb_server(monkeypatch, tmp_path):
     """The server; wandb of processes started meanwhile knows no other, nor the user's key."""
     server = WandbServer()
     thread = threading.Thread(target=server.serve_forever)

@@ -6,19 +6,27 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.store import NewEvaluation, Owner, ProblemCounts, RunRecord, Status
+from advsweep.store import NewEvaluation, Owner, ProblemCounts, Status
 from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.tracking.base import NoTracking, Rows, Track, Tracking, sync_command
-from advsweep.sweep.tracking.client import MAX_FAILURES, Sender, last_scores, sync, tracker_client
+from advsweep.sweep.tracking.base import (
+    MAX_FAILURES,
+    NoTracking,
+    Sender,
+    Track,
+    Tracking,
+    last_scores,
+    sync,
+    sync_command,
+    tracker_client,
+)
 from advsweep.sweep.tracking.wandb import Mode, WandbTracking
 
 logged: list[tuple[int, int, dict[str, float]]] = []
@@ -34,7 +42,7 @@ class Odd(Tracking):
 
     how: str = "works"
 
-    def open(self, record: RunRecord) -> Track:
+    def open(self, record):
         if self.how == "hangs":
             RELEASED.wait()
         if self.how == "raises":
@@ -45,14 +53,14 @@ class Odd(Tracking):
 
 
 class OddTrack(Track):
-    def __init__(self, run: int) -> None:
+    def __init__(self, run):
         self._run = run
         self.last_step = max((step for own, step, _ in logged if own == run), default=-1)
 
-    def log(self, rows: Rows) -> None:
+    def log(self, rows):
         logged.extend((self._run, step, dict(values)) for step, values in rows)
 
-    def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
+    def close(self, record, summaries):
         ends.append((self._run, record.status))
 
 
@@ -118,8 +126,12 @@ def test_sync_sends_runs_at_an_end_those_without_a_step_too(store, new_run):
     store.leases.finish(done, Status.DONE)
     store.leases.finish(failed, Status.FAILED, error="no module")
     synced = sync(store, store.runs.select(ids=[done, running, pending, failed]), Odd())
-    assert synced.sent == [done, failed]
-    assert set(synced.left_out) == {running, pending}
+    assert list(synced) == [
+        (done, "sent", ""),
+        (running, "left out", "it is running"),
+        (pending, "left out", "it is pending"),
+        (failed, "sent", ""),
+    ]
     assert ends == [(done, Status.DONE), (failed, Status.FAILED)]
 
 
@@ -128,10 +140,9 @@ def test_sync_does_not_go_on_for_ever_with_a_tracker_that_is_out_of_reach(store,
     for run_id in ids:
         assert store.leases.claim(run_id, Owner.current())
         store.leases.finish(run_id, Status.DONE)
-    synced = sync(store, store.runs.select(ids=ids), Odd(how="raises"))
-    assert list(synced.failed) == ids[:MAX_FAILURES]
-    assert synced.failed[ids[0]] == "RuntimeError: no such server"
-    assert list(synced.left_out) == ids[MAX_FAILURES:]
+    synced = list(sync(store, store.runs.select(ids=ids), Odd(how="raises")))
+    assert [outcome for _, outcome, _ in synced] == ["failed"] * MAX_FAILURES + ["left out"] * 2
+    assert synced[0][2] == "RuntimeError: no such server"
 
 
 def evaluate(store, run_id, step, solved, **settings):

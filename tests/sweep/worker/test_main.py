@@ -8,11 +8,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
-import advsweep_fake as fake
 import pytest
 
 from advsweep.backends import build
@@ -25,8 +21,8 @@ from advsweep.errors import (
 )
 from advsweep.evaluation import run_evaluator
 from advsweep.evaluation.run_evaluator import Evaluator
-from advsweep.store import Failure, Owner, RunRecord, Status, Store, open_store
-from advsweep.sweep.exit_codes import (
+from advsweep.store import Failure, Owner, Status, open_store
+from advsweep.sweep.events import (
     DONE,
     ELSEWHERE,
     FAILED,
@@ -34,61 +30,26 @@ from advsweep.sweep.exit_codes import (
     OUT_OF_MEMORY,
     STOPPED,
 )
-from advsweep.sweep.planning.plan import Plan, make_plan
-from advsweep.sweep.scheduler.runs import new_run
+from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.stop_request import RunStopped, RunStopRequest, StopRequest
-from advsweep.sweep.worker import heartbeat
-from advsweep.sweep.worker.heartbeat import Heartbeat
-from advsweep.sweep.worker.main import work_on
+from advsweep.sweep.worker import main
+from advsweep.sweep.worker.environment import new_run
+from advsweep.sweep.worker.main import Heartbeat, work_on
 from advsweep.sweep.worker.reporter import StoreReporter
 from advsweep.sweep.worker.run import end_of
-
-Planner = Callable[..., Plan]
-Measured = list[tuple[str, int, float]]
+from tests.sweep.helpers import in_step, points_of, terminate, wait_until
 
 
-def added(plan: Plan, store: Store) -> RunRecord:
+def added(plan, store):
     [planned] = plan.runs
-    return store.runs.select(ids=store.runs.add([new_run(planned)]))[0]
-
-
-def measured(store: Store, run_id: int) -> Measured:
-    """What a run measured; times differ from one training to the next."""
-    return [p for p in store.metrics.points(run_id) if not p[0].startswith(("time/", "memory/"))]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    """What the quick run measures when nobody disturbs it."""
-    with open_store(str(tmp_path_factory.mktemp("undisturbed") / "advsweep.db")) as store:
-        record = added(plan(), store)
-        assert work_on(store, [record.id], (), None) == DONE
-        return measured(store, record.id)
-
-
-def in_step(monkeypatch: pytest.MonkeyPatch, step: int, happens: Callable[[], None]) -> None:
-    """Makes something happen at the start of a step, once."""
-    plain, once = fake._Trainer.step, iter([True])
-
-    def disturbed(trainer: Any, now: int) -> Any:
-        if now == step and next(once, False):
-            happens()
-        return plain(trainer, now)
-
-    monkeypatch.setattr(fake._Trainer, "step", disturbed)
-
-
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+    return store.runs.select(ids=store.runs.add([new_run(planned.run, planned.config)]))[0]
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_run_that_cannot_be_built_keeps_its_environment(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch, others: int
-) -> None:
+def test_a_run_that_cannot_be_built_keeps_its_environment(plan, store, monkeypatch, others):
     ids = [added(plan(f"seed={seed}"), store).id for seed in range(1 + others)]
 
-    def refuse(config: object) -> None:
+    def refuse(config):
         raise ConfigError("a part of it is missing")
 
     monkeypatch.setattr(build, "build_run", refuse)
@@ -99,32 +60,28 @@ def test_a_run_that_cannot_be_built_keeps_its_environment(
 
 @pytest.mark.parametrize("step", [1, 2, 5, 10, 13, 20])
 def test_an_interrupted_run_goes_on_to_the_same_metrics(
-    step: int,
-    plan: Planner,
-    store: Store,
-    undisturbed: Measured,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    step, plan, store, quick_undisturbed, monkeypatch
+):
     record = added(plan(), store)
     in_step(monkeypatch, step, terminate)
     assert work_on(store, [record.id], (), None) == STOPPED
     [stopped] = store.runs.select()
     assert (stopped.status, stopped.error) == (Status.INTERRUPTED, "asked to stop")
     assert work_on(store, [record.id], (), None) == DONE
-    assert measured(store, record.id) == undisturbed
+    assert points_of(store, record.id) == quick_undisturbed[0]
     assert [e.step for e in store.evaluations.select([record.id])] == [0, 10, 20]
 
 
 def test_a_checkpoint_of_a_killed_process_is_recorded_when_the_run_resumes(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    plan, store, monkeypatch
+):
     class Gone(BaseException):
         """Leaves as a process that is killed between writing a checkpoint and recording it."""
 
     record = added(plan("backend.checkpoint_every=5", "backend.keep_last=9"), store)
     with monkeypatch.context() as context:
 
-        def vanish(self: StoreReporter, step: int, path: Path) -> None:
+        def vanish(self, step, path):
             context.setattr(StoreReporter, "flush", lambda self: None)
             raise Gone
 
@@ -137,18 +94,13 @@ def test_a_checkpoint_of_a_killed_process_is_recorded_when_the_run_resumes(
 
 @pytest.mark.parametrize(("call", "step"), [(0, 0), (1, 10), (2, 20)])
 def test_an_evaluation_is_broken_off_at_once_and_no_step_is_lost(
-    call: int,
-    step: int,
-    plan: Planner,
-    store: Store,
-    undisturbed: Measured,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    call, step, plan, store, quick_undisturbed, monkeypatch
+):
     started = time.monotonic()
     calls = iter(range(10))
     count = run_evaluator.count
 
-    def slow(*arguments: Any) -> Any:
+    def slow(*arguments):
         if next(calls) == call:
             terminate()
             time.sleep(30)
@@ -160,11 +112,11 @@ def test_an_evaluation_is_broken_off_at_once_and_no_step_is_lost(
     assert time.monotonic() - started < 20
     assert [c.step for c in store.checkpoints.select(record.id)] == ([step] if step else [])
     assert work_on(store, [record.id], (), None) == DONE
-    assert measured(store, record.id) == undisturbed
+    assert points_of(store, record.id) == quick_undisturbed[0]
     assert [e.step for e in store.evaluations.select([record.id])] == [0, 10, 20]
 
 
-def test_a_run_that_another_process_has_is_left_alone(plan: Planner, store: Store) -> None:
+def test_a_run_that_another_process_has_is_left_alone(plan, store):
     record = added(plan(), store)
     with open_store(store.url) as other:
         assert other.leases.claim(record.id, Owner.current())
@@ -172,12 +124,10 @@ def test_a_run_that_another_process_has_is_left_alone(plan: Planner, store: Stor
     assert store.metrics.points(record.id) == []
 
 
-def test_a_run_that_was_taken_over_is_let_go(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_taken_over_is_let_go(plan, store, monkeypatch):
     record = added(plan(), store)
 
-    def lose() -> None:
+    def lose():
         raise LeaseLostError("another process has it")
 
     in_step(monkeypatch, 7, lose)
@@ -186,17 +136,15 @@ def test_a_run_that_was_taken_over_is_let_go(
     assert left.status is Status.RUNNING
 
 
-def test_a_full_disk_fails_the_run_and_keeps_its_metrics(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_fails_the_run_and_keeps_its_metrics(plan, store, monkeypatch):
     record = added(plan(), store)
     reserve = record.directory / "reserve"
-    full: list[bool] = []
+    full = []
 
-    def takes(face: Any, method: str) -> None:
+    def takes(face, method):
         plain = getattr(face, method)
 
-        def limited(*arguments: Any, **options: Any) -> Any:
+        def limited(*arguments, **options):
             if full and reserve.exists():
                 raise StoreError("the disk is full")
             return plain(*arguments, **options)
@@ -219,13 +167,13 @@ def test_a_full_disk_fails_the_run_and_keeps_its_metrics(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_a_file_that_cannot_grow_is_a_failure_of_the_disk(number: int) -> None:
+def test_a_file_that_cannot_grow_is_a_failure_of_the_disk(number):
     end = end_of(OSError(number, os.strerror(number)))
     assert (end.code, end.status, end.failure) == (FAILED, Status.FAILED, Failure.DISK)
     assert end_of(OSError(errno.EACCES, "no")).failure is Failure.ERROR
 
 
-def test_a_done_run_is_only_evaluated(plan: Planner, store: Store) -> None:
+def test_a_done_run_is_only_evaluated(plan, store):
     record = added(plan(), store)
     assert work_on(store, [record.id], (), None) == DONE
     before = store.runs.select()
@@ -254,15 +202,8 @@ class OutOfMemoryError(RuntimeError):
         (TrainingError("step 7: not finite"), FAILED, Failure.ERROR),
     ],
 )
-def test_a_failure_is_recorded_with_its_class(
-    error: BaseException,
-    code: int,
-    failure: Failure,
-    plan: Planner,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail() -> None:
+def test_a_failure_is_recorded_with_its_class(error, code, failure, plan, store, monkeypatch):
+    def fail():
         raise error
 
     in_step(monkeypatch, 7, fail)
@@ -272,7 +213,7 @@ def test_a_failure_is_recorded_with_its_class(
 
 
 @pytest.fixture
-def reported(plan: Planner, store: Store) -> tuple[StoreReporter, RunRecord]:
+def reported(plan, store):
     """A reporter of a claimed run that writes a checkpoint every 5 of its 20 steps."""
     quick = plan()
     record = added(quick, store)
@@ -281,12 +222,12 @@ def reported(plan: Planner, store: Store) -> tuple[StoreReporter, RunRecord]:
     return StoreReporter(store, evaluator, StopRequest()), record
 
 
-def steps(store: Store, record: RunRecord) -> list[int]:
+def steps(store, record):
     return [step for _, step, _ in store.metrics.points(record.id, ["reward/mean"])]
 
 
 @pytest.fixture
-def locked(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
+def locked(store, monkeypatch):
     """Somebody's connection that keeps the store locked until it rolls back."""
     monkeypatch.setattr("advsweep.sweep.worker.reporter.BATCH_SECONDS", 0.0)
     for engine in (store.database.writer, store.database.reader):
@@ -297,9 +238,7 @@ def locked(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Co
     other.close()
 
 
-def test_a_training_goes_on_and_keeps_its_points_while_the_store_is_away(
-    reported: tuple[StoreReporter, RunRecord], store: Store, locked: sqlite3.Connection
-) -> None:
+def test_a_training_goes_on_and_keeps_its_points_while_the_store_is_away(reported, store, locked):
     reporter, record = reported
     reporter.metrics(1, {"reward/mean": 0.5})
     locked.execute("BEGIN IMMEDIATE")
@@ -314,9 +253,7 @@ def test_a_training_goes_on_and_keeps_its_points_while_the_store_is_away(
     assert steps(store, record) == [1, 2, 3, 4]
 
 
-def test_a_checkpoint_waits_for_the_store(
-    reported: tuple[StoreReporter, RunRecord], store: Store, locked: sqlite3.Connection
-) -> None:
+def test_a_checkpoint_waits_for_the_store(reported, store, locked):
     reporter, record = reported
     for step in range(1, 5):
         reporter.metrics(step, {"reward/mean": 0.5})
@@ -328,9 +265,7 @@ def test_a_checkpoint_waits_for_the_store(
     assert steps(store, record) == [1, 2, 3, 4, 5]
 
 
-def test_who_lost_its_run_while_the_store_was_away_writes_nothing(
-    reported: tuple[StoreReporter, RunRecord], store: Store, locked: sqlite3.Connection
-) -> None:
+def test_who_lost_its_run_while_the_store_was_away_writes_nothing(reported, store, locked):
     reporter, record = reported
     reporter.metrics(1, {"reward/mean": 0.5})
     locked.execute("BEGIN IMMEDIATE")
@@ -342,9 +277,7 @@ def test_who_lost_its_run_while_the_store_was_away_writes_nothing(
     assert steps(store, record) == [1]
 
 
-def test_what_was_reported_past_a_resume_is_void(
-    reported: tuple[StoreReporter, RunRecord], store: Store
-) -> None:
+def test_what_was_reported_past_a_resume_is_void(reported, store):
     reporter, record = reported
     store.metrics.record(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
     reporter.resumed(5)
@@ -353,11 +286,11 @@ def test_what_was_reported_past_a_resume_is_void(
     assert steps(store, record) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_request_breaks_into_an_interruptible_stretch_once() -> None:
+def test_a_request_breaks_into_an_interruptible_stretch_once():
     stop = StopRequest()
     unwound = False
 
-    def interrupted() -> None:
+    def interrupted():
         nonlocal unwound
         with stop.interruptible():
             try:
@@ -372,17 +305,10 @@ def test_a_request_breaks_into_an_interruptible_stretch_once() -> None:
 
 
 @pytest.fixture
-def quick_heart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "PARENT_SECONDS", 0.01)
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
-    monkeypatch.setattr(heartbeat, "ORPHAN_SECONDS", 0.1)
-
-
-def wait_for(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def quick_heart(monkeypatch):
+    monkeypatch.setattr(main, "PARENT_SECONDS", 0.01)
+    monkeypatch.setattr(main, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(main, "ORPHAN_SECONDS", 0.1)
 
 
 class Leased:
@@ -390,31 +316,27 @@ class Leased:
 
     is_open = True
 
-    def __init__(self, run_id: int, process: StopRequest) -> None:
+    def __init__(self, run_id, process):
         self.run_id = run_id
         self.stop = RunStopRequest(process)
 
-    def stop_as_lost(self) -> None:
+    def stop_as_lost(self):
         self.is_open = False
 
 
 @pytest.mark.usefixtures("quick_heart")
-def test_a_run_without_a_parent_stops_and_then_ends(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_a_parent_stops_and_then_ends(store, monkeypatch):
     ends: list[int] = []
     monkeypatch.setattr(os, "_exit", ends.append)
     stop = StopRequest()
     with stop.installed(), Heartbeat(store, (), stop, parent_pid=1 << 30):
-        wait_for(lambda: ends)
+        wait_until(lambda: ends)
     assert stop.reason == "the process that started it is gone"
     assert ends[0] == ORPHANED
 
 
 @pytest.mark.usefixtures("quick_heart")
-def test_a_process_that_lost_its_lease_ends_at_once(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_lost_its_lease_ends_at_once(plan, store, monkeypatch):
     ends: list[int] = []
     monkeypatch.setattr(os, "_exit", ends.append)
     record = added(plan(), store)
@@ -424,17 +346,13 @@ def test_a_process_that_lost_its_lease_ends_at_once(
         with open_store(store.url) as other:
             other.leases.claim(record.id, Owner.current())
             store.leases.held[record.id] = Owner(host="elsewhere", pid=2, started=0.0)
-        wait_for(lambda: ends)
+        wait_until(lambda: ends)
     assert ends[0] == ELSEWHERE
 
 
 def test_checkpoints_of_another_store_are_not_gone_on_from(
-    plan: Planner,
-    tmp_path: Path,
-    undisturbed: Measured,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    plan, tmp_path, quick_undisturbed, monkeypatch, caplog
+):
     """A store that was deleted leaves its runs' folders behind, without their metrics."""
     with open_store(str(tmp_path / "advsweep.db")) as first:
         in_step(monkeypatch, 13, terminate)
@@ -444,13 +362,11 @@ def test_checkpoints_of_another_store_are_not_gone_on_from(
         record = added(plan(), second)
         assert (record.directory / "checkpoints").exists()
         assert work_on(second, [record.id], (), None) == DONE
-        assert measured(second, record.id) == undisturbed
+        assert points_of(second, record.id) == quick_undisturbed[0]
     assert "not of this store" in caplog.text
 
 
-def test_a_run_whose_data_has_changed_since_it_was_planned_is_not_trained(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_run_whose_data_has_changed_since_it_was_planned_is_not_trained(store, tmp_path):
     data = tmp_path / "sums.jsonl"
     data.write_text("".join(f'{{"question": "{i}?", "answer": "{i}"}}\n' for i in range(8)))
     quick = ["backend=fake", "steps=2", "evaluation.n=2", "evaluation.k=[1]"]

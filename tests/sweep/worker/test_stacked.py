@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import advsweep_fake as fake
 import pytest
 
 from advsweep.errors import StoreError
-from advsweep.store import Owner, RunRecord, Status, Store, open_store
+from advsweep.store import Owner, Status, open_store
 from advsweep.store.leases import Leases
-from advsweep.sweep.events import Event, RunEvent, SweepResult
-from advsweep.sweep.exit_codes import DONE
-from advsweep.sweep.planning.plan import Plan, make_plan
+from advsweep.sweep.events import DONE, RunEvent
+from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.stop_request import RunStopRequest
-from advsweep.sweep.worker import environment, heartbeat
+from advsweep.sweep.worker import environment, main
 from advsweep.sweep.worker.environment import ProcessCosts
 from advsweep.sweep.worker.main import work_on
 from advsweep.sweep.worker.run import RunLogs
 from tests.sweep.forked_workers import ForkingExecutor
-
-Planner = Callable[..., Plan]
-Measured = dict[str, Any]
+from tests.sweep.helpers import in_step, points_of, run, terminate
 
 STACK = ("backend.stack=8", "seed=0,1,2")
 
 
-def measured(store: Store, record: RunRecord) -> Measured:
+def measured(store, record):
     """All that a run leaves behind, but for times."""
     folders = sorted((record.directory / "checkpoints").glob("step-*"))
     files = [path for folder in folders for path in sorted(folder.iterdir())]
     return {
-        "points": [
-            p for p in store.metrics.points(record.id) if not p[0].startswith(("time/", "memory/"))
-        ],
+        "points": points_of(store, record.id),
         "evaluations": [
             (e.identity, e.step, e.settings, e.n.tolist(), e.c.tolist(), e.distinct.tolist())
             for e in store.evaluations.select([record.id])
@@ -51,13 +42,13 @@ def measured(store: Store, record: RunRecord) -> Measured:
     }
 
 
-def all_measured(store: Store) -> dict[str, Measured]:
+def all_measured(store):
     """By identity, of all runs that are done."""
     return {r.identity: measured(store, r) for r in store.runs.select(status=Status.DONE)}
 
 
 @pytest.fixture(scope="module")
-def alone(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measured]:
+def alone(plan, tmp_path_factory):
     """What three seeds measure one after another."""
     directory = tmp_path_factory.mktemp("alone")
     with open_store(str(directory / "advsweep.db")) as store:
@@ -65,36 +56,11 @@ def alone(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         return all_measured(store)
 
 
-def kinds(events: list[Event]) -> list[tuple[int, str]]:
+def kinds(events):
     return [(e.run.id, e.kind.value) for e in events if isinstance(e, RunEvent)]
 
 
-def run(plan: Plan, store: Store, **options: Any) -> tuple[SweepResult, list[Event]]:
-    events: list[Event] = []
-    return execute(plan, store, on_event=events.append, **options), events
-
-
-def in_step(
-    monkeypatch: pytest.MonkeyPatch, seed: int, step: int, happens: Callable[[], None]
-) -> None:
-    """Makes something happen at the start of a step of one seed, once."""
-    plain, once = fake._Trainer.step, iter([True])
-
-    def disturbed(trainer: Any, now: int) -> Any:
-        if (trainer._run.seed, now) == (seed, step) and next(once, False):
-            happens()
-        return plain(trainer, now)
-
-    monkeypatch.setattr(fake._Trainer, "step", disturbed)
-
-
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def test_they_get_the_numbers_that_they_get_alone(
-    plan: Planner, store: Store, alone: dict[str, Measured]
-) -> None:
+def test_they_get_the_numbers_that_they_get_alone(plan, store, alone):
     outcome, events = run(plan(*STACK), store)
     assert outcome.done == 3
     # All start before any ends: it was one worker that had them.
@@ -104,9 +70,7 @@ def test_they_get_the_numbers_that_they_get_alone(
 
 
 @pytest.mark.slow
-def test_bandits_that_differ_in_all_they_may_are_as_they_are_alone(
-    store: Store, tmp_path: Path
-) -> None:
+def test_bandits_that_differ_in_all_they_may_are_as_they_are_alone(store, tmp_path):
     bandits = (
         *("executor=debug", "evaluation.n=4", "evaluation.k=[1]", "prompts_per_step=20"),
         *("backend=bandit", "model=table", "task=bandit", "optimizer=sgd", "steps=6"),
@@ -123,9 +87,7 @@ def test_bandits_that_differ_in_all_they_may_are_as_they_are_alone(
 
 
 @pytest.mark.parametrize("fault", ["fail_at", "nan_at", "leave_at"])
-def test_a_failing_run_does_not_hurt_those_beside_it(
-    fault: str, plan: Planner, store: Store, alone: dict[str, Measured]
-) -> None:
+def test_a_failing_run_does_not_hurt_those_beside_it(fault, plan, store, alone):
     outcome, events = run(plan(*STACK, f"backend.{fault}=0,7"), store)
     assert (outcome.done, len(outcome.failed)) == (3, 3)
     assert "retrying" not in [kind for _, kind in kinds(events)]
@@ -139,24 +101,24 @@ def test_a_failing_run_does_not_hurt_those_beside_it(
 
 
 def test_one_that_is_asked_to_stop_does_so_alone_and_all_of_them_go_on(
-    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    plan, store, alone, monkeypatch
+):
     """Seed 1 stops after step 7 and the others after step 12; then they go on side by side."""
-    monkeypatch.setattr(heartbeat, "PARENT_SECONDS", 0.01)
-    monkeypatch.setattr(heartbeat, "STOP_SECONDS", 0.01)
+    monkeypatch.setattr(main, "PARENT_SECONDS", 0.01)
+    monkeypatch.setattr(main, "STOP_SECONDS", 0.01)
     asked, request = threading.Event(), RunStopRequest.request
 
-    def noted(own: RunStopRequest, reason: str) -> None:
+    def noted(own, reason):
         request(own, reason)
         asked.set()
 
-    def stop_one() -> None:
+    def stop_one():
         store.leases.request_stop(2)
         assert asked.wait(60)
 
     monkeypatch.setattr(RunStopRequest, "request", noted)
-    in_step(monkeypatch, 1, 7, stop_one)
-    in_step(monkeypatch, 0, 12, terminate)
+    in_step(monkeypatch, 7, seed=1, happens=stop_one)
+    in_step(monkeypatch, 12, terminate)
     outcome, events = run(plan(*STACK), store)
     assert (outcome.stopped, outcome.unfinished) == (True, 3)
     assert [kind for _, kind in kinds(events)] == ["started"] * 3 + ["interrupted"] * 3
@@ -169,10 +131,8 @@ def test_one_that_is_asked_to_stop_does_so_alone_and_all_of_them_go_on(
     assert all_measured(store) == alone
 
 
-def test_a_request_before_the_first_step_ends_all(
-    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_step(monkeypatch, 1, 1, terminate)
+def test_a_request_before_the_first_step_ends_all(plan, store, alone, monkeypatch):
+    in_step(monkeypatch, 1, terminate, seed=1)
     outcome, _ = run(plan(*STACK), store)
     assert outcome.unfinished == 3
     assert [(r.status, r.step) for r in store.runs.select()] == [(Status.INTERRUPTED, 0)] * 3
@@ -180,21 +140,19 @@ def test_a_request_before_the_first_step_ends_all(
     assert all_measured(store) == alone
 
 
-def added(plan: Plan, store: Store) -> list[int]:
+def added(plan, store):
     return [unit.run_id for unit in schedule_runs(plan, store, force=False)]
 
 
-def take_over(url: str, run_id: int) -> None:
+def take_over(url, run_id):
     """Another process, of another machine, has the run from now on."""
     with open_store(url) as other:
         assert other.leases.claim(run_id, Owner("elsewhere", 1, 0.0), holder=Owner.current())
 
 
-def test_a_run_that_was_taken_over_is_let_go_and_the_others_go_on(
-    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_taken_over_is_let_go_and_the_others_go_on(plan, store, alone, monkeypatch):
     ids = added(plan(*STACK), store)
-    in_step(monkeypatch, 1, 7, lambda: take_over(store.url, 2))
+    in_step(monkeypatch, 7, seed=1, happens=lambda: take_over(store.url, 2))
     assert work_on(store, ids, (), None) == DONE
     [lost] = store.runs.select(ids=[2])
     assert (lost.status, lost.host, lost.finished) == (Status.RUNNING, "elsewhere", None)
@@ -204,9 +162,7 @@ def test_a_run_that_was_taken_over_is_let_go_and_the_others_go_on(
     assert found.items() <= alone.items()
 
 
-def test_runs_that_others_have_are_left_to_them(
-    plan: Planner, store: Store, alone: dict[str, Measured]
-) -> None:
+def test_runs_that_others_have_are_left_to_them(plan, store, alone):
     ids = added(plan(*STACK), store)
     with open_store(store.url) as other:
         assert other.leases.claim(1, Owner.current())
@@ -220,12 +176,10 @@ def test_runs_that_others_have_are_left_to_them(
     assert all_measured(store).items() <= alone.items()
 
 
-def test_what_befalls_all_of_them_is_tried_with_each_alone(
-    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_befalls_all_of_them_is_tried_with_each_alone(plan, store, alone, monkeypatch):
     init = fake.RoundRobin.__init__
 
-    def fail(stack: Any, trainers: Any) -> None:
+    def fail(stack, trainers):
         if len(trainers) > 1:
             raise RuntimeError("no room for three")
         init(stack, trainers)
@@ -250,11 +204,11 @@ def test_what_befalls_all_of_them_is_tried_with_each_alone(
 
 @pytest.mark.slow
 def test_an_end_that_the_store_does_not_take_is_recorded_by_the_parent(
-    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    plan, store, alone, monkeypatch
+):
     plain, refusals = Leases.finish, iter(range(2))
 
-    def finish(its: Leases, run_id: int, *arguments: Any, **options: Any) -> None:
+    def finish(its, run_id, *arguments, **options):
         # The second time is after the reserve was given up.
         if run_id == 2 and next(refusals, None) is not None:
             raise StoreError("the store is broken")
@@ -277,18 +231,16 @@ class StackingExecutor(ForkingExecutor):
 
     stacks: ClassVar[bool] = True
 
-    def capacity(self) -> int:
+    def capacity(self):
         return 1
 
-    def log_to(self, file: Path) -> None:
+    def log_to(self, file):
         output = open(file, "a", encoding="utf-8")  # noqa: SIM115 (the process's until it ends)
         logging.basicConfig(handlers=[RunLogs(output)], level="INFO", force=True)
 
 
 @pytest.mark.slow
-def test_a_process_that_ends_without_a_word_takes_no_run_with_it(
-    plan: Planner, store: Store, alone: dict[str, Measured]
-) -> None:
+def test_a_process_that_ends_without_a_word_takes_no_run_with_it(plan, store, alone):
     """Run 1 ends in step 3; run 4 ends its process in step 7, and again when it is alone."""
     faulty = plan("backend.stack=8", "seed=0", "backend.exit_at=7")
     short = plan("backend.stack=8", "seed=0", "steps=3")
@@ -320,7 +272,7 @@ def test_a_process_that_ends_without_a_word_takes_no_run_with_it(
     assert "seed 1" not in logs[2]
 
 
-def test_the_time_of_the_process_is_divided_among_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_the_process_is_divided_among_its_runs(monkeypatch):
     times = iter([100.0, 110.0, 130.0])
     monkeypatch.setattr(environment.time, "monotonic", lambda: next(times))
     shared = ProcessCosts([1, 2])
