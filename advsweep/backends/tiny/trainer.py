@@ -60,6 +60,7 @@ class TinyTrainer:
         self._run = run
         self._model = model
         self._task = task
+        # A copy, as planned runs share their components and each training has a memory.
         self._estimator = copy.deepcopy(run.estimator)
         self._estimator.reset()
         # Sorted, as the optimizer keeps moments by position and bases may differ in their order.
@@ -94,6 +95,7 @@ class TinyTrainer:
                 keep=advantages.keep.flatten(),
             )
             update |= self._update.step(step, experience)
+            # The clock stops here: what only measures the update is no part of its time.
             updated = time.perf_counter()
             update[KL_STEP] = self._update.kl_step(experience)
             if self._options.entropy_change:
@@ -241,6 +243,8 @@ class _Source(LanguageSource):
         self._weights = weights
         self._base_rate = base_rate
         self._reference = reference
+        # A stream for each purpose: a policy that draws more references, or a control that takes
+        # more random numbers, leaves the rollouts as they are.
         self._generator = torch_generator(run.rollout_seed, Stream.ROLLOUTS, step)
         self._reference_generator = torch_generator(run.rollout_seed, Stream.REFERENCE, step)
         self._control_rng = numpy_generator(run.seed, Stream.CONTROL, step)
@@ -301,6 +305,7 @@ class _Source(LanguageSource):
 
     @functools.cached_property
     def _network(self) -> Network:
+        # Fused once: the weights change only after the last draw of a step.
         with torch.no_grad():
             return fuse(self._weights, self._model)
 

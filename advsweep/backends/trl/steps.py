@@ -94,6 +94,7 @@ class StepSource(LanguageSource):
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         started = time.perf_counter()
         repeated = self._repeated([self._problems[group] for group in groups.tolist()])
+        # A seed of their own, so that the rollouts do not depend on how many references there are.
         seed = torch_seed(self._run.rollout_seed, Stream.REFERENCE, self.step)
         rewards = self._trainer.refer(repeated, seed)
         self.references += len(repeated)
@@ -107,6 +108,7 @@ class StepSource(LanguageSource):
         """
         size, whole = self._run.group_size, self._run.prompts_per_step * self._run.group_size
         wanted = (groups[:, None] * size + torch.arange(size)).flatten()
+        # TRL splits a step into its updates by the number of rows, which therefore never changes.
         wanted = F.pad(wanted, (0, whole - len(wanted)))
         if len(self._parts) == 1 and torch.equal(wanted, torch.arange(whole)):
             return self._parts[0]
