@@ -21,7 +21,6 @@ from advsweep.statistics.comparison import (
 )
 from advsweep.statistics.curves import (
     Regression,
-    predict,
     regress,
     value_at,
 )
@@ -58,7 +57,6 @@ __all__ = [
     "pass_at_k",
     "permutation_p_value",
     "pool_spread",
-    "predict",
     "rank_intervals",
     "rarefied_entropy",
     "ratio_of_means",

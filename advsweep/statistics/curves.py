@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from advsweep.errors import AdvsweepError, FitError, counted
 from advsweep.statistics.association import correlation_interval
-from advsweep.statistics.intervals import LEVEL, ROUNDING, Estimate, Interval, as_pairs
+from advsweep.statistics.intervals import LEVEL, ROUNDING, Estimate, as_pairs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -133,27 +133,6 @@ def _r_squared(correlation: float, n: int) -> Estimate:
     ends = correlation_interval(correlation, n)
     low, high = sorted(end**2 for end in ends)
     return Estimate(correlation**2, 0.0 if ends[0] <= 0 <= ends[1] else low, high)
-
-
-def predict(x: ArrayLike, y: ArrayLike, at: float) -> Interval:
-    """Predict one more value of y at `at` from the least-squares line through (x, y).
-
-    The interval is ŷ ± t · s · √(1 + 1/n + (at - x̄)²/Σ(x - x̄)²), with s² the squared
-    residuals' sum over n-2 and t the quantile of n-2 degrees of freedom. It is an interval of a
-    single new value; it grows if the line explains little or is extrapolated. Without a line
-    (n < 3, or all x equal) it is NaN.
-
-    Raises:
-        AdvsweepError: x and y are not two lists of numbers of the same length.
-    """
-    count = as_pairs(x, y)[0].size
-    try:
-        line = regress(x, y)
-    except FitError:
-        return Interval(math.nan, math.nan, math.nan, count)
-    fitted = line.intercept.value + line.slope.value * at
-    half = line._half_width * math.sqrt(1 + 1 / line.n + (at - line._x_mean) ** 2 / line._x_spread)
-    return Interval(fitted, fitted - half, fitted + half, count)
 
 
 def value_at(x: ArrayLike, y: ArrayLike, at: ArrayLike) -> Float[np.ndarray, "*places"]:

@@ -11,23 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import linregress, t
 
 from advsweep.errors import AdvsweepError, FitError
-from advsweep.statistics import predict, regress, value_at
+from advsweep.statistics import regress, value_at
 from advsweep.statistics.curves import collapse_onset
-
-
-def test_a_prediction_by_hand():
-    # Slope 1/2 and mean 2 at x = 2: 2.5 at x = 3. Residuals (.5, -1, .5): s² = 1.5 / 1,
-    # and s² (1 + 1/3 + 1/2) = 2.75. One degree of freedom has t = 12.7062.
-    found = predict([1, 2, 3], [2, 1, 3], 3)
-    half = 12.706204736 * math.sqrt(2.75)
-    assert found == pytest.approx((2.5, 2.5 - half, 2.5 + half, 3))
-
-
-@pytest.mark.parametrize(("x", "y"), [([], []), ([1], [2]), ([1, 1, 1], [1, 2, 3])])
-def test_without_two_places_there_is_no_line(x, y):
-    found = predict(x, y, 1)
-    assert np.isnan(found[:3]).all()
-    assert found.n == len(x)
 
 
 def test_a_line_by_hand():
