@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from advsweep.backends.build import build_run
-from advsweep.backends.training_loop import compute_advantages, group_batch
+from advsweep.backends.training_loop import LanguageSource, TokenStatistics, compute_advantages
 from advsweep.estimators import GroupBatch, build_estimator, estimator_names
 from advsweep.rollouts.base import Collected
 from advsweep.sweep.planning.plan import make_plan
@@ -95,19 +95,17 @@ def batches(example):
     certainties = torch.distributions.kl_divergence(uniform, policy) * used
     # Of the run, the batch has the number of steps alone.
     plan = make_plan([f"group_size={GROUP}", "steps=10"], single=True)
-    drawn = group_batch(
-        build_run(plan.runs[0].config),
-        [Problem(str(problem), "", 0) for problem in PROBLEMS],
-        rewards,
-        rewards,
-        3,
+    source = LanguageSource(build_run(plan.runs[0].config), step=3)
+    source._problems = [Problem(str(problem), "", 0) for problem in PROBLEMS]
+    statistics = TokenStatistics(
         lengths=used.sum(dim=1).float(),
         surprisal=surprisal.sum(dim=1),
         entropy=entropies.sum(dim=1),
         certainty=certainties.sum(dim=1),
         entropies=entropies,
-        answered=(answers == example.END).any(dim=1).view(rewards.shape),
     )
+    answered = (answers == example.END).any(dim=1).view(rewards.shape)
+    drawn = source._batch(rewards, rewards, statistics, answered)
     return batch, drawn, Collected(torch.arange(len(PROBLEMS)), ref_rewards=rewards.flip(1))
 
 
