@@ -107,8 +107,8 @@ def _find(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str]:
         members[each] = set(groups.members(each))
         if registry := groups.registries.get(each):
             members[each] |= {*registry.aliases(), *registry.unavailable()}
-    if found := next((each for each, known in members.items() if first in known), None):
-        return found, names[0]
+        if first in members[each]:
+            return each, names[0]
     every = {name for known in members.values() for name in known} | groups.names
     raise UnknownNameError(f"nothing is called '{first}'; {nearest(group, every)}")
 
