@@ -105,7 +105,7 @@ gpu-study: $(if $(filter small,$(SIZE)),$(VENV)/.dev,$(GPU_VENV)/.study)  ## fiv
 	@OMP_NUM_THREADS=1 $(GPU_STUDY_VENV)/bin/python experiments/gpu/study.py \
 	  --size $(SIZE) --jobs $(JOBS) $(OVERRIDES)
 
-test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, in about 5 minutes
+test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, in about 7 minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m 'not slow' $(PYTEST_ARGS)
 
 test-all: test-slow test-pages smoke test-vllm test-verl test-portable  ## every other test: slow, pages, studies, PostgreSQL, Ray, browser, TRL, vLLM, verl

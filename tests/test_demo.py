@@ -38,6 +38,7 @@ def test_the_demo_compares_four_estimators_with_four_bases_each():
     assert all(max(p.run.evaluation.k) <= p.run.evaluation.n // 4 for p in plan.runs)
 
 
+@pytest.mark.slow
 def test_the_claims_about_the_demo_name_its_rows_and_nothing_that_guessing_answers():
     listed = yaml.safe_load(claim_lists()["demo"].read_text("utf-8"))
     assert listed["common"]["sweep"] == "demo"

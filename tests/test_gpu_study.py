@@ -27,6 +27,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_sweep_differs_from_the_leaderboard_s_in_model_backend_and_rate_alone():
     # vLLM is not installed everywhere, and planning refuses it where it is not.
     gpu = make_plan(["+experiment=gpu/routes", "generation=transformers"]).runs

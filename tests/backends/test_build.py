@@ -356,6 +356,7 @@ def test_the_optimizer_counts_from_its_last_reset(small_run, train, tmp_path, ba
     assert updates(4) <= {0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_last_layers_go_back_to_the_base(small_run, train, tmp_path, tied):
     settings = {"reset_layers": 1, "reset_layers_every": 2, "checkpoint_every": 1, "keep_last": 9}

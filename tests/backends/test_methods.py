@@ -90,6 +90,7 @@ def test_presets_set_what_their_papers_have(method, estimator, objective, rollou
     assert config["rollout"]["name"] == rollout
 
 
+@pytest.mark.slow
 def test_the_command_line_beats_a_preset():
     objective = planned("objective.clip_high=0.3", "method=dapo").plain()["objective"]
     assert objective["clip_high"] == 0.3
@@ -100,6 +101,7 @@ def test_the_command_line_beats_a_preset():
     assert run.rollout.name == "dynamic_sampling"
 
 
+@pytest.mark.slow
 def test_what_a_preset_sets_of_another_component_is_left_out():
     objective = planned("method=dapo", "objective=cross_entropy").plain()["objective"]
     assert objective["name"] == "cross_entropy"
@@ -110,6 +112,7 @@ def test_what_a_preset_sets_of_another_component_is_left_out():
         planned("method=dapo", "objective=cross_entropy", "objective.clip_low=0.1")
 
 
+@pytest.mark.slow
 def test_a_preset_is_no_part_of_a_run():
     """A run is what its axes are, whichever way they were set."""
     assert planned("method=grpo").identity == planned().identity

@@ -34,6 +34,7 @@ def listed(in_process):
     return called
 
 
+@pytest.mark.slow
 def test_every_estimator_is_listed(listed):
     found = listed("list", "estimators")
     names = [name for e in found for name in (e["name"], *e["aliases"])]
@@ -130,6 +131,7 @@ def test_unknown_keys_are_answered_with_the_nearest(refused):
 # schema
 
 
+@pytest.mark.slow
 def test_schema_has_every_key_with_default_and_meaning(listed, in_process, tmp_path):
     definitions = json.loads(in_process("schema")[1])["$defs"]
     block = definitions["block"]["properties"]
@@ -160,6 +162,7 @@ def test_writes_its_files_and_says_what_is_next(advsweep, tmp_path):
         assert (tmp_path / "mine" / name).read_text() == (SOURCE / name).read_text()
 
 
+@pytest.mark.slow
 def test_sweep_file_names_a_schema_that_it_fits(advsweep, tmp_path):
     assert advsweep("init").returncode == 0
     text = (tmp_path / "sweep.yaml").read_text()

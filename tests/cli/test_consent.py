@@ -143,6 +143,7 @@ def test_the_earlier_option_names_the_new_one(task):
         assert "--run-code" in str(error)
 
 
+@pytest.mark.slow
 def test_a_sweep_file_that_allows_programs_gives_no_consent(task, tmp_path):
     (tmp_path / "conf" / "experiment").mkdir(parents=True)
     (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(

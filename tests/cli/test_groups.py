@@ -105,6 +105,7 @@ def hello(name: str = "you") -> None:
 '''
 
 
+@pytest.mark.slow
 def test_other_packages_add_commands(advsweep_with):
     points = {"say_hello": "greeting:hello", "ls": "greeting:hello", "bad": "nowhere_:bad"}
     command = advsweep_with({"advsweep.commands": points}, greeting=PLUGIN)

@@ -58,6 +58,7 @@ def advsweep(*arguments: str, code: int = 0):
     return done
 
 
+@pytest.mark.slow
 def test_status_as_json_and_in_words(store):
     status = json.loads(advsweep("status", "other", "--format", "json").stdout)
     assert status["sweep"] == "other"
@@ -118,6 +119,7 @@ def test_stop_asks_running_runs_and_those_that_may_be_taken_up(store):
         advsweep("stop", "77")
 
 
+@pytest.mark.slow
 def test_retry_starts_what_is_not_done_and_says_what_came_of_it(store):
     done = advsweep("retry", "other", DEBUG, code=1)
     assert "Skipped 1 of 2 runs: done, running or pruned." in done.stderr
@@ -128,6 +130,7 @@ def test_retry_starts_what_is_not_done_and_says_what_came_of_it(store):
     assert "No runs to restart" in advsweep("retry", "pair").stderr
 
 
+@pytest.mark.slow
 def test_retry_leaves_pruned_runs_alone_but_for_another_rule(store):
     rule = ("stopping=acr", "stopping.first=4", "stopping.threshold=1e-9")
     sweep = make_plan([*FAKE, *rule, "seed=5,6"], name="ruled")
@@ -143,6 +146,7 @@ def test_retry_leaves_pruned_runs_alone_but_for_another_rule(store):
     assert (done.status, done.stopping) == (Status.DONE, None)
 
 
+@pytest.mark.slow
 def test_retry_asks_which_settings_are_meant(store):
     execute(make_plan([*FAKE, "resources.cpus=2", "backend.fail_at=2"], name="two"), store)
     with pytest.raises(ConfigError, match=r"resources: expected the same .*such as resources=def"):

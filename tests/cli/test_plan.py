@@ -65,6 +65,7 @@ def test_json_tells_the_time_by_the_runs_before(planned):
     assert planned["gpu_hours_left"] is None
 
 
+@pytest.mark.slow
 def test_a_table_is_for_people(invoke, planned):
     lines = invoke("plan", *MORE, "--jobs=2").stdout.splitlines()
     assert lines[0].split() == ["identity", "status", "steps", "left", "run"]
@@ -108,6 +109,7 @@ def test_force_counts_what_is_done_as_work(invoke):
     assert invoke("plan", *FAKE, "seed=0,1").stdout.splitlines()[-1] == DONE
 
 
+@pytest.mark.slow
 def test_without_a_store_nothing_is_made(invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = json.loads(invoke("run", "--dry-run", "--format", "json", "seed=5", *FAKE).stdout)
@@ -123,6 +125,7 @@ def test_without_a_store_nothing_is_made(invoke, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_plans_and_warns_of_missing_data(invoke, tmp_path):
     data = tmp_path / "later.jsonl"
     task = ["task=file", f"task.data={data}", "task.held_out=2", "task.verifier=numeric"]

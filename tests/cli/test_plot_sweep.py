@@ -17,6 +17,7 @@ def plot(succeeds, monkeypatch, tmp_path, fake_folder):
     return lambda *arguments: succeeds("plot", *arguments)
 
 
+@pytest.mark.slow
 def test_figures_become_files_of_a_folder(plot, tmp_path):
     out, _ = plot(
         "two", "--figure", "curves,acr", "--figure", "masses", "-o", "new/folder", "--format", "svg"
@@ -26,6 +27,7 @@ def test_figures_become_files_of_a_folder(plot, tmp_path):
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == set(names)
 
 
+@pytest.mark.slow
 def test_a_figure_is_named_after_its_sweep(plot, tmp_path):
     assert plot("two", "--figure", "masses", "--format", "pdf")[0] == "two-masses.pdf\n"
     assert plot("1", "2", "--figure", "masses")[0] == "runs-1--2-masses.png\n"
@@ -33,6 +35,7 @@ def test_a_figure_is_named_after_its_sweep(plot, tmp_path):
     assert len(list(tmp_path.iterdir())) == 3
 
 
+@pytest.mark.slow
 def test_numbers_instead_of_a_picture(plot, tmp_path):
     out, err = plot("two", "--figure", "curves", "--metric", "reward/mean", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))

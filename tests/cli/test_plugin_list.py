@@ -77,6 +77,7 @@ def without_fake(monkeypatch):
     monkeypatch.delenv("PYTHONPATH")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_fake")
 def test_all_states_are_listed(advsweep_with):
     points = {
@@ -184,6 +185,7 @@ def plugged(advsweep_with):
     )
 
 
+@pytest.mark.slow
 def test_it_is_listed_and_what_is_broken_is_warned_of(plugged):
     done = plugged("list", "estimators", "--format", "json")
     assert done.returncode == 0, done.stderr

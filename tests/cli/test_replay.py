@@ -53,6 +53,7 @@ def test_every_estimator_is_replayed_or_listed_with_what_it_lacks(run):
     assert listed == {cls.name for cls in ESTIMATORS.classes()}
 
 
+@pytest.mark.slow
 def test_a_group_is_what_describe_computes(run, succeeds):
     found = json.loads(
         run("-e", "grpo,asym_grpo:delta=0.5,maxrl", "--steps", ":1", "--format", "json")[0]

@@ -59,6 +59,7 @@ def test_mistakes_are_one_line(report, arguments, words):
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_page(report):
     code, out, err = report("two", "--format", "html", "--baseline", "fade")
     assert (code, err) == (0, "")

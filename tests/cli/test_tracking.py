@@ -69,6 +69,7 @@ def test_what_cannot_be_sent_is_exit_code_1(advsweep, tmp_path):
     assert done.stderr.startswith("tensorboard: 1 failed\n  run 1 failed: ")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two")
 def test_ctrl_c_ends_it_whatever_the_tracker_waits_for(install, tmp_path):
     points = {"advsweep.trackings": {"endless": "endless_tracker:Endless"}}

@@ -40,6 +40,7 @@ def lines(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_tuned_sweep_from_its_plan_to_its_report(advsweep, file):
     planned = advsweep("sweep", "fair.yaml", "--dry-run")
     assert planned.returncode == 0, planned.stderr

@@ -45,6 +45,7 @@ def test_file_without_a_header_is_a_sweep(file):
     assert plan.spec["overrides"] == ["mine.yaml"]
 
 
+@pytest.mark.slow
 def test_three_spellings_are_the_same_runs(file, tmp_path):
     name = file(SMALL)
     folder = tmp_path / "conf" / "experiment"

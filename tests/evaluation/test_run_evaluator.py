@@ -110,6 +110,7 @@ def test_steps_that_may_be_selected_have_as_many_samples_as_the_ends(store: Stor
     assert samples == {step: 8 if step in {0, 4} | records else 2 for step in range(5)}
 
 
+@pytest.mark.slow
 def test_select_on_leaves_the_training_and_evaluations_of_other_runs_alone(store: Store) -> None:
     plain, first = trained(store)
     selecting, second = trained(store, *SELECTING, "seed=1")

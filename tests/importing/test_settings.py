@@ -88,6 +88,7 @@ values = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(
     st.dictionaries(st.text(max_size=9) | st.sampled_from(["estimator", "seed", "model"]), values)

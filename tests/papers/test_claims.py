@@ -133,6 +133,7 @@ def test_the_worst_part_decides_after_holm_and_a_part_without_data_withholds():
     assert (withheld["verdict"], withheld["reason"]) == ("cannot tell", "AV02b without data; why")
 
 
+@pytest.mark.slow
 def test_everything_is_printed(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["papers.py"])
     papers.main()

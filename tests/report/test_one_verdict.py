@@ -179,6 +179,7 @@ COMMANDS: list[Callable[..., Verdicts]] = [
 ]
 
 
+@pytest.mark.slow
 def test_every_command_has_the_same_adjusted_p(store):
     expected = _of_json()
     assert set(expected) == {(arm, outcome) for arm in ARMS for outcome in OUTCOMES}

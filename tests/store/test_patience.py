@@ -274,6 +274,7 @@ def test_a_server_that_accepts_and_never_answers_is_an_error(
         open_store(postgres_proxy.url(database_of(postgres_url)))
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_answering_is_given_up_and_tried_again(
     postgres_url, postgres_proxy, new_run, monkeypatch
 ):

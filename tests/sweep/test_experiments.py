@@ -61,6 +61,7 @@ def test_a_paper_s_runs_are_planned_without_data_and_weights(name):
     assert all(identity.startswith("?") for identity in identities)
 
 
+@pytest.mark.slow
 def test_gpu_hours_are_those_that_the_paper_prints():
     left = estimate(planned("avspo/table1_qwen25_math_1_5b"), None, slots=1)
     # Five methods at 31.1 GPU-hours.

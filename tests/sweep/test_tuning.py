@@ -76,6 +76,7 @@ def settings(plan):
     ]
 
 
+@pytest.mark.slow
 def test_tuning_runs_have_seeds_and_problems_of_their_own(write):
     tuning = planned(write())
     assert settings(tuning.plan(tuning.first)) == [
@@ -92,6 +93,7 @@ def test_tuning_runs_have_seeds_and_problems_of_their_own(write):
     assert (tuning.extra_runs, list(tuning.test.warnings)) == (4, [])
 
 
+@pytest.mark.slow
 def test_each_arm_is_tested_at_the_value_it_chose(write, store):
     tuning = planned(write())
     record = trained(tuning, store)
@@ -117,6 +119,7 @@ class StoppedError(Exception):
     """Stands for the death of the command."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [2, 14, 18])
 def test_an_interrupted_sweep_comes_to_the_same_end(write, store, tmp_path, after):
     """Killed among the first values, among those that the grid grows by, and in the test runs."""
@@ -146,6 +149,7 @@ def test_an_interrupted_sweep_comes_to_the_same_end(write, store, tmp_path, afte
     assert len(store.runs.select()) == 2 * 4 * 2 + 6
 
 
+@pytest.mark.slow
 def test_what_the_store_says_was_chosen_is_not_read(write, store):
     tuning = planned(write())
     record = trained(tuning, store)
@@ -158,6 +162,7 @@ def test_what_the_store_says_was_chosen_is_not_read(write, store):
     assert rates == {arm.chosen for arm in record.arms}
 
 
+@pytest.mark.slow
 def test_a_value_at_which_training_fails_is_not_chosen(write, store):
     fake = {"defaults": [{"override /executor": "debug"}, {"override /backend": "fake"}]}
     tune = {"key": "backend.nan_at", "values": [3, 100], "extend": 1, "seeds": 1}
@@ -170,6 +175,7 @@ def test_a_value_at_which_training_fails_is_not_chosen(write, store):
         assert arm.chosen != 3
 
 
+@pytest.mark.slow
 def test_arms_without_a_choice_are_tried_again_and_not_tested(write, store):
     fake = {"defaults": [{"override /executor": "debug"}, {"override /backend": "fake"}]}
     tune = {"key": "backend.nan_at", "values": [2, 3], "seeds": 1}
@@ -191,6 +197,7 @@ def test_arms_without_a_choice_are_tried_again_and_not_tested(write, store):
         tuning.plan_test(record)
 
 
+@pytest.mark.slow
 def test_an_unknown_metric_is_refused_once_runs_show_which_there_are(write, store):
     tuning = planned(write(tune={"values": [2, 4], "metric": "pass@2", "seeds": 1}))
     with pytest.raises(ConfigError, match=r"sweep.tune.metric: .* no metric 'pass@2'; .*pass@1"):

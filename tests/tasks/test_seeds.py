@@ -98,6 +98,7 @@ def test_bases_learn_the_map_of_the_seed() -> None:
     assert corpora[0] == corpora[1]
 
 
+@pytest.mark.slow
 def test_countdown_has_enough_problems_for_every_seed() -> None:
     task = TASKS.build({"name": "countdown", "seed": "seed", "held_out_per_level": 25})
     for seed in range(0, 40, 4):

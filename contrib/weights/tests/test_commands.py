@@ -38,6 +38,7 @@ def test_advsweep_lists_the_commands_and_what_the_package_adds(call):
     }
 
 
+@pytest.mark.slow
 def test_a_run_is_compared_with_its_base_as_its_weights_have_it(here, call, tmp_path):
     code, out, err = call("weights", "1", "--table", "matrices", "--format", "json")
     assert (code, err) == (0, "")

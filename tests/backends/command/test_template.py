@@ -153,6 +153,7 @@ def test_unknown_parameters_are_refused(command_run):
         command_run(mod="x")
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0")))
 def test_a_value_is_one_argument_whatever_it_holds(value):
     values = {"parameters": {"p": value}}

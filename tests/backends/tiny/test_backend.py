@@ -87,6 +87,7 @@ def test_a_model_answers_on_its_own_map_alone(small_run, tmp_path):
         tied[1].backend.sampler(tied[1], tmp_path, 0, runs[1].task)
 
 
+@pytest.mark.slow
 def test_a_stop_while_the_base_is_pretrained(small_run, train, tmp_path):
     """The run ends without a step, and a later one pretrains again."""
     run = small_run("tiny", model={"pretraining_seed": 77})

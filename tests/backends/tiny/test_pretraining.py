@@ -80,6 +80,7 @@ def entry(cache):
 # The recipe
 
 
+@pytest.mark.slow
 def test_pretraining_learns_the_corpus(task):
     """The loss on examples that it has not seen."""
     pairs = task.pretraining_pairs(256, np.random.default_rng(99))

@@ -58,6 +58,7 @@ def test_rollouts_end_at_their_end_mark_or_the_limit(model, make_weights, task, 
     assert not rollouts.certainties[past].any()
 
 
+@pytest.mark.slow
 def test_tokens_come_as_often_as_their_probabilities_say(
     model, make_weights, task, prompts, plain_logits
 ):
@@ -76,6 +77,7 @@ def test_tokens_come_as_often_as_their_probabilities_say(
         assert ((share - p).abs() <= error).all()
 
 
+@pytest.mark.slow
 def test_rollouts_stand_with_their_prompts_whatever_is_sampled_together(
     model, make_weights, task, prompts, plain_logits, monkeypatch
 ):

@@ -137,6 +137,7 @@ def test_what_is_no_part_of_a_run_cannot_be_swept():
     assert "executor: expected the same for all runs" in refused("executor.jobs=1,2")
 
 
+@pytest.mark.slow
 def test_runs_of_a_large_plan_take_little_memory_each():
     """Plans of 100,000 runs: components and config nodes that are alike are one object."""
 

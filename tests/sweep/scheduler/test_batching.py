@@ -99,6 +99,7 @@ def test_limits_are_for_processes_of_a_single_run(plan, store):
     assert limited == [[1], [2]]
 
 
+@pytest.mark.slow
 def test_runs_that_failed_or_are_only_evaluated_are_alone(plan, store):
     given(plan(*STACK, "seed=0,1", "backend.fail_at=2"), store)
     given(plan(*STACK, "seed=2,3"), store)

@@ -113,6 +113,7 @@ def test_a_worker_without_room_leaves_the_runs_to_others(plan, store):
     assert store.leases.claim_next(Owner.current()) == run.id
 
 
+@pytest.mark.slow
 def test_without_its_checkpoints_a_run_begins_anew_and_measures_the_same(
     plan, store, quick_undisturbed, monkeypatch
 ):

@@ -31,6 +31,7 @@ from advsweep.sweep.scheduler.runs import schedule_runs
 from tests.sweep.helpers import kinds, run
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_evaluates_and_records(plan, store):
     outcome, events = run(plan("estimator=grpo,fade", "seed=0,1", name="pair"), store)
     assert outcome == SweepResult([1, 2, 3, 4], 4, 0, {}, 0, stopped=False)

@@ -241,6 +241,7 @@ class Endless(Tracking):
 """
 
 
+@pytest.mark.slow
 def test_the_exit_of_a_command_waits_for_no_library(install, tmp_path, monkeypatch):
     points = {"advsweep.trackings": {"endless": "endless_tracker:Endless"}}
     site = install("endless-tracker", points, endless_tracker=PLUGIN)

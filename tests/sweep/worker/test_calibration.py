@@ -85,6 +85,7 @@ def moved(run, factor):
     return norm
 
 
+@pytest.mark.slow
 def test_the_first_steps_change_the_weights_as_those_of_the_reference(bandit, store):
     plan = bandit("estimator=power_alpha,rloo", "seed=0,1")
     assert work(store, plan) == DONE
@@ -101,6 +102,7 @@ def test_the_first_steps_change_the_weights_as_those_of_the_reference(bandit, st
     assert rloo == pytest.approx([7 / 8, 7 / 8], rel=0.03)
 
 
+@pytest.mark.slow
 def test_calibrations_are_runs_that_others_share(bandit, store):
     work(store, bandit("estimator=power_alpha,dr_grpo", "seed=0,1"))
     made = calibrations(store)
@@ -131,6 +133,7 @@ def test_calibrations_are_runs_that_others_share(bandit, store):
     assert store.runs.find("last").id == 10
 
 
+@pytest.mark.slow
 def test_a_stopped_calibration_goes_on_after_its_last_trial(bandit, store, tmp_path, monkeypatch):
     plan = bandit("estimator=power_alpha")
     with open_store(str(tmp_path / "undisturbed.db")) as undisturbed:
@@ -154,6 +157,7 @@ def test_a_stopped_calibration_goes_on_after_its_last_trial(bandit, store, tmp_p
     assert len(calls) == 1 + 1 + 1 + len(expected[1]) - 1
 
 
+@pytest.mark.slow
 def test_a_calibration_of_another_process_is_awaited(bandit, store):
     plan = bandit("estimator=rloo")
     work(store, plan)

@@ -60,6 +60,7 @@ def kinds(events):
     return [(e.run.id, e.kind.value) for e in events if isinstance(e, RunEvent)]
 
 
+@pytest.mark.slow
 def test_they_get_the_numbers_that_they_get_alone(plan, store, alone):
     outcome, events = run(plan(*STACK), store)
     assert outcome.done == 3
@@ -86,6 +87,7 @@ def test_bandits_that_differ_in_all_they_may_are_as_they_are_alone(store, tmp_pa
     assert all_measured(store) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["fail_at", "nan_at", "leave_at"])
 def test_a_failing_run_does_not_hurt_those_beside_it(fault, plan, store, alone):
     outcome, events = run(plan(*STACK, f"backend.{fault}=0,7"), store)

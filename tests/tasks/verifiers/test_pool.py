@@ -71,6 +71,7 @@ def test_answers_come_in_the_order_of_the_jobs(make: Callable[..., VerifierPool]
     assert pool.judge([]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.security
 def test_an_answer_that_hangs_is_wrong_and_holds_up_no_other(
     make: Callable[..., VerifierPool],

@@ -255,6 +255,7 @@ def test_the_program_is_given_no_more_than_the_imports_of_the_setup() -> None:
     assert message["given"] == "import math\nfrom re import *"
 
 
+@pytest.mark.slow
 def test_outputs_are_compared_by_lines_and_numbers(make: Callable[..., Code]) -> None:
     cases = [
         ("1 2", "1.0 2.00\n", True),
