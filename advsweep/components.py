@@ -76,9 +76,20 @@ class Option:
 _NO_OPTION = Option()
 
 
-def option(default: Any = dataclasses.MISSING, *, help: str, **role: Any) -> Any:
+def option(
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    identity: bool = True,
+    absent: Any = _NEVER,
+) -> Any:
     """Return a dataclass field with a meaning, and the range and role of `Option`."""
-    metadata = {"option": Option(help=help, **role)}
+    known = Option(help=help, ge=ge, gt=gt, le=le, lt=lt, identity=identity, absent=absent)
+    metadata = {"option": known}
     if isinstance(default, (list, dict, set)):
         kind = type(default)
         return dataclasses.field(default_factory=lambda: kind(default), metadata=metadata)

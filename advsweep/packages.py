@@ -80,24 +80,6 @@ def install_command(required: Iterable[Requirement]) -> str:
     return f"{pip} {packages}"
 
 
-def import_extra(package: str, wanted: str, extra: str) -> Any:
-    """Import a package of an extra.
-
-    Args:
-        wanted: what needs it, as the user asked for it.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise ConfigError(
-            f"{wanted} needs {package}, which is not installed; install it with "
-            f"`{extra_command(extra)}`"
-        ) from error
-
-
 def extra_command(extra: str, package: str = "") -> str:
     """Return the command that gets an extra of advsweep into this environment.
 
@@ -114,7 +96,7 @@ def extra_command(extra: str, package: str = "") -> str:
         return f"pip install 'FOLDER_OF_ADVSWEEP[{extra}]'"
 
 
-def import_of_extra(module: str, extra: str, what: str) -> Any:
+def import_extra(module: str, extra: str, what: str) -> Any:
     """Import a module of a package that an extra of advsweep installs.
 
     Args:

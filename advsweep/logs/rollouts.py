@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from advsweep.errors import ConfigError, counted, nearest
 from advsweep.logs.base import existing, whole_step
 from advsweep.logs.lines import json_objects
-from advsweep.packages import import_of_extra
+from advsweep.packages import import_extra
 from advsweep.printable import printable_line
 
 if TYPE_CHECKING:
@@ -380,7 +380,7 @@ def _of_tables(
     notes: RolloutNotes,
 ) -> Iterator[Iterable[_Part]]:
     """Yield the rollouts of each table that does not repeat the table before."""
-    arrow = import_of_extra("pyarrow", "data", "a parquet file")
+    arrow = import_extra("pyarrow", "data", "a parquet file")
     from pyarrow.parquet import ParquetFile
 
     before: list[tuple[Any, ...]] = []

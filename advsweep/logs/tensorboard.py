@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from advsweep.errors import ConfigError
 from advsweep.logs.base import ImportedRun, ImportOptions, Reader, existing, whole_step
 from advsweep.logs.names import LoggedStep
-from advsweep.packages import import_of_extra
+from advsweep.packages import import_extra
 
 EVENTS = "events.out.tfevents."
 """What the name of an event file contains."""
@@ -167,4 +167,4 @@ def _scalar(value: Any) -> float | None:
 
 
 def _module(name: str) -> Any:
-    return import_of_extra(f"tensorboard.{name}", "tensorboard", "reading event files")
+    return import_extra(f"tensorboard.{name}", "tensorboard", "reading event files")

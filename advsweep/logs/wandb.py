@@ -24,7 +24,7 @@ from advsweep.errors import ConfigError
 from advsweep.local_files import open_regular, outside_working_folder
 from advsweep.logs.base import ImportedRun, ImportOptions, Reader, unreadable, whole_step
 from advsweep.logs.names import LoggedStep
-from advsweep.packages import import_of_extra
+from advsweep.packages import import_extra
 
 _ADDRESS = re.compile(r"[\w.-]+/[\w.-]+(/[\w.-]+)?")
 _MAGIC = b":W&B"
@@ -235,4 +235,4 @@ class Wandb(Reader):
 def _package(name: str) -> Any:
     # wandb reads settings of the working folder when it is imported.
     with outside_working_folder():
-        return import_of_extra(name, "wandb", "reading runs of wandb")
+        return import_extra(name, "wandb", "reading runs of wandb")

@@ -95,7 +95,7 @@ class RayExecutor(Executor):
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
             if "ray" not in sys.modules and not os.environ.keys() & _AUTHENTICATION:
                 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        ray = import_extra("ray", "executor=ray", "ray")
+        ray = import_extra("ray", "ray", "executor=ray")
         if not ray.is_initialized():
             self._connect(ray)
         # With `jobs` set, the cluster may grow until it has room.

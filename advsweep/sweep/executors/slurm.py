@@ -105,7 +105,7 @@ class SlurmExecutor(QueueExecutor):
         return alive | asked.intersection(done.stdout.split())
 
     def submit(self, works: Sequence[QueueWork], folder: Path, store_url: str) -> list[str]:
-        submitit = import_extra("submitit", "executor=slurm", "slurm")
+        submitit = import_extra("submitit", "slurm", "executor=slurm")
         cluster = self.cluster.value
         python = {f"{cluster}_python": f"{shlex.quote(sys.executable)} -P"}
         parameters = {
