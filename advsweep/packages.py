@@ -107,7 +107,7 @@ def import_extra(module: str, extra: str, what: str) -> Any:
     """
     try:
         return importlib.import_module(module)
-    except ImportError as error:
+    except ModuleNotFoundError as error:  # the reason why another import fails stays visible
         raise ConfigError(
             f"{what} needs {module.partition('.')[0]}, which is not installed; install it with "
             f"`{extra_command(extra)}`"

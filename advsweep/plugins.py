@@ -180,6 +180,8 @@ def class_problem(loaded: Any, target: str, name: str, base: type[Component]) ->
     of_class: set[str] = set()
     of_instances: set[str] = set()
     for parent in loaded.__mro__:
+        if not issubclass(parent, Component):
+            continue
         for attribute, hint in vars(parent).get("__annotations__", {}).items():
             (of_class if "ClassVar" in str(hint) else of_instances).add(attribute)
     if attributes := ", ".join(sorted(n for n in of_class if not hasattr(loaded, n))):

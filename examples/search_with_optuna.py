@@ -5,7 +5,7 @@
 
 A trial is one configuration with three seeds; its value is the mean of pass@1 over them. Started
 again, the script suggests the same points in the same order, as they follow from SEED and from the
-values before. advsweep repeats no run that is done, so a search that was killed soon is where it
+values before. advsweep repeats no run that is done, so a search that was killed is soon where it
 was.
 
 The best value of many trials is too good, since it was chosen for its luck, too: train the best

@@ -513,7 +513,7 @@ class Backend(Component):
 
 @dataclass(kw_only=True)
 class OwnBackend(Backend):
-    """The options of our own backends, which make the updates of a step themselves."""
+    """Options that the backends bandit, tiny and trl have in common."""
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups are not split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
@@ -524,7 +524,11 @@ class OwnBackend(Backend):
     )
 
     def check_minibatches(self, run: Run) -> None:
-        """Refuse fewer groups than minibatches."""
+        """Refuse fewer groups than minibatches.
+
+        Raises:
+            ConfigError: a step has fewer groups.
+        """
         if run.prompts_per_step < self.minibatches:
             raise ConfigError(
                 f"backend.minibatches: expected at most prompts_per_step = "

@@ -51,7 +51,7 @@ class Checkpoint:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The contents by file name; they may be larger than memory."""
+        """The contents by file name, all read at once; read large ones by their paths."""
         return {name: (self.path / name).read_bytes() for name in self.names}
 
 

@@ -93,18 +93,28 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_sweep(context: typer.Context) -> list[str]:
     """Complete a sweep's name."""
-    names = (sweep.name for sweep in _store(context).sweeps.select())
-    return [name for name in names if _PLAIN_WORD.fullmatch(name)]
+    with _store(context) as store:
+        return _sweeps(store)
 
 
 def complete_run(context: typer.Context) -> list[str]:
     """Complete the id of one of the newest runs."""
-    return [str(run.id) for run in _store(context).runs.select(limit=OFFERED)]
+    with _store(context) as store:
+        return _runs(store)
 
 
 def complete_target(context: typer.Context) -> list[str]:
     """Complete a sweep's name or a run's id."""
-    return [*complete_sweep(context), *complete_run(context)]
+    with _store(context) as store:
+        return [*_sweeps(store), *_runs(store)]
+
+
+def _sweeps(store: OpenedStore) -> list[str]:
+    return [sweep.name for sweep in store.sweeps.select() if _PLAIN_WORD.fullmatch(sweep.name)]
+
+
+def _runs(store: OpenedStore) -> list[str]:
+    return [str(run.id) for run in store.runs.select(limit=OFFERED)]
 
 
 def _store(context: typer.Context) -> OpenedStore:
@@ -115,7 +125,6 @@ def _store(context: typer.Context) -> OpenedStore:
 
 COMPLETIONS = {
     "overrides": complete_override,
-    "names": complete_component,
     "run": complete_run,
     "sweep": complete_sweep,
     "targets": complete_target,

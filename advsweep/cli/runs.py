@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
+import io
 import time
 from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack
@@ -13,6 +15,7 @@ from typing import Any
 
 from advsweep.cli.output import echo, echo_line, flatten, print_columns, print_pairs
 from advsweep.errors import NotFoundError, StoreError, counted, nearest
+from advsweep.local_files import open_regular
 from advsweep.store import EvaluationRecord, RunRecord, Status, Store
 from advsweep.store.imported import is_imported
 from advsweep.store.records import SELECTED, TuningRecord
@@ -255,7 +258,7 @@ def _time(value: datetime | None) -> str:
 
 POLL_SECONDS = 0.25
 
-READ_CHARACTERS = 1 << 20
+READ_BYTES = 1 << 20
 """Most characters of a log in memory at a time."""
 
 
@@ -281,15 +284,19 @@ def read_log(store: Store, run: RunRecord, *, follow: bool) -> Iterator[str]:
         NotFoundError: there is no log, and `follow` does not wait for the run to start.
     """
     file = None
+    # A character may be cut where the worker has written a part of a line.
+    decoder = io.IncrementalNewlineDecoder(
+        codecs.getincrementaldecoder("utf-8")("replace"), translate=True
+    )
     with ExitStack() as opened:
         while True:
             # Check before reading: everything written before the end is then read below.
             [now] = store.runs.select(ids=[run.id]) if follow else [run]
             path = log_path(run)
             if file is None and path.exists():
-                file = opened.enter_context(path.open(encoding="utf-8", errors="replace"))
-            while file is not None and (text := file.read(READ_CHARACTERS)):
-                yield text
+                file = opened.enter_context(open_regular(path))
+            while file is not None and (part := file.read(READ_BYTES)):
+                yield decoder.decode(part)
             if follow and now.status in (Status.PENDING, Status.RUNNING):
                 time.sleep(POLL_SECONDS)
                 continue
@@ -298,4 +305,5 @@ def read_log(store: Store, run: RunRecord, *, follow: bool) -> Iterator[str]:
                     f"run {run.id} has no log at {path}: the run has not started on this machine, "
                     "or its folder was removed"
                 )
+            yield decoder.decode(b"", final=True)
             return

@@ -32,9 +32,11 @@ _REFUSED = {
 }
 
 _RETIRED = {
-    "search": "a sweep searches no longer by itself; examples/search_with_optuna.py does it",
+    "search": "advsweep no longer searches by itself; "
+    "examples/search_with_optuna.py shows how to search with Optuna",
     "verifier.enabled": "a config cannot give consent to run programs; expected the option "
     "--run-code, or ADVSWEEP_RUN_CODE=1 in the environment",
+    "verifier.url": "programs run on this machine alone, with --run-code; leave the key out",
     "verifier.slow_is_wrong": "a program that runs out of time is always wrong; leave the key out",
 }
 """Keys of earlier versions with what to write instead. Stored configs may still have them."""

@@ -23,26 +23,20 @@ if TYPE_CHECKING:
 # The algorithm: the paper's, or that of the authors' released code.
 Preset = Literal["paper", "released"]
 
-
 # How many virtual rewards a collapsed group gets.
 Count = Literal["power", "scaled"]
-
 
 # Which virtual rewards a collapsed group is given.
 Strategy = Literal["stratified", "random_uniform", "fixed_partial", "exponential_decay"]
 
-
 # Which collapsed groups are given any: those of failures, of successes, or both.
 Cases = Literal["both", "error_only", "correct_only"]
-
 
 # Virtual rewards above an all-wrong group: rising up to the anchor, or all at it.
 AllWrong = Literal["ramp", "constant"]
 
-
 # How the number of virtual rewards is rounded to an integer.
 Rounding = Literal["floor", "ceil", "nearest"]
-
 
 # How τ moves: by the sign of the gain in mean reward, or by two cases.
 ThresholdRule = Literal["sign", "piecewise"]

@@ -48,8 +48,8 @@ class Estimator(Component):
 
     A subclass sets the class attributes below and implements `_advantages`. `compute` checks
     the batch, passes its statistics on and applies the mask. An instance may narrow an
-    attribute that depends on its options (see `_narrow`). Estimators of advsweep have the first
-    five in `catalogue.toml`.
+    attribute that depends on its options (see `_narrow`). Estimators of advsweep have those
+    up to `released_options` in `catalogue.toml`.
 
     Attributes:
         family: the heading under which listings show it.
@@ -72,8 +72,8 @@ class Estimator(Component):
         stateful: it has memory, which each call of `compute` advances exactly once.
         per_token: the advantages are one per token; `needs` then contains `lengths`.
         per_group: advantages and kept rollouts of a group depend on that group alone, with the
-            same bits in every batch, and nothing is logged. One call may therefore serve the
-            batches of several runs.
+            same bits in every batch, and nothing is logged. A framework may therefore hand over
+            one group at a time (`integrations.adapters`).
     """
 
     family: ClassVar[str]

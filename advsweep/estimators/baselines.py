@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 # What a homogeneous group gets: exactly 0, or whatever the formula rounds to.
 ZeroVariance = Literal["exact", "formula"]
 
-
 # Whose conventions: the papers', a framework's, or those of released code. That is A-GRAE's code,
 # except where an estimator's own authors released theirs.
 Preset = Literal["paper", "trl", "verl", "released"]
-
 
 # GPG's divisor of the centred reward: 1, or the group's σ.
 FNorm = Literal["1", "sigma"]

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 # The full schedule, or one of its ablations.
 Mode = Literal["full", "alpha_only", "delta_only", "entropy_only", "log_schedule"]
 
-
 # What β multiplies in the moving averages: the old value (as printed), or the new.
 Ema = Literal["printed", "slow"]
-
 
 # Whose mean reward centres and weighs a rollout: its group's, or the batch's.
 Scope = Literal["group", "batch"]

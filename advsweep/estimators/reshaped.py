@@ -206,10 +206,8 @@ class BinaryContrastive(Estimator):
 # What δ is added to: the mean of the group, nothing, or its smallest reward.
 Baseline = Literal["mean", "none", "min"]
 
-
 # Which quantile τ asks for: the paper's, which is that of 1-τ, or the usual one.
 Convention = Literal["printed", "standard"]
-
 
 # The median of an even number: the lower of the two in the middle, or between them.
 Median = Literal["lower", "midpoint"]
@@ -407,7 +405,6 @@ _SWAMPED = 0.1
 
 # Which reading of log-mean-exp: the formula, or one of two that the masses may mean.
 Variant = Literal["loo", "loo_same_count", "signed_softmax"]
-
 
 # What the exponentials are divided by: their sum, or β times their mean.
 Normalise = Literal["share", "rs"]

@@ -108,10 +108,8 @@ _LARGEST_GAP = 50
 # Whose constants and rule: the paper's, or the released code's.
 Preset = Literal["paper", "released"]
 
-
 # How C follows the mean rewards of the steps.
 Rule = Literal["ema", "paper", "window"]
-
 
 # Whether C moves after the advantages of a step, or before them.
 Moves = Literal["after", "before"]

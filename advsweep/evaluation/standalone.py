@@ -173,8 +173,8 @@ def evaluate_subject(
         return store.evaluations.find(identity, run_id=subject.run_id, step=subject.step)
 
     # Methods round differently, so that each has an identity; any that exists is good enough.
-    made = [name for name in subject.methods if store.evaluations.has(identity_of(name))]
-    *others, last = made[:1] or subject.methods
+    made = next(([n] for n in subject.methods if store.evaluations.has(identity_of(n))), None)
+    *others, last = made or subject.methods
     for name in others:
         try:
             return make(name)

@@ -155,7 +155,7 @@ _COUNT = (_is_count, "a whole number from 0")
 _VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("identity", "config_hash", "digest"), _HASH),
     **dict.fromkeys(("estimator", "backend", "kind"), _WORD),
-    **dict.fromkeys(("step", "steps", "number"), _COUNT),
+    **dict.fromkeys(("step", "steps"), _COUNT),
     **dict.fromkeys(("subject", "task"), (str.isprintable, "a text of one line")),
     "name": (lambda name: 0 < len(name) <= MAX_NAME and name.isprintable(), "a short line"),
     "status": (lambda status: status is not Status.LOST, "one that is recorded"),

@@ -78,7 +78,8 @@ def merge(
 ) -> MergeResult:
     """Merge the contents of another store into a store; the source stays as it is.
 
-    Runs come with their metrics, summaries, evaluations and analyses, but without their folders.
+    Runs come with their metrics, summaries, evaluations and analyses, but without their folders:
+    their checkpoints are listed, and are found once the folders are copied.
     Sweeps of the same name are the same sweep: its new runs follow those of the target, in the
     order of the source's plan. Runs that a process is training, in either store, are left out.
     Evaluations of models without a run are merged too. The executors and trackers of sweeps are

@@ -46,7 +46,7 @@ class Owner:
 
     Attributes:
         host: the host name, `#`, and a digest that distinguishes hosts of the same name (see
-            `this_host`).
+            `this_host`). Stores of earlier versions have the name alone.
         started: start time of the process in seconds since its host booted. It distinguishes
             a process from a later one with the same pid, and setting the clock does not change
             it. 0 on systems without /proc.
@@ -68,7 +68,7 @@ class Owner:
 
     def is_here(self) -> bool:
         """Return whether it is a process of this host."""
-        return self.host == this_host()
+        return self.host in (this_host(), socket.gethostname())
 
     def has_ended(self) -> bool:
         """Return whether the process has ended; always False for processes of other hosts."""

@@ -73,8 +73,12 @@ def shown(value: object) -> str:
 
 def owner_of(folder: Path) -> str | None:
     """Return the identity in the manifest of a folder; None without a readable manifest."""
+    return _identity_in(folder / MANIFEST)
+
+
+def _identity_in(path: Path) -> str | None:
     try:
-        with open_regular(folder / MANIFEST) as file:
+        with open_regular(path) as file:
             manifest: Any = json.loads(file.read(_MANIFEST_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
@@ -98,11 +102,15 @@ def claim_folder(folder: Path, identity: str) -> None:
                 f"{entry}: expected a plain file or folder, got a link or a special file, through "
                 "which a run would write elsewhere; remove it"
             )
+    # Folders of earlier versions have no manifest; those of their checkpoints name the run.
+    checkpoints = folder.glob("checkpoints/step-*/manifest.json")
     owner = owner_of(folder)
-    if owner not in (None, identity):
+    found = {owner} if owner else set(map(_identity_in, checkpoints)) - {None}
+    if others := found - {identity}:
         raise StoreError(
-            f"{folder} belongs to the run {str(owner)[:24]}, not to {identity[:24]}, whose folder "
-            "has the same name; move it elsewhere, or set ADVSWEEP_RUNS to another folder"
+            f"{folder} belongs to the run {min(map(str, others))[:24]}, not to {identity[:24]}, "
+            "whose folder has the same name; move it elsewhere, or set ADVSWEEP_RUNS to another "
+            "folder"
         )
     if not (folder / MANIFEST).exists():
         # Replaced as a whole: half a manifest would make the folder nobody's.

@@ -214,7 +214,7 @@ class View:
             return
         self.say_skipped()
         run, reason = event.run, f": {event.message}" if event.message else ""
-        label = self._labels.get(run.identity, run.estimator)
+        label = printable_line(self._labels.get(run.identity, run.estimator))
         self._say(f"run {run.id} ({label}) {event.kind.value}{reason}")
 
     def say_skipped(self) -> None:
@@ -261,11 +261,12 @@ class View:
             )
         line = ", ".join(parts) + (f" ({', '.join(steps)})" if steps else "")
         if self._is_terminal:
-            # A line that wraps could not be written anew.
+            # A line that wraps could not be written anew. The cursor goes back to its start, where
+            # messages of others begin.
             width = shutil.get_terminal_size().columns - 1
-            self._write(f"\r\x1b[K{printable_line(line)[:width]}")
+            self._write(f"\r\x1b[K{printable_line(line)[:width]}\r")
         else:
-            self._say(line)
+            self._say(printable_line(line))
 
     def _say(self, line: str) -> None:
         """Print a permanent line."""

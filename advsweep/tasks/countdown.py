@@ -204,6 +204,9 @@ class Countdown(GeneratedTask):
     def max_completion_length(self) -> int:
         return 2 * max(DIFFICULTIES[level].numbers for level in self.levels)
 
+    def by_level(self, split: Split) -> list[list[Problem]]:
+        return self._problems[split]
+
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         answers = zip(problems, self.answers(problems, completions), strict=True)
         right = [a is not None and value(a) == p.reference["target"] for p, a in answers]
@@ -241,7 +244,8 @@ class Countdown(GeneratedTask):
         return {"guess": guess_floor(self.problems(split))}
 
     @functools.cached_property
-    def by_level(self) -> dict[Split, list[list[Problem]]]:
+    def _problems(self) -> dict[Split, list[list[Problem]]]:
+        """The problems of each split, by level."""
         found: dict[Split, list[list[Problem]]] = {split: [] for split in Split}
         held_out = np.empty(0, dtype=np.int64)
         for level in self.levels:

@@ -138,6 +138,11 @@ def make_problems(task: DataTask) -> Problems:
 
 @functools.lru_cache(_KEPT)
 def _make(options: tuple[tuple[str, Any], ...], changed: tuple[int, ...]) -> Problems:
+    """Make the problems of a task with these options.
+
+    Args:
+        changed: when its files changed; a part of the cache's key alone.
+    """
     task = SimpleNamespace(**dict(options))
     train, held_out = _read(task)
     levels: dict[str, int] = {}

@@ -7,7 +7,7 @@ evaluation are disjoint for every level and seed, and a part never changes when 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -125,17 +125,16 @@ class GeneratedTask(SeededTask, SymbolTask):
                 )
             self.train_levels = None if chosen == self.levels else chosen
 
-    @property
     @abstractmethod
-    def by_level(self) -> Mapping[Split, list[list[Problem]]]:
-        """The problems of each split, level by level; training problems of trained levels."""
+    def by_level(self, split: Split) -> list[list[Problem]]:
+        """Return the problems of a split, level by level; training problems of trained levels."""
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        return [problem for level in self.by_level[split] for problem in level]
+        return [problem for level in self.by_level(split) for problem in level]
 
     def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
         """Draw training problems, uniform over the trained levels and within each."""
-        pools = self.by_level[Split.TRAIN]
+        pools = self.by_level(Split.TRAIN)
         levels = rng.integers(len(pools), size=count)
         rows = rng.integers(np.array([len(pool) for pool in pools])[levels])
         return [pools[i][row] for i, row in zip(levels.tolist(), rows.tolist(), strict=True)]

@@ -188,15 +188,20 @@ class Routes(GeneratedTask):
         }
 
     @functools.cached_property
-    def by_level(self) -> dict[Split, list[list[Problem]]]:
-        chosen = {
-            Split.TRAIN: (self.train_levels or self.levels, Part.TRAIN, self.train_per_level),
-            Split.HELD_OUT: (self.levels, Part.HELD_OUT, self.held_out_per_level),
-        }
-        return {
-            split: [self._choose(level, part, count) for level in levels]
-            for split, (levels, part, count) in chosen.items()
-        }
+    def _train(self) -> list[list[Problem]]:
+        """The training problems by trained level."""
+        levels = self.train_levels or self.levels
+        return [self._choose(level, Part.TRAIN, self.train_per_level) for level in levels]
+
+    @functools.cached_property
+    def _held_out(self) -> list[list[Problem]]:
+        """The held-out problems by level; a report needs them alone."""
+        return [
+            self._choose(level, Part.HELD_OUT, self.held_out_per_level) for level in self.levels
+        ]
+
+    def by_level(self, split: Split) -> list[list[Problem]]:
+        return self._train if split is Split.TRAIN else self._held_out
 
     def _choose(self, level: int, part: Part, count: int) -> list[Problem]:
         """Return the first problems of a level and a part in the order of the seed."""

@@ -99,6 +99,34 @@ def test_references_leave_the_rollouts_alone(backend, small_run, train, tmp_path
     assert with_references[1]["cost/utilisation"] == 0.5
 
 
+@pytest.mark.slow
+def test_references_come_from_the_base_model(backend, small_run, train, tmp_path):
+    """A margin of r - r_ref alone says how far the policy is ahead of the base."""
+    run = small_run(
+        backend,
+        estimator={"name": "aapo", "delta_low": "-inf", "delta_high": "inf"},
+        rollout={"name": "reference"},
+        steps=80,
+        prompts_per_step=32,
+        # Logits of a table have no weights behind them that add up.
+        optimizer={"lr": 0.02 if backend == "bandit" else 1e-3},
+        backend={"checkpoint_every": 0},
+        evaluation={"every": 0},
+    )
+    points = train(run, tmp_path).points
+
+    def mean(name: str, steps: range) -> float:
+        return sum(points[step][name] for step in steps) / len(steps)
+
+    # The rest of AAPO sums to 0, so that the mean advantage is the mean margin.
+    last = range(71, 81)
+    margin = mean("mass/success", last) - mean("mass/failure", last)
+    gain = mean("reward/mean", last) - mean("reward/mean", range(1, 4))
+    assert gain > 0.15
+    assert margin == pytest.approx(gain, abs=0.08)
+    assert points[1]["mass/success"] - points[1]["mass/failure"] == pytest.approx(0, abs=0.08)
+
+
 def test_the_policy_and_the_estimator_filter_drop_agree(backend, small_run, train, tmp_path):
     """In everything but what the estimator sees of the dropped groups, with one minibatch."""
     options = {} if backend == "fake" else {"minibatches": 1}

@@ -31,7 +31,9 @@ def test_ls_filters(finished):
     assert len(json.loads(finished("ls", "--limit", "2", "--format", "json").stdout)) == 2
     nothing = finished("ls", "--status", "failed")
     assert (nothing.stdout, nothing.stderr.strip()) == ("", "No runs found.")
-    assert "failed" in finished("ls", "--status", "faled").stderr
+    wrong = finished("ls", "--status", "faled")
+    assert wrong.returncode == 2
+    assert "failed" in wrong.stderr
 
 
 def test_show_has_the_whole_record(finished):

@@ -23,7 +23,9 @@ def shell(tmp_path):
 
     def called(streams, *arguments):
         command = ["bash", "-c", f"{MAIN} {shlex.join(arguments)} {streams}"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+        )
 
     return called
 

@@ -158,3 +158,9 @@ def test_a_wheel_and_a_checkout_have_them(place, tmp_path, monkeypatch):
     (tmp_path / place).mkdir(parents=True)
     (tmp_path / place / "config.yaml").touch()
     assert conf_directory() == tmp_path / place
+
+
+@pytest.mark.parametrize("key", ["hydra.run.dir", "hydra/launcher"])
+def test_settings_of_hydra_itself_are_no_keys(key, groups):
+    with pytest.raises(UnknownNameError, match=f"{key}: no config group or key is called 'hydra"):
+        groups.check_key(key)

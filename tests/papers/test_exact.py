@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import exact
+import exact_advantages
 import exact_fade
 import pytest
 import torch
 from exact import CHECKS, Finding, compare
 
 from advsweep.estimators import build_estimator
+from advsweep.statistics import pass_at_k
 
 CONTRADICTED = {"FA03", "FA16"}
 # Checks that build no estimator have mutations of their own, below.
@@ -48,6 +50,48 @@ def test_a_wrong_estimator_is_noticed(monkeypatch, id):
 
     monkeypatch.setattr(exact, "build_estimator", build)
     assert not holds(id)
+
+
+@pytest.mark.parametrize(
+    ("id", "mutated", "replacement", "factor"),
+    [
+        ("AA14", "aapo", "aapo", 1.01),
+        # GRPO in the place of the rule: C is 0.
+        ("AG04", "negative_dominant", "grpo", 1.0),
+        ("AV28", "avspo", "avspo", 1.01),
+    ],
+)
+def test_a_wrong_bound_is_noticed(monkeypatch, id, mutated, replacement, factor):
+    def build(name, **options):
+        if name != mutated:
+            return build_estimator(name, **options)
+        estimator = build_estimator(replacement, **options)
+        own = estimator._advantages
+        estimator._advantages = lambda groups, info: factor * own(groups, info)
+        return estimator
+
+    monkeypatch.setattr(exact, "build_estimator", build)
+    assert not holds(id)
+
+
+def test_wrong_collapse_rates_gradients_and_pass_at_k_are_noticed(monkeypatch):
+    class Wrong:
+        def __init__(self, rewards):
+            # The all-right groups are forgotten.
+            self.acr = float((rewards.amax(dim=1) == 0).double().mean())
+
+    own = exact.logit_gradient
+    monkeypatch.setattr(exact_advantages, "collapse", Wrong)
+    monkeypatch.setattr(exact_advantages, "logit_gradient", lambda *given: 1.01 * own(*given))
+    monkeypatch.setattr(exact_advantages, "pass_at_k", lambda *given: 0.98 * pass_at_k(*given))
+    assert not any(map(holds, WITHOUT_ESTIMATOR))
+
+
+def test_contradicted_checks_hold_without_what_is_wrong(monkeypatch):
+    # The change of entropy without its drift, and the required signal at its own break-even.
+    monkeypatch.setattr(exact_fade, "predicted_change", lambda drift, covariance: -covariance)
+    monkeypatch.setattr(exact_fade, "break_even", lambda rate: 2.25)
+    assert all(map(holds, CONTRADICTED))
 
 
 def test_the_break_even_of_two_prompts_by_hand():

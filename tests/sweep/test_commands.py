@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from advsweep.backends.command import template as consent
+from advsweep.errors import ConfigError
 from advsweep.store import Status, open_store
 from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.planning.resume import plan_again
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
 from tests.backends.command.conftest import TEMPLATE, processes_with
@@ -42,6 +44,22 @@ def template(tmp_path, monkeypatch):
 def planned(file, *overrides, executor="debug"):
     fixed = ["backend=command", f"backend.template={file}", f"executor={executor}", "steps=6"]
     return make_plan([*fixed, *overrides])
+
+
+@pytest.mark.security
+def test_a_restarted_run_needs_the_store_to_be_trusted(template, store, monkeypatch):
+    outcome = execute(
+        planned(template(), "backend.parameters.mode=exits"),
+        store,
+        jobs=1,
+        policy=Policy(retries=0),
+    )
+    monkeypatch.setenv(consent.COMMANDS, "{}")
+    again = plan_again(store.runs.select(ids=list(outcome.run_ids)))
+    with pytest.raises(ConfigError, match="--trust-store"):
+        again.check()
+    consent.allow_stored_templates()
+    again.check()
 
 
 def test_an_early_stop_ends_the_command(template, store):

@@ -55,7 +55,7 @@ def _patient(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(plan, tmp_path_factory):
+def forty_undisturbed(plan, tmp_path_factory):
     """What seeds 0 and 1 measure where nothing happens to them."""
     with open_store(str(tmp_path_factory.mktemp("undisturbed") / "advsweep.db")) as store:
         assert execute(plan(*FORTY, "seed=0,1"), store).exit_code == 0
@@ -94,7 +94,7 @@ class Once:
         self._thread.join()
 
 
-def ride_out(url, plan, undisturbed, act):
+def ride_out(url, plan, forty_undisturbed, act):
     """Executes two runs under a disturbance; each is trained once and measures the same."""
     forty = replace(plan(*SLOW, "seed=0,1"), executor=PatientExecutor())
     with patient(url) as store:
@@ -102,26 +102,26 @@ def ride_out(url, plan, undisturbed, act):
         outcome = execute(forty, store, on_event=disturb, policy=NO_RETRIES)
         disturb.end()
         assert (outcome.done, outcome.failed, outcome.exit_code) == (2, {}, 0)
-        assert measured(store) == undisturbed
+        assert measured(store) == forty_undisturbed
         runs = store.runs.select()
         assert all(log_of(run).count("training grpo") == 1 for run in runs)
         return runs
 
 
-def test_a_server_that_is_restarted(plan, undisturbed, postgres_server, postgres_url):
+def test_a_server_that_is_restarted(plan, forty_undisturbed, postgres_server, postgres_url):
     def restart():
         postgres_server.stop()
         # Longer than a lease.
         time.sleep(3)
         postgres_server.start()
 
-    runs = ride_out(postgres_url, plan, undisturbed, restart)
+    runs = ride_out(postgres_url, plan, forty_undisturbed, restart)
     for run in runs:
         assert "trying again for up to 60 s" in log_of(run)
         assert "the store can be used again after" in log_of(run)
 
 
-def test_sessions_that_are_ended_at_random(plan, undisturbed, postgres_server, postgres_url):
+def test_sessions_that_are_ended_at_random(plan, forty_undisturbed, postgres_server, postgres_url):
     moments = random.Random(5)
 
     def terminate():
@@ -133,10 +133,12 @@ def test_sessions_that_are_ended_at_random(plan, undisturbed, postgres_server, p
                 "current_database() AND pid <> pg_backend_pid() AND random() < 0.7",
             )
 
-    ride_out(postgres_url, plan, undisturbed, terminate)
+    ride_out(postgres_url, plan, forty_undisturbed, terminate)
 
 
-def test_connections_that_are_reset_at_random(plan, undisturbed, postgres_proxy, postgres_url):
+def test_connections_that_are_reset_at_random(
+    plan, forty_undisturbed, postgres_proxy, postgres_url
+):
     moments = random.Random(6)
 
     def reset():
@@ -144,20 +146,20 @@ def test_connections_that_are_reset_at_random(plan, undisturbed, postgres_proxy,
             time.sleep(moments.uniform(0.02, 0.2))
             postgres_proxy.order("reset")
 
-    ride_out(postgres_proxy.url(database_of(postgres_url)), plan, undisturbed, reset)
+    ride_out(postgres_proxy.url(database_of(postgres_url)), plan, forty_undisturbed, reset)
 
 
-def test_a_network_that_passes_nothing_on(plan, undisturbed, postgres_proxy, postgres_url):
+def test_a_network_that_passes_nothing_on(plan, forty_undisturbed, postgres_proxy, postgres_url):
     def hold():
         postgres_proxy.order("hold")
         time.sleep(4)
         postgres_proxy.order("go")
 
-    ride_out(postgres_proxy.url(database_of(postgres_url)), plan, undisturbed, hold)
+    ride_out(postgres_proxy.url(database_of(postgres_url)), plan, forty_undisturbed, hold)
 
 
 @pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "EXCLUSIVE"])
-def test_a_table_that_somebody_locks(mode, plan, undisturbed, postgres_server, postgres_url):
+def test_a_table_that_somebody_locks(mode, plan, forty_undisturbed, postgres_server, postgres_url):
     """In the second mode it can be read: leases are seen to lapse that nobody can renew."""
 
     def lock():
@@ -171,11 +173,11 @@ def test_a_table_that_somebody_locks(mode, plan, undisturbed, postgres_server, p
         connection.rollback()
         connection.close()
 
-    ride_out(postgres_url, plan, undisturbed, lock)
+    ride_out(postgres_url, plan, forty_undisturbed, lock)
 
 
 def test_a_disk_of_the_server_that_is_full_for_a_while(
-    plan, undisturbed, postgres_server, postgres_url
+    plan, forty_undisturbed, postgres_server, postgres_url
 ):
     database = database_of(postgres_url)
 
@@ -190,11 +192,11 @@ def test_a_disk_of_the_server_that_is_full_for_a_while(
         time.sleep(4)
         postgres_server.ask(database, "DROP FUNCTION full_disk CASCADE")
 
-    ride_out(postgres_url, plan, undisturbed, fill)
+    ride_out(postgres_url, plan, forty_undisturbed, fill)
 
 
 def test_a_server_that_does_not_come_back_ends_the_sweep_with_a_reason(
-    plan, undisturbed, postgres_server, postgres_url, monkeypatch
+    plan, forty_undisturbed, postgres_server, postgres_url, monkeypatch
 ):
     monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "2s")
     monkeypatch.setattr(main, "ORPHAN_SECONDS", 0.5)
@@ -213,4 +215,4 @@ def test_a_server_that_does_not_come_back_ends_the_sweep_with_a_reason(
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert execute(forty, store).exit_code == 0
-        assert measured(store) == undisturbed
+        assert measured(store) == forty_undisturbed

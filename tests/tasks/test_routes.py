@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from advsweep.tasks import route_maps as exact
 from advsweep.tasks.base import Problem, Split
@@ -174,6 +176,22 @@ def solves(prompt: str, text: str, links: Links) -> bool:
     )
 
 
+def is_readable(text: str) -> bool:
+    return 1 <= len(text) <= 8 and all(symbol in NODE_SYMBOLS for symbol in text)
+
+
+def agrees(task: Routes, problems: list[Problem], texts: list[str]) -> None:
+    scores = task.score(problems, texts)
+    assert scores.dtype == np.float64
+    links = route_map().open
+    assert scores.tolist() == [
+        float(solves(problem.prompt, text, links))
+        for problem, text in zip(problems, texts, strict=True)
+    ]
+    answers = task.answers(problems, texts)
+    assert answers == [text if is_readable(text) else None for text in texts]
+
+
 def problem_of(prompt: str) -> Problem:
     start, *stop, goal = (NODE_SYMBOLS.index(symbol) for symbol in prompt.removesuffix(":"))
     key = Prompts(*(np.array([x]) for x in (start, stop[0] if stop else 64, goal))).keys.item()
@@ -214,6 +232,14 @@ def test_answers_have_at_most_eight_nodes(routes: Routes, monkeypatch: pytest.Mo
     texts = ["BCDEFGHI", "BCDEFGHIJ", "BCDEFGHIJ"]
     assert routes.score(problems, texts).tolist() == [1.0, 0.0, 0.0]
     assert routes.answers(problems, texts) == ["BCDEFGHI", None, None]
+
+
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.text(st.sampled_from(NODE_SYMBOLS + ": é"), max_size=10), max_size=20),
+)
+def test_verifier_agrees_with_python_on_noise(routes: Routes, seed: int, texts: list[str]) -> None:
+    agrees(routes, routes.draw(len(texts), np.random.default_rng(seed)), texts)
 
 
 def test_problems_have_solutions_and_fitting_prompts(routes: Routes) -> None:

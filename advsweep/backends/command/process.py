@@ -25,7 +25,8 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 LINE_BYTES = 8192
 """Longer lines of output are cut."""
 LOGGED_LINES = 2000
-"""Lines of output that the log of a run takes; later only the last lines."""
+LOGGED_CHARACTERS = 1_000_000
+"""Lines and characters of output that the log of a run takes; later only the last lines."""
 TAIL_LINES = 1000
 """Last lines of the output that are kept, to say why a command failed."""
 LAST_LINES = 40
@@ -154,7 +155,7 @@ class Output:
     def __init__(self) -> None:
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._waiting: deque[str] = deque()
-        self._lines = self._left_out = 0
+        self._lines = self._characters = self._left_out = 0
 
     def read(self, pipe: IO[bytes]) -> None:
         """Read until the last process that can write has ended; close the pipe."""
@@ -174,8 +175,9 @@ class Output:
         text = printable_line(shown[-1].decode("utf-8", "replace"))
         text += " ... (cut)" if is_cut else ""
         self.tail.append(text)
-        if self._lines < LOGGED_LINES:
+        if self._lines < LOGGED_LINES and self._characters < LOGGED_CHARACTERS:
             self._lines += 1
+            self._characters += len(text)
             self._waiting.append(text)
         else:
             self._left_out += 1

@@ -149,7 +149,8 @@ class TinyBackend(OwnBackend):
     def _weights(self, run: Run, directory: Path, step: int) -> Weights:
         if step == 0:
             return pretraining.base_weights(*_parts(run))
-        return from_bytes(Checkpoints(directory, run.identity).load(step).files[WEIGHTS_FILE])
+        found = Checkpoints(directory, run.identity).load(step)
+        return from_bytes((found.path / WEIGHTS_FILE).read_bytes())
 
 
 def _parts(run: Run) -> tuple[TinyModel, SymbolTask]:

@@ -121,8 +121,9 @@ class StepSource(LanguageSource):
 
     def batch(self) -> GroupBatch:
         """Return the groups drawn, as the estimator sees them."""
-        scored, needed = torch.cat(self._scored), self._run.estimator.needs
-        answered = scored[..., -1] == 1 if "answered" in needed else None
+        scored, estimator = torch.cat(self._scored), self._run.estimator
+        is_read = "answered" in estimator.needs | estimator.uses
+        answered = scored[..., -1] == 1 if is_read else None
         return self._batch(
             scored[..., 0], self.outcomes, join_statistics(self._statistics), answered
         )
@@ -218,7 +219,7 @@ class StepBuffer:
         outcomes = run.control.verdicts(
             run.task.score(problems, texts), self.control_rng, self.base_rate
         )
-        if "answered" in run.estimator.needs:
+        if "answered" in run.estimator.needs | run.estimator.uses:
             answers = run.task.answers(problems, texts)
             self.answered = [float(answer is not None) for answer in answers]
         rewards: list[float] = run.task.rewards(

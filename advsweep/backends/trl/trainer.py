@@ -87,7 +87,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self.base_rate = math.nan
         # TRL makes a column of what each of these returns.
         functions = [self._reward, *([self._outcome] if run.task.is_shaped else [])]
-        functions += [self._has_answer] if "answered" in run.estimator.needs else []
+        read = run.estimator.needs | run.estimator.uses
+        functions += [self._has_answer] if "answered" in read else []
         super().__init__(model=self._model_settings.location, reward_funcs=functions, **arguments)
         weights = {name: w for name, w in self.model.named_parameters() if w.requires_grad}
         is_measured = sum(map(torch.numel, weights.values())) <= backend.measured_weights

@@ -72,13 +72,15 @@ class VllmTrainer(EstimatorTrainer):
             self._forget_prompts()
             engine, changes = self.vllm_generation, {"temperature": temperature, **cuts}
             before = {name: getattr(engine, name) for name in changes}
-            engine.__dict__.update(changes)
+            for name, value in changes.items():
+                setattr(engine, name, value)
             try:
                 _, completions, _, _ = engine.generate(
                     prompts=prompts, images=None, num_generations=1
                 )
             finally:
-                engine.__dict__.update(before)
+                for name, value in before.items():
+                    setattr(engine, name, value)
         answers: list[list[int]] = [list(tokens) for tokens in completions]
         return answers
 

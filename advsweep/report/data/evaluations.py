@@ -30,7 +30,7 @@ _OF_TASK = ("task", "problems", "verifier", "system", "max_tokens", "sampler")
 Protocol = dict[str, Any]
 """How an evaluation was made: task, number of problems, and sampling."""
 
-_Key = tuple[str, tuple[str, ...]]
+_Key = tuple[str, tuple[tuple[str, ...], ...]]
 """A protocol as text, and the problems with their prompts."""
 
 
@@ -244,13 +244,13 @@ def _by_task(
         made = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
         made = {k: v for k, v in made.items() if (k, v) != _WHOLE}
         protocol = {"task": record.task, **made, "problems": len(record.problem_ids)}
-        problems = (*record.problem_ids, *record.prompts)
+        problems: tuple[tuple[str, ...], ...] = (record.problem_ids, record.prompts)
         own = settings.get(record.run_id or 0)
         # Where the run's seed draws the problems, those of all seeds are alike if they are of the
         # same levels. Prompts of a table have numbers for names, the same for every seed and level.
         is_drawn = own is not None and own.seed is not None and len(listed[record.task]) > 1
         if own is not None and is_drawn and _has_problems(own, record):
-            problems = ("of the seed", *map(str, record.levels))
+            problems = (("of the seed",), tuple(map(str, record.levels)))
         key = json.dumps(protocol, sort_keys=True), problems
         protocols[key] = protocol
         return key
@@ -359,9 +359,13 @@ def _known_of_task(
             return {}, {}
         task = TASKS.build(json.loads(settings.config))
         task = task if settings.seed is None else task.for_seed(settings.seed)
-        return task.floors(), {p.id: p.prompt for p in task.problems(Split(split))}
+        prompts = {p.id: p.prompt for p in task.problems(Split(split))}
     except Exception:  # noqa: BLE001, settings of another version, or a task of another package
         return {}, {}
+    try:
+        return task.floors(), prompts
+    except Exception:  # noqa: BLE001, as above; its problems are known all the same
+        return {}, prompts
 
 
 def _split_of(record: EvaluationRecord) -> str:

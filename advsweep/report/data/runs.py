@@ -352,7 +352,9 @@ def _replicates(
         leaves.append(own)
         # Equal hashes have equal results: what differs between them changes none.
         for run in others:
-            free |= {key for key, value in _leaves(run.config) if own.get(key) != value}
+            # Flattening takes most of the time, and replicates are nearly always alike.
+            if run.config != first.config:
+                free |= {key for key, value in _leaves(run.config) if own.get(key) != value}
     return replicates, [{k: v for k, v in leaf.items() if k not in free} for leaf in leaves]
 
 

@@ -164,7 +164,8 @@ def means(frame: pd.DataFrame, *by: str) -> pd.DataFrame:
     Values that are not finite count as missing. The first column keeps its order.
     """
     first = pd.Categorical(frame[by[0]], frame[by[0]].unique())
-    known = frame["value"].where(np.isfinite(frame["value"]))
+    values = frame["value"].astype(float)  # an empty frame has objects
+    known = values.where(np.isfinite(values))
     grouped = known.groupby([first, *(frame[name] for name in by[1:])], observed=True)
     found = grouped.agg(mean="mean", n="count", sd="std")
     half = stdtrit(found["n"] - 1.0, (1 + LEVEL) / 2) * found["sd"] / np.sqrt(found["n"])

@@ -253,6 +253,8 @@ def heatmap(
                 f"({rows[at].label}; {row.label}): draw fewer runs, alike but for {x} and {y}"
             )
         scores += [(*at, values[run.id]) for run in row.runs if run.id in values]
+    if not scores:
+        raise ReportError(f"no run of {data.name} has {metric} and a value of both {x} and {y}")
     cells = chart.means(pd.DataFrame(scores, columns=["y", "x", "value"]), "y", "x")
     ys, xs = (sorted(cells[axis].unique(), key=_order) for axis in "yx")
     means = np.full((len(ys), len(xs)), np.nan)

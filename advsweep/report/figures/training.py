@@ -120,6 +120,9 @@ def running_mean(
 
     Steps without a point do not count, and neither do values that are not finite.
     """
+    if window == 1:
+        return values
+    # Steps as seconds, since pandas has windows over the values of an index for times alone.
     known = np.where(np.isfinite(values), values, np.nan)
     by_step = pd.Series(known, pd.to_timedelta(steps, unit="s"))
     means: Float[np.ndarray, " points"] = by_step.rolling(f"{window}s").mean().to_numpy()

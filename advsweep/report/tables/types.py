@@ -65,7 +65,7 @@ class Row:
         n: how many seeds the row has; for a base, how many base models.
         seeds: the seeds, ascending; those whose base models the row has if each seed has one of
             its own. Without seeds the numbers are exact: those of a single model or a floor.
-        cells: the numbers, by column name, also of primary outcomes that the table does not show.
+        cells: the numbers, by column name, also of columns that the table does not show.
         pruned: how many replicates were stopped early; the cells are without them.
         runs: how many runs; more than n if the row averages over several configurations.
     """

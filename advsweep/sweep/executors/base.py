@@ -190,10 +190,11 @@ class ProcessHandle(Handle):
         return self.process.pid
 
     def stop(self) -> None:
-        self.process.terminate()
+        if self.poll() is None:  # a worker without a job has nothing to stop
+            self.process.terminate()
 
     def kill(self) -> None:
-        if self.process.poll() is None:
+        if self.poll() is None:
             # It leads a session: processes that it has started there are killed, too.
             os.killpg(self.process.pid, signal.SIGKILL)
 

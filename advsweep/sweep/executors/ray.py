@@ -146,7 +146,7 @@ class WorkerActor:
         self._process: subprocess.Popen[bytes] = start_worker(job, {**os.environ, **environment})
 
     def wait(self) -> int:
-        """Wait for the worker and returns its exit code."""
+        """Wait for the worker and return its exit code."""
         return self._process.wait()
 
     def pid(self) -> int:

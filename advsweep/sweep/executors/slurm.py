@@ -165,14 +165,18 @@ def _passed_on(store_url: str) -> Iterator[None]:
 
     The files that submitit writes for jobs hold no URL with a password.
     """
-    before = dict(os.environ)
     # submitit starts its local jobs without `-P`.
-    os.environ.update({STORE_VARIABLE: store_url, "PYTHONSAFEPATH": "1"})
+    given = {STORE_VARIABLE: store_url, "PYTHONSAFEPATH": "1"}
+    before = {key: os.environ.get(key) for key in given}
+    os.environ.update(given)
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value
 
 
 def process_name(pid: str) -> str:

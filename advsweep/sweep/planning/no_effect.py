@@ -49,10 +49,10 @@ def check_effects(run: Run, given: Mapping[str, Any], known: dict[Any, str]) -> 
     if known[kind] and (optimizer.decays_weights or other_terms):
         yield f"{known[kind]}; only other terms of the objective, and weight decay, train"
     elif known[kind]:
-        raise ConfigError(
-            f"{known[kind]}, so that nothing would be trained; change group_size, the "
-            f"estimator or its fields"
-        )
+        remedy = "expected sampling that can differ"
+        if not run.generation.is_greedy:
+            remedy = "change group_size, the estimator or its fields"
+        raise ConfigError(f"{known[kind]}, so that nothing would be trained; {remedy}")
     if optimizer.match in (Match.MAX_ADVANTAGE, Match.MASS) and optimizer.scale_invariant:
         raise ConfigError(
             f"optimizer.match: the steps of '{optimizer.name}' do not depend on the size of "

@@ -165,7 +165,6 @@ def make_plan(
     if not single:
         reason = ineffective_rule(settings["stopping"], [p.run for p in runs])
         warnings += [reason] if reason else []
-    if not single:
         identities = "".join(sorted({planned.run.identity for planned in runs}))
         by_content = f"sweep-{hashlib.sha256(identities.encode()).hexdigest()[:8]}"
         name = name or "+".join(s.name for s in spaces if s.name) or by_content

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING
 import advsweep
 from advsweep.components import Plain
 from advsweep.printable import redacted_arguments
-from advsweep.store import NewRun
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.store import Store
+    from advsweep.store import NewRun, Store
 
 COMMAND_VARIABLE = "ADVSWEEP_COMMAND"
 """The environment variable with the user's command, without secrets, for workers."""
@@ -99,6 +98,8 @@ def _cpu_model() -> str:
 
 def new_run(run: Run, config: Plain) -> NewRun:
     """Return a planned run in the form that a store takes."""
+    from advsweep.store import NewRun  # loads SQLAlchemy, which no description of executors needs
+
     return NewRun(
         identity=run.identity,
         config_hash=run.config_hash,

@@ -390,7 +390,7 @@ def logging_to(file: Path) -> Iterator[None]:
 
 
 class RunLogs(logging.StreamHandler):  # type: ignore[type-arg]
-    """Write to the log of the current run, or to the process's output.
+    """Writes to the log of the current run, or to the process's output.
 
     The file is opened for each line: a process may have more runs than file descriptors.
     """

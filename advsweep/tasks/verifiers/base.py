@@ -67,21 +67,22 @@ class Verifier(Component):
         """Refuse unsuitable settings and missing packages.
 
         Raises:
-            ConfigError: the message says what to install or to set.
+            ConfigError: the message begins with the key, such as `task.verifier`, and says what to
+                install or to set.
         """
 
     def check_consent(self) -> None:
         """Refuse to run programs of a model without the user's consent; see `consent`.
 
         Raises:
-            ConfigError: the message names the option that gives consent.
+            ConfigError: the message begins with the key and names the option that gives consent.
         """
 
     def check_references(self, references: Mapping[str, ReferenceAnswer]) -> None:
         """Refuse reference answers, by problem, that these settings do not allow.
 
         Raises:
-            ConfigError: the message names a problem and the option.
+            ConfigError: the message begins with the key and names a problem and the option.
         """
 
     def prepare(self) -> None:
@@ -102,7 +103,7 @@ class Verifier(Component):
         changed = [
             f"{key}={redacted(str(value))}"
             for key, value in self.identity().items()
-            if value != defaults.get(key, "")
+            if value != defaults.get(key, "")  # empty: an option that is gone
         ]
         options = " ".join(changed)
         if len(options) > _LINE:

@@ -111,7 +111,7 @@ class Code(Verifier):
     """
 
     name: ClassVar[str] = "code"
-    retired: ClassVar[Retired] = {"enabled": (), "slow_is_wrong": (), "url": ()}
+    retired: ClassVar[Retired] = {"enabled": (), "slow_is_wrong": (), "url": ("",)}
     memory_limit: ClassVar[int | None] = None
     revision: ClassVar[int] = 3  # in 2, tests could use objects of the program
 

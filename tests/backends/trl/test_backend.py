@@ -158,6 +158,27 @@ def test_lora(small_run, train, ask, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_renewed_reference_is_kept(small_run, train, tmp_path):
+    rollout = {"name": "reference", "update_every": 2}
+    run = small_run("trl", rollout=rollout, estimator={"name": "aapo"})
+    whole = train(run, tmp_path / "whole")
+    begun = train(run, tmp_path / "parts", stop_after=3)
+    rest = train(run, tmp_path / "parts")
+    assert begun.lasting | rest.lasting == whole.lasting
+    assert all(values["cost/rollouts"] == 2 for values in whole.points.values())
+    files = [Checkpoints(tmp_path / p, run.identity).load(5).files for p in ("whole", "parts")]
+    assert dict(files[0]) == dict(files[1])
+    assert "reference.safetensors" in files[0]
+    other = small_run("trl", rollout={"name": "reference"}, estimator={"name": "aapo"})
+    assert (
+        "reference.safetensors"
+        not in Checkpoints(tmp_path / "other", other.identity)
+        .load(train(other, tmp_path / "other").checkpoints[-1][0])
+        .files
+    )
+
+
+@pytest.mark.slow
 def test_a_step_without_groups_leaves_the_weights_alone(small_run, train, tmp_path):
     """Moments and all: a gradient of 0 would let them move the weights on."""
     run = small_run(

@@ -75,3 +75,20 @@ def test_grpo_is_stock_trl_over_20_steps(parity_run, our_training, stock_trainin
     for name, weight in weights.items():
         assert torch.equal(weight, stock_weights[name]), name
     assert max(map(abs, losses)) > 0.01
+
+
+def test_gspo_is_stock_trl_but_for_rounding(parity_run, our_training, stock_training):
+    run = parity_run(
+        steps=1,
+        group_size=8,
+        estimator=TRL,
+        objective={"ratio": "sequence"},
+        backend={**PLAIN, "minibatches": 2, "inner_epochs": 2, "device_batch": None},
+    )
+    losses, weights = our_training(run)
+    stock_losses, stock_weights = stock_training(
+        run, loss_type="grpo", importance_sampling_level="sequence"
+    )
+    assert losses == pytest.approx(stock_losses, rel=1e-4)
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight, stock_weights[name], rtol=0, atol=1e-5)

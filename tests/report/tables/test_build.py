@@ -310,8 +310,15 @@ def test_refuses_runs_with_different_evaluations(lab):
     assert "temperature" not in str(error.value)
 
 
-def test_refuses_runs_with_different_verifiers(lab):
-    key, first, second = "verifier", "numeric", "numeric tolerance=0.1"
+@pytest.mark.parametrize(
+    ("key", "first", "second"),
+    [
+        ("verifier", "numeric", "numeric tolerance=0.1"),
+        ("max_tokens", 1024, 512),
+        ("system", "1a2b3c4d", "none"),
+    ],
+)
+def test_refuses_runs_with_different_verifiers(lab, key, first, second):
     runs = [lab.run(estimator, 0, solved=None) for estimator in ("grpo", "fade")]
     for run_id, value in zip(runs, (first, second), strict=True):
         lab.evaluate(run_id, f"{run_id}@20", 20, (2, 0), **{key: value})
