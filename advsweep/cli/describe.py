@@ -7,10 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from advsweep.cli import options
 from advsweep.cli.catalogue import PRESETS, group_rows, list_members, print_members
+from advsweep.cli.options import complete_component
 from advsweep.cli.output import echo, echo_line, print_json, print_listing, warn
 from advsweep.config.compose import patch
 from advsweep.config.groups import ConfigGroups
@@ -28,7 +29,7 @@ _EXAMPLES = 2  # problems of each split of a task
 
 
 def describe(
-    names: list[str],
+    names: Annotated[list[str], complete_component],
     fields: list[str] | None = None,
     rewards: str | None = None,
     inputs: list[str] | None = None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import multiprocessing
 import os
 import random
@@ -373,7 +374,7 @@ def limited(plan, store, policy):
 def test_a_run_that_takes_ever_more_memory_is_ended(plan, store, undisturbed, inject):
     inject(allocate_at=7)
     # A fork holds as much as this process from the start.
-    most = held_bytes(os.getpid()) + 2**29
+    most = held_bytes(os.getpid(), math.inf) + 2**29
     forty = forked(plan(STEPS, "seed=0,1"))
     outcome, run = limited(forty, store, Policy(retries=0, memory_limit=most))
     assert (run.status, run.failure) == (Status.FAILED, Failure.OOM)

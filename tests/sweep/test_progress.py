@@ -63,7 +63,7 @@ def test_the_last_line_of_a_terminal_is_written_anew(running, store, monkeypatch
     assert stream.getvalue().split("\r\x1b[K") == [
         "",
         "run 1 (grpo seed=0) started\n",
-        "0 of 2 done, 1 running, 1 to come (run 1 training 6/20 reward 0.250)",
+        "0 of 2 done, 1 running, 1 to come (run 1 training 6/20 reward 0.250)\r",
         "run 2 (grpo seed=1) failed: step 3:\\x1b[1m no good\n",
         "",
     ]
