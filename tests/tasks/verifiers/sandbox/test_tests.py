@@ -25,7 +25,10 @@ from advsweep.tasks.verifiers.inside import (
     encode,
 )
 from advsweep.tasks.verifiers.submission import ProgramTests
-from tests.tasks.verifiers.sandbox.reference_solutions import reference_solutions
+from tests.tasks.verifiers.sandbox.reference_solutions import (
+    ReferenceSolution,
+    reference_solutions,
+)
 
 SOLUTIONS = list(reference_solutions())
 ISOLATIONS = [
@@ -35,6 +38,7 @@ ISOLATIONS = [
     ),
     "limits",
 ]
+ISOLATION = "limits" if namespaces_missing() else "namespaces"
 
 
 @pytest.fixture(autouse=True)
@@ -58,22 +62,34 @@ def test_there_are_a_few_hundred_solutions() -> None:
     assert len({solution.name for solution in SOLUTIONS}) == len(SOLUTIONS)
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def judged(verifier: Code, solutions: list[ReferenceSolution]) -> list[tuple[Any, ...]]:
+    return [
+        (s.name, *(verifier.judge(s.reference, text).outcome for text in (s.program, s.wrong)))
+        for s in solutions
+    ]
+
+
+def test_what_tests_are_about_shows_without_a_solution_in_the_data() -> None:
+    for solution in SOLUTIONS:
+        known = ProgramTests.of(solution.reference)
+        unknown = ProgramTests.of({**solution.reference, "program": None})
+        assert unknown.order("", "") == known.order("", "")
+        assert unknown.live_object == known.live_object
+
+
+@pytest.mark.slow
+def test_right_programs_are_correct_and_changed_ones_wrong(make: Callable[..., Code]) -> None:
+    """All of them, in the isolation that is the default where there is one."""
+    found = judged(make(ISOLATION), SOLUTIONS)
+    assert found == [(name, Outcome.CORRECT, Outcome.WRONG) for name, *_ in found]
+
+
 @pytest.mark.parametrize("isolation", ISOLATIONS)
-@pytest.mark.parametrize("every", [41, pytest.param(1, marks=pytest.mark.slow)])
-def test_right_programs_are_correct_and_changed_ones_wrong(
-    make: Callable[..., Code], isolation: str, every: int, known: bool
+def test_some_right_programs_are_correct_in_every_isolation(
+    make: Callable[..., Code], isolation: str
 ) -> None:
-    """All of them, whether or not the data has a solution, which says what the tests are about."""
-    verifier = make(isolation)
-    judged = []
-    for solution in SOLUTIONS[::every]:
-        reference = {**solution.reference}
-        if not known:
-            reference.pop("program", None)
-        found = [verifier.judge(reference, text) for text in (solution.program, solution.wrong)]
-        judged.append((solution.name, *(verdict.outcome for verdict in found)))
-    assert judged == [(name, Outcome.CORRECT, Outcome.WRONG) for name, *_ in judged]
+    found = judged(make(isolation), SOLUTIONS[::41])
+    assert found == [(name, Outcome.CORRECT, Outcome.WRONG) for name, *_ in found]
 
 
 # Right programs that are not correct: their tests look at objects that plain data has not.
