@@ -25,14 +25,14 @@ from typing import Any, ClassVar, Self
 
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 
+# A resolved config node in JSON types; infinities are the strings "inf" and "-inf".
 Plain = dict[str, Any]
-"""A resolved config node in JSON types; infinities are the strings "inf" and "-inf"."""
 
+# Parameters of earlier versions, with values; see `Component`.
 Retired = Mapping[str, Collection[Any]]
-"""Parameters of earlier versions, with values; see `Component`."""
 
+# Infinite numbers by the texts that stand for them in configs.
 INFINITIES = {"inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
-"""Infinite numbers by the texts that stand for them in configs."""
 
 
 _NEVER = object()

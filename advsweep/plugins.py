@@ -18,24 +18,24 @@ from typing import Any, NamedTuple
 from advsweep.components import Component
 from advsweep.errors import PluginError
 
+# Entry point groups of advsweep: the prefix and a kind in the plural.
 GROUP_PREFIX = "advsweep."
-"""Entry point groups of advsweep: the prefix and a kind in the plural."""
 
+# The group of commands: functions with typer's annotations.
 COMMANDS = "advsweep.commands"
-"""The group of commands: functions with typer's annotations."""
 
+# The group of columns that are numbers of stored analyses, by the first word of their names.
 COLUMNS = "advsweep.columns"
-"""The group of columns that are numbers of stored analyses, by the first word of their names."""
 
+# The kinds that are no components, by group.
 EXTENSIONS = {COMMANDS: "command", COLUMNS: "columns"}
-"""The kinds that are no components, by group."""
 
+# Folders of packages in our repository, by the commands and columns that need them.
 _PACKAGES = {
     "weights": "contrib/weights",
     "hidden": "contrib/weights",
     "hidden-states": "contrib/weights",
 }
-"""Folders of packages in our repository, by the commands and columns that need them."""
 
 # Names become parts of folder names, and a store from elsewhere is refused with any other.
 _NAME = re.compile(r"[a-z0-9_]{1,64}")

@@ -142,13 +142,13 @@ _NAME = r"(?:passw(?:or)?d|passphrase|pwd|secret|(?<!pad_)token|credentials?|key
 
 _SECRET_NAME = re.compile(rf".*{_NAME}", re.IGNORECASE | re.DOTALL)
 
+# An option whose value is the next argument.
 _OPTION = re.compile(rf"--?[\w.-]*{_NAME}", re.IGNORECASE)
-"""An option whose value is the next argument."""
 
+# NAME=VALUE and NAME: VALUE up to the end, as a value may contain any character.
 _ASSIGNMENT = re.compile(
     rf"((?:^|[\s{{(\[,:'\"+])[\w.@/-]*{_NAME}['\"]?\s*[=:]\s*).+", re.IGNORECASE | re.DOTALL
 )
-"""NAME=VALUE and NAME: VALUE up to the end, as a value may contain any character."""
 
 _PARAMETER = re.compile(r"([?&;])([^=&;]+)=[^&]+")
 

@@ -31,8 +31,8 @@ from typing import Any
 from advsweep.errors import ConfigError, nearest
 from advsweep.printable import markdown_text, printable_json, printable_line, spreadsheet_cell
 
+# Rows with the same keys.
 Records = Sequence[Mapping[str, Any]]
-"""Rows with the same keys."""
 
 NO_NUMBER = "–"
 

@@ -13,13 +13,13 @@ from advsweep.errors import ConfigError
 if TYPE_CHECKING:
     from yaml import SafeLoader, YAMLError  # type: ignore[import-untyped]
 
+# Endings of the names of YAML files.
 YAML_SUFFIXES = (".yaml", ".yml")
-"""Endings of the names of YAML files."""
 
 _MOST_BYTES = 10 * 2**20
 _EXPONENT = re.compile(r"[-+]?\d[\d_]*\.?[\d_]*[eE][-+]?\d+$")
+# Limit on the values of a file after every alias is expanded.
 _MOST_NODES = 100_000
-"""Limit on the values of a file after every alias is expanded."""
 
 
 def check_yaml(path: Path) -> str:
@@ -77,6 +77,7 @@ def yaml_error(error: YAMLError, path: Path | str | None = None) -> ConfigError:
     return ConfigError(f"{where}: cannot be read as YAML: {next(plain, problem)}")
 
 
+# Parts of the parser's messages, and what to tell users who do not know its grammar.
 _PROBLEMS = {
     "'\\t' that cannot start": "expected spaces, got a tab",
     "mapping values are not allowed": "expected no second ':' here; check the indentation, and "
@@ -84,7 +85,6 @@ _PROBLEMS = {
     "expected <block end>": "expected the indentation of the lines above, or a new key",
     "could not find expected ':'": "expected KEY: VALUE, got no ':'",
 }
-"""Parts of the parser's messages, and what to tell users who do not know its grammar."""
 
 
 @functools.cache

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler, Task
 
 
+# The keys of a run's config that hold components, in the order of the stored config.
 NODE_KEYS = (
     "estimator",
     "objective",
@@ -38,9 +39,9 @@ NODE_KEYS = (
     "evaluation",
     "backend",
 )
-"""The keys of a run's config that hold components, in the order of the stored config."""
 
 
+# The optional fields of `GroupBatch` that a backend can compute from its own rollouts.
 BATCH_FIELDS = frozenset(
     {
         "lengths",
@@ -55,7 +56,6 @@ BATCH_FIELDS = frozenset(
         "total_steps",
     }
 )
-"""The optional fields of `GroupBatch` that a backend can compute from its own rollouts."""
 
 
 def hash_json(material: Plain) -> str:

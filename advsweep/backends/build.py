@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Backend
     from advsweep.config.settings import EvaluationSettings
 
+# The keys of a run's config that hold components.
 NODES: Mapping[str, Registry[Any]] = {
     "estimator": ESTIMATORS,
     "objective": OBJECTIVES,
@@ -35,14 +36,13 @@ NODES: Mapping[str, Registry[Any]] = {
     "evaluation": EVALUATIONS,
     "backend": BACKENDS,
 }
-"""The keys of a run's config that hold components."""
 
+# Keys of a config that cannot change a run's results.
 INERT = frozenset({"executor", "resources", "stopping", "tracking"})
-"""Keys of a config that cannot change a run's results."""
 
 
+# Built components by their key and the text of their node.
 ComponentCache = dict[tuple[str, str], Component]
-"""Built components by their key and the text of their node."""
 
 
 def build_run(

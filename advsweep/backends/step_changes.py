@@ -165,9 +165,9 @@ def peak_memory() -> dict[str, float]:
 # sampled answer. It has the same mean and about half the variance (Amini et al. 2025,
 # arXiv:2504.10637).
 
+# One of so many answers is measured: of 128 answers to a problem four, and with 16 the first answer
+# to each second problem. On the tiny backend that takes about 4 % of the time of sampling.
 KL_EVERY = 32
-"""One of so many answers is measured: of 128 answers to a problem four, and with 16 the first
-answer to each second problem. On the tiny backend that takes about 4 % of the time of sampling."""
 
 
 def measured_answers(answers: int) -> Int[np.ndarray, " measured"]:

@@ -28,8 +28,8 @@ Records = list[dict[str, Any]]
 
 PRESETS = ("method", "experiment")
 
+# The key of a sweep file whose keys are listed as those of a group.
 TUNE = "sweep.tune"
-"""The key of a sweep file whose keys are listed as those of a group."""
 
 
 # list
@@ -265,8 +265,8 @@ def schema(config_dirs: list[Path] | None = None) -> None:
 
 SCHEMA = "advsweep.schema.json"
 
+# The files of `init_files` that are written; the schema of the sweep file comes with them.
 NAMES = ("sweep.yaml", "Makefile", "README.md")
-"""The files of `init_files` that are written; the schema of the sweep file comes with them."""
 
 
 def init(

@@ -157,11 +157,11 @@ def _print_imported(summary: ImportSummary, *, dry_run: bool) -> None:
 
 # export
 
+# An empty folder within the target of an export to a tracker.
 _MARK = ".advsweep"
-"""An empty folder within the target of an export to a tracker."""
 
+# Files by which the folder of an earlier export is known.
 _WRITTEN = {_MARK, "config.json"}
-"""Files by which the folder of an earlier export is known."""
 
 
 def export(

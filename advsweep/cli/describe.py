@@ -21,8 +21,8 @@ from advsweep.sweep.registry import config_groups
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Problem, Split
 
+# Groups in which a bare name is looked up first.
 _FIRST = ("estimator", "task", *PRESETS)
-"""Groups in which a bare name is looked up first."""
 
 _GROUP_SIZE = 8
 _EXAMPLES = 2  # problems of each split of a task

@@ -24,9 +24,10 @@ from advsweep.errors import AdvsweepError, NoStoreError
 from advsweep.machine import usable_cores
 from advsweep.packages import install_command, missing, requirements
 
+# How long torch may take to start; it reads gigabytes from a cold disk.
 TORCH_SECONDS = 120
-"""How long torch may take to start; it reads gigabytes from a cold disk."""
 
+# What each extra is for, with its title.
 FEATURES = {
     "hf": ("Hugging Face models", "model=hf, and `advsweep eval --model`"),
     "trl": ("TRL", "backend=trl trains Hugging Face models"),
@@ -42,10 +43,9 @@ FEATURES = {
     "mlflow": ("MLflow", "tracking=mlflow"),
     "tensorboard": ("TensorBoard", "tracking=tensorboard, and `advsweep import tensorboard`"),
 }
-"""What each extra is for, with its title."""
 
+# The commands that a feature needs besides packages.
 COMMANDS = {"slurm": ("sbatch", "squeue", "scancel")}
-"""The commands that a feature needs besides packages."""
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,10 @@ from advsweep.estimators.batch import (
     spread_input,
 )
 
+# Groups of numbers, [groups, rollouts]; NaN marks a missing rollout.
 Rows = Tensor
-"""Groups of numbers, [groups, rollouts]; NaN marks a missing rollout."""
 
+# Default of each input other than the rewards: one number for all rollouts.
 NEUTRAL = {
     "lengths": 1.0,
     "ref_rewards": 0.0,
@@ -44,7 +45,6 @@ NEUTRAL = {
     "step": 1,
     "total_steps": 100,
 }
-"""Default of each input other than the rewards: one number for all rollouts."""
 
 _RATES = (0.1, 0.3, 0.5, 0.8)
 _CURVE = tuple(percent / 100 for percent in range(1, 100))

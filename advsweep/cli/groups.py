@@ -39,6 +39,7 @@ class Entry(NamedTuple):
     summary: str
 
 
+# Every command, in the order of `advsweep --help`; places are relative to `advsweep.cli`.
 COMMANDS: dict[str, dict[str, Entry]] = {
     "Train": {
         "init": Entry("catalogue:init", "Write a sweep file, a Makefile for CI and a README."),
@@ -94,7 +95,6 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "schema": Entry("catalogue:schema", "Print a JSON schema of sweep files, for editors."),
     },
 }
-"""Every command, in the order of `advsweep --help`; places are relative to `advsweep.cli`."""
 
 _ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
 

@@ -49,8 +49,8 @@ from advsweep.yaml_files import YAML_SUFFIXES
 if TYPE_CHECKING:
     from advsweep.store import Store as OpenedStore
 
+# Number of newest runs offered; older ones must be typed.
 OFFERED = 50
-"""Number of newest runs offered; older ones must be typed."""
 
 # The shell executes the completed word, so names that need quoting are left out.
 _PLAIN_WORD = re.compile(r"[\w.@%+,/][\w.@%+,:/=-]*")
@@ -123,13 +123,13 @@ def _store(context: typer.Context) -> OpenedStore:
     return open_store(context.params.get("store"), create=False)
 
 
+# By the name of the parameter; others are completed as `Annotated` says.
 COMPLETIONS = {
     "overrides": complete_override,
     "run": complete_run,
     "sweep": complete_sweep,
     "targets": complete_target,
 }
-"""By the name of the parameter; others are completed as `Annotated` says."""
 
 ListFormat = Literal["table", "csv", "json"]
 RecordFormat = Literal["text", "json"]

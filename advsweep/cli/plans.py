@@ -27,8 +27,8 @@ from advsweep.sweep.progress import config_labels
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.tuning import Tuning, execute_tuning, plan_tuning
 
+# Rows of a table; `--format json` has all.
 LISTED = 50
-"""Rows of a table; `--format json` has all."""
 
 _SHOWN = 10  # characters of an identity
 _NAMES = 6  # names that a line lists

@@ -23,14 +23,14 @@ from advsweep.errors import ConfigError, counted
 if TYPE_CHECKING:
     from advsweep.logs.replay import Replay
 
+# Names of the fields of `Statistics` in tables, CSV, JSON and figures.
 NAMES = (
     *("no_gradient", "m_S", "m_F", "sign_ratio", "effective_prompts", "weight_variance"),
     *("cosine_grpo", "largest"),
 )
-"""Names of the fields of `Statistics` in tables, CSV, JSON and figures."""
 
+# Parts of the rollouts that numbers are of.
 Part = Literal["step", "solve_rate"]
-"""Parts of the rollouts that numbers are of."""
 
 
 def replay(

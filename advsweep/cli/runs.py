@@ -258,8 +258,8 @@ def _time(value: datetime | None) -> str:
 
 POLL_SECONDS = 0.25
 
+# Most characters of a log in memory at a time.
 READ_BYTES = 1 << 20
-"""Most characters of a log in memory at a time."""
 
 
 def log_path(run: RunRecord) -> Path:

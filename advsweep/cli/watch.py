@@ -29,11 +29,11 @@ from advsweep.store.sanity import find_mixed_revisions
 from advsweep.sweep.progress import SweepStatus, read_status, varying_keys
 from advsweep.writing import plain_value
 
+# Runs that a table lists by default.
 NEWEST = 50
-"""Runs that a table lists by default."""
 
+# Collapsed runs that a table lists.
 _LISTED = 20
-"""Collapsed runs that a table lists."""
 
 
 # ls

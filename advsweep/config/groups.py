@@ -22,11 +22,11 @@ from advsweep.yaml_files import YAML_SUFFIXES, check_yaml, read_yaml, yaml_error
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
 
+# Groups whose members set other groups; a composed config has no node for them.
 PRESET_GROUPS = ("method", "experiment")
-"""Groups whose members set other groups; a composed config has no node for them."""
 
+# How comments start that are not for people: for Hydra, and for editors.
 _DIRECTIVES = ("@package", "yaml-language-server:")
-"""How comments start that are not for people: for Hydra, and for editors."""
 
 
 def conf_directory() -> Path:

@@ -31,6 +31,7 @@ _REFUSED = {
     "shuffle": "a sweep must be the same each time it is started; list the values in order",
 }
 
+# Keys of earlier versions with what to write instead. Stored configs may still have them.
 _RETIRED = {
     "search": "advsweep no longer searches by itself; "
     "examples/search_with_optuna.py shows how to search with Optuna",
@@ -39,13 +40,12 @@ _RETIRED = {
     "verifier.url": "programs run on this machine alone, with --run-code; leave the key out",
     "verifier.slow_is_wrong": "a program that runs out of time is always wrong; leave the key out",
 }
-"""Keys of earlier versions with what to write instead. Stored configs may still have them."""
 
 _SHOWN = 100  # characters of an override in a message
 _MOST_VALUES = 100_000  # of one key, since `range(0,inf)` never ends
 
+# How a text of a sweep file begins that is a call of the grammar, such as `choice(4,8)`.
 CALL = re.compile(rf"^({'|'.join([*_ALLOWED, *_REFUSED])})\(")
-"""How a text of a sweep file begins that is a call of the grammar, such as `choice(4,8)`."""
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,15 @@ from advsweep.components import Component, option
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.tasks.controls import CONTROL, Control
 
+# Group members and values by dotted key; a value may be `Delete`.
 Assignment = dict[str, Any]
-"""Group members and values by dotted key; a value may be `Delete`."""
 
 SEED = "seed"
 
 _METHODS = ("estimator", "method")
 
+# Assignments of which each run has one: the values of a key, or of keys zipped together.
 Dimension = Sequence[Assignment]
-"""Assignments of which each run has one: the values of a key, or of keys zipped together."""
 
 
 @dataclass(frozen=True)
@@ -218,8 +218,8 @@ def _joined(parts: Iterable[Assignment]) -> Assignment:
     return {key: value for part in parts for key, value in part.items()}
 
 
+# Where tuning seeds begin, so that few sweeps have them as seeds of their own.
 FIRST_SEED = 1000
-"""Where tuning seeds begin, so that few sweeps have them as seeds of their own."""
 
 
 @dataclass(kw_only=True)

@@ -50,6 +50,7 @@ from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.tasks.controls import CONTROL, Control
 
 _BLOCK = "a mapping of keys and their values"
+# The keys of a `sweep` node, each with its type and how a message describes it.
 _KEYS: Mapping[str, tuple[type, str]] = {
     "name": (str, "a text"),
     "seeds": (object, "how many, or a list of seeds"),
@@ -60,14 +61,13 @@ _KEYS: Mapping[str, tuple[type, str]] = {
     "common": (dict, _BLOCK),
     "blocks": (list, "a list of blocks"),
 }
-"""The keys of a `sweep` node, each with its type and how a message describes it."""
 
 _NO_VALUES = ("when", "exclude", "printed", "zip")
+# Keys that change how long a run takes: an override of one makes a published time useless.
 _PACE = {
     *("backend", "model", "model.path", "task", "method", "rollout"),
     *("group_size", "prompts_per_step", "generation", "generation.max_tokens"),
 }
-"""Keys that change how long a run takes: an override of one makes a published time useless."""
 
 
 def read_spaces(groups: ConfigGroups, overrides: Sequence[Override]) -> list[Space]:

@@ -14,8 +14,8 @@ from advsweep.diagnostics.masses import chances, groups_by_count
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Num
 
+# For larger groups, numbers of successes are merged into 17 equal steps.
 BINS = 16
-"""For larger groups, numbers of successes are merged into 17 equal steps."""
 
 
 def effective_prompts(weights: Float[np.ndarray, "*runs groups"]) -> Float[np.ndarray, "*runs"]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     FlagPerGroup = Bool[np.ndarray, "runs groups"]
     CountPerGroup = Int[np.ndarray, "runs groups"]
 
+# Groups with a smaller standard deviation are collapsed (AVSPO, its authors' draft).
 TOLERANCE = 1e-6
-"""Groups with a smaller standard deviation are collapsed (AVSPO, its authors' draft)."""
 
 
 class GroupSpread(NamedTuple):

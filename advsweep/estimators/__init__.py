@@ -38,9 +38,9 @@ __all__ = [
 ]
 
 
+# What `catalogue.toml` says of each estimator, of aliases, and of names without a definition.
 # A file and not the classes, so that listing estimators imports no torch.
 CATALOGUE = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text("utf-8"))
-"""What `catalogue.toml` says of each estimator, of aliases, and of names without a definition."""
 
 _ROWS = CATALOGUE["estimators"]
 

@@ -77,8 +77,8 @@ class AAPO(GRPO):
         return super()._advantages(groups, info) + clipped
 
 
+# RENT's code sets the entropy of a rollout without an answer to 7 in mathematics.
 _NO_ANSWER = -7.0
-"""RENT's code sets the entropy of a rollout without an answer to 7 in mathematics."""
 
 
 class Intuitor(GRPO):
@@ -149,8 +149,8 @@ class RENT(GRPO):
         return super()._advantages(Groups(GroupBatch(rewards=certainty, mask=groups.mask)), info)
 
 
+# Number of a group's shortest responses whose mean length decides whether the group is long.
 _SHORTEST = 3
-"""Number of a group's shortest responses whose mean length decides whether the group is long."""
 
 
 @dataclass(kw_only=True)

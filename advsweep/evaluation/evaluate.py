@@ -29,18 +29,17 @@ if TYPE_CHECKING:
     from advsweep.config.settings import EvaluationSettings
     from advsweep.tasks.base import Sampler, Task
 
+# Raised when a fix changes what an evaluation counts; old evaluations are then repeated.
 REVISION = 1
-"""Raised when a fix changes what an evaluation counts; old evaluations are then repeated."""
 
+# The lowest solve rates of the levels 0 to 5; rates below the last are level 6.
+#
+# Source: AVSPO, App. A.1. Departures: our copy of the text lacks the comparison signs; a rate on a
+# bound counts as the easier level, so that the levels are exhaustive.
 LOWER_BOUNDS = (0.95, 0.8, 0.5, 0.3, 0.1, 0.01)
-"""The lowest solve rates of the levels 0 to 5; rates below the last are level 6.
 
-Source: AVSPO, App. A.1. Departures: our copy of the text lacks the comparison signs; a rate on
-a bound counts as the easier level, so that the levels are exhaustive.
-"""
-
+# Approximate number of samples in a piece; problems are not divided.
 PIECE_SAMPLES = 1024
-"""Approximate number of samples in a piece; problems are not divided."""
 
 
 class ProblemResult(NamedTuple):

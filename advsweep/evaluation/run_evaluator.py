@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Problem, Sampler, Task
 
 
+# Settings that say which other evaluations a run has.
 _OF_OTHERS = ("at", "n_between", "train_problems", "select_on")
-"""Settings that say which other evaluations a run has."""
 
+# The `split` of evaluations on the problems that choose a run's checkpoint.
 VALIDATION = "validation"
-"""The `split` of evaluations on the problems that choose a run's checkpoint."""
 
 
 @dataclass(frozen=True)

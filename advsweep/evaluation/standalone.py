@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler, Task
 
 
+# Makes a sampler of some weights for a task; called only if it is needed.
 Method = Callable[["Task", "EvaluationSettings"], "Sampler"]
-"""Makes a sampler of some weights for a task; called only if it is needed."""
 
 
 @dataclass(frozen=True)

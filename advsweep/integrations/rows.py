@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     PerRow = Float[Tensor, " rows"]
 
 
+# The file of a trainer's checkpoint that holds the memory of an estimator.
 MEMORY_FILE = "estimator.json"
-"""The file of a trainer's checkpoint that holds the memory of an estimator."""
 
 _LARGEST_MEMORY = 1 << 30  # dcpo holds three numbers for every prompt.
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from advsweep.estimators import Estimator
 
+# The release of TRL whose private methods this module knows.
 TESTED = "1.16"
-"""The release of TRL whose private methods this module knows."""
 
 _ENTROPIES = frozenset({"token_entropy", "token_entropy_exact", "token_entropies"})
 _ALWAYS = frozenset({"lengths", "prompt_ids", "self_certainty", "step", "total_steps"})

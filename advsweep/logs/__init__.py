@@ -39,6 +39,7 @@ _MODULES = {
     "wandb": "wandb",
 }
 
+# Every reader by the name of its format.
 READERS: Registry[Reader] = Registry(
     "importer",
     {name: f"advsweep.logs.{module}" for name, module in _MODULES.items()},
@@ -47,7 +48,6 @@ READERS: Registry[Reader] = Registry(
     group="advsweep.importers",
     base="advsweep.logs.base:Reader",
 )
-"""Every reader by the name of its format."""
 
 
 def open_metric_log(kind: str, path: Path, **options: Any) -> Reader:

@@ -30,21 +30,21 @@ from advsweep.errors import ConfigError
 from advsweep.logs.names import LoggedStep, NameMap, merged
 from advsweep.printable import printable_line
 
+# The largest step that a store holds.
 LAST_STEP = 2**31 - 1
-"""The largest step that a store holds."""
 
+# The longest name of a metric that a store accepts, in characters.
 MAX_NAME = 200
-"""The longest name of a metric that a store accepts, in characters."""
 
+# Names of metrics that are read from one log.
 MAX_NAMES = 10_000
-"""Names of metrics that are read from one log."""
 
 _DEPTH = 8
 _MOST_FOLDERS = 20_000
 _CHECKPOINT = re.compile(r"(?:global_step_|checkpoint-)\d+")
 
+# Columns of a log that counts of left out values name.
 _NAMED = 20
-"""Columns of a log that counts of left out values name."""
 
 
 class ProblemCount(NamedTuple):

@@ -22,12 +22,12 @@ _DELIMITERS = (",", "\t", ";")
 _NAMES = ("name", "metric", "tag", "key")
 _VALUE = "value"
 
+# Numbers with a comma, which may be a decimal comma or separate groups of three digits.
 _UNCLEAR = re.compile(
     r"[+-]?(?:\d+,\d*|,\d+|[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?|[1-9]\d{0,2}(?:\.\d{3})+,\d*)"
     r"(?:e[+-]?\d+)?",
     re.IGNORECASE | re.ASCII,
 )
-"""Numbers with a comma, which may be a decimal comma or separate groups of three digits."""
 
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
 

@@ -42,26 +42,27 @@ from advsweep.logs.base import (
 )
 from advsweep.logs.names import LoggedStep, parse_value, step_names
 
+# The longest line of a text log, in bytes.
 MAX_LINE = 16 * 2**20
-"""The longest line of a text log, in bytes."""
 
 NOT_WHOLE = f"lines whose step is no whole number from 0 to {LAST_STEP:,}"
 DAMAGED = "lines that are cut or damaged"
 CUT_VALUES = "last values of a line without its end"
 
+# Columns that tell the runs of one file apart.
 BY = ("estimator", "seed", "run", "run_id", "run_name")
-"""Columns that tell the runs of one file apart."""
 
+# Runs of one file.
 MAX_RUNS = 10_000
-"""Runs of one file."""
 
 _BLOCK = 2**20
 _DEPTH = 16
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
+# Characters of a line that are searched, since an expression may take long on long lines.
 _LONGEST = 2**16
-"""Characters of a line that are searched, since an expression may take long on long lines."""
 
+# What a file is that begins with these bytes, and what makes it text.
 _OTHER_FORMS = {
     b"\x1f\x8b": "gzip: unpack it first",
     b"PK\x03\x04": "a zip archive: unpack it first",
@@ -71,7 +72,6 @@ _OTHER_FORMS = {
     b"[{": "a JSON array: write an object per line (jq -c '.[]')",
     b"[\n": "a JSON array: write an object per line (jq -c '.[]')",
 }
-"""What a file is that begins with these bytes, and what makes it text."""
 
 
 @dataclass(kw_only=True)

@@ -48,19 +48,19 @@ _CHECKPOINT = re.compile(
     r"(?:/(?:actor|huggingface|hf|policy|model))*/?"
 )
 _VOTE = re.compile(r"maj|vote|consensus", re.IGNORECASE)
+# Metrics that say whether an answer is right, before others whose values are 0 and 1.
 _USUAL = ("exact_match", "acc", "math_verify", "prompt_level_strict_acc")
-"""Metrics that say whether an answer is right, before others whose values are 0 and 1."""
 
 _MOST_RESULTS = 256 * 2**20
 _MOST_RESPONSES = 10**6
 _KEPT = ("model", "model_args", "gen_kwargs", "num_fewshot", "limit", "system_instruction")
 
 
+# By filter, metric and problem: the value, and the number of responses.
 _Values = dict[str, dict[str, dict[str, tuple[Any, int]]]]
-"""By filter, metric and problem: the value, and the number of responses."""
 
+# By problem n and c.
 _Counts = dict[str, tuple[int, int]]
-"""By problem n and c."""
 
 
 class _Model(NamedTuple):

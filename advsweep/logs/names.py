@@ -31,11 +31,11 @@ from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
 _FOLDER = Path(__file__).with_name("names")
+# Names of all tables.
 TABLES = sorted(path.stem for path in _FOLDER.glob("*.yaml"))
-"""Names of all tables."""
 
+# What `--map NAME=step` calls the name of the step.
 STEP = "step"
-"""What `--map NAME=step` calls the name of the step."""
 
 # Characters with a meaning in the names of columns of a report.
 _UNUSABLE = str.maketrans(dict.fromkeys("[]=<>,*", "_"))
@@ -47,8 +47,8 @@ _ENDINGS = frozenset(
     {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".wandb", ".log", ".txt"}
 )
 
+# The estimator of a run whose files and command do not name one.
 UNKNOWN = "unknown"
-"""The estimator of a run whose files and command do not name one."""
 
 
 class LoggedStep(NamedTuple):

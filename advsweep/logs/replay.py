@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from advsweep.estimators import Estimator
     from advsweep.estimators.batch import Advantages
 
+# Label of the advantages that the trainer itself logged with the rollouts.
 LOGGED = "(logged)"
-"""Label of the advantages that the trainer itself logged with the rollouts."""
 
 # More solve rates than a group of 16 has are merged into tenths.
 _MOST_RATES = 17

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
+# Advantages that differ by more are not those of the config's estimator.
 _DIFFERENT = 1e-3
-"""Advantages that differ by more are not those of the config's estimator."""
 
+# Options of a log may be wrong, or ask for more than memory holds.
 _REFUSALS = (AdvsweepError, RuntimeError, ArithmeticError)
-"""Options of a log may be wrong, or ask for more than memory holds."""
 
 
 @dataclass

@@ -46,8 +46,8 @@ from advsweep.printable import printable_line
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
+# Other numbers per rollout that JSON lines may have, by the names that estimators give them.
 INPUTS = ("ref_rewards", "token_entropy", "token_entropy_exact", "self_certainty", "answered")
-"""Other numbers per rollout that JSON lines may have, by the names that estimators give them."""
 
 REPEATED = "tables with the rollouts of the table before"
 _NO_STEP = "lines without a step"
@@ -61,8 +61,8 @@ _BATCH_ROWS = 64
 
 _PROMPT = ("prompt", "input", "question")
 _REWARD = ("rewards", "reward", "scores", "score")
+# Names of the fields of a line; of several, the first that it has.
 _GROUP = ("group", "uid", "prompt_id")
-"""Names of the fields of a line; of several, the first that it has."""
 
 # verl's V1 trainer: PROMPT_SESSION_OUTPUT, and rows without a reward that fill up a batch.
 _SESSION = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
@@ -119,8 +119,8 @@ class RolloutNotes:
 
 _Fields = dict[str, Any]
 Weigh = Callable[[list[str]], Mapping[str, float]]
+# A step, a key, and rollouts; those of a step with the same key are a group.
 _Part = tuple[int, Hashable, RolloutGroup]
-"""A step, a key, and rollouts; those of a step with the same key are a group."""
 
 
 def read_rollouts(

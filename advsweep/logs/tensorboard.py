@@ -21,14 +21,14 @@ from advsweep.logs.base import ImportedRun, ImportOptions, Reader, existing, who
 from advsweep.logs.names import LoggedStep
 from advsweep.packages import import_extra
 
+# What the name of an event file contains.
 EVENTS = "events.out.tfevents."
-"""What the name of an event file contains."""
 
+# Tags of texts that hold a run's settings as JSON; transformers writes the first.
 _TEXTS = ("args/text_summary", "args", "model_config/text_summary", "config/text_summary")
-"""Tags of texts that hold a run's settings as JSON; transformers writes the first."""
 
+# Bytes of a record beside its content: the length and two checksums.
 _FRAME = 16
-"""Bytes of a record beside its content: the length and two checksums."""
 
 _WRITER = re.compile(rf".*{re.escape(EVENTS)}\d+\.(?P<process>.+\.\d+)\.\d+.*")
 

@@ -55,11 +55,11 @@ from advsweep.yaml_files import read_yaml
 FILE = "trainer_state.json"
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 
+# Entries of a state that say how far a training is, or where its files are.
 _PROGRESS = (
     *("best_model_checkpoint", "epoch", "global_step", "best_global_step", "best_metric"),
     "total_flos",
 )
-"""Entries of a state that say how far a training is, or where its files are."""
 
 _CUT = "states that are cut"
 _PLAIN = (str, int, float)

@@ -44,8 +44,8 @@ from advsweep.yaml_files import read_yaml
 
 _TABLE: dict[str, Any] = read_yaml(Path(__file__).with_name("verl_settings.yaml"))
 _SETTINGS = Path(".hydra", "config.yaml")
+# The value of adv_estimator that names an estimator of ours in algorithm.advsweep.
 _OURS = "advsweep"
-"""The value of adv_estimator that names an estimator of ours in algorithm.advsweep."""
 
 _OF_ESTIMATOR = (
     "algorithm.adv_estimator",
@@ -53,11 +53,11 @@ _OF_ESTIMATOR = (
     f"algorithm.{_OURS}",
 )
 
+# What is dumped, by the names of the folders of dumps.
 _NAMES = {"rollouts": "rollouts", "validation": "validation", "val": "validation"}
-"""What is dumped, by the names of the folders of dumps."""
 
+# The verdict beside a score, in validation samples of reward functions that return one.
 _ACCURACY = "acc"
-"""The verdict beside a score, in validation samples of reward functions that return one."""
 
 
 @dataclass(kw_only=True)

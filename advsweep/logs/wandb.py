@@ -32,8 +32,8 @@ _FILE_HEADER = 7
 _BLOCK = 2**15
 _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+# Bytes of a record; larger ones hold no metrics.
 _LARGEST = 2**26
-"""Bytes of a record; larger ones hold no metrics."""
 
 _OWN_STEP = "_step"
 

@@ -177,9 +177,9 @@ class CrossEntropy(Tokenwise):
         return -inputs.log_probs * inputs.token_advantages
 
 
+# Log-ratios count as at most this. exp(89) overflows float32, and infinity times an advantage or a
+# gradient of 0 is NaN; the square of exp(40), which a gradient's norm contains, is still finite.
 _LARGEST_LOG_RATIO = 40.0
-"""Log-ratios count as at most this. exp(89) overflows float32, and infinity times an advantage or a
-gradient of 0 is NaN; the square of exp(40), which a gradient's norm contains, is still finite."""
 
 
 # The unit of the importance ratio: a token, or a whole sequence.

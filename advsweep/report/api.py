@@ -35,8 +35,8 @@ from advsweep.report.tables.types import Report
 from advsweep.store import RunRecord, Store, open_store
 from advsweep.writing import write_table
 
+# A path, a URL, an open store, or None for `$ADVSWEEP_STORE`, else `advsweep.db` here.
 StoreLike = str | os.PathLike[str] | Store | None
-"""A path, a URL, an open store, or None for `$ADVSWEEP_STORE`, else `advsweep.db` here."""
 
 
 def load_runs(

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 _TAIL = 0.05
+# Two methods have one difference, whose own spread is all that there is.
 LEAST_METHODS = 3
-"""Two methods have one difference, whose own spread is all that there is."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def _share_below(
     return below
 
 
+# Five differences have 32 patterns of signs, so their p-value is at least 2/32 = .0625.
 SEEDS_FOR_PERMUTATION = 6
-"""Five differences have 32 patterns of signs, so their p-value is at least 2/32 = .0625."""
 
 _ALL_PATTERNS = 20  # largest number of differences for which all patterns of signs are tried
 _DRAWS = 9_999

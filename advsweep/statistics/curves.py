@@ -172,14 +172,14 @@ def value_at(x: ArrayLike, y: ArrayLike, at: ArrayLike) -> Float[np.ndarray, "*p
     return np.where(reached, ys[before] + share * (ys[after] - ys[before]), np.nan)
 
 
+# Steps over which curves are averaged.
 WINDOW = 10
-"""Steps over which curves are averaged."""
 
+# Share of its highest mean reward below which a policy has fallen.
 FALLEN = 0.5
-"""Share of its highest mean reward below which a policy has fallen."""
 
+# Rise of the share of all-wrong groups that must come with it.
 RISEN = 0.1
-"""Rise of the share of all-wrong groups that must come with it."""
 
 
 def collapse_onset(

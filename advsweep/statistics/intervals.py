@@ -14,11 +14,11 @@ from advsweep.errors import AdvsweepError
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+# The level of every interval.
 LEVEL = 0.95
-"""The level of every interval."""
 
+# Relative size below which a difference or a spread counts as rounding error.
 ROUNDING = 1e-12
-"""Relative size below which a difference or a spread counts as rounding error."""
 
 
 def as_sample(values: ArrayLike) -> Float[np.ndarray, " n"]:

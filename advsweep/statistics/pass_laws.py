@@ -215,8 +215,8 @@ def _t_half_widths(best: Any) -> Float[np.ndarray, " parameters"]:
     return np.asarray(float(stdtrit(points - _PARAMETERS, (1 + LEVEL) / 2)) * spread)
 
 
+# The names of the laws.
 LAWS = ("shifted_power", "power", "exponential")
-"""The names of the laws."""
 
 _EDGE = 30.0  # of the logarithm of a parameter
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
     from advsweep.store.store import Store
 
+# Values in one IN (...), below the limits of SQLite and PostgreSQL.
 CHUNK = 10_000
-"""Values in one IN (...), below the limits of SQLite and PostgreSQL."""
 
 
 def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,13 +29,13 @@ from advsweep.store.run_folders import folder_name, is_hash, is_name, is_whole, 
 if TYPE_CHECKING:
     from advsweep.store.store import Store
 
+# Maximum depth of a JSON value.
 MAX_DEPTH = 64
-"""Maximum depth of a JSON value."""
+# Maximum length of the name of a sweep or a metric.
 MAX_NAME = 200
-"""Maximum length of the name of a sweep or a metric."""
 
+# The columns of JSON that hold lists; the others hold mappings.
 LISTS = {"problem_sets.problems", "evaluation_samples.answers"}
-"""The columns of JSON that hold lists; the others hold mappings."""
 
 
 def find_damage(connection: sa.Connection) -> str | None:
@@ -152,6 +152,7 @@ _HASH = (is_hash, "64 hexadecimal digits")
 _WORD = (is_name, "lower-case letters, digits and underscores")
 _COUNT = (_is_count, "a whole number from 0")
 
+# What is expected of a column of this name, in whatever table.
 _VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("identity", "config_hash", "digest"), _HASH),
     **dict.fromkeys(("estimator", "backend", "kind"), _WORD),
@@ -160,7 +161,6 @@ _VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda name: 0 < len(name) <= MAX_NAME and name.isprintable(), "a short line"),
     "status": (lambda status: status is not Status.LOST, "one that is recorded"),
 }
-"""What is expected of a column of this name, in whatever table."""
 
 
 def _require(fits: bool, what: str, expected: str, row: Mapping[str, Any]) -> None:
@@ -240,6 +240,7 @@ def _check_analysis(row: Mapping[str, Any]) -> None:
 _RUNS, _SETS, _EVALUATIONS = tables.RUNS, tables.PROBLEM_SETS, tables.EVALUATIONS
 _OF_FOLDER = (_RUNS.c.identity, _RUNS.c.attempt, _RUNS.c.estimator, _RUNS.c.seed)
 
+# What is read of each table, and what is checked of a row besides single values.
 _CHECKS: Mapping[sa.Table, tuple[sa.Select[Any], Callable[[Mapping[str, Any]], None] | None]] = {
     _RUNS: (select(_RUNS), _check_run),
     tables.SWEEPS: (select(tables.SWEEPS), None),
@@ -257,4 +258,3 @@ _CHECKS: Mapping[sa.Table, tuple[sa.Select[Any], Callable[[Mapping[str, Any]], N
     tables.RUN_EVALUATIONS: (select(tables.RUN_EVALUATIONS), None),
     tables.ANALYSES: (select(tables.ANALYSES), _check_analysis),
 }
-"""What is read of each table, and what is checked of a row besides single values."""

@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
 DEFAULT_FILE = "advsweep.db"
+# How long a transaction waits for a lock.
 BUSY_SECONDS = 30
-"""How long a transaction waits for a lock."""
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
+# A process that waited for the store this long does not trust old heartbeats in it.
 WAITED_SECONDS = 5.0
-"""A process that waited for the store this long does not trust old heartbeats in it."""
 
+# How quickly `stop` ends a pause.
 POLL_SECONDS = 0.2
-"""How quickly `stop` ends a pause."""
 
 _log = logging.getLogger(__name__)
 

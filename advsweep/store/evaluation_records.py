@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 COUNTS = ("n", "c", "distinct", "unscorable")
+# The numbers of a problem: fields of the records below and columns of the table.
 IN_NATS = ("answer_entropy", "token_entropy", "right_entropy", "kl_base")
-"""The numbers of a problem: fields of the records below and columns of the table."""
 
+# Maximum number of answers that an evaluation keeps.
 MAX_SAMPLES = 8
-"""Maximum number of answers that an evaluation keeps."""
 
+# Maximum length of a text of a kept answer; a longer one loses its middle.
 MAX_CHARACTERS = 2000
-"""Maximum length of a text of a kept answer; a longer one loses its middle."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,11 +33,11 @@ from advsweep.store.tables import (
     RUNS,
 )
 
+# The prefix of the subject of an evaluation without a run.
 MODEL_SUBJECT = "model:"
-"""The prefix of the subject of an evaluation without a run."""
 
+# The part of a task's problems that evaluations are on unless their settings say otherwise.
 HELD_OUT = "held_out"
-"""The part of a task's problems that evaluations are on unless their settings say otherwise."""
 
 _OF_MODELS = EVALUATIONS.c.subject.startswith(MODEL_SUBJECT)
 

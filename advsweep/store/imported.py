@@ -17,8 +17,8 @@ from typing import Any
 
 from advsweep.components import leaves
 
+# The backend's name of every imported run; no such backend can be built.
 IMPORTED = "imported"
-"""The backend's name of every imported run; no such backend can be built."""
 
 ROWS = "rows"
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
     from advsweep.store.store import Store
 
+# The statuses that a process can record when it ends a run.
 ENDS = frozenset({Status.DONE, Status.FAILED, Status.INTERRUPTED, Status.PRUNED})
-"""The statuses that a process can record when it ends a run."""
 
 
 class Leases(StorePart):

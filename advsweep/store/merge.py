@@ -30,8 +30,8 @@ from advsweep.store.sweeps import append_runs
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
 
+# Columns that are equal in all runs of one identity.
 _OF_IDENTITY = ("config_hash", "seed", "estimator", "backend", "steps")
-"""Columns that are equal in all runs of one identity."""
 
 _RUNS, _PLANS = tables.RUNS, tables.SWEEP_RUNS
 

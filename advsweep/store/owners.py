@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     AnyRow = Row[*tuple[Any, ...]]
 
+# How long a lease is valid after the last heartbeat of its process.
 LEASE = timedelta(seconds=60)
-"""How long a lease is valid after the last heartbeat of its process."""
 
+# The columns by which `LeaseGuard.is_held` decides.
 LEASE_COLUMNS = (RUNS.c.host, RUNS.c.pid, RUNS.c.process_started, RUNS.c.heartbeat)
-"""The columns by which `LeaseGuard.is_held` decides."""
 
 _SEPARATOR = "#"
 

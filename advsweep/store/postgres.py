@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 PORT = 5432
 
+# Time that connecting may take.
 CONNECT_SECONDS = 10
-"""Time that connecting may take."""
 
+# Time after which the server cancels a statement.
 STATEMENT_SECONDS = 120.0
-"""Time after which the server cancels a statement."""
 
+# Additional time after which a silent server counts as dead.
 ANSWER_SECONDS = 10.0
-"""Additional time after which a silent server counts as dead."""
 
+# Time after which the server ends a transaction between two statements.
+#
+# It frees the locks of a process that was suspended or disconnected.
 IDLE_SECONDS = 60.0
-"""Time after which the server ends a transaction between two statements.
-
-It frees the locks of a process that was suspended or disconnected."""
 
 # A process notices within half a minute, before its leases end, that the other machine or the
 # network is gone. The server ends the transactions of such a process after `IDLE_SECONDS`.
@@ -52,21 +52,21 @@ _SOCKET_OPTIONS = {
 }
 
 _TLS_MODES = ("disable", "prefer", "require", "verify-full")
+# The parameters of a URL, a part of those of libpq:
+# https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
 _PARAMETERS = ("host", "sslmode", "sslrootcert")
-"""The parameters of a URL, a part of those of libpq:
-https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS"""
 
 _TLS_REQUEST = struct.pack("!ii", 8, 80877103)
 
+# Maximum age of a reading of the server's clock.
 _CLOCK_SECONDS = 1.0
-"""Maximum age of a reading of the server's clock."""
+# Difference from the expected reading above which the server's clock was set.
 _CLOCK_STEP = timedelta(seconds=5)
-"""Difference from the expected reading above which the server's clock was set."""
 
 _CLOCK = select(func.clock_timestamp(), func.pg_postmaster_start_time())
 
+# The advisory lock of `Database.write_alone`.
 _LOCK = 0x61647673
-"""The advisory lock of `Database.write_alone`."""
 
 _MEANINGS = {
     "3D000": "there is no such database; make it with `createdb`, then start again",

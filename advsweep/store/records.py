@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
+# Whether a run's policy collapsed in training, 0 or 1: a metric of the last step, a summary.
 COLLAPSED = "collapse/detected"
-"""Whether a run's policy collapsed in training, 0 or 1: a metric of the last step, a summary."""
 
 
+# The step with the best pass@1 on validation problems: a metric of the last step, a summary.
 SELECTED = "selected/step"
-"""The step with the best pass@1 on validation problems: a metric of the last step, a summary."""
 
 
 class Status(Enum):
@@ -208,8 +208,8 @@ class AnalysisRecord(NewAnalysis):
     created: datetime
 
 
+# The key of a sweep's spec.
 TUNE_KEY = "tune"
-"""The key of a sweep's spec."""
 
 
 class ValueState(StrEnum):

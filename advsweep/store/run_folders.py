@@ -19,8 +19,8 @@ from advsweep.local_files import make_private_folder, open_regular, replace_file
 MANIFEST = "run.json"
 FORMAT = 1
 
+# Digits of a run's identity in the name of its folder.
 PREFIX = 12
-"""Digits of a run's identity in the name of its folder."""
 
 _MANIFEST_BYTES = 1 << 24
 _HEX = re.compile(r"[0-9a-f]{64}")

@@ -25,8 +25,8 @@ from advsweep.tasks.controls import titled
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
 
+# The key of an environment that holds the revisions above 1 of a run's components.
 REVISIONS = "revisions"
-"""The key of an environment that holds the revisions above 1 of a run's components."""
 
 _DERIVED = ("sweeps", "estimator", "status", "host", "directory")
 _COPIED = tuple(field.name for field in fields(RunRecord) if field.name not in _DERIVED)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from advsweep.store.records import RunRecord
     from advsweep.store.store import Store
 
+# A run learned hardly anything if a smaller share of its groups has an advantage.
 FEW = 0.01
-"""A run learned hardly anything if a smaller share of its groups has an advantage."""
 
 EARLY_STEPS = 10
+# Runs with at least this share in their early steps learned something.
 MOST_EARLY = 0.1
-"""Runs with at least this share in their early steps learned something."""
 
 
 def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, str]:
@@ -82,8 +82,8 @@ def _shares(
     return found
 
 
+# Characters of a config hash in conditions on `config_hash`.
 HASH = 8
-"""Characters of a config hash in conditions on `config_hash`."""
 
 _SHOWN = 12  # hashes or ranges of run ids in a message
 

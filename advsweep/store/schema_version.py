@@ -20,6 +20,7 @@ from advsweep.store.connections import BUSY_SECONDS, Database, Location, Patienc
 
 _RUNS, _EVALUATIONS = tables.RUNS, tables.EVALUATIONS
 
+# What each version of the schema added: nullable columns, tables and indexes.
 MIGRATIONS: Mapping[str, Sequence[Column[object] | Table | Index]] = {
     "0001": [],
     "0002": [_RUNS.c.stage, *(i for i in _RUNS.indexes if i.name == "ix_runs_config_hash")],
@@ -30,7 +31,6 @@ MIGRATIONS: Mapping[str, Sequence[Column[object] | Table | Index]] = {
     "0007": [tables.EVALUATION_SAMPLES],
     "0008": [_EVALUATIONS.c.kl_base, _EVALUATIONS.c.right_counts],
 }
-"""What each version of the schema added: nullable columns, tables and indexes."""
 
 HEAD = max(MIGRATIONS)
 

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
 
+# Each run has its own outcome in the store, and the process takes another job.
 DONE = 0
-"""Each run has its own outcome in the store, and the process takes another job."""
+# The run failed; the store has the error.
 FAILED = 10
-"""The run failed; the store has the error."""
+# The runs were stopped on request, with a checkpoint if they had progress to save.
 STOPPED = 11
-"""The runs were stopped on request, with a checkpoint if they had progress to save."""
+# Another process holds the run.
 ELSEWHERE = 12
-"""Another process holds the run."""
+# The store could not be written.
 UNRECORDED = 13
-"""The store could not be written."""
+# The parent process is gone and the run did not stop in time.
 ORPHANED = 14
-"""The parent process is gone and the run did not stop in time."""
+# The run ran out of memory; the store has the error.
 OUT_OF_MEMORY = 15
-"""The run ran out of memory; the store has the error."""
+# The store could not be written: the disk is full, or a file may not grow.
 DISK_FULL = 18
-"""The store could not be written: the disk is full, or a file may not grow."""
 
+# Exit codes of jobs after which their process takes another one.
 REUSABLE = frozenset({DONE, ELSEWHERE})
-"""Exit codes of jobs after which their process takes another one."""
 
 
 class EventKind(Enum):

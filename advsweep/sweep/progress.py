@@ -31,14 +31,14 @@ LINE_SECONDS = 30.0
 SHOWN_RUNS = 20
 REWARD = "reward/mean"
 
+# The metrics whose sum is the time of a training step, in seconds.
 STEP_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
-"""The metrics whose sum is the time of a training step, in seconds."""
 
+# Number of a run's newest steps from which its speed is computed.
 RECENT_STEPS = 20
-"""Number of a run's newest steps from which its speed is computed."""
 
+# The error of a lost run: its lease expired before an outcome was recorded.
 LOST_REASON = "its process exited or stopped its heartbeat without recording an outcome"
-"""The error of a lost run: its lease expired before an outcome was recorded."""
 
 _SHOWN_FIELDS = ("id", "estimator", "seed", "host", "pid", "step", "steps", "stage")
 

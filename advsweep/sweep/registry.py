@@ -51,16 +51,16 @@ TRACKINGS: Registry[Tracking] = Registry(
     base="advsweep.sweep.tracking.base:Tracking",
 )
 
+# The config groups that set the sweep and not its runs.
 SETTINGS: Mapping[str, Registry[Any]] = {
     "executor": EXECUTORS,
     "resources": RESOURCES,
     "stopping": STOPPINGS,
     "tracking": TRACKINGS,
 }
-"""The config groups that set the sweep and not its runs."""
 
+# The config groups that hold components.
 GROUPS: Mapping[str, Registry[Any]] = {**NODES, CONTROL: CONTROLS, **SETTINGS}
-"""The config groups that hold components."""
 
 
 def config_groups(config_dirs: Sequence[str | Path] = ()) -> ConfigGroups:

@@ -16,9 +16,8 @@ from advsweep.store import Failure
 STORE_PATIENCE = "10m"
 STORE_PATIENCE_VARIABLE = "ADVSWEEP_STORE_PATIENCE"
 
+# Pause before the first retry of a run. It doubles with each retry until the run makes progress.
 BACKOFF_SECONDS = 1.0
-"""Pause before the first retry of a run. It doubles with each retry until the run makes
-progress."""
 LONGEST_BACKOFF_SECONDS = 300.0
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

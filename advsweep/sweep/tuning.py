@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.events import SweepResult
 
+# Arms, by name, with values to train them with.
 Wanted = Sequence[tuple[str, float]]
-"""Arms, by name, with values to train them with."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from advsweep.tasks.base import PerCompletion
 
+# The key of a run's control, which the configs of other runs lack.
 CONTROL = "control"
-"""The key of a run's control, which the configs of other runs lack."""
 
 
 @dataclass(kw_only=True)

@@ -20,8 +20,8 @@ from advsweep.packages import extra_command
 
 Rows = list[dict[str, Any]]
 
+# The environment variable with the largest size in bytes of one data file, unpacked.
 MAX_BYTES_VARIABLE = "ADVSWEEP_MAX_DATA_BYTES"
-"""The environment variable with the largest size in bytes of one data file, unpacked."""
 
 _MAX_BYTES = 4 * 2**30
 # A file is refused early if it unpacks to more than this, and to a thousand times its size: a

@@ -85,8 +85,8 @@ def choose_levels(levels: Sequence[int], known: int) -> tuple[int, ...]:
     return tuple(sorted(set(levels)))
 
 
+# Levels of a generated task, 0 to 6.
 LEVELS = 7
-"""Levels of a generated task, 0 to 6."""
 
 
 @dataclass(kw_only=True)

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 NODES = 64
 NODE_SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+# Stands for the stop of prompts that have none.
 NO_STOP = NODES
-"""Stands for the stop of prompts that have none."""
+# Nodes of the longest right answer; the start is no part of an answer.
 MAX_NODES = 8
-"""Nodes of the longest right answer; the start is no part of an answer."""
 
 _MATCHINGS = 6
 _CLOSED_SHARE = 0.3
+# How strongly walks prefer nodes that are nearer to their target.
 BIAS = 1.5
-"""How strongly walks prefer nodes that are nearer to their target."""
 _UNREACHABLE = 99
+# Maps in memory; each seed of a sweep may have one of its own.
 KEPT_MAPS = 16
-"""Maps in memory; each seed of a sweep may have one of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,13 +163,13 @@ def prompts_of_levels(seed: int = 0) -> tuple[Prompts, ...]:
     return tuple(levels)
 
 
+# Walks on which a prompt is judged.
 ATTEMPTS = 24
-"""Walks on which a prompt is judged."""
+# Prompts with fewer right answers among these walks are dropped.
 MINIMUM_RIGHT = 2
-"""Prompts with fewer right answers among these walks are dropped."""
 
+# Fills the places of a walk past its end.
 _PAST = NODES
-"""Fills the places of a walk past its end."""
 
 
 def walk(

@@ -87,8 +87,8 @@ def _pretraining_keys(map_seed: int) -> tuple[Ints, Ints]:
     return np.concatenate(keys), np.array([len(level) for level in keys])
 
 
+# Streams from here on order the problems; the keys of prompts name the streams below it.
 _ORDER_STREAM = 1 << 40
-"""Streams from here on order the problems; the keys of prompts name the streams below it."""
 
 
 @dataclass(kw_only=True)

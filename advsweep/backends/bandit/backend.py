@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _PER_RUN = ("lr", "match", "match_reference", "temperature")
 
 
+# About what a step takes alone on one core, evaluations included.
 _STEP_SECONDS = 1e-3
-"""About what a step takes alone on one core, evaluations included."""
 
 
 @dataclass(kw_only=True)

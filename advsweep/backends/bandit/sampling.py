@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Problem
 
 
+# Steps whose numbers are drawn at once: making a generator takes as long as 1,000 numbers.
 _STEPS = 32
-"""Steps whose numbers are drawn at once: making a generator takes as long as 1,000 numbers."""
 
 
 class RandomDraws:

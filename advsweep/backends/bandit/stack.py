@@ -58,8 +58,8 @@ _ESTIMATOR_FILE = "estimator.json"
 # What a run trains and remembers, by the names in its checkpoints; the optimizer's moments too.
 _REFERENCE, _PENALTY = "reference", "penalty"
 
+# The metrics of each run's step, or the error that ends the run.
 Outcomes = list[dict[str, float] | Exception]
-"""The metrics of each run's step, or the error that ends the run."""
 
 
 class BanditStack:

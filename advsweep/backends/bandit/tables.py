@@ -160,8 +160,8 @@ def _features(table: Table, prompts: int) -> Float[Tensor, "prompts rank"]:
     return torch.from_numpy(features).float()
 
 
+# The largest float32 whose product with any other float32 is below that other.
 _BELOW_1 = 1 - 2.0**-23
-"""The largest float32 whose product with any other float32 is below that other."""
 
 
 class Policy:
@@ -296,9 +296,9 @@ def divergences(
     return (torch.log1p(curvature + mean) - mean).clamp(min=0)
 
 
+# How far the largest logit may rise above that of the base policy before exponentials refer to it
+# instead: e^60 is far below the largest float32.
 _SPAN = 60.0
-"""How far the largest logit may rise above that of the base policy before exponentials refer to
-it instead: e^60 is far below the largest float32."""
 
 
 class ShiftedPolicy(Policy):
@@ -363,8 +363,8 @@ class ShiftedPolicy(Policy):
         return draw(self._masses.cumsum(dim=-1), uniform)
 
 
+# The most behaviours whose single probabilities are metrics.
 _FEW = 8
-"""The most behaviours whose single probabilities are metrics."""
 
 
 def exact_metrics(

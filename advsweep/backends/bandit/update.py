@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from advsweep.backends.bandit.stack import BanditStack
 
+# What the runs train and remember, by name; the first axis is that of the runs.
 State = dict[str, Tensor]
-"""What the runs train and remember, by name; the first axis is that of the runs."""
 
 PARAMETERS = "parameters"
+# The last step's change of the parameters, with which the next one is compared; and squared norms
+# of the change since the base and of the last change, NaN if unknown.
 CHANGE, CHANGE_SUMS = "change", "change_sums"
-"""The last step's change of the parameters, with which the next one is compared; and squared
-norms of the change since the base and of the last change, NaN if unknown."""
 
 
 @dataclass(frozen=True)
@@ -413,8 +413,8 @@ def rollout_means(
     return [{} if mean is None else {name: mean} for mean in found]
 
 
+# The most behaviours whose mean advantages are metrics.
 _FEW = 8
-"""The most behaviours whose mean advantages are metrics."""
 
 
 def action_advantages(experience: Experience, behaviours: int) -> list[dict[str, float]]:

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Run
     from advsweep.backends.command.template import Template
 
+# Names that are known when the command starts; docs/command.md says what they are.
 RUNTIME = ("directory", "template_directory", "python", "run", "cpus", "gpus")
-"""Names that are known when the command starts; docs/command.md says what they are."""
 
+# The values of placeholders: a run's config with nodes as mappings, `parameters`, `RUNTIME`.
 Values = Mapping[str, Any]
-"""The values of placeholders: a run's config with nodes as mappings, `parameters`, `RUNTIME`."""
 
 _PLAIN_TEXT = re.compile(r"[A-Za-z/._][A-Za-z0-9_/.@-]*")
 _OTHER_VALUES = frozenset({"true", "false", "null", "none", "nan", "inf"})
+# Variables that a command does not get: the store's URL may hold a password.
 _PRIVATE = ("ADVSWEEP_STORE", "ADVSWEEP_COMMANDS", "ADVSWEEP_COMMAND")
-"""Variables that a command does not get: the store's URL may hold a password."""
 
 
 def names_in(text: str, where: str) -> list[str]:

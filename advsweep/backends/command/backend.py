@@ -45,6 +45,7 @@ _OWN_FIELDS = frozenset({"template", "folder", "content", "parameters"})
 _EXPECTED = "a file, or trl_script, verl or torchrun"
 _GIVE = "give backend.template=FILE"
 
+# What stands for the keys of a run that no command gets. No config and no identity has them.
 _UNUSED: Mapping[str, Any] = {
     "objective": "clipped",
     "rollout": "plain",
@@ -56,7 +57,6 @@ _UNUSED: Mapping[str, Any] = {
     "group_size": 1,
     "prompts_per_step": 1,
 }
-"""What stands for the keys of a run that no command gets. No config and no identity has them."""
 
 
 @dataclass(kw_only=True)

@@ -22,18 +22,18 @@ from advsweep.printable import printable_line
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
+# Longer lines of output are cut.
 LINE_BYTES = 8192
-"""Longer lines of output are cut."""
 LOGGED_LINES = 2000
+# Lines and characters of output that the log of a run takes; later only the last lines.
 LOGGED_CHARACTERS = 1_000_000
-"""Lines and characters of output that the log of a run takes; later only the last lines."""
+# Last lines of the output that are kept, to say why a command failed.
 TAIL_LINES = 1000
-"""Last lines of the output that are kept, to say why a command failed."""
 LAST_LINES = 40
 
 _JOIN_SECONDS = 2.0
+# Time beyond the grace that a supervisor has to end everything.
 _MARGIN_SECONDS = 15.0
-"""Time beyond the grace that a supervisor has to end everything."""
 
 
 @dataclass(frozen=True)

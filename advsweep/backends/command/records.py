@@ -35,8 +35,8 @@ from advsweep.printable import printable, printable_line
 
 FILE = "command.json"
 FORMAT = 1
+# The folder of a run that belongs to the command; `{directory}`.
 FOLDER = "output"
-"""The folder of a run that belongs to the command; `{directory}`."""
 
 _MOST_BYTES = 1 << 20
 _MOST_FOUND = 10_000

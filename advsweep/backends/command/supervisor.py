@@ -28,10 +28,10 @@ import psutil
 _SET_CHILD_SUBREAPER = 36
 _SET_PARENT_DEATH_SIGNAL = 1
 _POLL_SECONDS = 0.2
+# Time that processes have to end which the command left behind.
 _LEFT_SECONDS = 2.0
-"""Time that processes have to end which the command left behind."""
+# Time after which processes that survive SIGKILL, in a hung driver, are left alone.
 _KILL_SECONDS = 10.0
-"""Time after which processes that survive SIGKILL, in a hung driver, are left alone."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -31,11 +31,11 @@ from advsweep.logs.names import NameMap
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
+# Keys that a template may state for a command that does not take them.
 FIXABLE = ("estimator", *PARAMETERS)
-"""Keys that a template may state for a command that does not take them."""
 
+# Keys of every run, which a command takes or a template states, and their placeholders.
 NEEDED = {"estimator": "{estimator.name}", "seed": "{seed}", "steps": "{steps}"}
-"""Keys of every run, which a command takes or a template states, and their placeholders."""
 
 _FOLDER = Path(__file__).parent / "templates"
 _SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2")
@@ -295,8 +295,8 @@ def build_template(content: Mapping[str, Any], where: str) -> Template:
 # line names the same template, or trusts the store. An environment variable carries that to the
 # processes of runs: digests of templates, with the folder and the file that the command line gave.
 
+# The environment variable: a JSON object of places by digest; "*" stands for any template.
 COMMANDS = "ADVSWEEP_COMMANDS"
-"""The environment variable: a JSON object of places by digest; "*" stands for any template."""
 
 _ANY = "*"
 

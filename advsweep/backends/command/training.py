@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Reporter
 
 POLL_SECONDS = 0.25
+# Interval at which the command's folder is searched for checkpoints.
 CHECKPOINT_SECONDS = 1.0
-"""Interval at which the command's folder is searched for checkpoints."""
+# Time after which the log says that no step has been logged; doubled each time.
 QUIET_SECONDS = 60.0
-"""Time after which the log says that no step has been logged; doubled each time."""
+# Texts in the output of a failed command that mean that memory ran out.
 _NO_MEMORY = ("out of memory", "OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED")
-"""Texts in the output of a failed command that mean that memory ran out."""
 
 
 class CommandTraining:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler, Task
 
 
+# About what a rollout takes with two updates a step, evaluations included, on one core.
 _ROLLOUT_SECONDS = 2.5e-4
-"""About what a rollout takes with two updates a step, evaluations included, on one core."""
 
 
 @dataclass(kw_only=True)

@@ -85,8 +85,8 @@ def _pair(rows: Float[Tensor, "features ..."], heads: int) -> Float[Tensor, "fea
     return rows.view(heads, 2, -1, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 
 
+# Rotated keys and values of every node, for each block.
 KeysValues = Sequence["Float[Tensor, 'nodes k+v']"]
-"""Rotated keys and values of every node, for each block."""
 
 
 def encode_prefix(network: Network, layout: Layout) -> KeysValues:

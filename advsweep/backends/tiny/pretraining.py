@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from advsweep.backends.models import TinyModel
     from advsweep.tasks.base import SymbolTask
 
+# Increased when a fix changes the weights that a recipe gives.
 REVISION = 1
-"""Increased when a fix changes the weights that a recipe gives."""
 
 _WEIGHTS = "model.safetensors"
 _BETAS = (0.9, 0.95)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from advsweep.backends.tiny.weights import Weights
     from advsweep.tasks.base import Problem, SymbolTask
 
+# Rollouts sampled together; more do not fit into the CPU's cache.
 _COLUMNS = 512
-"""Rollouts sampled together; more do not fit into the CPU's cache."""
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from advsweep.tasks.base import SymbolTask
 
+# Added to scores of keys that a query must not see; finite, as a row of -inf gives NaN.
 MASKED = -1e30
-"""Added to scores of keys that a query must not see; finite, as a row of -inf gives NaN."""
 
+# Rows are padded to this width: a softmax over fewer places is several times slower on a CPU.
 _NARROW = 16
-"""Rows are padded to this width: a softmax over fewer places is several times slower on a CPU."""
 
 
 @dataclass(frozen=True)

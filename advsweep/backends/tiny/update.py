@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from advsweep.objectives.base import LossOutput
 
 
+# Rollouts of a step that its KL is estimated from.
 _KL_ROLLOUTS = 16
-"""Rollouts of a step that its KL is estimated from."""
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 _DEFAULT_TOKENS = 512
 
+# Learning rate above which a training of all weights gets a warning.
 HIGH_RATE = 1e-5
-"""Learning rate above which a training of all weights gets a warning."""
 
 
 @dataclass(kw_only=True)
@@ -295,8 +295,8 @@ class TrlBackend(OwnBackend):
         return Checkpoints(directory, run.identity).load(step).path if step else None
 
 
+# Problems of a split that are looked at.
 SAMPLED = 100
-"""Problems of a split that are looked at."""
 
 _SMALL = 256
 

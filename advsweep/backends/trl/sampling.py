@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     # Opens the base model, given the model: something that is called like a model.
     OpenBase = Callable[[Any], AbstractContextManager[Callable[..., Any]]]
 
+# Greedy decoding has the entropies of this temperature: those of ties alone.
 GREEDY = 1e-6
-"""Greedy decoding has the entropies of this temperature: those of ties alone."""
 
 
 def prompt_of(problem: Problem, model: HfModel, tokenizer: Any) -> str | Conversation:
@@ -152,8 +152,8 @@ def recording(model: Any, recorder: StatisticsRecorder) -> Iterator[None]:
         del model.generate
 
 
+# The most logits of one forward pass: half a GiB in float32.
 _LOGITS = 1 << 27
-"""The most logits of one forward pass: half a GiB in float32."""
 
 
 @torch.no_grad()

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from advsweep.estimators import GroupBatch
     from advsweep.tasks.base import Problem
 
+# Tensors `[rows]` or `[rows, tokens]`; prompts are padded on the left, the rest on the right.
 Rows = dict[str, Tensor]
-"""Tensors `[rows]` or `[rows, tokens]`; prompts are padded on the left, the rest on the right."""
 
 
 def rows_of(outputs: Mapping[str, Any]) -> Rows:
@@ -240,8 +240,8 @@ class StepBuffer:
         return scored, statistics
 
 
+# Rollouts that a step's KL is estimated from.
 _KL_ROLLOUTS = 16
-"""Rollouts that a step's KL is estimated from."""
 
 
 class StepEffect:

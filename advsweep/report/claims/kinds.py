@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from advsweep.report.claims.lists import Claim
     from advsweep.report.claims.reports import ClaimReports
 
+# The first verdict among those on the parts of a claim is the claim's.
 WORST_FIRST = (
     *(ClaimVerdict.CONTRADICTED, ClaimVerdict.EQUAL, ClaimVerdict.STEP_NOT_MATCHED),
     *(ClaimVerdict.AT_CHANCE, ClaimVerdict.CANNOT_TELL, ClaimVerdict.NOT_SETTLED),
     ClaimVerdict.HOLDS,
 )
-"""The first verdict among those on the parts of a claim is the claim's."""
 
 _TOST_LEVEL = 0.90  # two one-sided tests at 5 %
 _POWER = 0.8

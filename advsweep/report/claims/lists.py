@@ -62,12 +62,12 @@ from advsweep.store import Store
 from advsweep.writing import Document, Entry, Heading, Line, Table, show_p, write
 from advsweep.yaml_files import read_yaml
 
+# The keys that say what a claim claims; `metric` needs the claim's other keys, too.
 KINDS: Mapping[str, Callable[[Any, str], Kind]] = {
     "statement": Statements.parse,
     "metric": parse_compared,
     "trend": Trend.parse,
 }
-"""The keys that say what a claim claims; `metric` needs the claim's other keys, too."""
 
 _TEXTS = ("id", "says", "source", "setting", "sweep", "where", "at", "rows")
 _COMPARED = ("of", "than", "direction", "margin", "by")

@@ -56,34 +56,34 @@ RAREFIED_ENTROPY = "entropy/right_rarefied"
 RAREFIED_SHARE = "entropy/right_rarefied_share"
 KL_BASE = "kl/base"
 
+# The column that says whether a run comes to the cutoff of `--at`.
 REACHED = "reached"
-"""The column that says whether a run comes to the cutoff of `--at`."""
 
+# The default column, and the one that is compared, of runs without an evaluation.
 UNEVALUATED = "reward/mean@end"
-"""The default column, and the one that is compared, of runs without an evaluation."""
 
 COSTS = ("steps", "rollouts", "tokens", "seconds")
 
+# The laws of `statistics.pass_laws`, which loads scipy; a test compares them.
 LAWS = ("shifted_power", "power", "exponential")
-"""The laws of `statistics.pass_laws`, which loads scipy; a test compares them."""
 
+# The key of a sweep file and of a list of claims that declares primary outcomes.
 OUTCOMES = "outcomes"
-"""The key of a sweep file and of a list of claims that declares primary outcomes."""
 
+# The largest k of pass@k as a share of the samples per problem; the estimate varies most above.
 MOST_OF_SAMPLES = 1 / 4
-"""The largest k of pass@k as a share of the samples per problem; the estimate varies most above."""
 
+# How many steps `@end` averages over.
 END_STEPS = 10
-"""How many steps `@end` averages over."""
 
+# Steps in the running mean of a training metric in which a value is looked for.
 SMOOTHED = 10
-"""Steps in the running mean of a training metric in which a value is looked for."""
 
+# Steps that `@slope` is per.
 PER_STEPS = 100
-"""Steps that `@slope` is per."""
 
+# Steps and the values at them.
 Curve = tuple[np.ndarray, np.ndarray]
-"""Steps and the values at them."""
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _SHARE = r"(?:0?\.\d+|[01]\.?0*)"

@@ -24,14 +24,14 @@ _NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
 # Sampling from the whole distribution; older settings leave it out.
 _WHOLE = ("top_p", 1.0)
 
+# Keys of a protocol that are not of `evaluation`.
 _OF_TASK = ("task", "problems", "verifier", "system", "max_tokens", "sampler")
-"""Keys of a protocol that are not of `evaluation`."""
 
+# How an evaluation was made: task, number of problems, and sampling.
 Protocol = dict[str, Any]
-"""How an evaluation was made: task, number of problems, and sampling."""
 
+# A protocol as text, and the problems with their prompts.
 _Key = tuple[str, tuple[tuple[str, ...], ...]]
-"""A protocol as text, and the problems with their prompts."""
 
 
 class TaskSettings(NamedTuple):

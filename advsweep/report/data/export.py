@@ -64,12 +64,12 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
 }
 _ENTROPIES = ("answer_entropy", "token_entropy", "right_entropy", "kl_base", "right_rarefied")
 _INTEGERS = ("run", "attempt", "seed", "step", "steps", "problems", "samples", "level")
+# The types of these columns that are no texts.
 _TYPES: Mapping[str, str] = {
     **dict.fromkeys((*_INTEGERS, "n", "c", "distinct", "unscorable"), "integer"),
     **dict.fromkeys(("value", *_ENTROPIES), "number"),
     **dict.fromkeys(("created", "started", "finished"), "time"),
 }
-"""The types of these columns that are no texts."""
 
 
 def export_tables(

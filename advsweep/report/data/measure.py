@@ -40,8 +40,8 @@ K = TypeVar("K", bound=Hashable)
 
 FIRST_COMES = "each run as it was where"
 
+# The largest gap between two evaluations that is interpolated, as a part of the run's steps.
 MAX_GAP = 0.05
-"""The largest gap between two evaluations that is interpolated, as a part of the run's steps."""
 
 _BY_PROBLEM = {
     ANSWER_ENTROPY: "answer_entropy",

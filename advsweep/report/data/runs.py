@@ -38,13 +38,13 @@ from advsweep.store.records import COLLAPSED
 from advsweep.store.sanity import HASH
 from advsweep.tasks.controls import CONTROL, titled
 
+# The name of a row: config keys, `estimator` first, and their values.
 Group = dict[str, Any]
-"""The name of a row: config keys, `estimator` first, and their values."""
 
 HASH_KEY = "config_hash"
 
+# The value of a key that a run's config lacks.
 MISSING = object()
-"""The value of a key that a run's config lacks."""
 
 _OPERATORS = r"!=|<=|>=|=|<|>"
 # A column may have a value in its name: collapse/acr@share>0.5, pass@32@pass@1=0.45.

@@ -13,6 +13,7 @@ from advsweep.errors import ReportError
 from advsweep.report.figures import chart
 from advsweep.report.figures.style import MOST_STYLES, choose_styles
 
+# The numbers of a replay, and the title of the panel of each.
 NUMBERS = {
     "no_gradient": "groups without a gradient",
     "m_S": "m_S: mass of successes",
@@ -23,7 +24,6 @@ NUMBERS = {
     "sign_ratio": "sign ratio",
     "largest": "largest |A|",
 }
-"""The numbers of a replay, and the title of the panel of each."""
 
 _MASSES = ("m_S", "m_F", "m_S + m_F", "m_S / m_F")
 # The axis is logarithmic if the largest number is more than so many times the lower quartile.

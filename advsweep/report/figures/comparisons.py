@@ -23,8 +23,8 @@ from advsweep.writing import show, show_interval
 
 _AA = f"({AA.title})"
 _NUMBERS = ("difference", "low", "high", "n", "paired")
+# The number of steps that count as early.
 FIRST = 100
-"""The number of steps that count as early."""
 
 
 def forest(

@@ -19,11 +19,11 @@ from advsweep.store import EvaluationRecord
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
+# With at most this many rows the caption has the parameters of their laws.
 _DESCRIBED = 8
-"""With at most this many rows the caption has the parameters of their laws."""
 
+# With fewer problems the intervals of laws come from residuals, not from resampled problems.
 _RESAMPLED_FROM = 15
-"""With fewer problems the intervals of laws come from residuals, not from resampled problems."""
 
 _BINS = 10
 

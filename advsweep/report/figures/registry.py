@@ -15,6 +15,9 @@ from advsweep.report.figures.evaluations import difficulty, diversity, passk
 from advsweep.report.figures.rates import frontier, rate
 from advsweep.report.figures.training import controllers, curves, masses
 
+# The function of each figure: its parameters are the options that have an effect on it.
+#
+# It raises ReportError or NotFoundError if there is nothing to draw.
 FIGURES: Mapping[str, Callable[..., Chart]] = {
     function.__name__: function
     for function in (
@@ -22,10 +25,6 @@ FIGURES: Mapping[str, Callable[..., Chart]] = {
         *(controllers, masses, heatmap),
     )
 }
-"""The function of each figure: its parameters are the options that have an effect on it.
-
-It raises ReportError or NotFoundError if there is nothing to draw.
-"""
 
 
 def summary_of(name: str) -> str:

@@ -17,15 +17,15 @@ COLOURS = (
     "#000000",
 )
 _PALETTE = COLOURS[:-1]
+# Base models and models without a run are black.
 BLACK = COLOURS[-1]
-"""Base models and models without a run are black."""
 GREY = "#555555"
 
 _MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "d", "p", "h", "8")
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.8), (6, 1.6, 1.4, 1.6), (1.4, 1.4))
 _FILLINGS = (None, "white", "#bbbbbb", "black")
+# The largest number of rows in a figure that distinguishes rows.
 MOST_STYLES = 2 * len(_PALETTE)
-"""The largest number of rows in a figure that distinguishes rows."""
 
 
 class RowStyle(NamedTuple):
@@ -55,13 +55,13 @@ class RowStyle(NamedTuple):
         return {**own, "markerfacecolor": _FILLINGS[self.variant]}
 
 
+# Styles of base models and models without a run, in this order.
 UNTRAINED = (
     RowStyle(BLACK, "X", 3),
     RowStyle(BLACK, "*", 1),
     RowStyle(BLACK, "X", 2),
     RowStyle(BLACK, "*", 0),
 )
-"""Styles of base models and models without a run, in this order."""
 
 
 def choose_styles(rows: Sequence[str], estimators: Sequence[str]) -> list[RowStyle]:

@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
+# Largest number of points of a curve.
 MOST_POINTS = 200
-"""Largest number of points of a curve."""
 
+# About the largest number of characters that all curves take together.
 BUDGET = 3_000_000
-"""About the largest number of characters that all curves take together."""
 
 _PACKED = 4  # characters of a value
 _FIRST_SHOWN = 8  # rows
 _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
+# Title of each figure of `advsweep plot` on the page.
 _FIGURES = {
     "passk": "pass@k after training",
     "difficulty": "solve rates of the problems",
     "heatmap": "pass@1 over two keys",
 }
-"""Title of each figure of `advsweep plot` on the page."""
 
 
 def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, Any]:
@@ -239,8 +239,8 @@ def pack(values: Float[np.ndarray, " points"]) -> str:
     return base64.b64encode(kept.tobytes()).decode("ascii")
 
 
+# The last value of each metric, by run id and metric.
 LastValues = Mapping[int, Mapping[str, float]]
-"""The last value of each metric, by run id and metric."""
 
 
 def read_last_values(store: Store, runs: Sequence[RunRecord]) -> LastValues:

@@ -46,21 +46,21 @@ from advsweep.statistics.intervals import sample_sd
 from advsweep.tasks.controls import CONTROL
 from advsweep.writing import Mark
 
+# Longer tables are compared only with a baseline that the user names.
 MOST_ROWS = 30
-"""Longer tables are compared only with a baseline that the user names."""
 
+# The largest adjusted p of a significant difference.
 LEVEL = 0.05
-"""The largest adjusted p of a significant difference."""
 
+# Numbers of seeds above this are not given: a spread from a few seeds cannot tell them.
 MOST_SEEDS = 100
-"""Numbers of seeds above this are not given: a spread from a few seeds cannot tell them."""
 
 SEEDS_FOR_A_MARK = 3
 
 _SMALLEST = 0.2  # in standard deviations: smaller takes more than MOST_SEEDS
 
+# The components of a method, which is what is compared.
 _ARM = ("estimator", "objective", "rollout", CONTROL)
-"""The components of a method, which is what is compared."""
 
 
 class Spreads:

@@ -30,14 +30,13 @@ from advsweep.store.imported import IMPORTED, is_imported
 from advsweep.store.sanity import find_no_signal
 from advsweep.writing import Mark, show
 
+# How far base and baseline must be above guessing; as far as guessing itself where that is less.
+#
+# The second bound is for small chances: where a guess is right in .001, a pass@1 of .03 is none.
 CHANCE_MARGIN = 0.05
-"""How far base and baseline must be above guessing; as far as guessing itself where that is less.
 
-The second bound is for small chances: where a guess is right in .001, a pass@1 of .03 is none.
-"""
-
+# The floor that draws uniformly among well-formed answers.
 GUESS = "guess"
-"""The floor that draws uniformly among well-formed answers."""
 
 NOT_MATCHED = "none"
 
@@ -47,11 +46,11 @@ _NAMED = 6  # of what is listed at most
 _FEW = 4  # rows of a caution
 _LONGEST = 300  # characters of a note
 
+# What the marks of a table mean.
 LEGEND = {
     Mark.BEST: f"significantly better than all other rows with at least {SEEDS_FOR_A_MARK} seeds",
     Mark.SECOND: "significantly better than all rows below",
 }
-"""What the marks of a table mean."""
 
 
 def notes(report: Report) -> list[str]:

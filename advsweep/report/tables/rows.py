@@ -31,8 +31,8 @@ K = TypeVar("K")
 
 BASE = "base"
 
+# The most rows of a single evaluation that get intervals over problems: resampling takes time.
 MOST_SINGLE = 30
-"""The most rows of a single evaluation that get intervals over problems: resampling takes time."""
 
 _SHORT = 8  # characters of a hash
 

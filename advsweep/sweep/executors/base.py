@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Run
     from advsweep.sweep.scheduler.execute import QueueWork
 
+# The environment variable with the store's URL. The URL may hold a password, and command lines are
+# visible to all users of a machine.
 STORE_VARIABLE = "ADVSWEEP_STORE"
-"""The environment variable with the store's URL. The URL may hold a password, and command lines
-are visible to all users of a machine."""
 
 _WORKER = "advsweep.sweep.worker.main"
 _OWN_PREFIX = "ADVSWEEP_"

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 TIMEOUT_SECONDS = 60.0
+# Interval between two readings of the devices' free memory.
 MEMORY_SECONDS = 2.0
-"""Interval between two readings of the devices' free memory."""
+# The fraction of a share of memory that may be in use: drivers and contexts need some.
 SPARE = 0.1
-"""The fraction of a share of memory that may be in use: drivers and contexts need some."""
 
 _QUERY = ("--query-gpu=uuid,memory.total,memory.free", "--format=csv,noheader,nounits")
 _ROUNDING = 1e-9

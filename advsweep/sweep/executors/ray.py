@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 LOCAL = "local"
 CONNECT_SECONDS = 10.0
 
+# Close to the minimum that Ray accepts; only exit codes pass through it.
 _OBJECT_STORE_BYTES = 80 * 2**20
-"""Close to the minimum that Ray accepts; only exit codes pass through it."""
+# Threads of an actor: one waits for the worker, the others serve calls meanwhile.
 _CALLS = 4
-"""Threads of an actor: one waits for the worker, the others serve calls meanwhile."""
 
 _AUTHENTICATION = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+# Prefix of the addresses of Ray Client servers, which connect to the cluster themselves.
 _CLIENT = "ray://"
-"""Prefix of the addresses of Ray Client servers, which connect to the cluster themselves."""
 
 _log = logging.getLogger(__name__)
 

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.planning.plan import Plan, PlannedRun
 
+# Status of a planned run that is not in the store.
 MISSING = "missing"
-"""Status of a planned run that is not in the store."""
 
+# Status of a run that is trained and lacks evaluations of the plan.
 UNEVALUATED = "unevaluated"
-"""Status of a run that is trained and lacks evaluations of the plan."""
 
 EARLIER = "earlier runs"
 GUESS = "a first guess for an idle machine: no run of this kind has finished in this store"
 
+# The keys that mostly decide how long a step takes: a run's shape.
 _SHAPE = ("backend", "model", "task", "rollout", "group_size", "prompts_per_step")
-"""The keys that mostly decide how long a step takes: a run's shape."""
 
 
 @dataclass(frozen=True)

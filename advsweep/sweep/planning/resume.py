@@ -24,10 +24,10 @@ from advsweep.sweep.tracking.base import NoTracking
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, SweepRecord
 
+# Config nodes by group: executor, resources, stopping and tracking.
+#
+# None as `stopping` keeps the rule of each run; None as `tracking` is no tracking.
 Settings = Mapping[str, "Plain | None"]
-"""Config nodes by group: executor, resources, stopping and tracking.
-
-None as `stopping` keeps the rule of each run; None as `tracking` is no tracking."""
 
 DEFAULTS: Settings = {
     "executor": {"name": LocalExecutor.name},

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.planning.plan import Plan
 
+# Number of runs that a job reads at a time, to find one that it can claim.
 LOOKED_AT = 20
-"""Number of runs that a job reads at a time, to find one that it can claim."""
 
+# Names of jobs: `123_4` in Slurm, `PID@STARTED` for processes of this machine.
 _JOB = re.compile(r"[0-9]+([_+][0-9]+|@[0-9.]+|@None)?")
-"""Names of jobs: `123_4` in Slurm, `PID@STARTED` for processes of this machine."""
 
 _log = logging.getLogger(__name__)
 

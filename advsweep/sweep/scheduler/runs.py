@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from advsweep.sweep.events import EventKind
     from advsweep.sweep.planning.plan import Plan, PlannedRun
 
+# Time that a worker has to write a checkpoint before it is killed.
 STOP_SECONDS = 20.0
-"""Time that a worker has to write a checkpoint before it is killed."""
+# Interval between two measurements of a limited worker's memory.
 MEASURE_SECONDS = 0.5
-"""Interval between two measurements of a limited worker's memory."""
+# Time that a lease stays expired before its living worker is killed. After the machine slept, or
+# its clock was set, every lease looks expired until the next heartbeat.
 SILENT_SECONDS = 10.0
-"""Time that a lease stays expired before its living worker is killed. After the machine slept,
-or its clock was set, every lease looks expired until the next heartbeat."""
 
 _UNTRAINED = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
 
 POLL_SECONDS = 0.05
+# Interval at which the scheduler reads the store: runs of other processes, lost leases.
 STORE_SECONDS = 1.0
-"""Interval at which the scheduler reads the store: runs of other processes, lost leases."""
 
 Batch = Sequence[tuple[ScheduledRun, "RunRecord"]]
 

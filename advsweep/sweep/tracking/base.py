@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 PROJECT = "advsweep"
 POLL_SECONDS = 2.0
+# Time that a command waits at its end before it says why.
 ANNOUNCED_SECONDS = 1.0
-"""Time that a command waits at its end before it says why."""
+# Number of failures in a row after which the tracker counts as unreachable.
 MAX_FAILURES = 3
-"""Number of failures in a row after which the tracker counts as unreachable."""
 
+# Digits of a hash that tell evaluation settings apart.
 _PROTOCOL = 6
-"""Digits of a hash that tell evaluation settings apart."""
 _NOT_ENDED = (Status.PENDING, Status.RUNNING, Status.LOST)
 
+# Training steps (0: before the first) with their metrics, in rising order.
 Rows = Sequence[tuple[int, Mapping[str, float]]]
-"""Training steps (0: before the first) with their metrics, in rising order."""
 
 
 class Track(ABC):

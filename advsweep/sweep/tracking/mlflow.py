@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from advsweep.store import RunRecord
 
+# The tag that finds a run again; MLflow makes the ids of runs itself.
 RUN_TAG = "advsweep.run"
-"""The tag that finds a run again; MLflow makes the ids of runs itself."""
 
 _METRICS, _PARAMS = 1000, 100  # the most of one request
 _NAME_CHARACTERS, _TEXT_CHARACTERS = 200, 5000  # below the limits of its databases

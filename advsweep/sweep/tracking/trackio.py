@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _ROWS = 1000  # written in one transaction
 
+# Names of trackio's own; it puts `__` before a metric of such a name, and so do we.
 _RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
-"""Names of trackio's own; it puts `__` before a metric of such a name, and so do we."""
 
 _NAMESPACE = uuid.UUID("6f1e1b1a-5a34-5d0b-9d43-2f0b8a3f0f57")
 

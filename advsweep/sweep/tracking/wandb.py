@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _TAG_CHARACTERS = 64  # the most that the server takes
 
+# Exit codes that wandb shows as `finished` (0), `killed` (255) or `failed` (any other).
 _EXIT_CODES = {Status.DONE: 0, Status.PRUNED: 0, Status.INTERRUPTED: 255}
-"""Exit codes that wandb shows as `finished` (0), `killed` (255) or `failed` (any other)."""
 
 
 class Mode(Enum):

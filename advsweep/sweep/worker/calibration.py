@@ -34,27 +34,27 @@ if TYPE_CHECKING:
 
 FACTOR = "optim/match_factor"
 CHANGE = "optim/change_norm"
+# The change of the weights over that of the reference, minus 1.
 ERROR = "optim/match_error"
-"""The change of the weights over that of the reference, minus 1."""
 
+# The factor of each trial, and the change of the weights with it; steps are trials here.
 TRIED, MOVED = "calibration/factor", "calibration/change_norm"
-"""The factor of each trial, and the change of the weights with it; steps are trials here."""
 
+# Relative difference of the two changes that is good enough.
 TOLERANCE = 0.02
-"""Relative difference of the two changes that is good enough."""
 
 MOST_TRIALS = 5
+# Sane slopes of the logarithms of change and factor; it is about 1.
 _SLOPES = 0.2, 5.0
-"""Sane slopes of the logarithms of change and factor; it is about 1."""
 _POLL_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
 
+# The factor of the learning rate, and the norm of the weights' change with it.
 Result = tuple[float, float]
-"""The factor of the learning rate, and the norm of the weights' change with it."""
 
+# Factors tried, each with the change; infinite where it is too large to be measured.
 Trials = Sequence[Result]
-"""Factors tried, each with the change; infinite where it is too large to be measured."""
 
 
 def calibrated(store: Store, runs: Sequence[Run], reporter: Reporter) -> list[Run | Exception]:

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Run
     from advsweep.store import NewRun, Store
 
+# The environment variable with the user's command, without secrets, for workers.
 COMMAND_VARIABLE = "ADVSWEEP_COMMAND"
-"""The environment variable with the user's command, without secrets, for workers."""
 
+# Seconds that all processes of a run took, evaluations included; its share of them where they
+# trained other runs too.
 RUN_SECONDS = "time/run"
-"""Seconds that all processes of a run took, evaluations included; its share of them where they
-trained other runs too."""
 
+# Bytes of memory that the largest process of a run held at once.
 PEAK_MEMORY = "memory/peak"
-"""Bytes of memory that the largest process of a run held at once."""
 
 _PACKAGES = ("torch", "numpy", "scipy", "sqlalchemy", "hydra-core", "transformers", "trl")
 

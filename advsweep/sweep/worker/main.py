@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
 
 BEAT_SECONDS = 5.0
+# Interval at which the store is checked for requests to stop.
 STOP_SECONDS = 1.0
-"""Interval at which the store is checked for requests to stop."""
 PARENT_SECONDS = 0.5
+# Time that a run without a parent has to write a checkpoint before it is ended.
 ORPHAN_SECONDS = 10.0
-"""Time that a run without a parent has to write a checkpoint before it is ended."""
 
 _log = logging.getLogger(__name__)
 

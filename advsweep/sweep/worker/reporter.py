@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 BATCH_POINTS = 1000
 BATCH_SECONDS = 0.5
+# Writes of all runs of a process together, if each has few points.
 WRITES_PER_SECOND = 32
-"""Writes of all runs of a process together, if each has few points."""
 
+# Interval between two tries to write to a store that is away; each try may take seconds.
 AWAY_SECONDS = 30.0
-"""Interval between two tries to write to a store that is away; each try may take seconds."""
 
+# Lines that a whole training writes to its log, evaluations excluded.
 LOG_LINES = 20
-"""Lines that a whole training writes to its log, evaluations excluded."""
 
 _LOGGED = {"reward/mean": "reward", "collapse/acr": "ACR", "entropy/token": "entropy"}
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 RESERVED_BYTES = 512 * 1024
 
 COLLAPSE_CURVES = ("reward/mean", "collapse/all_wrong")
+# The step after which a policy collapsed; of runs that did.
 COLLAPSE_ONSET = "collapse/onset"
-"""The step after which a policy collapsed; of runs that did."""
 
 LOG_NAME = "log.txt"
 

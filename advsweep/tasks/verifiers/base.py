@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple, final
 from advsweep.components import Component, Plain, parameters
 from advsweep.printable import redacted
 
+# The reference answer to a problem, in JSON types; most verifiers read its key `answer`.
 ReferenceAnswer = Mapping[str, Any]
-"""The reference answer to a problem, in JSON types; most verifiers read its key `answer`."""
 
 
 class Outcome(Enum):

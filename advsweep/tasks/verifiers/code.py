@@ -55,11 +55,11 @@ _UNSHARE = (
     *("unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc", "--uts"),
     *("--pid", "--fork", "--kill-child", "--mount-proc", "--"),
 )
+# Wall-clock seconds in addition to a program's time, for the start of its processes.
 STARTING_SECONDS = 2.0
-"""Wall-clock seconds in addition to a program's time, for the start of its processes."""
 
+# Further seconds for the supervisor, which has to start and to end all processes.
 _SUPERVISOR_SECONDS = 20.0
-"""Further seconds for the supervisor, which has to start and to end all processes."""
 
 _FILES = 1024  # largest number of files and folders of a program in namespaces
 _FILES_OF_DISK = 8  # largest total size of all files, in files of the largest size

@@ -28,17 +28,17 @@ from typing import Any, NoReturn
 
 from advsweep.tasks.verifiers import isolation
 
+# Length of the longest message in bytes.
 MESSAGE_BYTES = 16 * 2**20
-"""Length of the longest message in bytes."""
 
+# Number of containers that may be nested in each other.
 DEPTH = 64
-"""Number of containers that may be nested in each other."""
 
+# The type in which iterators arrive; `encode` reads them to their end.
 ITERATOR: type = type(iter([]))
-"""The type in which iterators arrive; `encode` reads them to their end."""
 
+# The only class whose methods tests may call, by the convention of LeetCode.
 CLASS = "Solution"
-"""The only class whose methods tests may call, by the convention of LeetCode."""
 
 _WORD = 2**63
 
@@ -368,8 +368,8 @@ def _numbers(line: str) -> list[Decimal]:
         return []
 
 
+# Sent just before the program starts; an end before that is not the program's fault.
 STARTED = "+"
-"""Sent just before the program starts; an end before that is not the program's fault."""
 
 _ANSWER_BYTES = 256
 

@@ -56,8 +56,8 @@ _LANDLOCK_WRITE = 0b1_1111_1111_0010  # to write and remove files, to make them 
 _LANDLOCK_SCOPES = 0b11  # abstract sockets and signals
 _LANDLOCK_ABI = {"refer": 2, "truncate": 3, "scopes": 6}
 
+# The only writable folder in namespaces.
 SCRATCH = "/tmp"
-"""The only writable folder in namespaces."""
 
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"),

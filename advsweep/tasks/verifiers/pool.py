@@ -133,11 +133,11 @@ def _leave_all() -> None:
 os.register_at_fork(after_in_child=_leave_all)
 
 
+# A reference answer and a completion to judge; None: only read the reference answer.
 Job = tuple[ReferenceAnswer, str | None]
-"""A reference answer and a completion to judge; None: only read the reference answer."""
 
+# A late job is certainly at fault if it computed for this share of the deadline.
 _CERTAIN_SHARE = 0.5
-"""A late job is certainly at fault if it computed for this share of the deadline."""
 
 
 @dataclass
