@@ -111,7 +111,7 @@ test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, 
 test-all: test-slow test-pages smoke test-vllm test-verl test-portable  ## every other test: slow, pages, studies, PostgreSQL, Ray, browser, TRL, vLLM, verl
 
 test-slow: $(VENV)/.dev  ## the tests that `make test` leaves out, but for those of pages, vLLM and verl
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m slow --ignore=tests/site $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow --ignore=tests/site $(PYTEST_ARGS)
 
 test-pages: $(VENV)/.dev $(VENV)/.docs  ## builds the documentation site and runs the blocks of its pages and the notebooks
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m slow tests/site $(PYTEST_ARGS)

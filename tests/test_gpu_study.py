@@ -131,9 +131,9 @@ def test_a_batch_is_half_routes_half_countdown_and_learns_answers_alone():
 @pytest.mark.timeout(1800)
 def test_a_small_study_from_bases_to_the_report(tmp_path):
     pytest.importorskip("trl")
-    # Three of its five estimators; the others differ in their advantages alone.
+    # Two of its five estimators; the others differ in their advantages alone.
     command = [sys.executable, str(FOLDER / "study.py"), "--size", "small", "--folder", "study"]
-    command.append("estimator=rloo,psr,fade")
+    command.append("estimator=rloo,fade")
 
     def study() -> None:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -145,13 +145,13 @@ def test_a_small_study_from_bases_to_the_report(tmp_path):
     assert bases["seed"].tolist() == [0, 1]
     assert set(bases["updates"]) == {80}
     speed = pd.read_csv(results / "speed.csv")
-    assert sorted(speed["estimator"]) == ["fade", "psr", "rloo"]
+    assert sorted(speed["estimator"]) == ["fade", "rloo"]
     assert set(speed["runs"]) == {2}
     assert (speed["steps_per_second"] > 0).all()
     assert speed["estimator_share"].between(0, 0.5).all()
     assert (speed["peak_mb"] > 100).all()
     agreement = pd.read_csv(results / "agreement.csv")
-    assert len(agreement) == 2 * 4
+    assert len(agreement) == 4
     assert set(agreement["verdict"]) == {"no CPU result"}
     assert (results / "report.md").read_text("utf-8").count("## ") == 3
     # Started again it trains nothing.
