@@ -35,6 +35,7 @@ from advsweep.store import RunRecord, Store
 FORMATS = ("csv", "parquet")
 MANIFEST = "tables.json"
 FORMAT = 1
+_GROUP_ROWS = 200_000
 
 # The cells of a CSV: NaN is `nan`, a missing value is empty.
 _CELLS: Mapping[str, Callable[[Any], Any]] = {
@@ -271,10 +272,20 @@ def _open_file(
     fields = [pyarrow.field(name, types[kind]) for name, kind in columns.items()]
     schema = pyarrow.schema(fields, metadata={"advsweep.tables": str(FORMAT)})
     parquet = pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
-    stack.callback(parquet.close)
+    # Each write makes a row group, of which readers want few and large ones.
+    waiting: list[Any] = []
 
-    def append_group(part: Mapping[str, Any]) -> None:
+    def write_group() -> None:
+        if waiting:
+            parquet.write_table(pyarrow.concat_tables(waiting))
+            waiting.clear()
+
+    def append_table(part: Mapping[str, Any]) -> None:
         arrays = [pyarrow.array(part[field.name], field.type) for field in fields]
-        parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+        waiting.append(pyarrow.Table.from_arrays(arrays, schema=schema))
+        if sum(map(len, waiting)) >= _GROUP_ROWS:
+            write_group()
 
-    return append_group
+    stack.callback(parquet.close)
+    stack.callback(write_group)
+    return append_table

@@ -8,6 +8,7 @@ import math
 from datetime import datetime
 
 import pandas as pd
+import pyarrow.parquet
 import pytest
 
 import advsweep
@@ -53,7 +54,10 @@ def test_both_formats_say_the_same(filled, tmp_path):
     manifests = [json.loads((tmp_path / form / MANIFEST).read_text()) for form in FORMATS]
     for name, table in manifests[0]["tables"].items():
         assert {**table, "file": ""} == {**manifests[1]["tables"][name], "file": ""}
-        frame = pd.read_parquet(tmp_path / "parquet" / f"{name}.parquet")
+        path = tmp_path / "parquet" / f"{name}.parquet"
+        frame = pd.read_parquet(path)
+        # Of several runs and evaluations, which are few rows.
+        assert pyarrow.parquet.ParquetFile(path).num_row_groups == 1
         with open(tmp_path / "csv" / f"{name}.csv", newline="") as file:
             header, *rows = csv.reader(file)
         assert header == [column["name"] for column in table["columns"]] == list(frame)
