@@ -21,8 +21,8 @@ import numpy as np
 from figures import head, show
 from playwright.sync_api import Browser, sync_playwright
 
-from advsweep.report import build_report
 from advsweep.report.html import render_page
+from advsweep.report.tables.build import build_report
 from advsweep.store import Owner, Status, Store, open_store
 
 RUNS = 500

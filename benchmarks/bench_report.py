@@ -24,8 +24,10 @@ import numpy as np
 from figures import head, show
 
 from advsweep.cli.report import report
-from advsweep.report import FORMATS, build_report, render
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.render import render
 from advsweep.store import NewEvaluation, NewRun, Owner, ProblemCounts, Status, Store, open_store
+from advsweep.writing import FORMATS
 
 RUNS = 10_000
 SEEDS = 25

@@ -34,7 +34,7 @@ import pandas as pd
 import yaml
 
 from advsweep import load_evaluations, load_metrics, load_runs
-from advsweep.report import read_claim_list
+from advsweep.report.claims.lists import read_claim_list
 
 FOLDER = Path(__file__).resolve().parent
 CHANGE = "optim/change_norm"

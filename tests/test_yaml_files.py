@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from advsweep.errors import ConfigError
-from advsweep.report import read_claim_list
+from advsweep.report.claims.lists import read_claim_list
 from advsweep.sweep.registry import config_groups
 from advsweep.yaml_files import read_yaml
 

@@ -69,19 +69,12 @@ def report(
         advsweep report demo --format html > demo.html
         advsweep report demo --assert 'pass@1[fade] >= pass@1[grpo] - 0.02'
     """
-    from advsweep.report import (
-        ClaimVerdict,
-        build_report,
-        describe_findings,
-        evaluate_assertion,
-        lay_out_short,
-        parse_assertion,
-        parse_cutoff,
-        parse_where,
-        render,
-        shorten_report,
-        split_list,
-    )
+    from advsweep.report.claims.assertions import ClaimVerdict, evaluate_assertion, parse_assertion
+    from advsweep.report.claims.sentences import describe_findings, lay_out_short, shorten_report
+    from advsweep.report.data.columns import parse_cutoff
+    from advsweep.report.data.runs import parse_where, split_list
+    from advsweep.report.tables.build import build_report
+    from advsweep.report.tables.render import render
 
     filters = [filter for text in where or () for filter in parse_where(text)]
     cutoff = None if at is None else parse_cutoff(at)
@@ -160,12 +153,8 @@ def claims(
         advsweep claims demo
         advsweep claims mine.yaml --strict
     """
-    from advsweep.report import (
-        ClaimVerdict,
-        evaluate_claims,
-        read_claim_list,
-        render_claims,
-    )
+    from advsweep.report.claims.assertions import ClaimVerdict
+    from advsweep.report.claims.lists import evaluate_claims, read_claim_list, render_claims
 
     listed = read_claim_list(find_claims(name))
     opened = open_store(store, create=False)
@@ -183,7 +172,7 @@ def find_claims(name: str) -> Path:
     Raises:
         ConfigError: no experiment of this name has claims; the message suggests the nearest one.
     """
-    from advsweep.report import claim_lists
+    from advsweep.report.claims.lists import claim_lists
 
     if (path := Path(name)).suffix in YAML_SUFFIXES:
         return path

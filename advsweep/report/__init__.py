@@ -1,7 +1,7 @@
 """Tables made from the store alone: estimators compared, with intervals over seeds.
 
-    report = build_report(open_store(create=False), "demo")
-    print(render(report, "markdown"))
+    report = tables.build.build_report(open_store(create=False), "demo")
+    print(tables.render.render(report, "markdown"))
 
 The path of a metric point, from the backend to a table's cell:
 
@@ -23,56 +23,6 @@ import sys
 from importlib import import_module
 from types import ModuleType
 from typing import Any
-
-from advsweep.report.claims.assertions import (
-    ClaimVerdict,
-    Finding,
-    evaluate_assertion,
-    parse_assertion,
-)
-from advsweep.report.claims.lists import (
-    claim_lists,
-    evaluate_claims,
-    parse_claim_list,
-    read_claim_list,
-    render_claims,
-)
-from advsweep.report.claims.sentences import describe_findings, lay_out_short, shorten_report
-from advsweep.report.data.columns import parse_cutoff
-from advsweep.report.data.metrics import MetricDirection
-from advsweep.report.data.runs import Filter, parse_where, split_list
-from advsweep.report.tables.build import build_report
-from advsweep.report.tables.comparison import find_marks
-from advsweep.report.tables.render import lay_out, render
-from advsweep.report.tables.types import Report
-from advsweep.writing import FORMATS, Mark
-
-__all__ = [
-    "FORMATS",
-    "ClaimVerdict",
-    "Filter",
-    "Finding",
-    "Mark",
-    "MetricDirection",
-    "Report",
-    "build_report",
-    "claim_lists",
-    "describe_findings",
-    "evaluate_assertion",
-    "evaluate_claims",
-    "find_marks",
-    "lay_out",
-    "lay_out_short",
-    "parse_assertion",
-    "parse_claim_list",
-    "parse_cutoff",
-    "parse_where",
-    "read_claim_list",
-    "render",
-    "render_claims",
-    "shorten_report",
-    "split_list",
-]
 
 
 class _CallableModule(ModuleType):

@@ -22,7 +22,7 @@ import tables
 import yaml
 from exact import CHECKS, Finding
 
-from advsweep.report import read_claim_list
+from advsweep.report.claims.lists import read_claim_list
 from advsweep.statistics import holm
 
 FOLDER = Path(__file__).resolve().parent

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from exact import CHECKS
 
-from advsweep.report import read_claim_list
 from advsweep.report.claims.kinds import Statements
+from advsweep.report.claims.lists import read_claim_list
 
 EXPERIMENTS = papers.FOLDER.parent
 STUDIES = sorted(path.parent.name for path in EXPERIMENTS.glob("*/study.yaml"))

@@ -12,7 +12,8 @@ import pytest
 
 import advsweep
 from advsweep.errors import AdvsweepError, NoStoreError, NotFoundError
-from advsweep.report import build_report, render
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.render import render
 from advsweep.store import Status
 
 LOADS = ("load_runs", "load_metrics", "load_evaluations", "load_problems")

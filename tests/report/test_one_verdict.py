@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 import advsweep
 from advsweep.cli.app import app
-from advsweep.report import build_report
 from advsweep.report.data.columns import parse_column
+from advsweep.report.tables.build import build_report
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown
 

@@ -8,12 +8,12 @@ import pytest
 from matplotlib.text import Text
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError
-from advsweep.report import build_report
 from advsweep.report.data.runs import parse_where
 from advsweep.report.figures.chart import Chart
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.draw import draw_page
 from advsweep.report.figures.registry import collect
+from advsweep.report.tables.build import build_report
 
 
 @pytest.fixture

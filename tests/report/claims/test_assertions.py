@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from advsweep.errors import ConfigError, NotFoundError
-from advsweep.report import ClaimVerdict, build_report, evaluate_assertion, parse_assertion
+from advsweep.report.claims.assertions import ClaimVerdict, evaluate_assertion, parse_assertion
+from advsweep.report.tables.build import build_report
 
 
 def _evaluate(lab, text, **options):

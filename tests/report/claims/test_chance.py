@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from advsweep.report import ClaimVerdict, build_report, evaluate_claims, parse_claim_list
+from advsweep.report.claims.assertions import ClaimVerdict
+from advsweep.report.claims.lists import evaluate_claims, parse_claim_list
+from advsweep.report.tables.build import build_report
 from advsweep.report.tables.notes import chance_column
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.report import ClaimVerdict, evaluate_claims, parse_claim_list
+from advsweep.report.claims.assertions import ClaimVerdict
+from advsweep.report.claims.lists import evaluate_claims, parse_claim_list
 from advsweep.statistics import compare_paired, regress
 from advsweep.store import Status
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.report import (
-    ClaimVerdict,
+from advsweep.report.claims.assertions import ClaimVerdict
+from advsweep.report.claims.lists import (
     evaluate_claims,
     parse_claim_list,
     read_claim_list,

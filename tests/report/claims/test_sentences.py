@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from advsweep.report import build_report, lay_out_short, shorten_report
-from advsweep.report.claims.sentences import find_differences, judge_difference
+from advsweep.report.claims.sentences import (
+    find_differences,
+    judge_difference,
+    lay_out_short,
+    shorten_report,
+)
 from advsweep.report.data.columns import parse_outcomes
 from advsweep.report.data.runs import name_group
+from advsweep.report.tables.build import build_report
 from advsweep.writing import write_table
 
 SEEDS = range(5)

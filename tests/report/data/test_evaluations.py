@@ -7,7 +7,7 @@ import math
 import pytest
 
 from advsweep.errors import ReportError
-from advsweep.report import build_report
+from advsweep.report.tables.build import build_report
 from advsweep.store.records import SELECTED
 
 

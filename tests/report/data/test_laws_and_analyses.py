@@ -11,8 +11,8 @@ import pytest
 
 from advsweep.errors import NotFoundError
 from advsweep.plugins import Discovery, PluginPoint
-from advsweep.report import build_report
 from advsweep.report.data.analyses import AnalysisColumns, analysis_columns
+from advsweep.report.tables.build import build_report
 from advsweep.statistics import pass_at_k
 from advsweep.statistics.pass_laws import fit_pass_at_k
 from advsweep.store import NewAnalysis

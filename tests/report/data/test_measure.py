@@ -7,13 +7,10 @@ import math
 import pytest
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError
-from advsweep.report import (
-    build_report,
-    evaluate_assertion,
-    lay_out,
-    parse_assertion,
-    parse_cutoff,
-)
+from advsweep.report.claims.assertions import evaluate_assertion, parse_assertion
+from advsweep.report.data.columns import parse_cutoff
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.render import lay_out
 
 
 @pytest.fixture

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.report import build_report, evaluate_claims, lay_out, parse_claim_list
+from advsweep.report.claims.lists import evaluate_claims, parse_claim_list
 from advsweep.report.data.columns import find_outcome, parse_column, parse_outcomes
 from advsweep.report.tables import build
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.render import lay_out
 from advsweep.report.tables.rows import make_cell
 from advsweep.report.tables.types import Row
 from advsweep.tasks.base import Split

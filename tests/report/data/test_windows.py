@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.errors import NotFoundError
-from advsweep.report import build_report, evaluate_assertion, lay_out, parse_assertion, parse_cutoff
-from advsweep.report.data.columns import Window, metric_range, needs_curves, parse_column
+from advsweep.report.claims.assertions import evaluate_assertion, parse_assertion
+from advsweep.report.data.columns import (
+    Window,
+    metric_range,
+    needs_curves,
+    parse_column,
+    parse_cutoff,
+)
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.render import lay_out
 
 KINDS = (
     *("mean", "first", "end", "min", "max", "argmin", "argmax"),

@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import Locator, Page
 
 from advsweep.printable import printable
-from advsweep.report import build_report
 from advsweep.report.html import render_page
 from advsweep.report.html.page_data import pack
+from advsweep.report.tables.build import build_report
 from advsweep.statistics import student_t_interval
 
 # Every test opens a page in Chromium.

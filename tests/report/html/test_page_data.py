@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.report import build_report
 from advsweep.report.figures.data import FigureData
 from advsweep.report.html import render_page
 from advsweep.report.html.page_data import collect_curves, pack, thin
+from advsweep.report.tables.build import build_report
 
 
 def _unpacked(text: str) -> np.ndarray:
@@ -79,7 +79,7 @@ def test_the_same_data_give_the_same_bytes_and_no_reference_to_anything_outside(
 
 @pytest.mark.parametrize("where", [True, False])
 def test_runs_that_are_not_done_are_listed_unless_some_were_chosen(demo, where):
-    from advsweep.report import parse_where
+    from advsweep.report.data.runs import parse_where
     from advsweep.store import Status
 
     demo.run("grpo", 9, solved=None, status=Status.FAILED)

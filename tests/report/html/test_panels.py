@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page
 
-from advsweep.report import build_report
 from advsweep.report.data.columns import parse_column
 from advsweep.report.html import render_page
+from advsweep.report.tables.build import build_report
 
 # Every test opens a page in Chromium.
 pytestmark = pytest.mark.slow

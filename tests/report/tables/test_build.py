@@ -10,9 +10,13 @@ import sys
 import pytest
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report import Mark, build_report, find_marks, lay_out, parse_where
+from advsweep.report.data.runs import parse_where
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.comparison import find_marks
+from advsweep.report.tables.render import lay_out
 from advsweep.report.tables.types import Subject
 from advsweep.store import Owner, Status
+from advsweep.writing import Mark
 
 
 def _rows(report):
@@ -386,7 +390,9 @@ def test_how_learning_rates_were_matched(lab, constant):
 def test_a_report_loads_no_torch(demo, tmp_path):
     program = (
         "import sys\n"
-        "from advsweep.report import FORMATS, build_report, render\n"
+        "from advsweep.report.tables.build import build_report\n"
+        "from advsweep.report.tables.render import render\n"
+        "from advsweep.writing import FORMATS\n"
         "from advsweep.store import open_store\n"
         "report = build_report(open_store('advsweep.db', create=False), 'demo')\n"
         "for name in FORMATS: render(report, name)\n"

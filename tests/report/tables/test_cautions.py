@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from advsweep.report import build_report, describe_findings, lay_out
+from advsweep.report.claims.sentences import describe_findings
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.render import lay_out
 
 LARGE = "k is above a quarter of the"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report import build_report, lay_out, render
+from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import MOST_SEEDS
+from advsweep.report.tables.render import lay_out, render
 from advsweep.statistics import compare_paired
 
 

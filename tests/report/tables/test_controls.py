@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advsweep.report import build_report
 from advsweep.report.data.runs import parse_where
+from advsweep.report.tables.build import build_report
 from advsweep.store.records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
 
 NOISE = {"name": "noise", "false_positives": 0.1}

@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report import (
-    build_report,
-    evaluate_assertion,
-    lay_out,
-    parse_assertion,
-    render,
-)
+from advsweep.report.claims.assertions import evaluate_assertion, parse_assertion
 from advsweep.report.data.columns import metric_range, parse_column
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.render import lay_out, render
 from advsweep.report.tables.types import Subject
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown

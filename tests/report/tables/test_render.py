@@ -21,10 +21,12 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.report import FORMATS, Report, build_report, lay_out, render
 from advsweep.report.data.columns import parse_column
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.render import lay_out, render
+from advsweep.report.tables.types import Report
 from advsweep.store import Status
-from advsweep.writing import latex_text, write_table
+from advsweep.writing import FORMATS, latex_text, write_table
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report import build_report, lay_out
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.render import lay_out
 
 
 @pytest.fixture

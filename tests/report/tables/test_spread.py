@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advsweep.report import build_report, parse_assertion
-from advsweep.report.claims.assertions import compare_sides
+from advsweep.report.claims.assertions import compare_sides, parse_assertion
+from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import Spreads
 from advsweep.statistics import compare_paired, pool_spread
 

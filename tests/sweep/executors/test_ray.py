@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.report import build_report, render
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.render import render
 from advsweep.store import Status
 from advsweep.sweep.scheduler.execute import execute
 from tests.sweep.helpers import measured, wait_until

@@ -15,7 +15,8 @@ import pytest
 
 from advsweep.cli import execution
 from advsweep.errors import ConfigError
-from advsweep.report import build_report, render
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.render import render
 from advsweep.store import Failure, Owner, Status, open_store
 from advsweep.sweep import retry_policy
 from advsweep.sweep.events import Event, RunEvent
