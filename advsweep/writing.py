@@ -70,11 +70,11 @@ class Heading:
     """The heading of a column.
 
     Attributes:
-        levels: from the top level to the column's own; neighbours share equal upper levels.
+        text: what it says.
         family: columns of a family stay together where a table is too wide; by default alone.
     """
 
-    levels: tuple[str, ...]
+    text: str
     family: str = ""
 
 
@@ -92,7 +92,7 @@ class Table:
 
     Attributes:
         names: headings of the columns that name the rows; the last `numbers` align right.
-        columns: headings of the entries; all have equally many levels.
+        columns: headings of the entries.
         sections: the lines, in groups that are separated.
         title: what the table shows; empty where there is one table.
     """
@@ -106,17 +106,6 @@ class Table:
     @property
     def lines(self) -> list[Line]:
         return [line for section in self.sections for line in section]
-
-    @property
-    def levels(self) -> int:
-        return len(self.columns[0].levels) if self.columns else 1
-
-    def spans(self, level: int) -> list[tuple[str, int]]:
-        """Return the headings of a level, each with the number of columns below it."""
-        above = [heading.levels[: level + 1] for heading in self.columns]
-        if level == self.levels - 1:
-            return [(levels[-1], 1) for levels in above]
-        return [(levels[-1], len(list(same))) for levels, same in groupby(above)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,8 +255,7 @@ _BLOCK = re.compile(r"^(\s*\d*)(\[|>|#|[-+.)](?=\s))")
 def _write_markdown(document: Document) -> str:
     blocks = []
     for table in document.tables:
-        # Markdown has one line of headings.
-        header = [*table.names, *(" ".join(heading.levels) for heading in table.columns)]
+        header = [*table.names, *(heading.text for heading in table.columns)]
         left = len(table.names) - table.numbers if table.columns else len(table.names)
         lines = [[markdown_text(title) for title in header]]
         lines.append([*(":--" for _ in range(left)), *("--:" for _ in header[left:])])
@@ -329,15 +317,7 @@ def _write_latex(document: Document) -> str:
 
 def _latex_table(table: Table) -> list[str]:
     left = len(table.names) - table.numbers
-    header: list[str] = []
-    for level in range(table.levels - 1):
-        cells, rules, place = [""] * len(table.names), [], len(table.names) + 1
-        for text, span in table.spans(level):
-            cells.append(rf"\multicolumn{{{span}}}{{c}}{{{latex_text(text)}}}")
-            rules.append(rf"\cmidrule(lr){{{place}-{place + span - 1}}}")
-            place += span
-        header += [f"  {' & '.join(cells)} \\\\", f"  {' '.join(rules)}"]
-    own = [*table.names, *(heading.levels[-1] for heading in table.columns)]
+    header = [*table.names, *(heading.text for heading in table.columns)]
     body: list[str] = []
     for i, section in enumerate(table.sections):
         body += [r"  \midrule"] if i else []
@@ -350,8 +330,7 @@ def _latex_table(table: Table) -> list[str]:
         *([f"% {table.title}"] if table.title else []),
         rf"\begin{{tabular}}{{{'l' * left + 'r' * (table.numbers + len(table.columns))}}}",
         r"  \toprule",
-        *header,
-        f"  {' & '.join(map(latex_text, own))} \\\\",
+        f"  {' & '.join(map(latex_text, header))} \\\\",
         r"  \midrule",
         *body,
         r"  \bottomrule",
@@ -444,13 +423,7 @@ def _fit(table: Table, width: int, styled: bool) -> list[list[str]]:
 
 
 def _draw_column(table: Table, place: int, styled: bool) -> list[str]:
-    """Return the cells of a column below its heading's levels; equal upper ones are empty."""
-    levels = table.columns[place].levels
-    before = table.columns[place - 1].levels if place else ()
-    heading = [
-        "" if levels[: i + 1] == before[: i + 1] and i < len(levels) - 1 else level
-        for i, level in enumerate(levels)
-    ]
+    """Return the cells of a column below its heading."""
     entries = [line.entries[place] for line in table.lines]
     is_marked = any(entry.mark is not None for entry in entries)
     texts = []
@@ -461,15 +434,14 @@ def _draw_column(table: Table, place: int, styled: bool) -> list[str]:
         if is_marked and not styled:
             text += " " if entry.mark is None else _SIGNS[entry.mark]
         texts.append(text)
-    return [*heading, *texts]
+    return [table.columns[place].text, *texts]
 
 
 def _draw(
     table: Table, names: Sequence[Sequence[str]], cells: Sequence[Sequence[str]], styled: bool
 ) -> list[str]:
     """Return the lines of a table: with a rule below the headings if it has numbers."""
-    above = [""] * (table.levels - 1)
-    columns = [[*above, *column] for column in names] + [list(column) for column in cells]
+    columns = [*names, *cells]
     widths = [max(map(_cells, column)) for column in columns]
     left = len(names) - table.numbers if table.columns else len(names)
     rows = []
@@ -477,15 +449,15 @@ def _draw(
         padded = []
         for i, (text, size) in enumerate(zip(row, widths, strict=True)):
             space = " " * (size - _cells(text))
-            text = _style(text, 1 if styled and text and number < table.levels else None)
+            text = _style(text, 1 if styled and text and number == 0 else None)
             padded.append(text + space if i < left else space + text)
         rows.append(_GAP.join(padded).rstrip())
-    header, body = rows[: table.levels], rows[table.levels :]
     if not table.columns:
-        return [*header, *body]
-    lines = [*header, "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))]
+        return rows
+    header, *body = rows
+    lines = [header, "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))]
     for section in table.sections:
-        lines += [*([""] if len(lines) > len(header) + 1 else []), *body[: len(section)]]
+        lines += [*([""] if len(lines) > 2 else []), *body[: len(section)]]
         body = body[len(section) :]
     return lines
 

@@ -304,7 +304,7 @@ def lay_out_claims(results: ClaimResults) -> Document:
     lines = [Line((claim.id, own.verdict.value), _entries(own)) for claim, own in pairs]
     table = Table(
         names=("claim", "verdict"),
-        columns=tuple(Heading((heading,), "claim") for heading in headings),
+        columns=tuple(Heading(heading, "claim") for heading in headings),
         sections=(tuple(lines),),
         title=results.title,
     )

@@ -274,7 +274,7 @@ def lay_out_runs(runs: Sequence[RunRecord], last: LastValues) -> Table:
         lines.append(Line(names=texts, entries=entries))
     return Table(
         names=("run", "row", "seed", "status"),
-        columns=tuple(Heading((heading,)) for heading in ("steps", "seconds", *names)),
+        columns=tuple(Heading(heading) for heading in ("steps", "seconds", *names)),
         sections=(tuple(lines),),
     )
 
