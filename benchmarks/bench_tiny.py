@@ -36,7 +36,7 @@ from advsweep.backends.tiny.pretraining import pretrain
 from advsweep.backends.tiny.sampling import TinySampler
 from advsweep.backends.tiny.trainer import TinyTrainer
 from advsweep.backends.tiny.weights import Weights, export_folder
-from advsweep.evaluation import evaluate
+from advsweep.evaluation.evaluate import evaluate
 from advsweep.statistics import pass_at_k
 from advsweep.tasks.base import Problem
 

@@ -147,11 +147,10 @@ def open_closed_streams() -> None:
 
     Otherwise a file opened later would get descriptor 1 or 2, and messages would go into it.
     """
-    for descriptor in _STREAMS:
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            _discard(descriptor)
+    # A file takes the lowest free number.
+    while (null := os.open(os.devnull, os.O_RDWR)) in _STREAMS:
+        os.set_inheritable(null, True)
+    os.close(null)
     for name, mode in _STREAMS.values():
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
@@ -205,10 +204,6 @@ class _Messages(io.FileIO):
 
 def _discard(descriptor: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
-    # The lowest free number is that of the closed stream; by default no child inherits it.
-    if null == descriptor:
-        os.set_inheritable(descriptor, True)
-        return
     # The number stays, which streams of Python and of libraries hold.
     os.dup2(null, descriptor)
     os.close(null)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from advsweep.backends.build import check_sampling
 from advsweep.config.validation import reported_problems
 from advsweep.errors import ConfigError, SamplerError
-from advsweep.evaluation import evaluate_in_pieces, evaluation_identity
+from advsweep.evaluation.evaluate import evaluate_in_pieces, evaluation_identity
 from advsweep.evaluation.run_evaluator import add_results, lock_of, settings_of, subject_of
 from advsweep.store.evaluations import MODEL_SUBJECT
 from advsweep.tasks.base import Split

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
@@ -32,6 +31,7 @@ from advsweep.store.tables import (
     RUN_EVALUATIONS,
     RUNS,
 )
+from advsweep.writing import plain_value
 
 # The prefix of the subject of an evaluation without a run.
 MODEL_SUBJECT = "model:"
@@ -292,7 +292,7 @@ class Analyses(StorePart):
             "step": analysis.step,
             "settings": dict(analysis.settings),
             "created": self._now(),
-            "result": _finite(analysis.result),
+            "result": plain_value(analysis.result),
             "directions": analysis.directions,
         }
         with self._database.write() as connection:
@@ -310,14 +310,3 @@ class Analyses(StorePart):
         rows = self._read_among(query, ANALYSES.c.run_id, sorted(run_ids))
         columns = [field.name for field in fields(AnalysisRecord)]
         return [AnalysisRecord(**{name: getattr(row, name) for name in columns}) for row in rows]
-
-
-def _finite(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON lacks, by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(inner) for inner in value]
-    return value

@@ -205,10 +205,6 @@ class Leases(StorePart):
                 change = update(RUNS).where(RUNS.c.id.in_(ids), RUNS.c.stop_requested)
                 connection.execute(change.values(stop_requested=False))
 
-    def stop_requested(self, run_id: int) -> bool:
-        """Return whether a run has a stop request."""
-        return bool(self.stops_requested([run_id]))
-
     def stops_requested(self, run_ids: Sequence[int]) -> set[int]:
         """Return which of these runs have a stop request."""
         query = select(RUNS.c.id).where(RUNS.c.stop_requested)

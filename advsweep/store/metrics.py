@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float, Int
 
-    from advsweep.store.store import Store
-
     Series = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
     """The steps and the values of a metric of one run."""
 
@@ -35,11 +33,6 @@ class Metrics(StorePart):
     A point is a name, a step and a value. A run has one value for each name and step: the last
     that was recorded. Values that are not a number are stored and returned as NaN.
     """
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        # Names are never removed, so this cache stays valid.
-        self._ids: dict[str, int] = {}
 
     def record(
         self,
@@ -63,10 +56,8 @@ class Metrics(StorePart):
         with self._database.write() as connection:
             if run_id in self._guard.held or step is not None or stage is not None:
                 self._guard.renew(connection, run_id, step=step, stage=stage)
-            ids = metric_ids(connection, {name for name, _, _ in points}, self._ids)
+            ids = metric_ids(connection, {name for name, _, _ in points})
             write_points(connection, run_id, [(ids[name], s, value) for name, s, value in points])
-        # New ids are valid only once the transaction is committed.
-        self._ids.update(ids)
 
     def truncate(self, run_id: int, after_step: int) -> None:
         """Remove the metric points and checkpoint records after a step that a run resumes from."""
@@ -192,13 +183,12 @@ class Metrics(StorePart):
         """Store numbers about a whole run; they replace earlier ones of the same names."""
         with self._database.write() as connection:
             self._guard.require(connection, run_id)
-            ids = metric_ids(connection, values, self._ids)
+            ids = metric_ids(connection, values)
             rows = [
                 {"run_id": run_id, "metric_id": ids[name], "value": _storable(value)}
                 for name, value in values.items()
             ]
             put(connection, SUMMARIES, rows, update="value")
-        self._ids.update(ids)
 
     def summaries(self, run_ids: Sequence[int]) -> dict[int, dict[str, float]]:
         """Return the numbers that `set_summaries` stored for each run."""
@@ -221,15 +211,9 @@ class Metrics(StorePart):
         return {row.run_id: row.mean for row in self._read(query.group_by(POINTS.c.run_id))}
 
 
-def metric_ids(
-    connection: Connection, names: Iterable[str], known: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """Return the ids of metrics by name, and add the names that the store lacks.
-
-    Args:
-        known: ids that need no query.
-    """
-    wanted, ids = set(names), dict(known or {})
+def metric_ids(connection: Connection, names: Iterable[str]) -> dict[str, int]:
+    """Return the ids of metrics by name, and add the names that the store lacks."""
+    wanted, ids = set(names), dict[str, int]()
     query = select(METRICS.c.name, METRICS.c.id)
     for adds in (False, True):
         missing = sorted(wanted - ids.keys())

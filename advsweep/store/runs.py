@@ -227,14 +227,12 @@ class Runs(StorePart):
             query = query.order_by(RUNS.c.finished.desc(), RUNS.c.id.desc()).limit(limit)
             return list(connection.execute(query).scalars())
 
-    def peers(self, run_id: int) -> Sequence[Row[int, str, int, int, bool]]:
+    def peers(self, run_id: int) -> Sequence[Row[int, str, int, int]]:
         """Return a run and all runs that share a sweep with it, by id.
 
-        Each row has `id`, `config_hash`, `step`, `steps`, and `done`: whether it was trained to
-        its last step.
+        Each row has `id`, `config_hash`, `step` and `steps`.
         """
-        columns = (RUNS.c.id, RUNS.c.config_hash, RUNS.c.step, RUNS.c.steps)
-        query = select(*columns, (RUNS.c.status == Status.DONE).label("done"))
+        query = select(RUNS.c.id, RUNS.c.config_hash, RUNS.c.step, RUNS.c.steps)
         return self._read(query.where(RUNS.c.id.in_(peer_ids(run_id))).order_by(RUNS.c.id))
 
     def find(self, key: str) -> RunRecord:

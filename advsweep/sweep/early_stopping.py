@@ -31,7 +31,6 @@ class ObservedRun:
         config_hash: runs that share it are replicates.
         step: completed training steps.
         steps: planned training steps.
-        done: true if the last of them is completed.
         mean: `mean(metric, first, last)`, over the steps from the first to the last; None if
             there is no value. Non-finite values count as missing.
     """
@@ -39,7 +38,6 @@ class ObservedRun:
     config_hash: str
     step: int
     steps: int
-    done: bool = False
     mean: Callable[[str, int, int], float | None]
 
 
@@ -253,7 +251,6 @@ class StoppingCheck:
                 config_hash=peer.config_hash,
                 step=peer.step,
                 steps=peer.steps,
-                done=peer.done,
                 mean=functools.partial(mean, peer.id),
             )
             for peer in runs.peers(run_id)

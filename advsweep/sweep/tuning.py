@@ -133,7 +133,7 @@ class Tuning:
         def result(name: str, value: float) -> TunedValue:
             identities = self._identities_of(name, value)
             found = [runs[each] for each in identities if each in runs]
-            state = state_of(found, len(identities), [measured])
+            state = state_of(found, len(identities), measured)
             is_done = state is ValueState.DONE
             scores = tuple(measured[run.id] for run in found) if is_done else ()
             return TunedValue(value=value, state=state, scores=scores)
@@ -175,9 +175,7 @@ class Tuning:
         return self._identities[name, value]
 
 
-def state_of(
-    runs: Sequence[RunRecord], wanted: int, measured: Sequence[Mapping[int, float]]
-) -> ValueState:
+def state_of(runs: Sequence[RunRecord], wanted: int, measured: Mapping[int, float]) -> ValueState:
     """Return how far the replicates of a configuration are.
 
     A run that raised an error is over, since a rate at which a training diverges is not to be
@@ -185,7 +183,7 @@ def state_of(
 
     Args:
         wanted: how many there should be.
-        measured: the value of each run, by metric.
+        measured: the value of each run.
     """
     over = [
         run.status in (Status.DONE, Status.PRUNED)
@@ -199,22 +197,9 @@ def state_of(
         return ValueState.FAILED
     if Status.PRUNED in states:
         return ValueState.PRUNED
-    if all(math.isfinite(each.get(run.id, math.nan)) for each in measured for run in runs):
+    if all(math.isfinite(measured.get(run.id, math.nan)) for run in runs):
         return ValueState.DONE
     return ValueState.UNMEASURED
-
-
-def check_metric(store: Store, run_id: int, metric: str, where: str) -> None:
-    """Refuse a misspelt metric, as soon as a run shows which metrics there are.
-
-    Raises:
-        UnknownNameError: the run, which is done, has no such metric.
-    """
-    known = store.metrics.names(run_id)
-    if metric not in known:
-        raise UnknownNameError(
-            f"{where}: run {run_id} has no metric '{metric}'; {nearest(metric, known)}"
-        )
 
 
 def plan_tuning(
@@ -340,7 +325,12 @@ def execute_tuning(
         known = {each.state for arm in record.arms for each in arm.grid}
         if known - {ValueState.OPEN} == {ValueState.UNMEASURED}:
             (run_done, *_) = store.runs.select(sweep=tuning.tuning_name, status=Status.DONE)
-            check_metric(store, run_done.id, record.metric, "sweep.tune.metric")
+            # A misspelt metric is refused as soon as a run shows which metrics there are.
+            if record.metric not in (metrics := store.metrics.names(run_done.id)):
+                raise UnknownNameError(
+                    f"sweep.tune.metric: run {run_done.id} has no metric '{record.metric}'; "
+                    f"{nearest(record.metric, metrics)}"
+                )
         wanted = []
         for arm in record.arms:
             states = [ValueState.OPEN]

@@ -13,8 +13,12 @@ import pytest
 
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import AdvsweepWarning
-from advsweep.evaluation import evaluate, evaluation_identity
-from advsweep.evaluation.evaluate import solve_rate_levels, spread_over_levels
+from advsweep.evaluation.evaluate import (
+    evaluate,
+    evaluation_identity,
+    solve_rate_levels,
+    spread_over_levels,
+)
 from advsweep.statistics import pass_at_k
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Split

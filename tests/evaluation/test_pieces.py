@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from advsweep.config.settings import EvaluationSettings
-from advsweep.evaluation import evaluate_in_pieces
+from advsweep.evaluation.evaluate import evaluate_in_pieces
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Split
 

@@ -146,15 +146,15 @@ def test_a_heartbeat_records_step_and_stage(store, clock, run_id):
 
 
 def test_a_stop_request_lasts_until_it_is_withdrawn(store, run_id):
-    assert not store.leases.stop_requested(run_id)
+    assert not store.leases.stops_requested([run_id])
     store.leases.request_stop(run_id)
     # A request before the claim is not lost.
     store.leases.claim(run_id, Owner.current())
-    assert store.leases.stop_requested(run_id)
+    assert store.leases.stops_requested([run_id])
     store.leases.finish(run_id, Status.INTERRUPTED)
-    assert store.leases.stop_requested(run_id)
+    assert store.leases.stops_requested([run_id])
     store.leases.withdraw_stops([run_id])
-    assert not store.leases.stop_requested(run_id)
+    assert not store.leases.stops_requested([run_id])
 
 
 def test_without_proc_pids_identify_processes(sleeper, monkeypatch):

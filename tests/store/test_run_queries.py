@@ -61,7 +61,6 @@ def test_peers_share_a_sweep(store, ids, new_run):
     store.leases.heartbeat(ids[0], step=3)
     peers = store.runs.peers(ids[0])
     assert [peer.id for peer in peers] == [*ids[:5], other]
-    assert [peer.done for peer in peers] == [False, False, False, True, False, False]
     assert [peer.step for peer in peers] == [3, 0, 0, 0, 0, 0]
     assert [peer.id for peer in store.runs.peers(other)] == [ids[0], other]
     assert [peer.id for peer in store.runs.peers(ids[5])] == [ids[5]]

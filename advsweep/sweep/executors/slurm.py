@@ -7,12 +7,12 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from unittest import mock
 
 from advsweep.components import Retired, option
 from advsweep.errors import ConfigError, counted
@@ -126,9 +126,12 @@ class SlurmExecutor(QueueExecutor):
                 f"executor: expected a machine of a Slurm cluster: {error} "
                 "(executor.cluster=local tries it out without one)"
             ) from error
+        # `sbatch` passes the environment on to its jobs: the files that submitit writes for them
+        # hold no URL with a password. submitit starts its local jobs without `-P`.
+        passed_on = {STORE_VARIABLE: store_url, "PYTHONSAFEPATH": "1"}
         executor.update_parameters(**{k: v for k, v in parameters.items() if v is not None})
         try:
-            with _passed_on(store_url), executor.batch():
+            with mock.patch.dict(os.environ, passed_on), executor.batch():
                 submitted = [executor.submit(SlurmJob(work)) for work in works]
         except (OSError, RuntimeError) as error:
             raise ConfigError(
@@ -157,26 +160,6 @@ class SlurmJob:
         # First the checkpoint: Slurm kills what is left of the job soon after the signal.
         self.work.interrupt()
         return submitit.helpers.DelayedSubmission(SlurmJob(self.work))
-
-
-@contextmanager
-def _passed_on(store_url: str) -> Iterator[None]:
-    """Set the store's URL in the environment, which `sbatch` passes on to its jobs.
-
-    The files that submitit writes for jobs hold no URL with a password.
-    """
-    # submitit starts its local jobs without `-P`.
-    given = {STORE_VARIABLE: store_url, "PYTHONSAFEPATH": "1"}
-    before = {key: os.environ.get(key) for key in given}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            if value is None:
-                del os.environ[key]
-            else:
-                os.environ[key] = value
 
 
 def process_name(pid: str) -> str:

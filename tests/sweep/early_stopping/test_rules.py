@@ -21,11 +21,11 @@ def means_of(curves):
     return mean
 
 
-def trial(config, reward=0.0, *, acr=0.0, step=10, done=False):
+def trial(config, reward=0.0, *, acr=0.0, step=10):
     """A run of 10 steps planned, with constant curves up to `step`."""
     steps = range(1, step + 1)
     mean = means_of({REWARD: (steps, [reward] * step), ACR: (steps, [acr] * step)})
-    return ObservedRun(config_hash=config, step=step, steps=10, done=done, mean=mean)
+    return ObservedRun(config_hash=config, step=step, steps=10, mean=mean)
 
 
 def rewards(*values):

@@ -30,7 +30,7 @@ def test_a_queued_run_that_is_asked_to_stop_is_not_started(plan, store):
     assert store.runs.select(ids=[2])[0].status is Status.PENDING
     # The next execution is a wish of its own.
     assert execute(plan("seed=0,1,2"), store).done == 1
-    assert not store.leases.stop_requested(2)
+    assert not store.leases.stops_requested([2])
 
 
 def test_a_run_stopped_while_it_is_waited_for_is_not_taken_up(plan, store):

@@ -266,7 +266,7 @@ def test_a_job_leaves_runs_that_others_have_or_that_are_to_stop(slurm, plan, sto
     (slurm / "hold").touch()
     (slurm / "start").write_text(IDLE)
     execute(plan(*ON_SLURM, "seed=0,1"), store)
-    assert not store.leases.stop_requested(1)
+    assert not store.leases.stops_requested([1])
 
 
 @pytest.mark.slow
