@@ -45,8 +45,7 @@ from advsweep.statistics import (
 from advsweep.writing import show
 
 if TYPE_CHECKING:
-    from advsweep.report.claims.lists import Claim
-    from advsweep.report.claims.reports import ClaimReports
+    from advsweep.report.claims.lists import Claim, ClaimReports
 
 # The first verdict among those on the parts of a claim is the claim's.
 WORST_FIRST = (

@@ -1,4 +1,7 @@
-"""The report as one HTML page, with its style, script and data in it."""
+"""The report as one HTML page, with its style, script and data in it.
+
+Its script draws the panels of figures, and thinned and packed curves of all metrics.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,354 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from scipy.special import stdtrit
 
+from advsweep.components import leaves
+from advsweep.errors import NotFoundError, ReportError
 from advsweep.printable import printable
-from advsweep.report.claims.lists import ClaimResults, lay_out_claims
-from advsweep.report.claims.sentences import find_differences
-from advsweep.report.data.runs import Filter
+from advsweep.report.claims.sentences import find_differences, judge_difference
+from advsweep.report.data.columns import Column, Curve, metric_range
+from advsweep.report.data.runs import Filter, group_runs, name_group
+from advsweep.report.figures.chart import Panel
 from advsweep.report.figures.data import FigureData
-from advsweep.report.html.page_data import (
-    collect_differences,
-    collect_figures,
-    collect_runs,
-    label_row,
-    lay_out_runs,
-    read_last_values,
-)
+from advsweep.report.figures.registry import FIGURES
+from advsweep.report.figures.style import label_of
+from advsweep.report.figures.training import STANDARD
 from advsweep.report.tables.notes import describe_family, difference_notes
-from advsweep.report.tables.render import lay_out
-from advsweep.report.tables.types import Report
-from advsweep.store import Store
-from advsweep.writing import Mark
+from advsweep.report.tables.render import lay_out, show_difference
+from advsweep.report.tables.types import Report, Row
+from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.writing import Entry, Heading, Line, Mark, Table, show
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+# Largest number of points of a curve.
+MOST_POINTS = 200
+
+# About the largest number of characters that all curves take together.
+BUDGET = 3_000_000
+
+_PACKED = 4  # characters of a value
+_FIRST_SHOWN = 8  # rows
+_RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
+# Title of each figure of `advsweep plot` on the page.
+_FIGURES = {
+    "passk": "pass@k after training",
+    "difficulty": "solve rates of the problems",
+    "heatmap": "pass@1 over two keys",
+}
+
+
+def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, Any]:
+    """Return what the page's figures are drawn from, and notes on them.
+
+    Args:
+        columns: the columns of the report's table, which the page can draw over each other.
+    """
+    curves = collect_curves(data)
+    styled = [(row.label, row.style, [run.id for run in row.runs]) for row in data.rows]
+    with suppress(ReportError):
+        untrained = [(row.label, row.style) for row in data.untrained]
+        untrained += [(name, style) for name, (style, _) in data.floors.items()]
+        # Their black would be invisible on a dark page.
+        styled += [(label, style._replace(colour="var(--ink)"), []) for label, style in untrained]
+    rows = [
+        {"label": label, "colour": style.colour, "variant": style.variant, "runs": runs}
+        for label, style, runs in styled
+    ]
+    values = []
+    for column in columns:
+        with suppress(NotFoundError, ReportError):
+            own = {str(run): round_off(value) for run, value in data.values(column.name).items()}
+            values.append({"name": column.name, "runs": own})
+    notes = [
+        "curves: means over seeds, with 95 % Student t bands where there are two seeds or more"
+    ]
+    if (per := max((metric["per"] for metric in curves["metrics"]), default=1)) > 1:
+        notes.append(
+            f"curves are thinned: a point is the mean over up to {per} neighbouring recorded "
+            "steps, and bands are of that mean"
+        )
+    if len(data.rows) > _FIRST_SHOWN:
+        notes.append(
+            f"at first {_FIRST_SHOWN} rows are shown; the buttons above, or words of their "
+            "labels, show others"
+        )
+    if len(values) > 1:
+        notes.append("points of one column over another: one for each run, after its training")
+    figures = []
+    for name, title in _FIGURES.items():
+        try:
+            made = FIGURES[name](data)
+        except (NotFoundError, ReportError) as error:
+            # Most sweeps have no two keys.
+            notes += [] if name == "heatmap" else [f"no {title}: {error}"]
+            continue
+        notes += [f"{title}: {note}" for note in made.notes]
+        of_rows = {row["label"] for row in rows} >= {panel.title for panel in made.panels}
+        panels = [_collect_panel(panel) for panel in made.panels]
+        figures.append({"title": title, "multiples": of_rows, "panels": panels})
+    return {
+        "rows": rows,
+        "first": _FIRST_SHOWN,
+        "curves": curves,
+        "columns": values,
+        "figures": figures,
+        "notes": notes,
+    }
+
+
+def _collect_panel(panel: Panel) -> dict[str, Any]:
+    """Return a panel as the page's script draws it."""
+    cells = panel.cells
+    return {
+        "title": panel.title,
+        "xLabel": panel.x_label,
+        "log": panel.x_scale == "log",
+        "xTicks": panel.x_ticks and list(panel.x_ticks.items()),
+        "yTicks": panel.y_ticks and list(panel.y_ticks.items()),
+        "yLimits": panel.y_limits,
+        "within": panel.within,
+        "series": [
+            {
+                "label": series.label,
+                "mark": series.mark.name,
+                "variant": series.style.variant,
+                **{name: _rounded(getattr(series, name)) for name in ("x", "y", "low", "high")},
+            }
+            for series in panel.series
+        ],
+        "cells": cells
+        and [
+            [
+                {"value": round_off(value), "texts": cells.texts.get((row, at), "").split("\n")}
+                for at, value in enumerate(line)
+            ]
+            for row, line in enumerate(cells.values.tolist())
+        ],
+    }
+
+
+def _rounded(values: Any) -> list[float | None] | None:
+    return None if values is None else [round_off(v) for v in np.asarray(values).tolist()]
+
+
+def collect_differences(report: Report) -> list[dict[str, Any]]:
+    """Return the lines of a forest plot for each column, with what each difference says.
+
+    Columns are in the report's order: the primary outcomes first, as the page shows the first few.
+    """
+    return [
+        {
+            "name": column.header,
+            "better": column.direction.value,
+            "primary": any(column is d.column for d in report.primary),
+            "lines": [
+                {
+                    "label": label_row(report.rows[d.row]),
+                    "mean": round_off(d.comparison.difference),
+                    "low": round_off(d.comparison.low),
+                    "high": round_off(d.comparison.high),
+                    "text": " ".join(show_difference(d.comparison)),
+                    "p_adjusted": round_off(d.p_adjusted),
+                    "outcome": judge_difference(d),
+                }
+                for d in report.differences
+                if d.column is column
+            ],
+        }
+        for column in dict.fromkeys(d.column for d in report.differences)
+    ]
+
+
+def label_row(row: Row) -> str:
+    """Name a row of a report as the figures do: `fade h_star=0.5, group_size=8`."""
+    return label_of(row.group) if "estimator" in row.group else name_group(row.group)
+
+
+def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
+    """Return the runs' curves of every metric, the defaults of the figures first.
+
+    Returns:
+        `metrics`: for each metric its `name`, the `steps` of its points, how many steps a point
+        averages (`per`), the bounds of its values if it is a share (`within`), and `runs`: the
+        packed values at these steps by run id; `t`: the 97.5 % quantile of Student's t for n
+        values at index n, from which the page computes its bands.
+    """
+    order = {name: place for place, name in enumerate(STANDARD)}
+    names = sorted(data.metric_names, key=lambda name: (order.get(name, len(order)), name))
+    # Every metric gets the same share of the page, so that none depends on which others there are.
+    points = budget // (_PACKED * len(data.runs) * max(len(names), 1))
+    metrics: list[dict[str, Any]] = []
+    for name in names:
+        # Evaluations with different settings make no curve.
+        with suppress(NotFoundError, ReportError):
+            steps, per, values = thin(data.series(name), min(max(points, 2), MOST_POINTS))
+            metrics.append(
+                {
+                    "name": name,
+                    "steps": steps.tolist(),
+                    "per": per,
+                    "within": metric_range(name),
+                    "runs": {str(run_id): pack(own) for run_id, own in values.items()},
+                }
+            )
+    most = max(len(row.runs) for row in data.rows)
+    quantiles = [round_off(float(stdtrit(n - 1, 0.975))) for n in range(2, most + 1)]
+    return {"metrics": metrics, "t": [0, 0, *quantiles]}
+
+
+def thin(
+    series: Mapping[int, Curve], points: int
+) -> tuple[Float[np.ndarray, " points"], int, dict[int, Float[np.ndarray, " points"]]]:
+    """Average neighbouring steps, so that curves have at most `points` points.
+
+    Returns:
+        The mean step of each stretch; the number of steps in a stretch; and by run the mean of
+        the finite values in each stretch, NaN where there are none.
+    """
+    curves = {run_id: pd.Series(values, index=steps) for run_id, (steps, values) in series.items()}
+    frame = pd.DataFrame(curves).sort_index()
+    per = -(-len(frame) // points)
+    stretches = np.arange(len(frame)) // per
+    grid = frame.index.to_series().groupby(stretches).mean().to_numpy()
+    means = frame.where(np.isfinite(frame)).groupby(stretches).mean()
+    return grid, per, {run_id: means[run_id].to_numpy() for run_id in curves}
+
+
+def pack(values: Float[np.ndarray, " points"]) -> str:
+    """Encode values in base64, four characters each.
+
+    The last byte of each float32 is dropped, which leaves 16 bits of precision.
+    """
+    bits: Int[np.ndarray, " points"] = values.astype("<f4").view("<u4")
+    # Rounding up the payload of a NaN could overflow into another value.
+    rounded = np.where(np.isnan(values), 0x7FC000, (bits.astype(np.uint64) + 0x80) >> 8)
+    kept = rounded.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3]
+    return base64.b64encode(kept.tobytes()).decode("ascii")
+
+
+# The last value of each metric, by run id and metric.
+LastValues = Mapping[int, Mapping[str, float]]
+
+
+def read_last_values(store: Store, runs: Sequence[RunRecord]) -> LastValues:
+    """Read the last value of every metric of some runs."""
+    names: set[str] = set()
+    # Replicates record the same metrics, so one run of each group has all names.
+    for _, members in group_runs(runs):
+        names |= set(store.metrics.names(members[0].id))
+    return store.metrics.last_values([run.id for run in runs], sorted(names))
+
+
+def lay_out_runs(runs: Sequence[RunRecord], last: LastValues) -> Table:
+    """Lay out a line for each run: its state, its time and the last values of main metrics."""
+    known = {name for values in last.values() for name in values}
+    ks = sorted(int(match[1]) for name in known if (match := re.fullmatch(r"pass@(\d+)", name)))
+    # The smallest k and the largest.
+    names = [f"pass@{k}" for k in sorted({*ks[:1], *ks[-1:]})]
+    names += [name for name in _RUN_METRICS if name in known]
+    labels = {run.id: label_of(group) for group, members in group_runs(runs) for run in members}
+    lines = []
+    for run in runs:
+        seconds = None
+        if run.started is not None and run.finished is not None:
+            seconds = (run.finished - run.started).total_seconds()
+        entries = (
+            Entry(f"{run.step}/{run.steps}", value=run.step),
+            _entry(seconds, ".0f"),
+            *(_entry(last.get(run.id, {}).get(name)) for name in names),
+        )
+        texts = (str(run.id), labels[run.id], str(run.seed), run.status.value)
+        lines.append(Line(names=texts, entries=entries))
+    return Table(
+        names=("run", "row", "seed", "status"),
+        columns=tuple(Heading(heading) for heading in ("steps", "seconds", *names)),
+        sections=(tuple(lines),),
+    )
+
+
+def _entry(value: float | None, form: str = "") -> Entry:
+    if value is None or math.isnan(value):
+        return Entry()
+    return Entry(format(value, form) if form else show(value), value=value)
+
+
+def collect_runs(store: Store, runs: Sequence[RunRecord], last: LastValues) -> dict[str, Any]:
+    """Return config, provenance and numbers of each run; what runs share is written once.
+
+    Returns:
+        `pairs`: every key with a value that some run has; `metrics`: their names; `runs`: by run
+        id the identity, with `config` and `environment` as indices into the pairs and `last` as
+        values of the metrics.
+    """
+    ids = [run.id for run in runs]
+    environments = store.runs.environments(ids)
+    metrics = sorted({name for values in last.values() for name in values})
+    evaluations: dict[int, list[EvaluationRecord]] = {}
+    for evaluation in store.evaluations.select(ids, ends_only=True):
+        assert evaluation.run_id is not None
+        evaluations.setdefault(evaluation.run_id, []).append(evaluation)
+    places: dict[tuple[str, str], int] = {}
+
+    def pooled(node: Mapping[str, Any]) -> list[int]:
+        pairs = [
+            (k, v if isinstance(v, str) else json.dumps(v)) for k, v in leaves(node, named=True)
+        ]
+        return [places.setdefault(pair, len(places)) for pair in pairs]
+
+    described = {
+        str(run.id): {
+            "is": _identity(run),
+            "config": pooled(run.config),
+            # Without the command line: pages are passed on, and it names files.
+            "environment": pooled({**environments.get(run.id, {}), "command": {}}),
+            "last": [round_off(last.get(run.id, {}).get(name)) for name in metrics],
+            "evaluations": [
+                [
+                    e.step,
+                    pooled({"task": e.task, **e.settings}),
+                    {name: round_off(value) for name, value in e.scores().items()},
+                ]
+                for e in evaluations.get(run.id, ())
+            ],
+        }
+        for run in runs
+    }
+    return {"pairs": [list(pair) for pair in places], "metrics": metrics, "runs": described}
+
+
+def _identity(run: RunRecord) -> dict[str, str]:
+    times = {"started": run.started, "finished": run.finished}
+    found = {
+        "identity": run.identity,
+        "attempt": str(run.attempt),
+        "config hash": run.config_hash,
+        "sweeps": ", ".join(run.sweeps),
+        "status": run.status.value + (f" ({run.failure.value})" if run.failure else ""),
+        "error": run.error or "",
+        **{key: f"{at:%Y-%m-%d %H:%M:%S} UTC" for key, at in times.items() if at},
+        "host": run.host or "",
+    }
+    return {key: text for key, text in found.items() if text}
+
+
+def round_off(value: float | None, digits: int = 5) -> float | None:
+    """Round to five digits, more than a screen shows; None where there is no finite value."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{digits}g}")
+
 
 _ASSETS = Path(__file__).with_name("assets")
 _SCRIPTS = ("chart.js", "panels.js", "figures.js", "page.js")
@@ -46,7 +372,6 @@ def render_page(
     store: Store,
     *,
     where: Sequence[Filter] = (),
-    claim_results: ClaimResults | None = None,
 ) -> str:
     """Return a report as an HTML page with figures and every run; equal data give equal bytes.
 
@@ -54,7 +379,6 @@ def render_page(
         store: the store that the report was made from.
         where: the filters that the report's runs fulfil. Without any, the page lists all runs
             of the sweep, whatever their state.
-        claim_results: the results of a list of claims, which get a section of their own.
     """
     title = report.provenance["sweep"] or report.provenance["store"]
     findings = find_differences(report)
@@ -78,7 +402,6 @@ def render_page(
             baseline=report.baseline,
             report=lay_out(report),
             runs=lay_out_runs(listed, last),
-            claims=None if claim_results is None else lay_out_claims(claim_results),
             # Without `<`, which could end the script element.
             data=Markup(text.replace("<", "\\u003c")),
             style=_read_assets("page.css"),

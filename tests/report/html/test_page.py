@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page
 
 from advsweep.printable import printable
 from advsweep.report.html import render_page
-from advsweep.report.html.page_data import pack
+from advsweep.report.html.page import pack
 from advsweep.report.tables.build import build_report
 from advsweep.statistics import student_t_interval
 

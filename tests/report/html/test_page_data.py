@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from advsweep.report.figures.data import FigureData
 from advsweep.report.html import render_page
-from advsweep.report.html.page_data import collect_curves, pack, thin
+from advsweep.report.html.page import collect_curves, pack, thin
 from advsweep.report.tables.build import build_report
 
 
