@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import shlex
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -98,6 +98,15 @@ def printable_line(text: str) -> str:
 def printable_json(document: str) -> str:
     r"""Replace control characters in a JSON document by JSON's escapes, such as `\u202e`."""
     return document if document.isprintable() else document.translate(_JSON)
+
+
+def printable_values(value: Any) -> Any:
+    """Escape every text in nested plain values, and line breaks in keys; tuples become lists."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable_line(str(key)): printable_values(item) for key, item in value.items()}
+    return [*map(printable_values, value)] if isinstance(value, (list, tuple)) else value
 
 
 def markdown_text(text: str) -> str:

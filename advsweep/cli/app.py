@@ -110,7 +110,7 @@ def main() -> None:
         # What values of a wrong kind end in.
         if debug or "advsweep.store" not in sys.modules:
             raise
-        from advsweep.store import explain_by_damage
+        from advsweep.store.store import explain_by_damage
 
         damage = explain_by_damage()
         if damage is None:

@@ -262,8 +262,6 @@ def _tracking(name: str, fields: Sequence[str], directory: Path | None) -> Track
             raise ConfigError(
                 f"--set {decided[0]}: expected other fields, as DIR decides where runs go; omit DIR"
             )
-    if not tracking.is_on:
-        raise ConfigError(f"--to: expected a tracker that sends runs, got {tracking.plain()}")
     tracking.check()
     return tracking
 

@@ -20,7 +20,7 @@ from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.progress import live_view
 from advsweep.sweep.retry_policy import Policy, store_patience
 from advsweep.sweep.scheduler.execute import execute as run_plan
-from advsweep.sweep.tracking.base import sync_command, tracker_client
+from advsweep.sweep.tracking.base import NoTracking, sync_command, tracker_client
 from advsweep.yaml_files import YAML_SUFFIXES
 
 LISTED = 20
@@ -73,7 +73,7 @@ def watch_events(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     """
     tracking = plan.tracking
     with live_view(plan, store) as show:
-        if tracking.is_on and isinstance(plan.executor, QueueExecutor):
+        if not isinstance(tracking, NoTracking) and isinstance(plan.executor, QueueExecutor):
             command = sync_command(tracking, plan.name or "RUN")
             warn(f"tracking: queued runs are not tracked live; {command} sends finished runs")
             yield show

@@ -14,7 +14,6 @@ from advsweep.statistics.comparison import (
     compare_unpaired,
     holm,
     improvement_share,
-    permutation_p_value,
     pool_spread,
     rank_intervals,
     seeds_needed,
@@ -25,22 +24,17 @@ from advsweep.statistics.curves import (
     value_at,
 )
 from advsweep.statistics.intervals import (
-    Interval,
     bootstrap_over_problems,
     student_t_interval,
 )
 from advsweep.statistics.pass_at_k import (
-    RAREFIED,
     answer_entropy,
     mean_over_problems,
     pass_at_k,
-    rarefied_entropy,
 )
 
 __all__ = [
-    "RAREFIED",
     "Comparison",
-    "Interval",
     "RankInterval",
     "Regression",
     "answer_entropy",
@@ -55,10 +49,8 @@ __all__ = [
     "improvement_share",
     "mean_over_problems",
     "pass_at_k",
-    "permutation_p_value",
     "pool_spread",
     "rank_intervals",
-    "rarefied_entropy",
     "ratio_of_means",
     "regress",
     "seeds_needed",

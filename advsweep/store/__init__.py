@@ -19,21 +19,18 @@ from advsweep.store.evaluation_records import (
 from advsweep.store.owners import Owner
 from advsweep.store.records import (
     AnalysisRecord,
-    CheckpointRecord,
     Failure,
     NewAnalysis,
     NewRun,
     RunRecord,
     Status,
     SweepRecord,
-    parse_status,
 )
-from advsweep.store.store import Store, explain_by_damage, open_store
+from advsweep.store.store import Store, open_store
 
 __all__ = [
     "AnalysisRecord",
     "AnswerSample",
-    "CheckpointRecord",
     "EvaluationRecord",
     "Failure",
     "NewAnalysis",
@@ -45,7 +42,5 @@ __all__ = [
     "Status",
     "Store",
     "SweepRecord",
-    "explain_by_damage",
     "open_store",
-    "parse_status",
 ]

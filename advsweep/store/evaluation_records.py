@@ -160,7 +160,7 @@ class EvaluationRecord:
         """
         import numpy as np
 
-        from advsweep.statistics import RAREFIED, rarefied_entropy
+        from advsweep.statistics.pass_at_k import RAREFIED, rarefied_entropy
 
         if self.right_counts is None:
             return np.full(len(self.c), np.nan)

@@ -20,12 +20,11 @@ from advsweep.statistics import (
     correlation_interval,
     correlation_p_value,
     improvement_share,
-    permutation_p_value,
     pool_spread,
     ratio_of_means,
     seeds_needed,
 )
-from advsweep.statistics.comparison import RankInterval, holm, rank_intervals
+from advsweep.statistics.comparison import RankInterval, holm, permutation_p_value, rank_intervals
 
 NAN = float("nan")
 

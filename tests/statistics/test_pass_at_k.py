@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.errors import AdvsweepError
-from advsweep.statistics import answer_entropy, mean_over_problems, pass_at_k, rarefied_entropy
+from advsweep.statistics import answer_entropy, mean_over_problems, pass_at_k
+from advsweep.statistics.pass_at_k import rarefied_entropy
 
 
 def exact(n: int, c: int, k: int) -> float:

@@ -47,7 +47,8 @@ import numpy as np
 
 from advsweep.errors import ConfigError
 from advsweep.report.data.metrics import MetricDirection, find_metric
-from advsweep.statistics import RAREFIED, value_at
+from advsweep.statistics import value_at
+from advsweep.statistics.pass_at_k import RAREFIED
 
 ANSWER_ENTROPY = "entropy/answer"
 TOKEN_ENTROPY = "entropy/token"

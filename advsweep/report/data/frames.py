@@ -16,7 +16,7 @@ from advsweep.components import leaves
 from advsweep.errors import NotFoundError, nearest
 from advsweep.report.data.columns import RIGHT_ENTROPY, needs_curves
 from advsweep.report.data.evaluations import select_evaluations
-from advsweep.report.data.measure import measure
+from advsweep.report.data.measure import Measures
 from advsweep.report.data.runs import group_runs, is_key
 from advsweep.report.data.selection import refuse_empty, select_columns
 from advsweep.statistics import mean_over_problems
@@ -62,7 +62,7 @@ def run_frame(
     # Config keys are columns of the frame already.
     names = None if columns is None else [name for name in columns if not is_key(runs, name)]
     chosen = select_columns(names, evaluated)
-    numbers = measure(store, runs, evaluated, chosen)
+    numbers = Measures(store, runs, evaluated).table(chosen)
     if columns is not None:
         refuse_empty(store, runs, evaluated, chosen, numbers)
     else:

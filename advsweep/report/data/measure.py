@@ -277,13 +277,6 @@ class Measures:
         return came, f"{FIRST_COMES} {at.what} first comes to {at.value:g}"
 
 
-def measure(
-    store: Store, runs: Sequence[RunRecord], evaluated: EvaluationsByTask, columns: Iterable[Column]
-) -> pd.DataFrame:
-    """Return the numbers of runs after their training, as `Measures.table`."""
-    return Measures(store, runs, evaluated).table(columns)
-
-
 def _summed(steps: np.ndarray, values: np.ndarray) -> Curve:
     return np.concatenate([[0], steps]), np.concatenate([[0.0], np.cumsum(values)])
 

@@ -21,7 +21,7 @@ from advsweep.report.data.columns import (
     standard_columns,
 )
 from advsweep.report.data.evaluations import EvaluationsByTask, select_evaluations
-from advsweep.report.data.measure import measure
+from advsweep.report.data.measure import Measures
 from advsweep.report.data.runs import (
     Filter,
     collapsed_runs,
@@ -94,7 +94,7 @@ def select_runs(
     if columns and chosen:
         along = needs_curves(column.name for column in columns)
         evaluated = select_evaluations(store, chosen, along=along, mixed=mixed)
-        values = measure(store, chosen, evaluated, columns)
+        values = Measures(store, chosen, evaluated).table(columns)
         for filter, column in zip(of_results, columns, strict=True):
             if values[column.name].isna().all():
                 known = {*known_keys(runs), *_known_metrics(store, runs)}

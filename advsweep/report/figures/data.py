@@ -19,7 +19,7 @@ from advsweep.report.data.evaluations import (
     group_bases,
     select_evaluations,
 )
-from advsweep.report.data.measure import curves, measure
+from advsweep.report.data.measure import Measures, curves
 from advsweep.report.data.runs import (
     Filter,
     Group,
@@ -244,7 +244,7 @@ class FigureData:
         found: dict[int, float] = {}
         if (column := parse_column(name)) is not None:
             evaluated = self._along if column.is_made_of_curve else self._evaluated
-            measured = measure(self._store, self.runs, evaluated, [column])[name]
+            measured = Measures(self._store, self.runs, evaluated).table([column])[name]
             found = {run: value for run, value in measured.items() if np.isfinite(value)}
         return self._known("number", name, found)
 

@@ -23,7 +23,7 @@ from scipy.special import stdtrit
 
 from advsweep.components import leaves
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.printable import printable
+from advsweep.printable import printable, printable_values
 from advsweep.report.claims.sentences import find_differences, judge_difference
 from advsweep.report.data.columns import Column, Curve, metric_range
 from advsweep.report.data.runs import Filter, group_runs, name_group
@@ -388,7 +388,7 @@ def render_page(
     listed = data.runs if where else selected
     last = read_last_values(store, listed)
     embedded |= collect_figures(data, report.columns) | collect_runs(store, listed, last)
-    plain = _printable_texts(embedded)
+    plain = printable_values(embedded)
     text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     page: str = (
         _environment()
@@ -439,13 +439,3 @@ def _read_assets(*names: str) -> Markup:
 def _breakable(text: str) -> Markup:
     """Let a browser break a key or a metric after its dots and slashes."""
     return Markup("<wbr>").join(re.split(r"(?<=[./])", printable(text)))
-
-
-def _printable_texts(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {_printable_texts(key): _printable_texts(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_printable_texts(item) for item in value]
-    return value

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, StoreError
 from advsweep.packages import extra_command
-from advsweep.printable import printable, printable_line
+from advsweep.printable import printable, printable_line, printable_values
 from advsweep.store import Status
 from advsweep.sweep.events import Event, EventKind, RunEvent
 
@@ -92,11 +92,6 @@ class Tracking(Component, ABC):
         help="seconds that a command waits at its end for what is not sent yet",
     )
 
-    @property
-    def is_on(self) -> bool:
-        """Whether it sends runs."""
-        return True
-
     def check(self) -> None:
         """Check that the tracking can work here.
 
@@ -135,10 +130,6 @@ class NoTracking(Tracking):
     """No tracking: the store alone has the runs."""
 
     name: ClassVar[str] = "none"
-
-    @property
-    def is_on(self) -> bool:
-        return False
 
     def open(self, record: RunRecord) -> Track:
         raise AssertionError("NoTracking sends no runs")
@@ -233,17 +224,9 @@ def _printable_record(record: RunRecord) -> RunRecord:
         estimator=printable_line(record.estimator),
         backend=printable_line(record.backend),
         sweeps=tuple(map(printable_line, record.sweeps)),
-        config=_printable(record.config),
+        config=printable_values(record.config),
         error=record.error and printable(record.error),
     )
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, Mapping):
-        return {printable_line(str(key)): _printable(item) for key, item in value.items()}
-    return [_printable(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def sync(
@@ -311,7 +294,7 @@ def tracker_client(
     Raises:
         ConfigError: the tracker cannot be used on this machine.
     """
-    if not tracking.is_on:
+    if isinstance(tracking, NoTracking):
         yield lambda event: None
         return
     tracking.check()

@@ -24,11 +24,10 @@ _EXIT_CODES = {Status.DONE: 0, Status.PRUNED: 0, Status.INTERRUPTED: 255}
 
 
 class Mode(Enum):
-    """Where wandb writes: to its server, to files for `wandb sync`, or nowhere."""
+    """Where wandb writes: to its server, or to files for `wandb sync`."""
 
     ONLINE = "online"
     OFFLINE = "offline"
-    DISABLED = "disabled"
 
 
 @dataclass(kw_only=True)
@@ -51,14 +50,6 @@ class WandbTracking(base.Tracking):
         None, help="where wandb makes its folder `wandb`; null: $WANDB_DIR, else the working folder"
     )
 
-    @property
-    def is_on(self) -> bool:
-        return self._mode != Mode.DISABLED.value
-
-    @property
-    def _mode(self) -> str:
-        return self.mode.value if self.mode else os.environ.get("WANDB_MODE", Mode.ONLINE.value)
-
     def in_folder(self, folder: Path) -> Self:
         return replace(self, mode=Mode.OFFLINE, directory=str(folder.absolute()))
 
@@ -68,7 +59,8 @@ class WandbTracking(base.Tracking):
             import wandb
 
             wandb.setup()
-        mode: Any = self._mode  # the user's $WANDB_MODE may be any mode of wandb
+        # The user's $WANDB_MODE may be any mode of wandb.
+        mode: Any = self.mode.value if self.mode else os.environ.get("WANDB_MODE", "online")
         run = wandb.init(
             id=base.run_key(record),
             resume="allow",
