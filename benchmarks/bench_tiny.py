@@ -36,7 +36,8 @@ from advsweep.backends.tiny.pretraining import pretrain
 from advsweep.backends.tiny.sampling import TinySampler
 from advsweep.backends.tiny.trainer import TinyTrainer
 from advsweep.backends.tiny.weights import Weights, export_folder
-from advsweep.evaluation.evaluate import evaluate
+from advsweep.config.validation import reported_problems
+from advsweep.evaluation.evaluate import count
 from advsweep.statistics import pass_at_k
 from advsweep.tasks.base import Problem
 
@@ -167,7 +168,9 @@ def measure(task: str, steps: int, trl_steps: int) -> None:
     show("pretraining of the base model", f"{time.process_time() - started:.0f} s")
 
     started = time.process_time()
-    results = evaluate(TinySampler(base, run.model, run.task), run.task, run.evaluation)
+    sampler, settings = TinySampler(base, run.model, run.task), run.evaluation
+    problems = reported_problems(run.task, settings)
+    results = count(sampler, run.task, settings, problems, settings.seed)
     seconds = time.process_time() - started
     show(f"evaluation, {len(results)} problems x {run.evaluation.n} samples", f"{seconds:.1f} s")
     n, c = np.array([r.n for r in results]), np.array([r.c for r in results])

@@ -49,11 +49,9 @@ def check_overrides(overrides: Sequence[str] | None) -> list[str]:
     return given
 
 
-@contextmanager
-def writable_store(url: str | None, *, create: bool = True) -> Iterator[Store]:
+def writable_store(url: str | None, *, create: bool = True) -> Store:
     """Open the store for writing with the patience of $ADVSWEEP_STORE_PATIENCE."""
-    with open_store(url, create=create, patience=store_patience()) as store:
-        yield store
+    return open_store(url, create=create, patience=store_patience())
 
 
 def execute(

@@ -110,7 +110,7 @@ class PointComposer:
         self, groups: ConfigGroups, points: Iterable[Point], optional: Collection[str] = ()
     ) -> None:
         self._groups = groups
-        self._checked: dict[tuple[str, str], str | ConfigError] = {}
+        self._checked: dict[tuple[str, str], str] = {}
         self._lacking: dict[str, set[str]] = {}
         self.partial_keys: list[str] = []
         optional = [key for key in optional if key.partition(".")[0] in groups.registries]
@@ -163,15 +163,10 @@ class PointComposer:
             is_group = key in self._groups.names
             place = (key, repr(value) if is_group else "")
             if place not in self._checked:
-                try:
-                    self._checked[place] = self._check(key, value, is_group)
-                except ConfigError as error:
-                    self._checked[place] = error
-            if isinstance(found := self._checked[place], ConfigError):
-                raise found
+                self._checked[place] = self._check(key, value, is_group)
             if not is_group:
                 values[key] = value
-            elif found:
+            elif found := self._checked[place]:
                 choices[key] = found
         return choices, values
 

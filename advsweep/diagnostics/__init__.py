@@ -1,6 +1,5 @@
 """Metrics of a step's rollouts and advantages, and what estimators do to groups."""
 
-from advsweep.diagnostics.group_statistics import Collapse, collapse
 from advsweep.diagnostics.masses import (
     Masses,
     expected_masses,
@@ -11,9 +10,7 @@ from advsweep.diagnostics.masses import (
 from advsweep.diagnostics.rollouts import rollout_metrics, stacked_rollout_metrics
 
 __all__ = [
-    "Collapse",
     "Masses",
-    "collapse",
     "expected_masses",
     "group_masses",
     "masses",

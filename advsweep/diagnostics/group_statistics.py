@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from advsweep.errors import BatchError
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -148,42 +146,6 @@ def ratio(
         return np.asarray(above / below)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(below != 0, above / below, np.nan)
-
-
-class Collapse(NamedTuple):
-    """Shares of groups, NaN if no group has a scorable rollout.
-
-    Attributes:
-        acr: advantage collapse rate, the share of groups with σ below the tolerance.
-        all_wrong: share of collapsed groups whose largest reward is at most 0.
-        all_correct: share of the other collapsed groups; `all_wrong + all_correct = acr`.
-    """
-
-    acr: float
-    all_wrong: float
-    all_correct: float
-
-
-def collapse(
-    rewards: Float[Tensor, "prompts rollouts"],
-    mask: Bool[Tensor, "prompts rollouts"] | None = None,
-    *,
-    tolerance: float = TOLERANCE,
-) -> Collapse:
-    """Return the advantage collapse rate (AVSPO, Eq. 6) and its two parts.
-
-    σ is the population standard deviation over the scorable rollouts of a group. Groups without
-    scorable rollouts do not count.
-
-    Raises:
-        BatchError: there is no group.
-    """
-    if rewards.shape[0] == 0:
-        raise BatchError("the collapse rate of no groups is undefined; pass at least one")
-    runs = StackedRollouts.of(rewards, mask)
-    spread = runs.spread(runs.numbers(rewards))
-    shares = collapse_shares(runs, spread, collapsed_groups(spread, tolerance))
-    return Collapse(**{name: share.item() for name, share in shares.items()})
 
 
 def collapsed_groups(rewards: GroupSpread, tolerance: float = TOLERANCE) -> FlagPerGroup:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from advsweep.components import Plain
-from advsweep.config.validation import reported_problems
 from advsweep.local_files import make_private_folder, replace_file
 from advsweep.statistics import answer_entropy
 from advsweep.store.evaluation_records import AnswerSample, ProblemCounts, shorten
@@ -47,11 +46,6 @@ class ProblemResult(NamedTuple):
 
     counts: ProblemCounts
     first: AnswerSample
-
-
-def evaluate(sampler: Sampler, task: Task, settings: EvaluationSettings) -> list[ProblemResult]:
-    """Draw `settings.n` answers to each reported problem and count the correct ones."""
-    return count(sampler, task, settings, reported_problems(task, settings), settings.seed)
 
 
 class HasLevel(Protocol):

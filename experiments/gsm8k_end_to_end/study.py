@@ -31,7 +31,6 @@ from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
 from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.sampling import encode
-from advsweep.diagnostics import collapse
 from advsweep.store import RunRecord, Status, Store, open_store
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.tasks.base import Split
@@ -204,7 +203,8 @@ def sampled(run: Run, folder: Path) -> dict[str, float]:
     asked = [problem for problem in problems for _ in range(run.group_size)]
     texts = [text for group in answers.texts for text in group]
     rewards = torch.tensor(run.task.score(asked, texts)).view(-1, run.group_size)
-    return {"mixed": 1 - collapse(rewards).acr, "reward": rewards.mean().item()}
+    mixed = (rewards.amin(dim=1) < rewards.amax(dim=1)).double().mean().item()
+    return {"mixed": mixed, "reward": rewards.mean().item()}
 
 
 def kill_in_the_middle(file: Path, run: list[str], step: int) -> None:

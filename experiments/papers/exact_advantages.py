@@ -23,7 +23,7 @@ from exact import (
 )
 from torch import Tensor
 
-from advsweep.diagnostics import collapse
+from advsweep.diagnostics.group_statistics import StackedRollouts, collapsed_groups
 from advsweep.estimators import GroupBatch
 from advsweep.statistics import pass_at_k
 
@@ -32,16 +32,21 @@ SIZES = (2, 4, 8, 16)
 PROMPTS = 8
 
 
+def collapse_rate(rewards: Tensor) -> float:
+    runs = StackedRollouts.of(rewards)
+    return float(collapsed_groups(runs.spread(runs.numbers(rewards))).mean())
+
+
 @check("AV10", "the collapse rate, enumerated and of random groups, for 5 rates and 4 group sizes")
 def uniform_groups() -> Findings:
     generator = torch.Generator().manual_seed(0)
     drawn, enumerated, expected = [], [], []
     for size in SIZES:
         kinds = groups_by_count(size)
-        uniform = torch.tensor([collapse(kind[None]).acr for kind in kinds], dtype=torch.float64)
+        uniform = torch.tensor([collapse_rate(kind[None]) for kind in kinds], dtype=torch.float64)
         for rate in (0.05, 0.25, 0.5, 0.75, 0.95):
             random = torch.rand(20_000, size, generator=generator, dtype=torch.float64)
-            drawn.append(collapse((random < rate).double()).acr)
+            drawn.append(collapse_rate((random < rate).double()))
             enumerated.append(float(chances(size, rate) @ uniform))
             expected.append(rate**size + (1 - rate) ** size)
     yield compare("ACR, enumerated over all groups", enumerated, "=", expected, 1e-12)

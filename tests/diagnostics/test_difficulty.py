@@ -10,16 +10,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.diagnostics import collapse
 from advsweep.diagnostics.difficulty import (
     effective_prompts,
     sign_ratio,
     solve_rate_histogram,
     weight_noise,
 )
-from advsweep.diagnostics.group_statistics import StackedRollouts
+from advsweep.diagnostics.group_statistics import (
+    StackedRollouts,
+    collapse_shares,
+    collapsed_groups,
+)
 from advsweep.diagnostics.masses import entropy_terms_per_run
-from advsweep.errors import BatchError
 
 
 def weight_variance_of(*arguments: np.ndarray) -> float:
@@ -80,8 +82,11 @@ def test_histogram_without_unscorable_groups() -> None:
     assert nothing.tolist() == [0] * 5
 
 
-def shares(*args: object, **options: object) -> tuple[float, float, float]:
-    return tuple(collapse(*args, **options))
+def shares(rewards, mask=None, **options: float) -> tuple[float, float, float]:
+    runs = StackedRollouts.of(rewards, mask)
+    spread = runs.spread(runs.numbers(rewards))
+    found = collapse_shares(runs, spread, collapsed_groups(spread, **options))
+    return tuple(share.item() for share in found.values())
 
 
 def test_counts_homogeneous_groups_by_kind() -> None:
@@ -102,11 +107,6 @@ def test_masked_rollouts_and_empty_groups_do_not_count() -> None:
     mask = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0], [1, 0, 0]], dtype=torch.bool)
     # Of three groups with rollouts the first is all correct, the last all wrong.
     assert shares(rewards, mask) == pytest.approx((2 / 3, 1 / 3, 1 / 3))
-
-
-def test_no_group_is_refused() -> None:
-    with pytest.raises(BatchError, match="at least one"):
-        collapse(torch.zeros(0, 8))
 
 
 def entropy_terms(advantages, token_entropy, mask=None) -> tuple[float, float]:

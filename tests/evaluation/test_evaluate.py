@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from advsweep.config.settings import EvaluationSettings
+from advsweep.config.validation import reported_problems
 from advsweep.errors import AdvsweepWarning
 from advsweep.evaluation.evaluate import (
-    evaluate,
+    count,
     evaluation_identity,
     solve_rate_levels,
     spread_over_levels,
@@ -39,6 +40,11 @@ class Scripted:
         if self.token_entropy is not None:
             known = np.full(len(problems), self.token_entropy)
         return Completions(texts=[list(self.texts)] * len(problems), token_entropy=known)
+
+
+def evaluate(sampler, task, settings):
+    problems = reported_problems(task, settings)
+    return count(sampler, task, settings, problems, settings.seed)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pandas as pd
 
 from advsweep.errors import ReportError
 from advsweep.logs.rollouts import RolloutGroup, RolloutNotes, RolloutStep
+from advsweep.store.run_folders import is_whole
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -34,7 +35,7 @@ def solved_groups(store: Store, run_id: int, notes: RolloutNotes) -> list[Rollou
     (run,) = store.runs.select(ids=[run_id])
     size: Any = run.config.get("group_size")
     prompts: Any = run.config.get("prompts_per_step")
-    if not _is_whole(size, 2, _LARGEST_GROUP) or not _is_whole(prompts, 1, _MOST_GROUPS):
+    if not is_whole(size, 2, _LARGEST_GROUP + 1) or not is_whole(prompts, 1, _MOST_GROUPS + 1):
         raise ReportError(
             f"run {run_id}: expected groups of 2 to {_LARGEST_GROUP} rollouts, as solved/K has no "
             "single numbers of larger ones"
@@ -65,7 +66,3 @@ def solved_groups(store: Store, run_id: int, notes: RolloutNotes) -> list[Rollou
         "groups are rebuilt from solved/K: verdicts without prompts, in no order within a group"
     )
     return steps
-
-
-def _is_whole(value: Any, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
