@@ -75,13 +75,12 @@ def test_a_wrong_bound_is_noticed(monkeypatch, id, mutated, replacement, factor)
 
 
 def test_wrong_collapse_rates_gradients_and_pass_at_k_are_noticed(monkeypatch):
-    class Wrong:
-        def __init__(self, rewards):
-            # The all-right groups are forgotten.
-            self.acr = float((rewards.amax(dim=1) == 0).double().mean())
+    def wrong(rewards):
+        # The all-right groups are forgotten.
+        return float((rewards.amax(dim=1) == 0).double().mean())
 
     own = exact.logit_gradient
-    monkeypatch.setattr(exact_advantages, "collapse", Wrong)
+    monkeypatch.setattr(exact_advantages, "collapse_rate", wrong)
     monkeypatch.setattr(exact_advantages, "logit_gradient", lambda *given: 1.01 * own(*given))
     monkeypatch.setattr(exact_advantages, "pass_at_k", lambda *given: 0.98 * pass_at_k(*given))
     assert not any(map(holds, WITHOUT_ESTIMATOR))
