@@ -16,6 +16,7 @@ from advsweep.cli.output import (
     warn,
 )
 from advsweep.cli.runs import print_tuning
+from advsweep.config.space import Delete
 from advsweep.errors import ConfigError, NoStoreError, counted
 from advsweep.store import Store, open_store
 from advsweep.store.records import TuningRecord
@@ -148,7 +149,11 @@ def print_plan(
 
 def _as_overrides(assignment: Mapping[str, Any]) -> str:
     """Format an assignment as overrides of the command line."""
-    return " ".join(f"{key}={value}" for key, value in assignment.items() if key != "experiment")
+    return " ".join(
+        f"~{key}" if isinstance(value, Delete) else f"{key}={value}"
+        for key, value in assignment.items()
+        if key != "experiment"
+    )
 
 
 def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> str:

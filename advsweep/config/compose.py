@@ -19,14 +19,14 @@ from advsweep.config.groups import (
     first_line,
     is_unresolved,
 )
-from advsweep.config.space import Assignment, Point
+from advsweep.config.space import Assignment, Delete, Point
 from advsweep.errors import ConfigError, counted
 
 LISTED_MESSAGES = 5
 
 
 def patch(groups: ConfigGroups, composition: Composition, values: Mapping[str, Any]) -> Plain:
-    """Return a copy of a composed config with values set by dotted key.
+    """Return a copy of a composed config with values set, or deleted, by dotted key.
 
     Raises:
         ConfigError: a key leads through a value that is not a mapping, an interpolation cannot
@@ -41,11 +41,13 @@ def patch(groups: ConfigGroups, composition: Composition, values: Mapping[str, A
 
 
 def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
-    """Set a value by dotted key."""
+    """Set a value, or delete it for `Delete`, by dotted key."""
     *path, last = key.split(".")
     node = config
     for depth, part in enumerate(path):
         child = node.get(part)
+        if isinstance(value, Delete) and not isinstance(child, Mapping):
+            return
         registry = groups.registries.get(path[0])
         if depth == 1 and child is None and registry and str(node.get("name")) in registry:
             # The YAML may leave out a field whose default is a mapping.
@@ -62,7 +64,10 @@ def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
         # The composition is shared, so every mapping on the way is copied before it changes.
         node[part] = dict(child)
         node = node[part]
-    node[last] = value
+    if isinstance(value, Delete):
+        node.pop(last, None)
+    else:
+        node[last] = value
 
 
 def _resolved(config: Plain) -> Plain:
@@ -175,7 +180,7 @@ class PointComposer:
         if not is_group:
             self._groups.check_key(key)
             return ""
-        if value is not None:
+        if value is not None and not isinstance(value, Delete):
             return self._groups.member(key, value)
         if key in PRESET_GROUPS:
             return ""

@@ -1,7 +1,7 @@
 """Overrides of the command line, in Hydra's grammar and by Hydra's own parser.
 
     steps=20   estimator=fade,grpo   'seed=range(3)'   'optimizer.lr=choice(1e-4,3e-4)'
-    +experiment=demo   ++steps=20   'evaluation.k=[1,8]'
+    +experiment=demo   ++steps=20   ~evaluation.k   'evaluation.k=[1,8]'
     mine.yaml          # short for +experiment=mine.yaml, a sweep file of the user's
 
 Hydra is imported when the first override is parsed.
@@ -55,14 +55,16 @@ class Override:
     Attributes:
         text: the override as it was typed.
         key: a config group or a dotted path.
-        values: its values; several for a sweep.
+        values: its values; several for a sweep, none for `~key`.
         swept: whether the grammar makes it a sweep, even one over a single value.
+        deleted: whether it is `~key`.
     """
 
     text: str
     key: str
     values: tuple[Any, ...]
     swept: bool = False
+    deleted: bool = False
 
 
 def parse_overrides(texts: Iterable[str]) -> list[Override]:
@@ -89,7 +91,7 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"'{text}': expected KEY=VALUE, such as delta=0.5")
     overrides = parse_overrides(texts)
     for override in overrides:
-        if override.swept:
+        if override.swept or override.deleted:
             raise ConfigError(f"{override.text}: expected KEY=VALUE with one value")
     return {override.key: override.values[0] for override in overrides}
 
@@ -136,14 +138,14 @@ def _parse(text: str) -> Override:
             f"{text}: expected KEY=VALUE without a package; every group has one place, "
             f"write {parsed.key_or_group}=VALUE"
         )
-    if not parsed.key_or_group or parsed.is_delete():
-        raise ConfigError(f"'{text}': expected KEY=VALUE")
+    if not parsed.key_or_group or (parsed.is_delete() and "=" in text):
+        raise ConfigError(f"'{text}': expected KEY=VALUE, or ~KEY for its default")
     if remedy := _RETIRED.get(parsed.key_or_group.removeprefix("task.")):
         raise ConfigError(f"{text}: {remedy}")
     swept = parsed.is_sweep_override()
     if swept and not values:
         raise ConfigError(f"{text}: expected at least one value to sweep over, got none")
-    return Override(text, parsed.key_or_group, values, swept)
+    return Override(text, parsed.key_or_group, values, swept, parsed.is_delete())
 
 
 def _reason(text: str, error: Exception) -> str:
@@ -168,6 +170,8 @@ def _values(parsed: Any) -> tuple[Any, ...]:
         if len(values) > _MOST_VALUES:
             raise ValueError(f"it has more than {_MOST_VALUES:,} values")
         return values
+    if parsed.value_type is None:
+        return ()
     return (parsed.value(),)
 
 

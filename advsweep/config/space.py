@@ -23,7 +23,7 @@ from advsweep.components import Component, option
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.tasks.controls import CONTROL, Control
 
-# Group members and values by dotted key.
+# Group members and values by dotted key; a value may be `Delete`.
 Assignment = dict[str, Any]
 
 SEED = "seed"
@@ -32,6 +32,11 @@ _METHODS = ("estimator", "method")
 
 # Assignments of which each run has one: the values of a key, or of keys zipped together.
 Dimension = Sequence[Assignment]
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Takes the place of a value and sets the key back to its default."""
 
 
 @dataclass(kw_only=True)

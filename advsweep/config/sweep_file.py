@@ -37,6 +37,7 @@ from advsweep.config.space import (
     Assignment,
     Block,
     Condition,
+    Delete,
     Dimension,
     PublishedTime,
     Space,
@@ -98,7 +99,7 @@ def sweep_nodes(
     changes: dict[str, Any] = {}
     for change in filter(_changes_node, overrides):
         _, *path = change.key.split(".")
-        if len(path) != 1 or change.swept:
+        if len(path) != 1 or change.swept or change.deleted:
             raise ConfigError(f"{change.text}: expected one of {_names()}, with one value")
         changes[path[0]] = change.values[0]
     choices = [o for o in overrides if o.key == "experiment"]
@@ -134,7 +135,10 @@ def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) ->
             raise UnknownNameError(f"sweep.{key}: no such key; {nearest(str(key), _KEYS)}")
         if value is not None:
             _expect(value, _KEYS[key][0], f"sweep.{key}", _KEYS[key][1], or_empty=value != "")
-    given = {o.key: [{o.key: value} for value in o.values] for o in overrides}
+    given: dict[str, Dimension] = {}
+    for o in overrides:
+        values = (Delete(),) if o.deleted else o.values
+        given[o.key] = [{o.key: value} for value in values]
     tune, outcomes = node.get("tune"), node.get("outcomes") or []
     for place, outcome in enumerate(outcomes):
         _expect(outcome, str, f"sweep.outcomes[{place}]", "a column of reports, such as pass@1")

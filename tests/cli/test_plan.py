@@ -216,5 +216,5 @@ def test_key_given_twice_in_a_row_is_refused(given, remedy):
 
 
 def test_other_keys_and_the_same_word_twice_are_fine():
-    given = ["steps=2", "seed=0", "steps=3", "seed=1", "seed=1", "mine.yaml"]
+    given = ["steps=2", "seed=0", "steps=3", "seed=1", "seed=1", "~evaluation.k", "mine.yaml"]
     assert check_overrides(given) == given

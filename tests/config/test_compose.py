@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from advsweep.config.compose import patch
+from advsweep.config.space import Delete
 from advsweep.errors import ConfigError
 from advsweep.sweep.registry import config_groups
 
@@ -31,6 +32,13 @@ def test_a_key_below_a_name_makes_it_a_mapping(groups):
     # A file may name a component, and its blocks set the fields.
     config = patch(groups, composed, {"optimizer": "sgd", "optimizer.lr": 2.0})
     assert config["optimizer"] == {"name": "sgd", "lr": 2.0}
+
+
+def test_a_deleted_key_is_at_its_default(groups):
+    composed = groups.compose({"method": "dapo"})
+    keys = ("objective.aggregation", "objective.clip_low", "objective.clip_high")
+    config = patch(groups, composed, dict.fromkeys(keys, Delete()))
+    assert config["objective"] == {"name": "clipped"}
 
 
 def test_interpolations_see_the_patched_values(groups):

@@ -54,6 +54,10 @@ def test_a_sweep(text, values):
     assert parse(text) == Override(text, "a", values, swept=True)
 
 
+def test_a_deletion():
+    assert parse("~a.b") == Override("~a.b", "a.b", (), deleted=True)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -81,7 +85,6 @@ def test_what_cannot_be_resumed_is_refused_with_the_reason(text, reason):
         "a=range(0)",
         "a=sort(1,b)",
         "--a",
-        "~a",
         "~a=3",
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from advsweep.config import space
 from advsweep.config.overrides import parse_overrides
-from advsweep.config.space import PublishedTime
+from advsweep.config.space import Delete, PublishedTime
 from advsweep.config.sweep_file import read_space
 from advsweep.errors import ConfigError
 
@@ -59,8 +59,9 @@ def test_overrides_beat_the_node_and_multiply_in():
     ]
 
 
-def test_the_last_override_of_a_key_counts():
+def test_the_last_override_of_a_key_counts_and_a_deletion_is_one():
     assert points(None, "a=1,2", "a=3") == [{"a": 3}]
+    assert points(None, "a=1,2", "~a") == [{"a": Delete()}]
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
                     f"{override.text}: expected a key of {' or '.join(settings)}, as the config "
                     f"of a planned run cannot change, got '{override.key}'"
                 )
-            if override.swept:
+            if override.swept or override.deleted:
                 raise ConfigError(f"{override.text}: expected {override.key}=VALUE with one value")
             if rest:
                 groups.check_key(override.key)

@@ -102,7 +102,7 @@ def test_an_unnamed_sweep_is_named_by_its_content():
         ("steps=0", "steps: expected >= 1, got 0"),
         ("optimizer.lr=fast", "optimizer.lr: expected a number, got 'fast'"),
         ("evaluation.k=[1,256]", "evaluation.k: expected every k of pass@k to be at most n=128"),
-        ("estimator=null", "estimator: expected one of a_grae, "),
+        ("~estimator", "estimator: expected one of a_grae, "),
         ("estimator=rloo group_size=1", "group_size: expected >= 2, which"),
         ("estimator.name=fade", "estimator.name: expected another key; choose by estimator=NAME"),
         ("sweep.sedes=3", "sweep.sedes: no such key; did you mean 'seeds'?"),

@@ -62,7 +62,7 @@ def test_settings_are_changed_as_a_command_line_says():
         ),
         ("executor=slrm", "no executor is called 'slrm'; did you mean 'slurm'"),
         ("executor.name=ray", "choose by executor=NAME"),
-        ("~executor", "'~executor': expected KEY=VALUE"),
+        ("~executor", "expected executor=VALUE with one value"),
         ("resources.cpus=two", "resources.cpus: expected an int"),
         ("executor.minutes=5", "executor.minutes: local has no parameter 'minutes'"),
     ],
