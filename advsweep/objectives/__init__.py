@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 OBJECTIVES: Registry[Objective] = Registry(
     "objective",
-    dict.fromkeys(("adaptive_clipped", "clipped", "cross_entropy"), "advsweep.objectives.losses"),
+    {
+        "adaptive_clipped": "advsweep.objectives.clipped",
+        "clipped": "advsweep.objectives.clipped",
+        "cross_entropy": "advsweep.objectives.weighted",
+    },
     group="advsweep.objectives",
     base="advsweep.objectives.base:Objective",
 )

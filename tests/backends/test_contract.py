@@ -23,7 +23,7 @@ from advsweep.errors import CheckpointError, ConfigError, TrainingError
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import GroupBatch
 from advsweep.objectives.base import LossInputs
-from advsweep.objectives.losses import Clipped
+from advsweep.objectives.clipped import Clipped
 from advsweep.rollouts.base import Collected, RolloutPolicy
 from advsweep.tasks.base import Split
 

@@ -11,7 +11,7 @@ import torch
 
 from advsweep.errors import ConfigError
 from advsweep.objectives import OBJECTIVES
-from advsweep.objectives.losses import AdaptiveClipped
+from advsweep.objectives.clipped import AdaptiveClipped
 
 
 def bounds(q: float, low: float = 0.16, high: float = 0.2, cap: float = 10.0) -> tuple[float, ...]:

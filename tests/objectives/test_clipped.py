@@ -10,7 +10,7 @@ import torch
 
 from advsweep.errors import ConfigError
 from advsweep.objectives import OBJECTIVES
-from advsweep.objectives.losses import Clipped
+from advsweep.objectives.clipped import Clipped
 
 
 # Rows: A = 1 with ratios 1.5, 1.1; A = -2 with ratio 0.5. Token losses with clip .2/.2:

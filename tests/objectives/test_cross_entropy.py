@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.objectives import OBJECTIVES
-from advsweep.objectives.losses import Clipped, CrossEntropy
+from advsweep.objectives.clipped import Clipped
+from advsweep.objectives.weighted import CrossEntropy
 
 
 # Rows: A = 1 with l = -.2, -.4; A = -2 with l = -.5. Token losses -l A: .2, .4, -1.

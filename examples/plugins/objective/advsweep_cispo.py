@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from advsweep.components import option
-from advsweep.objectives.losses import Aggregation, Tokenwise, total
+from advsweep.objectives.tokenwise import Aggregation, Tokenwise, total
 
 
 @dataclass(kw_only=True)

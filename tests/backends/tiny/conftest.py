@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny.tokens import encode
 from advsweep.backends.tiny.weights import initial_weights
-from advsweep.objectives.losses import Clipped
+from advsweep.objectives.clipped import Clipped
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown
 

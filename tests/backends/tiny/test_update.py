@@ -12,7 +12,7 @@ from advsweep.backends.tiny.sampling import sample
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
-from advsweep.objectives.losses import Clipped
+from advsweep.objectives.clipped import Clipped
 from tests.backends.tiny.conftest import Witness
 
 G = 4

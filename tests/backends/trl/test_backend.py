@@ -16,7 +16,7 @@ from trl import GRPOTrainer
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl.config import HfModel, fingerprint
 from advsweep.errors import ConfigError, NoMemoryError
-from advsweep.objectives.losses import Clipped
+from advsweep.objectives.clipped import Clipped
 
 
 @pytest.fixture

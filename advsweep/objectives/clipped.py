@@ -1,0 +1,124 @@
+"""Losses with clipped importance ratios."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from advsweep.components import option
+from advsweep.objectives.base import LossInputs
+from advsweep.objectives.tokenwise import (
+    Aggregation,
+    Tokenwise,
+    WithRatio,
+    exp,
+    share,
+)
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(kw_only=True)
+class Clipped(WithRatio):
+    """Clipped surrogate: the token loss is -min(w A, clip(w, 1 - ε_low, 1 + ε_high) A).
+
+    The ratio w is exp(l - l₀) per token, or exp(mean_t(l - l₀)) per sequence (GSPO). A token
+    has no gradient when A > 0 and w > 1 + ε_high, or A < 0 and w < 1 - ε_low. Where A < 0 the
+    token loss is at most -`dual_clip` A. Aggregation, KL penalty and entropy bonus are those
+    of `Tokenwise`.
+
+    Advantages per token with the sequence ratio s follow GSPO-token: wₜ = sg(s) exp(lₜ - sg(lₜ)),
+    with sg stopping the gradient. A token is clipped by its own advantage and by the ratio of its
+    sequence, and moves its own log-probability alone. If a rollout's advantages are equal, loss
+    and gradient are those of GSPO.
+
+    Source: Schulman et al. 2017 (arXiv:1707.06347) Eq. 7; Shao et al. 2024
+    (arXiv:2402.03300) Eq. 3-4; Yu et al. 2025 (arXiv:2503.14476) Eq. 8; Liu et al. 2025
+    (arXiv:2503.20783); Zheng et al. 2025 (arXiv:2507.18071) Eq. 5-7, and for GSPO-token Eq.
+    13-14; the dual clip is that of
+    Ye et al. 2020 (arXiv:1912.09729), which verl, and so A-GRAE's scripts, take with 3.
+
+    Departures: with the sequence ratio every token carries its sequence's loss, so that
+    `seq_mean_token_mean` is GSPO's formula and the others weigh sequences by length. Log-ratios
+    above 40 count as 40, without gradient, so that nothing overflows.
+    """
+
+    name: ClassVar[str] = "clipped"
+
+    clip_low: float = option(0.2, ge=0, le=1, help="ratios below 1 - this are clipped")
+    clip_high: float = option(0.2, ge=0, help="ratios above 1 + this are clipped")
+    dual_clip: float = option(
+        math.inf, gt=1, absent="inf", help="largest token loss per |A| where A < 0; inf: no limit"
+    )
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        advantages = inputs.token_advantages
+        ratio = exp(self._log_ratios(inputs))
+        free = ratio * advantages
+        clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
+        loss, stopped = _clip(free, clipped, advantages, self.dual_clip)
+        metrics["loss/clip_fraction"] = share(stopped, inputs)
+        return loss
+
+
+@dataclass(kw_only=True)
+class AdaptiveClipped(Tokenwise):
+    """Clipped surrogate whose bounds widen for tokens that were improbable when sampled.
+
+    The token loss is -min(w A, clip(w, low, high) A) with the ratio w = exp(l - l₀) and, with
+    q = exp(l₀), the roots of (w - 1) w q = -ε_low and +ε_high as bounds:
+
+        low = ½ + ½ √max(1 - 4 ε_low/q, 0),  high = min(½ + ½ √(1 + 4 ε_high/q), cap)
+
+    Where A < 0 the token loss is at most -`dual_clip` A. Aggregation, KL penalty and entropy
+    bonus are those of `Tokenwise`; the default sums over rollouts, so that a learning rate of
+    SGD is for sums.
+
+    Source: DCPO (arXiv:2509.02333), dynamic adaptive clipping, and its authors' code.
+
+    Departures: log-ratios above 40 count as 40, without gradient, so that nothing overflows.
+    """
+
+    name: ClassVar[str] = "adaptive_clipped"
+
+    aggregation: Aggregation = option(
+        "seq_sum_token_mean", help="how token losses become one number"
+    )
+    clip_low: float = option(0.16, ge=0, help="ε_low: the lower bound at q = 1 is near 1 - this")
+    clip_high: float = option(0.2, ge=0, help="ε_high: the upper bound at q = 1 is near 1 + this")
+    cap: float = option(10.0, ge=1, help="the largest upper bound")
+    dual_clip: float = option(
+        10.0, gt=1, help="largest token loss per |A| where A < 0; inf: no limit"
+    )
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        advantages = inputs.token_advantages
+        ratio = exp(self._log_ratios(inputs))
+        rarity = 4 * exp(-inputs.old_log_probs.where(inputs.completion_mask, 0.0))
+        low = 0.5 + 0.5 * (1 - self.clip_low * rarity).clamp(min=0).sqrt()
+        high = (0.5 + 0.5 * (1 + self.clip_high * rarity).sqrt()).clamp(max=self.cap)
+        free = ratio * advantages
+        clipped = torch.minimum(torch.maximum(ratio, low), high) * advantages
+        loss, stopped = _clip(free, clipped, advantages, self.dual_clip)
+        metrics["loss/clip_fraction"] = share(stopped, inputs)
+        return loss
+
+
+def _clip(
+    free: Tensor, clipped: Tensor, advantages: Tensor, dual_clip: float
+) -> tuple[Tensor, Tensor]:
+    """Return the token losses, and a flag for the tokens without gradient."""
+    least = torch.minimum(free, clipped)
+    if math.isinf(dual_clip):
+        return -least, clipped < free
+    limit = (dual_clip * advantages).where(advantages < 0, -math.inf)
+    return -torch.maximum(least, limit), (clipped < free) | (least < limit)
