@@ -16,11 +16,12 @@ from advsweep.objectives.tokenwise import (
     Tokenwise,
     WithRatio,
     exp,
+    lengths,
     share,
 )
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 
 @dataclass(kw_only=True)
@@ -56,16 +57,22 @@ class Clipped(WithRatio):
         math.inf, gt=1, absent="inf", help="largest token loss per |A| where A < 0; inf: no limit"
     )
 
-    def _token_losses(
+    def _surrogate(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    ) -> tuple[Float[Tensor, "*runs rollouts tokens"], Bool[Tensor, "*runs rollouts tokens"]]:
+        """Return the token losses, and a flag for the tokens without gradient."""
         advantages = inputs.token_advantages
         ratio = exp(self._log_ratios(inputs))
         free = ratio * advantages
         clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
         loss, stopped = _clip(free, clipped, advantages, self.dual_clip)
         metrics["loss/clip_fraction"] = share(stopped, inputs)
-        return loss
+        return loss, stopped
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        return self._surrogate(inputs, metrics)[0]
 
 
 @dataclass(kw_only=True)
@@ -111,6 +118,67 @@ class AdaptiveClipped(Tokenwise):
         loss, stopped = _clip(free, clipped, advantages, self.dual_clip)
         metrics["loss/clip_fraction"] = share(stopped, inputs)
         return loss
+
+
+@dataclass(kw_only=True)
+class Sapo(WithRatio):
+    """SAPO: a soft gate in place of the clip; the token loss is -(4/τ) σ(τ (w - 1)) A.
+
+    w is the importance ratio of `WithRatio`; τ is `tau_pos` where A > 0 and `tau_neg` elsewhere.
+    The gradient is that of the ratio times 4 σ(1 - σ), which is 1 at w = 1 and falls on both
+    sides. Aggregation, KL penalty and entropy bonus are those of `Tokenwise`.
+
+    Source: SAPO (arXiv:2511.20347); TRL's `loss_type="sapo"` and verl's `sapo`, which have the
+    same formula and defaults.
+
+    Departures: Log-ratios above 40 count as 40, without gradient.
+    """
+
+    name: ClassVar[str] = "sapo"
+
+    tau_pos: float = option(1.0, gt=0, help="τ where A > 0: larger values close the gate sooner")
+    tau_neg: float = option(1.05, gt=0, help="τ elsewhere")
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        advantages = inputs.token_advantages
+        tau = torch.full_like(advantages, self.tau_pos).where(advantages > 0, self.tau_neg)
+        ratio = exp(self._log_ratios(inputs))
+        return -torch.sigmoid(tau * (ratio - 1)) * 4 / tau * advantages
+
+
+@dataclass(kw_only=True)
+class Gmpo(Tokenwise):
+    """GMPO: the geometric mean of clipped ratios; the loss of a rollout is -exp(mean_t x) A.
+
+    x = sgn(A) min(sgn(A) d, sgn(A) clip(d, -ε_low, ε_high)) with the log-ratio d = l - l₀. With
+    advantages per token A outside the exponential is their mean, and each token is clipped by its
+    own. KL penalty and entropy bonus are those of `Tokenwise`. `loss/clip_fraction` counts every
+    token with d outside the bounds.
+
+    Source: GMPO (arXiv:2507.20673) and verl's `geo_mean`, whose bounds are by default 0.2.
+
+    Departures: sums of log-ratios above 40 count as 40, without gradient.
+    """
+
+    name: ClassVar[str] = "gmpo"
+    aggregations: ClassVar[tuple[str, ...]] = ("seq_mean_token_mean", "seq_sum_token_mean")
+
+    clip_low: float = option(0.4, ge=0, help="log-ratios below minus this are clipped")
+    clip_high: float = option(0.4, ge=0, help="log-ratios above this are clipped")
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts 1"]:
+        advantages = inputs.token_advantages
+        sign, log_ratios = advantages.sign(), self._log_ratios(inputs)
+        clipped = log_ratios.clamp(-self.clip_low, self.clip_high)
+        taken = sign * torch.minimum(sign * log_ratios, sign * clipped)
+        metrics["loss/clip_fraction"] = share((clipped != log_ratios) & (sign != 0), inputs)
+        if inputs.has_token_advantages:
+            advantages = advantages.sum(dim=-1, keepdim=True) / lengths(inputs)
+        return -exp(taken.sum(dim=-1, keepdim=True) / lengths(inputs)) * advantages
 
 
 def _clip(

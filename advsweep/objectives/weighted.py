@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from advsweep.components import option
 from advsweep.objectives.base import LossInputs
-from advsweep.objectives.tokenwise import Aggregation, Tokenwise
+from advsweep.objectives.tokenwise import Aggregation, Tokenwise, WithRatio, exp, share
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -39,3 +41,164 @@ class CrossEntropy(Tokenwise):
         self, inputs: LossInputs, metrics: dict[str, Tensor]
     ) -> Float[Tensor, "*runs rollouts tokens"]:
         return -inputs.log_probs * inputs.token_advantages
+
+
+@dataclass(kw_only=True)
+class Cispo(WithRatio):
+    """CISPO: the token loss is -sg(clip(w, 1 - ε_low, 1 + ε_high)) A l, with sg stopping gradients.
+
+    Every token keeps its gradient, where the clipped surrogate drops those beyond its bounds. w is
+    the importance ratio of `WithRatio`. Aggregation, KL penalty and entropy bonus are those of
+    `Tokenwise`. `loss/clip_fraction` is the share of tokens with A ≠ 0 whose weight is clipped.
+
+    Source: MiniMax-M1 (arXiv:2506.13585), Eq. 4-5, without a lower bound, as there. The upper
+    bound of 5 is that of ScaleRL (arXiv:2510.13786), which TRL's documentation recommends; verl's
+    bounds are 0.2.
+    """
+
+    name: ClassVar[str] = "cispo"
+
+    aggregation: Aggregation = option("token_mean", help="how token losses become one number")
+    clip_low: float = option(1.0, ge=0, le=1, help="weights below 1 - this are clipped; 1: none")
+    clip_high: float = option(4.0, ge=0, help="weights above 1 + this are clipped")
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        advantages, ratio = inputs.token_advantages, exp(self._log_ratios(inputs).detach())
+        weights = ratio.clamp(1 - self.clip_low, 1 + self.clip_high)
+        metrics["loss/clip_fraction"] = share((weights != ratio) & (advantages != 0), inputs)
+        return -weights * advantages * inputs.log_probs
+
+
+# How DPPO measures how far a token's probability has moved.
+Divergence = Literal["tv", "kl"]
+
+
+@dataclass(kw_only=True)
+class Dppo(Tokenwise):
+    """DPPO: the token loss is -sg(min(w, cap)) A l for tokens within a trust region, 0 beyond it.
+
+    w = exp(l - l₀). With the probabilities p = exp(l) and q = exp(l₀) of the token, one with A > 0
+    is beyond the region if p > q and its divergence is above δ_high, one with A < 0 if p < q and
+    it is above δ_low. The divergence is that of the choice between the token and all others:
+
+        tv    |p - q|
+        kl    q log(q/p) + (1 - q) log((1 - q + 1e-8) / (1 - p + 1e-8))
+
+    `loss/clip_fraction` is the share of tokens beyond it.
+
+    Source: DPPO (arXiv:2602.04879), its binary approximations, and verl's `dppo_tv` and
+    `dppo_kl`, whose actor sets `cap` to 3 unless `clip_ratio_c` is given.
+    """
+
+    name: ClassVar[str] = "dppo"
+
+    aggregation: Aggregation = option("token_mean", help="how token losses become one number")
+    divergence: Divergence = option("tv", help="total variation, or KL divergence")
+    clip_low: float = option(0.2, ge=0, help="δ_low: largest divergence where A < 0")
+    clip_high: float = option(0.2, ge=0, help="δ_high: largest divergence where A > 0")
+    cap: float = option(20.0, gt=0, help="largest importance weight")
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        mask, advantages = inputs.completion_mask, inputs.token_advantages
+        new = inputs.log_probs.detach().where(mask, 0.0)
+        old = inputs.old_log_probs.where(mask, 0.0)
+        p, q = new.exp(), old.exp()
+        if self.divergence == "tv":
+            up, down = p - q > self.clip_high, p - q < -self.clip_low
+        else:
+            kl = q * (old - new) + (1 - q) * torch.log((1 - q + 1e-8) / (1 - p + 1e-8))
+            up, down = (kl > self.clip_high) & (p > q), (kl > self.clip_low) & (p < q)
+        beyond = torch.where(advantages > 0, up, down) & (advantages != 0)
+        metrics["loss/clip_fraction"] = share(beyond, inputs)
+        weights = exp(new - old).clamp(max=self.cap)
+        return (-weights * advantages * inputs.log_probs).where(~beyond, 0.0)
+
+
+@dataclass(kw_only=True)
+class Vespo(Tokenwise):
+    """VESPO: the token loss is -sg(φ(W)) A l, with φ(W) = e^λ W^k e^(-λ W), which is 1 at W = 1.
+
+    W = exp(Σₜ (l - l₀)) is the ratio of the whole rollout; k and λ have a value for A >= 0 and
+    one for A < 0. Log-ratios of tokens count within ±20, their sum within log 1e-8 and 20.
+    Aggregation, KL penalty and entropy bonus are those of `Tokenwise`.
+
+    Source: VESPO (arXiv:2602.10693) and TRL's `loss_type="vespo"`.
+    """
+
+    name: ClassVar[str] = "vespo"
+
+    aggregation: Aggregation = option("token_mean", help="how token losses become one number")
+    k_pos: float = option(2.0, ge=0, help="k where A >= 0: larger values weigh W < 1 less")
+    lambda_pos: float = option(3.0, ge=1e-4, help="λ where A >= 0: larger values weigh W > 1 less")
+    k_neg: float = option(3.0, ge=0, help="k where A < 0")
+    lambda_neg: float = option(2.0, ge=1e-4, help="λ where A < 0")
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        advantages = inputs.token_advantages
+        summed = self._log_ratios(inputs).detach().clamp(-20, 20).sum(dim=-1, keepdim=True)
+        log_w = summed.clamp(math.log(1e-8), 20)
+        is_neg = advantages < 0
+        k = torch.full_like(advantages, self.k_neg).where(is_neg, self.k_pos)
+        rate = torch.full_like(advantages, self.lambda_neg).where(is_neg, self.lambda_pos)
+        weights = (rate + k * log_w - rate * log_w.exp()).exp()
+        return -weights * advantages * inputs.log_probs
+
+
+@dataclass(kw_only=True)
+class Topr(Tokenwise):
+    """TOPR: cross-entropy for A > 0, and weighed by sg(min(1, W)) for A < 0; token loss -α A l.
+
+    W = exp(Σₜ (l - l₀)) is the ratio of the whole rollout. `loss/clip_fraction` is the share of
+    tokens with A < 0 and W > 1.
+
+    Source: TOPR (arXiv:2503.14286), which takes rewards, with or without a baseline, as A.
+
+    Departures: Trinity-RFT's `topr` has the ratio of each token in place of W.
+    """
+
+    name: ClassVar[str] = "topr"
+
+    aggregation: Aggregation = option(
+        "seq_mean_token_sum", help="how token losses become one number"
+    )
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        advantages = inputs.token_advantages
+        log_w = self._log_ratios(inputs).detach().sum(dim=-1, keepdim=True)
+        is_neg = advantages < 0
+        metrics["loss/clip_fraction"] = share(is_neg & (log_w > 0), inputs)
+        weights = log_w.clamp(max=0).exp().where(is_neg, 1.0)
+        return -weights * advantages * inputs.log_probs
+
+
+@dataclass(kw_only=True)
+class Dro(Tokenwise):
+    """DRO: the token loss is -A l + (β/2)(l - l₀)², a quadratic penalty in place of a ratio.
+
+    Source: Richemond et al. 2024 (arXiv:2405.19107) and verl's `dro`.
+
+    Departures: β has a default; verl asks for it.
+    """
+
+    name: ClassVar[str] = "dro"
+
+    aggregation: Aggregation = option("token_mean", help="how token losses become one number")
+    beta: float = option(1.0, gt=0, help="β: weight of the squared log-ratio")
+
+    @property
+    def skips_exactly(self) -> bool:
+        return False
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        penalty = 0.5 * self.beta * self._log_ratios(inputs).square()
+        return penalty - inputs.log_probs * inputs.token_advantages

@@ -1,0 +1,149 @@
+"""Losses that treat a few tokens of a pass otherwise: by covariance or second moment."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from advsweep.components import option
+from advsweep.objectives.base import LossInputs
+from advsweep.objectives.clipped import Clipped
+from advsweep.objectives.tokenwise import Aggregation, Tokenwise, exp, share, total
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+
+@dataclass(kw_only=True)
+class ClipCov(Clipped):
+    """Clip-Cov: the clipped surrogate without some tokens that A and log π move together.
+
+    With the covariance c = (A - mean A)(l - mean l) of a token, means over the tokens of the
+    pass, max(1, ⌊`fraction` times their number⌋) of the tokens with `cov_low` < c < `cov_high` that
+    the clip leaves are drawn; their loss is 0. The rest is that of `clipped`.
+
+    Source: Cui et al. 2025 (arXiv:2505.22617) and verl's `clip_cov`.
+
+    Departures: the draw is by the digits of log π past the third, so that a run repeats itself,
+    and not by torch's random numbers. `loss/clip_fraction` is that of the clip alone,
+    `loss/cov_fraction` the share of the drawn tokens.
+    """
+
+    name: ClassVar[str] = "clip_cov"
+
+    aggregation: Aggregation = option("token_mean", help="how token losses become one number")
+    fraction: float = option(2e-4, gt=0, le=1, help="share of tokens that are drawn")
+    cov_low: float = option(1.0, help="tokens with a covariance above this may be drawn")
+    cov_high: float = option(5.0, help="tokens with a covariance below this may be drawn")
+
+    @property
+    def skips_exactly(self) -> bool:
+        return False
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        loss, stopped = self._surrogate(inputs, metrics)
+        covariances = _covariances(inputs)
+        found = (covariances > self.cov_low) & (covariances < self.cov_high)
+        found = found & ~stopped & inputs.completion_mask
+        digits = (inputs.log_probs.detach() * 1024).frac().abs()
+        drawn = found & _first(digits.where(found, math.inf), _count(self.fraction, inputs))
+        metrics["loss/cov_fraction"] = share(drawn, inputs)
+        return loss.where(~drawn, 0.0)
+
+
+@dataclass(kw_only=True)
+class KlCov(Tokenwise):
+    """KL-Cov: the unclipped surrogate -w A, plus a penalty on the tokens of largest covariance.
+
+    w = exp(l - l₀). With the covariance of `clip_cov`, the max(1, ⌊`fraction` times the number of
+    tokens⌋) tokens of the largest have the loss -w A + `penalty` |l - l₀|.
+
+    Source: Cui et al. 2025 (arXiv:2505.22617) and verl's `kl_cov`.
+
+    Departures: log-ratios above 40 count as 40 in w, without gradient.
+    """
+
+    name: ClassVar[str] = "kl_cov"
+
+    aggregation: Aggregation = option("token_mean", help="how token losses become one number")
+    fraction: float = option(2e-4, gt=0, le=1, help="share of tokens with a penalty")
+    penalty: float = option(0.1, ge=0, help="weight of their |log-ratio|")
+
+    @property
+    def skips_exactly(self) -> bool:
+        return False
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        log_ratios = self._log_ratios(inputs)
+        loss = -inputs.token_advantages * exp(log_ratios)
+        order = (-_covariances(inputs)).where(inputs.completion_mask, math.inf)
+        largest = _first(order, _count(self.fraction, inputs))
+        metrics["loss/cov_fraction"] = share(largest, inputs)
+        return loss + (self.penalty * log_ratios.abs()).where(largest, 0.0)
+
+
+@dataclass(kw_only=True)
+class M2po(Tokenwise):
+    """M2PO: the surrogate -w A without the tokens that make the second moment too large.
+
+    w = exp(d), d = l - l₀. Tokens of a pass are dropped, largest d² first, until the mean of d²
+    over the rest is below `threshold`; one token always stays. `loss/clip_fraction` is the share
+    of dropped tokens.
+
+    Source: M2PO (arXiv:2510.01161), and the search of the mask in AReaL's code.
+
+    Departures: log-ratios above 40 count as 40 in w, without gradient.
+    """
+
+    name: ClassVar[str] = "m2po"
+
+    aggregation: Aggregation = option("token_mean", help="how token losses become one number")
+    threshold: float = option(0.04, gt=0, help="largest mean of squared log-ratios")
+
+    @property
+    def skips_exactly(self) -> bool:
+        return False
+
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        log_ratios = self._log_ratios(inputs)
+        squares = log_ratios.detach().square().where(inputs.completion_mask, math.inf)
+        ordered = squares.flatten(-2).sort(dim=-1).values
+        means = ordered.cumsum(dim=-1) / torch.arange(1, ordered.shape[-1] + 1)
+        kept = _first(squares, (means < self.threshold).sum(dim=-1).clamp(min=1))
+        metrics["loss/clip_fraction"] = share(~kept, inputs)
+        return (-inputs.token_advantages * exp(log_ratios)).where(kept, 0.0)
+
+
+def _covariances(inputs: LossInputs) -> Float[Tensor, "*runs rollouts tokens"]:
+    """Return (A - mean A)(l - mean l), without gradient, with means over each run's tokens."""
+    mask = inputs.completion_mask
+    number = total(mask)[..., None, None].clamp(min=1)
+
+    def centred(values: Float[Tensor, "*runs rollouts #tokens"]) -> Tensor:
+        values = torch.where(mask, values, 0.0)
+        return values - total(values)[..., None, None] / number
+
+    return centred(inputs.token_advantages) * centred(inputs.log_probs.detach())
+
+
+def _count(fraction: float, inputs: LossInputs) -> Int[Tensor, "*runs"]:
+    return (total(inputs.completion_mask).double() * fraction).long().clamp(min=1)
+
+
+def _first(
+    keys: Float[Tensor, "*runs rollouts tokens"], counts: Int[Tensor, "*runs"]
+) -> Bool[Tensor, "*runs rollouts tokens"]:
+    """Flag the tokens with each run's smallest keys, as many as it counts."""
+    order = keys.flatten(-2).argsort(dim=-1, stable=True)
+    is_first = torch.arange(order.shape[-1], device=keys.device) < counts[..., None]
+    return torch.zeros_like(is_first).scatter(-1, order, is_first).view(keys.shape)
