@@ -136,8 +136,10 @@ class Sapo(WithRatio):
 
     name: ClassVar[str] = "sapo"
 
-    tau_pos: float = option(1.0, gt=0, help="τ where A > 0: larger values close the gate sooner")
-    tau_neg: float = option(1.05, gt=0, help="τ elsewhere")
+    tau_pos: float = option(
+        1.0, gt=0, le=40, help="τ where A > 0: larger values close the gate sooner"
+    )
+    tau_neg: float = option(1.05, gt=0, le=40, help="τ elsewhere")
 
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
@@ -145,7 +147,8 @@ class Sapo(WithRatio):
         advantages = inputs.token_advantages
         tau = torch.full_like(advantages, self.tau_pos).where(advantages > 0, self.tau_neg)
         ratio = exp(self._log_ratios(inputs))
-        return -torch.sigmoid(tau * (ratio - 1)) * 4 / tau * advantages
+        # The gradient of torch.sigmoid depends on a number's place in memory.
+        return -4 / (tau * (1 + (tau * (1 - ratio)).exp())) * advantages
 
 
 @dataclass(kw_only=True)

@@ -245,11 +245,13 @@ class Tokenwise(Objective):
                     "length of the longest completion"
                 )
             return total(values) / (inputs.rollouts * self.max_tokens)
-        if self.aggregation in ("seq_mean_token_sum", "token_sum"):
-            summed = total(values)
-        else:
-            summed = (values.sum(dim=-1) / lengths(inputs)[..., 0]).sum(dim=-1)
         # Trainers average over the parts of a minibatch; `parts` turns that mean into the sum.
+        if self.aggregation == "token_sum":
+            return total(values) * inputs.parts
+        summed = values.sum(dim=-1)
+        if self.aggregation != "seq_mean_token_sum":
+            summed = summed / lengths(inputs)[..., 0]
+        summed = summed.sum(dim=-1)
         return summed / inputs.rollouts if self.averages else summed * inputs.parts
 
 
