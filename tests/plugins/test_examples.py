@@ -44,7 +44,7 @@ KINDS = {
     "estimator": "capped_grpo",
     "executor": "nice",
     "importer": "npz",
-    "objective": "cispo",
+    "objective": "raft",
     "reward": "repetition",
     "rollout": "max_variance",
     "stopping": "plateau",
@@ -105,8 +105,8 @@ def test_the_estimator_cuts_off_what_is_above_its_cap() -> None:
     assert advantages.info == {"capped": 1 / 16}
 
 
-def test_the_objective_keeps_the_gradient_of_clipped_tokens() -> None:
-    # Ratios 1/2, 1, 4 with A = 1: weights 1/2, 1 and 3 (clipped); the loss is their mean with -l.
+def test_the_objective_trains_on_gains_up_to_its_bound() -> None:
+    # Ratios 1/2, 1, 4 with A = 1: -w/3 each, but for the last, which is clipped to 1.2.
     old = torch.full((1, 3), -2.0, dtype=torch.float64)
     log_probs = (old + torch.tensor([0.5, 1.0, 4.0]).log()).requires_grad_()
     inputs = LossInputs(
@@ -117,9 +117,10 @@ def test_the_objective_keeps_the_gradient_of_clipped_tokens() -> None:
         rollouts=1,
         tokens=3,
     )
-    output = OBJECTIVES.build("cispo").loss(inputs)
+    output = OBJECTIVES.build("raft").loss(inputs)
     (gradient,) = torch.autograd.grad(output.loss, log_probs)
-    assert gradient[0].tolist() == pytest.approx([-1 / 6, -1 / 3, -1.0])
+    assert gradient[0].tolist() == pytest.approx([-1 / 6, -1 / 3, 0.0])
+    assert output.loss.item() == pytest.approx(-2.7 / 3)
     assert output.metrics["loss/clip_fraction"].item() == pytest.approx(1 / 3)
 
 
@@ -211,7 +212,7 @@ def test_the_importer_reads_archives(tmp_path: Path) -> None:
 
 
 def test_a_sweep_takes_plugins_of_six_kinds(advsweep: Command, tmp_path: Path) -> None:
-    overrides = [*QUICK, "objective=cispo", "rollout=max_variance", "task=gcd"]
+    overrides = [*QUICK, "objective=raft", "rollout=max_variance", "task=gcd"]
     overrides += ["executor=debug", "tracking=json_lines"]
     sweep = ["sweep", "--name=ours", *overrides, "estimator=grpo,capped_grpo", "steps=6"]
     said(advsweep(*sweep, "seed=0,1"))
@@ -221,7 +222,7 @@ def test_a_sweep_takes_plugins_of_six_kinds(advsweep: Command, tmp_path: Path) -
         (estimator, seed, "done") for estimator in ("grpo", "capped_grpo") for seed in (0, 1)
     }
     for run in runs:
-        assert run["config"]["objective"]["name"] == "cispo"
+        assert run["config"]["objective"]["name"] == "raft"
         assert run["config"]["rollout"] == {
             "name": "max_variance",
             "factor": 2.0,
@@ -253,7 +254,7 @@ def test_a_sweep_takes_plugins_of_six_kinds(advsweep: Command, tmp_path: Path) -
 
 
 def test_a_killed_run_resumes_on_the_executor(advsweep: Command, tmp_path: Path) -> None:
-    overrides = [*QUICK, "estimator=capped_grpo", "rollout=max_variance", "objective=cispo"]
+    overrides = [*QUICK, "estimator=capped_grpo", "rollout=max_variance", "objective=raft"]
     overrides += ["task=gcd", "steps=60", "backend.checkpoint_every=5"]
     command = ["run", *overrides, "backend.step_seconds=0.05"]
     program = "from advsweep.cli import main; main()"
