@@ -59,8 +59,8 @@ LOSSES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "dro": ({"dro_beta": 0.3}, {"name": "dro", "beta": 0.3}, ()),
     "cispo": ({}, {"name": "cispo", "clip_low": 0.2, "clip_high": 0.2}, BOTH),
 }
+# verl aggregates these as seq-mean-token-mean whatever its configuration says.
 ONE_MODE = {"sapo", "geo_mean"}
-"""verl aggregates these as seq-mean-token-mean whatever its configuration says."""
 CASES = [
     (name, mode)
     for name in LOSSES
