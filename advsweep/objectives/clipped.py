@@ -131,7 +131,7 @@ class Sapo(WithRatio):
     Source: SAPO (arXiv:2511.20347); TRL's `loss_type="sapo"` and verl's `sapo`, which have the
     same formula and defaults.
 
-    Departures: Log-ratios above 40 count as 40, without gradient.
+    Departures: log-ratios above 40 count as 40, without gradient.
     """
 
     name: ClassVar[str] = "sapo"
@@ -162,7 +162,7 @@ class Gmpo(Tokenwise):
 
     Source: GMPO (arXiv:2507.20673) and verl's `geo_mean`, whose bounds are by default 0.2.
 
-    Departures: sums of log-ratios above 40 count as 40, without gradient.
+    Departures: a mean of log-ratios above 40 counts as 40, without gradient.
     """
 
     name: ClassVar[str] = "gmpo"

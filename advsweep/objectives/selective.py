@@ -118,7 +118,8 @@ class M2po(Tokenwise):
         log_ratios = self._log_ratios(inputs)
         squares = log_ratios.detach().square().where(inputs.completion_mask, math.inf)
         ordered = squares.flatten(-2).sort(dim=-1).values
-        means = ordered.cumsum(dim=-1) / torch.arange(1, ordered.shape[-1] + 1)
+        counts = torch.arange(1, ordered.shape[-1] + 1, device=ordered.device)
+        means = ordered.cumsum(dim=-1) / counts
         kept = _first(squares, (means < self.threshold).sum(dim=-1).clamp(min=1))
         metrics["loss/clip_fraction"] = share(~kept, inputs)
         return (-inputs.token_advantages * exp(log_ratios)).where(kept, 0.0)
