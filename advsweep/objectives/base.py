@@ -95,6 +95,11 @@ class Objective(Component):
         return False
 
     @property
+    def moves_alone(self) -> bool:
+        """Whether the loss has a gradient where every advantage is 0, from the base model on."""
+        return not self.skips_exactly
+
+    @property
     def averages(self) -> bool:
         """Whether the loss is a mean over rollouts or tokens rather than a sum."""
         return True

@@ -142,6 +142,12 @@ class Tokenwise(Objective):
         # The quantile is over the tokens of all rollouts.
         return self.kl_coef == 0 and not self.needs_entropy
 
+    @property
+    def moves_alone(self) -> bool:
+        # Penalties for leaving a policy have no gradient at this policy, but for k1's.
+        is_k1 = self.kl_estimator == "k1" and self.kl_gradient != "straight_through"
+        return self.entropy_coef > 0 or (self.kl_coef > 0 and is_k1)
+
     def renews_reference(self, step: int) -> bool:
         # ProRL (Liu et al. 2025, arXiv:2505.24864), to which the two-stage view points.
         return self.renew_every > 0 and step % self.renew_every == 0

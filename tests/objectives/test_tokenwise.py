@@ -271,6 +271,26 @@ def test_aggregations_that_do_not_fit_are_refused(
         OBJECTIVES.build({"name": name, **values}, where="objective")
 
 
+@pytest.mark.parametrize("name", OBJECTIVES.names())
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "abs", "low_var_kl"])
+@pytest.mark.parametrize("source", ["estimate", "straight_through", "importance"])
+def test_says_whether_it_moves_the_base_model_without_advantages(
+    name: str, estimator: str, source: str, random_inputs: Any, gradient: Any
+) -> None:
+    objective = OBJECTIVES.build(name, kl_coef=0.1, kl_estimator=estimator, kl_gradient=source)
+    inputs = random_inputs(5)
+    base = inputs.log_probs.detach()
+    inputs = replace(
+        inputs,
+        old_log_probs=base,
+        reference_log_probs=base,
+        advantages=torch.zeros_like(inputs.advantages),
+    )
+    assert bool((gradient(objective, inputs) != 0).any()) is objective.moves_alone
+    assert OBJECTIVES.build(name, entropy_coef=0.1).moves_alone
+    assert not OBJECTIVES.build(name).moves_alone
+
+
 def test_a_loss_of_rollouts_is_not_aggregated_over_tokens() -> None:
     message = "objective.aggregation: expected seq_mean_token_mean or .*, got token_mean"
     with pytest.raises(ConfigError, match=message):

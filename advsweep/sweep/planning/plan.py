@@ -305,11 +305,8 @@ def check_effects(run: Run, given: Mapping[str, Any], known: dict[Any, str]) -> 
     )
     if kind not in known:
         known[kind] = _no_advantages(run)
-    objective, optimizer = run.objective, run.optimizer
-    # The penalty for leaving the base model has no gradient where training starts.
-    penalty_alone = objective.needs_reference and not objective.needs_entropy
-    other_terms = not (objective.skips_exactly or penalty_alone)
-    if known[kind] and (optimizer.decays_weights or other_terms):
+    optimizer = run.optimizer
+    if known[kind] and (optimizer.decays_weights or run.objective.moves_alone):
         yield f"{known[kind]}; only other terms of the objective, and weight decay, train"
     elif known[kind]:
         remedy = "expected sampling that can differ"

@@ -29,6 +29,7 @@ def plan(*overrides, **options):
         ),
         (["group_size=1", "prompts_per_step=1", "estimator=fade"], "group_size: estimator 'fade'"),
         (["group_size=1", "objective.kl_coef=0.1"], "nothing would be trained"),
+        (["group_size=1", "objective=m2po"], "nothing would be trained"),
         (["group_size=4", "estimator=passk_analytic"], "advantages of 0 alone to groups of 4"),
         (["group_size=1", "rollout=filter_drop"], "rollout: policy 'filter_drop' keeps no group"),
         (
@@ -83,6 +84,7 @@ def test_what_trains_is_neither_refused_nor_warned_of(overrides):
             "objective, and weight decay, train",
         ),
         (["group_size=1", "optimizer.weight_decay=0.1"], "only other terms"),
+        (["group_size=1", "objective.kl_coef=0.1", "objective.kl_estimator=k1"], "only other"),
         (["optimizer.warmup_steps=300"], "optimizer.warmup_steps: the learning rate never rises"),
         (["evaluation.every=500"], "evaluation.every: only the evaluations before and after"),
         (
