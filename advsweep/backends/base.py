@@ -283,6 +283,8 @@ class Can(Flag):
     """Obey `Run.rollout_seed`, and train on the verdicts of `Run.control`."""
     RESETS = auto()
     """Obey `Optimizer.resets` and `Objective.renews_reference`."""
+    SAMPLER_LOG_PROBS = auto()
+    """Give objectives `LossInputs.sampler_log_probs`, and obey `Objective.recomputes_old`."""
 
 
 @dataclass(kw_only=True)

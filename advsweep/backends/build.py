@@ -207,6 +207,7 @@ def _check_support(run: Run) -> None:
     """Refuse a run that needs more than its backend supports: the table of `Can`."""
     rollout, task, control = run.rollout, run.task, run.control
     reset, renewed = run.optimizer.reset_every, run.objective.plain().get("renew_every", 0)
+    corrected = "objective.correction: expected none; others need a sampler apart from the trainer"
     is_controlled, by_steps = control.name != Control.name, run.optimizer.match is Match.STEP
     needs: list[tuple[Can, bool, str]] = [
         (Can.SHAPED_REWARDS, task.is_shaped, "task.reward: expected reward=accuracy"),
@@ -215,6 +216,7 @@ def _check_support(run: Run) -> None:
         (Can.RETRIES, rollout.draws_again, f"rollout: '{rollout.name}' trains on more groups"),
         (Can.RESETS, bool(reset), f"optimizer.reset_every: expected 0, got {reset}"),
         (Can.RESETS, bool(renewed), f"objective.renew_every: expected 0, got {renewed}"),
+        (Can.SAMPLER_LOG_PROBS, run.objective.needs_sampler, corrected),
         (Can.CONTROLS, is_controlled, f"control: expected none, got '{control.name}'"),
         (Can.STEP_MATCHING, by_steps, "optimizer.match: expected none, mass or max, got step"),
     ]

@@ -27,7 +27,8 @@ class LossInputs:
 
     Attributes:
         log_probs: log π of the sampled tokens under the weights being trained.
-        old_log_probs: the same under the weights that sampled them, without gradient.
+        old_log_probs: the same under the weights that sampled them, without gradient; if the
+            objective `recomputes_old`, under the weights at the start of the step.
         completion_mask: true for generated tokens, the end mark included. Other places are never
             read, and a rollout without generated tokens adds nothing.
         advantages: one number per rollout, which all its tokens get, or one per token. Numbers
@@ -40,6 +41,8 @@ class LossInputs:
         parts: number of parts in which the minibatch is computed; the whole minibatch has
             `parts` times `rollouts` rollouts.
         reference_log_probs: log π of the sampled tokens under the base model, without gradient.
+        sampler_log_probs: the same as the sampler computed them, with older weights or other
+            kernels; NaN where it did not. None if the weights in training have sampled.
         entropies: exact entropy of each next-token distribution, in nats, with gradient.
     """
 
@@ -51,6 +54,7 @@ class LossInputs:
     tokens: float | Num[Tensor, "*runs"]
     parts: int = 1
     reference_log_probs: Float[Tensor, "*runs rollouts tokens"] | None = None
+    sampler_log_probs: Float[Tensor, "*runs rollouts tokens"] | None = None
     entropies: Float[Tensor, "*runs rollouts tokens"] | None = None
 
     @property
@@ -107,6 +111,16 @@ class Objective(Component):
     @property
     def needs_reference(self) -> bool:
         """Whether `LossInputs.reference_log_probs` is required."""
+        return False
+
+    @property
+    def needs_sampler(self) -> bool:
+        """Whether `LossInputs.sampler_log_probs` is required, equal to the old ones if need be."""
+        return False
+
+    @property
+    def recomputes_old(self) -> bool:
+        """Whether `LossInputs.old_log_probs` are of the weights at the start of the step."""
         return False
 
     def renews_reference(self, step: int) -> bool:

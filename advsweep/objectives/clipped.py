@@ -183,6 +183,18 @@ class Gmpo(Tokenwise):
             advantages = advantages.sum(dim=-1, keepdim=True) / lengths(inputs)
         return -exp(taken.sum(dim=-1, keepdim=True) / lengths(inputs)) * advantages
 
+    def _weighted_losses(
+        self,
+        inputs: LossInputs,
+        weights: Float[Tensor, "*runs rollouts #tokens"] | None,
+        metrics: dict[str, Tensor],
+    ) -> Float[Tensor, "*runs rollouts #tokens"]:
+        if weights is not None:
+            # As in verl, a rollout has the geometric mean of its tokens' weights.
+            logs = (weights + 1e-10).log().where(inputs.completion_mask, 0.0)
+            weights = (logs.sum(dim=-1, keepdim=True) / lengths(inputs)).exp()
+        return super()._weighted_losses(inputs, weights, metrics)
+
 
 def _clip(
     free: Tensor, clipped: Tensor, advantages: Tensor, dual_clip: float

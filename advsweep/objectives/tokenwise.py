@@ -12,7 +12,8 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
-from advsweep.objectives.base import LossInputs, LossOutput, Objective
+from advsweep.objectives.base import LossInputs, LossOutput
+from advsweep.objectives.corrections import Corrected
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Num
@@ -33,7 +34,7 @@ KlGradient = Literal["estimate", "straight_through", "importance"]
 
 
 @dataclass(kw_only=True)
-class Tokenwise(Objective):
+class Tokenwise(Corrected):
     """Base of the objectives that aggregate token losses, with KL penalty and entropy bonus.
 
         loss = agg(token losses) + β agg(KL) - c mean(H)
@@ -179,18 +180,29 @@ class Tokenwise(Objective):
             metrics: receives the metrics that only this objective has.
         """
 
+    def _weighted_losses(
+        self,
+        inputs: LossInputs,
+        weights: Float[Tensor, "*runs rollouts #tokens"] | None,
+        metrics: dict[str, Tensor],
+    ) -> Float[Tensor, "*runs rollouts #tokens"]:
+        """Return the token losses with the weights of the correction."""
+        losses = self._token_losses(inputs, metrics)
+        return losses if weights is None else losses * weights
+
     def _log_ratios(self, inputs: LossInputs) -> Float[Tensor, "*runs rollouts tokens"]:
         """Return the logarithms of the importance ratios, 0 outside the mask."""
         return (inputs.log_probs - inputs.old_log_probs).where(inputs.completion_mask, 0.0)
 
     def loss(self, inputs: LossInputs) -> LossOutput:
         metrics: dict[str, Tensor] = {}
+        inputs, weights = self._correct(inputs, metrics)
         mask = inputs.completion_mask
         chosen = self._high_entropy(inputs) if self.top_entropy_quantile < 1 else mask
         keep = chosen
         if math.isfinite(self.off_policy_mask_threshold):
             keep = keep & self._near(inputs)
-        loss = self._aggregate(self._token_losses(inputs, metrics), keep, inputs)
+        loss = self._aggregate(self._weighted_losses(inputs, weights, metrics), keep, inputs)
         metrics["loss/policy"] = loss.detach()
         if self.needs_reference:
             kl = self._aggregate(self._kl(inputs), mask, inputs)
@@ -211,8 +223,10 @@ class Tokenwise(Objective):
 
     def _near(self, inputs: LossInputs) -> Bool[Tensor, "*runs rollouts #tokens"]:
         """Return whether a token trains, by its advantage and the fall of its rollout's log π."""
-        mask = inputs.completion_mask
-        fall = (inputs.old_log_probs - inputs.log_probs.detach()).where(mask, 0.0)
+        # To the sampler, where it is known apart, as in TRL.
+        sampled = inputs.sampler_log_probs
+        sampled = inputs.old_log_probs if sampled is None else sampled
+        fall = (sampled - inputs.log_probs.detach()).where(inputs.completion_mask, 0.0)
         mean = fall.sum(dim=-1, keepdim=True) / lengths(inputs)
         return (inputs.token_advantages >= 0) | (mean <= self.off_policy_mask_threshold)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.objectives.base import LossInputs
-from advsweep.objectives.tokenwise import Aggregation, Tokenwise, WithRatio, exp, share
+from advsweep.objectives.tokenwise import Aggregation, Tokenwise, WithRatio, exp, lengths, share
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -34,6 +34,7 @@ class CrossEntropy(Tokenwise):
     """
 
     name: ClassVar[str] = "cross_entropy"
+    has_ratio: ClassVar[bool] = False
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
 
@@ -148,6 +149,20 @@ class Vespo(Tokenwise):
         rate = torch.full_like(advantages, self.lambda_neg).where(is_neg, self.lambda_pos)
         weights = (rate + k * log_w - rate * log_w.exp()).exp()
         return -weights * advantages * inputs.log_probs
+
+    def _weighted_losses(
+        self,
+        inputs: LossInputs,
+        weights: Float[Tensor, "*runs rollouts #tokens"] | None,
+        metrics: dict[str, Tensor],
+    ) -> Float[Tensor, "*runs rollouts #tokens"]:
+        if weights is not None:
+            # As in TRL, they are factors of W.
+            logs = weights.log().clamp(math.log(1e-8), 20)
+            if logs.shape[-1] < inputs.log_probs.shape[-1]:
+                logs = logs / lengths(inputs)
+            inputs = replace(inputs, old_log_probs=inputs.old_log_probs - logs)
+        return self._token_losses(inputs, metrics)
 
 
 @dataclass(kw_only=True)

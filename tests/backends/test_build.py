@@ -417,3 +417,11 @@ def test_without_resets_a_run_is_what_it_was(small_run):
 def test_resets_that_cannot_be_are_refused(small_run, changes, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         small_run("tiny", **changes)
+
+
+def test_a_correction_needs_a_sampler_apart(small_run):
+    corrected = {"name": "clipped", "correction": "sequence_mask"}
+    expected = "objective.correction: expected none; others need .*'bandit' cannot do; .*tiny, trl"
+    with pytest.raises(ConfigError, match=expected):
+        small_run("bandit", objective=corrected)
+    assert small_run("tiny", objective=corrected).objective.needs_sampler

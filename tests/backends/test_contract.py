@@ -175,6 +175,11 @@ REMEMBERED = {
     "reset layers": {"backend": LAYERS, "estimator": "reinforce"},
     **{control: {"control": control} for control in ("aa", "placebo", "noise")},
     "earlier weights": {"backend": {"stale_steps": 2}, "estimator": {"name": "nsr"}},
+    "a correction": {
+        "backend": {"stale_steps": 2},
+        "objective": {"name": "clipped", "correction": "decoupled_seq_is_rs"},
+        "estimator": {"name": "nsr"},
+    },
 }
 """What a training has beside its weights, by the settings that make it so."""
 

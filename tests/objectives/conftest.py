@@ -39,7 +39,7 @@ def make_inputs() -> Callable[..., LossInputs]:
 
 @pytest.fixture(scope="session")
 def random_inputs() -> Callable[..., LossInputs]:
-    """Ragged rollouts near their old probabilities, with a reference and entropies."""
+    """Ragged rollouts near their old probabilities, with all that a loss may read."""
 
     def make(seed: int, rows: int = 5, width: int = 6) -> LossInputs:
         generator = torch.Generator().manual_seed(seed)
@@ -59,6 +59,7 @@ def random_inputs() -> Callable[..., LossInputs]:
             tokens=int(mask.sum()),
             reference_log_probs=old + noise(0.3),
             entropies=noise(1.0).exp().requires_grad_(),
+            sampler_log_probs=old + noise(0.3),
         )
 
     return make

@@ -33,6 +33,10 @@ KINDS: list[dict[str, Any]] = [
     {"name": "clip_cov", "cov_low": -0.1, "fraction": 0.1},
     {"name": "clipped", "off_policy_mask_threshold": 0.05},
     {"name": "clipped", "top_entropy_quantile": 0.4},
+    {"name": "clipped", "correction": "decoupled_token_icepop"},
+    {"name": "cross_entropy", "correction": "bypass_pg_is"},
+    {"name": "gmpo", "correction": "token_truncate"},
+    {"name": "vespo", "correction": "sequence_truncate"},
 ]
 
 
@@ -155,6 +159,7 @@ def test_the_mean_over_the_parts_of_a_minibatch_is_its_loss(
                 whole,
                 log_probs=whole.log_probs[rows],
                 old_log_probs=whole.old_log_probs[rows],
+                sampler_log_probs=whole.sampler_log_probs[rows],
                 completion_mask=whole.completion_mask[rows],
                 advantages=whole.advantages[rows],
                 rollouts=whole.rollouts / 2,
@@ -183,6 +188,7 @@ def test_padding_changes_nothing(
         inputs,
         log_probs=pad(inputs.log_probs).detach().requires_grad_(),
         old_log_probs=pad(inputs.old_log_probs),
+        sampler_log_probs=pad(inputs.sampler_log_probs),
         completion_mask=torch.nn.functional.pad(inputs.completion_mask, (0, 3)),
         reference_log_probs=pad(inputs.reference_log_probs),
         entropies=pad(inputs.entropies),
@@ -209,6 +215,7 @@ def test_skipping_rollouts_without_advantage_is_exact(
         full,
         log_probs=full.log_probs.detach()[kept].requires_grad_(),
         old_log_probs=full.old_log_probs[kept],
+        sampler_log_probs=full.sampler_log_probs[kept],
         completion_mask=full.completion_mask[kept],
         advantages=full.advantages[kept],
     )

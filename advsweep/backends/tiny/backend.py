@@ -49,6 +49,7 @@ class TinyBackend(OwnBackend):
         | Can.STEP_MATCHING
         | Can.TRUNCATED_SAMPLING
         | Can.RESETS
+        | Can.SAMPLER_LOG_PROBS
     )
 
     minibatches: int = option(2, ge=1, help="updates per inner epoch; groups are not split")

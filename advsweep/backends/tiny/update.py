@@ -102,12 +102,29 @@ class PolicyUpdate:
         groups, size = np.arange(len(experience.prompts.lengths)), experience.group_size
         parts = np.array_split(groups, self._options.minibatches)
         minibatches = [slice(p[0] * size, (p[-1] + 1) * size) for p in parts if len(p)]
+        old = self._old_log_probs(experience)
         updates = [
-            self._train_on(step, experience, rows)
+            self._train_on(step, experience, rows, old)
             for rows in minibatches * self._options.inner_epochs
             if experience.keep[rows].any()
         ]
         return {**update_means(updates), "optim/lr": lr}
+
+    @torch.no_grad()
+    def _old_log_probs(self, experience: Experience) -> Float[Tensor, "rows tokens"]:
+        """Return log π of the sampled tokens, to which the loss's ratios are.
+
+        It is that of the weights that sampled, or of the current ones if the objective asks for
+        them.
+        """
+        old = experience.rollouts.log_probs
+        if self._options.stale_steps == 0 or not self._objective.recomputes_old:
+            return old
+        rows = experience.keep.nonzero()[:, 0]
+        current, _ = self._continuations(experience, rows).log_probs(
+            fuse(self._weights, self._model), self._temperature
+        )
+        return old.index_copy(0, rows, current)
 
     @torch.no_grad()
     def kl_step(self, experience: Experience) -> float:
@@ -165,9 +182,11 @@ class PolicyUpdate:
             name, moment = key.rsplit("/", 1)
             self._optimizer.state[self._weights[name]][moment] = value
 
-    def _train_on(self, step: int, experience: Experience, rows: slice) -> dict[str, float]:
+    def _train_on(
+        self, step: int, experience: Experience, rows: slice, old: Float[Tensor, "rows tokens"]
+    ) -> dict[str, float]:
         """Make one optimizer step on some rows."""
-        output = self._loss(experience, rows)
+        output = self._loss(experience, rows, old)
         _check(step, "loss", output.loss.item())
         self._optimizer.zero_grad(set_to_none=False)
         if output.loss.requires_grad:
@@ -183,7 +202,9 @@ class PolicyUpdate:
         metrics = {name: value.item() for name, value in output.metrics.items()}
         return {**metrics, "optim/grad_norm": norm}
 
-    def _loss(self, experience: Experience, rows: slice) -> LossOutput:
+    def _loss(
+        self, experience: Experience, rows: slice, old: Float[Tensor, "rows tokens"]
+    ) -> LossOutput:
         """Return the objective's loss; it has no gradient if every rollout is skipped."""
         objective = self._objective
         keep, advantages = experience.keep[rows], experience.advantages[rows]
@@ -201,15 +222,17 @@ class PolicyUpdate:
             if self._reference is not None:
                 with torch.no_grad():
                     reference, _ = continuations.log_probs(self._reference, self._temperature)
+        given = self._options.stale_steps > 0 or objective.needs_sampler
         return objective.loss(
             LossInputs(
                 log_probs=log_probs,
-                old_log_probs=rollouts.log_probs,
+                old_log_probs=old[index],
                 completion_mask=rollouts.mask,
                 advantages=advantages[used],
                 rollouts=int(keep.sum()),
                 tokens=int(experience.rollouts.lengths[rows][keep].sum()),
                 reference_log_probs=reference,
+                sampler_log_probs=rollouts.log_probs if given else None,
                 entropies=entropies,
             )
         )

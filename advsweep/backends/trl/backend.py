@@ -67,6 +67,7 @@ class TrlBackend(OwnBackend):
         | Can.SYSTEM_MESSAGES
         | Can.TRUNCATED_SAMPLING
         | Can.CONTROLS
+        | Can.SAMPLER_LOG_PROBS
     )
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups may be split")
@@ -123,7 +124,13 @@ class TrlBackend(OwnBackend):
                 raise ConfigError(
                     f"backend: 'trl' needs {name}, which is not installed: {extra_command('trl')}"
                 )
-        generation_of(run.generation).check()
+        generation = generation_of(run.generation)
+        generation.check()
+        if run.objective.needs_sampler and not isinstance(generation, VllmGeneration):
+            raise ConfigError(
+                "objective.correction: expected none with generation=transformers, which samples "
+                "with the weights in training; generation=vllm has log-probabilities of its own"
+            )
         if run.group_size < 2:
             raise ConfigError(f"group_size: expected >= 2 with backend 'trl', got {run.group_size}")
         self.layout_of(run)

@@ -223,7 +223,8 @@ class VllmGeneration(TransformersGeneration):
     }
 
     correction: Correction = option(
-        Correction.SEQUENCE_MASK, help="of rollouts whose probability in vLLM is another"
+        Correction.SEQUENCE_MASK,
+        help="of rollouts whose probability in vLLM is another; objective.correction replaces it",
     )
     correction_cap: float | None = option(3.0, gt=0, help="the largest ρ; null: any")
     # How vLLM computes changes results by rounding alone.

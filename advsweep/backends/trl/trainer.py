@@ -259,6 +259,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         old = rows.get("old_per_token_logps")
         reference = rows.get("ref_per_token_logps")
+        sampler = rows.get("sampling_per_token_logps")
         nothing: Tensor = log_probs.sum() * 0
         if rollouts == 0:
             self.step_buffer.updates.add({}, nothing)
@@ -273,6 +274,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
                 tokens=tokens,
                 parts=self._layout.passes,
                 reference_log_probs=None if reference is None else reference[:count],
+                sampler_log_probs=None if sampler is None else sampler[:count],
                 entropies=None if entropies is None else entropies[:count],
             )
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -126,8 +127,24 @@ class VllmTrainer(EstimatorTrainer):
         )
         return log_probs, None, auxiliary
 
+    @property
+    def _corrects(self) -> bool:
+        """Whether the advantages are multiplied by TRL's ratio."""
+        none = self._generation.correction is Correction.NONE
+        return not (none or self._run.objective.needs_sampler)
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Tensor]:
+        rows = super()._generate_and_score_completions(inputs)
+        if self._corrects:
+            ratio = rows["importance_sampling_ratio"][rows["keep"], 0]
+            cap = self._generation.correction_cap or math.inf
+            for name, changed in (("masked", ratio == 0), ("truncated", ratio == cap)):
+                share = int(changed.sum()) / max(len(ratio), 1)
+                self.step_buffer.metrics[f"sampler/{name}"] = share
+        return rows
+
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        if self._generation.correction is not Correction.NONE:
+        if self._corrects:
             advantages, ratio = inputs["advantages"], inputs["importance_sampling_ratio"][:, :1]
             # A copy, as the same rows come again in each inner epoch.
             weighted = advantages * (ratio if advantages.ndim > 1 else ratio[:, 0])

@@ -152,3 +152,38 @@ def test_ratios_are_to_the_weights_that_sampled(small_run, train, tmp_path):
     assert max(gaps[0]) < 1e-4
     assert gaps[1][0] < 1e-4
     assert min(gaps[1][1:]) > 1e-3
+
+
+@pytest.mark.parametrize("correction", ["decoupled_token_is", "bypass_ppo_clip"])
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_correction_gets_the_policies_of_sampler_and_step(
+    small_run, train, tmp_path, correction, lag
+):
+    witness = Witness(kl_coef=1e-9, correction=correction)
+    backend = {"stale_steps": lag, "minibatches": 2}
+    run = small_run("tiny", **ALWAYS_MOVES, backend=backend, steps=2)
+    points = train(replace(run, objective=witness), tmp_path).points
+    is_apart = lag == 1 and correction == "decoupled_token_is"
+    # Two minibatches a step; in step 2 the weights that sampled are those before step 1.
+    for index, own in enumerate(witness.seen):
+        mask = own.completion_mask
+        since_step, since_sampled = (
+            (own.log_probs - earlier)[mask].abs().max().item()
+            for earlier in (own.old_log_probs, own.sampler_log_probs)
+        )
+        assert (since_sampled > 1e-3) is (index % 2 == 1 or (lag == 1 and index > 1))
+        if index > 1:
+            assert torch.equal(own.old_log_probs, own.sampler_log_probs) is not is_apart
+            assert (since_step > 1e-3) is (index % 2 == 1 or (lag == 1 and not is_apart))
+    # The metrics of a decoupled correction do not follow the policy within a step.
+    assert (points[1]["sampler/kl"] < 1e-9) is witness.recomputes_old
+    assert (points[2]["sampler/kl"] < 1e-9) is (lag == 0 and witness.recomputes_old)
+
+
+def test_the_mismatch_with_older_weights_is_measured(small_run, train, tmp_path):
+    run = small_run("tiny", **ALWAYS_MOVES, backend={"stale_steps": 1}, steps=2)
+    points = train(run, tmp_path).points
+    assert points[2]["sampler/kl"] > points[1]["sampler/kl"] > 0
+    assert points[2]["sampler/ratio_max"] > 1
+    assert "sampler/masked" not in points[2]
+    assert "sampler/kl" not in train(small_run("tiny", steps=1), tmp_path / "own").points[1]

@@ -23,6 +23,10 @@ from advsweep.errors import ConfigError
         ({"model": {"name": "tiny"}}, "model: backend 'trl' trains a model of transformers"),
         ({"group_size": 1}, "group_size: expected >= 2"),
         (
+            {"objective": {"name": "clipped", "correction": "sequence_mask"}},
+            r"objective\.correction: expected none with generation=transformers",
+        ),
+        (
             {"prompts_per_step": 7, "backend": {"minibatches": 4}},
             r"multiple of backend.minibatches = 4, got 7 x 6 = 42 rollouts$",
         ),

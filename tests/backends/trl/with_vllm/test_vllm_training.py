@@ -107,6 +107,32 @@ def test_rollouts_of_another_probability_are_left_out(
     generation = {"correction": correction, "correction_cap": 1e-3}
     points = train(vllm_run(steps=2, generation=generation), tmp_path / "run").points
     assert (points[2].get("optim/grad_norm", 0.0) > 0) is trained
+    assert points[2].get("sampler/masked") == (None if trained else 1)
+
+
+@pytest.mark.parametrize(
+    ("correction", "masked"),
+    [
+        ({"correction": "sequence_mask"}, False),
+        ({"correction": "bypass_ppo_clip"}, False),
+        # Every token whose probability is not the same to the last bit.
+        ({"correction": "disabled", "correction_reject": {"token_k1": [1, 1]}}, True),
+    ],
+)
+def test_a_correction_of_the_objective_replaces_that_of_generation(
+    vllm_run, train, tmp_path, correction, masked
+):
+    objective = {"name": "clipped", **correction}
+    run = vllm_run(steps=2, objective=objective, generation={"correction_cap": 1e-3})
+    points = train(run, tmp_path / "run").points
+    assert points[2]["optim/grad_norm"] > 0
+    assert (points[2]["sampler/masked"] > 0) is masked
+    # The rounding of two programs; the bypass follows the policy in training.
+    if run.objective.recomputes_old:
+        assert points[2]["sampler/kl"] < 1e-9
+        assert points[2]["sampler/ratio_max"] == pytest.approx(1, abs=1e-4)
+    else:
+        assert points[2]["sampler/kl"] > 1e-9
 
 
 def test_signals_are_of_the_trained_model_as_with_transformers(vllm_run, train, tmp_path):
@@ -122,4 +148,5 @@ def test_signals_are_of_the_trained_model_as_with_transformers(vllm_run, train, 
     )
     entropies = [trained.evaluations[0].token_entropy.mean() for trained in (ours, theirs)]
     assert entropies[0] == pytest.approx(entropies[1], rel=0.3)
-    assert set(ours.points[1]) == {*theirs.points[1], GAP}
+    measured = {f"sampler/{name}" for name in ("kl", "ratio_max", "masked", "truncated")}
+    assert set(ours.points[1]) == {*theirs.points[1], GAP, *measured}
