@@ -21,6 +21,7 @@ from advsweep.errors import BatchError, ConfigError, nearest
 from advsweep.estimators import ESTIMATORS, Estimator, build_estimator
 from advsweep.estimators.batch import (
     COUNTERS,
+    PER_PART,
     PER_PROMPT,
     PER_TOKEN,
     GroupBatch,
@@ -38,7 +39,11 @@ NEUTRAL = {
     "token_entropy": 0.3,
     "token_entropy_exact": 0.3,
     "token_entropies": 0.3,
+    "token_grad_norms": 0.5,
+    "token_kl": 0.0,
     "self_certainty": 1.0,
+    "reward_parts": 0.0,
+    "greedy_rewards": 0.0,
     "solve_rates": 0.5,
     "answered": 1.0,
     "prompt_ids": 0.0,
@@ -131,7 +136,7 @@ def parse_inputs(texts: Iterable[str]) -> dict[str, Rows]:
     Raises:
         BatchError: an unknown name, or values that are no such numbers.
     """
-    own = {"rewards", "mask", "frequencies"}
+    own = {"rewards", "mask", "frequencies", "part_weights"}
     known = [f.name for f in dataclasses.fields(GroupBatch) if f.name not in own]
     inputs = {}
     for text in texts:
@@ -398,6 +403,9 @@ def _input(name: str, rows: Rows, rewards: Tensor) -> Tensor | tuple[str, ...]:
     if name in PER_PROMPT:
         column = whole[:, 0]
         return tuple(f"{i:g}" for i in column.tolist()) if name == "prompt_ids" else column
+    if name in PER_PART:
+        # The rewards are the first part, the numbers given the second.
+        return torch.stack((rewards, whole), dim=-1)
     if name != "answered":
         return whole
     if not ((whole == 0) | (whole == 1)).all():

@@ -160,8 +160,8 @@ def _varied_batch(
 ) -> GroupBatch:
     generator = torch.Generator().manual_seed(step)
 
-    def varied() -> Tensor:
-        return 0.1 + torch.rand(rewards.shape, generator=generator)
+    def varied(*more: int) -> Tensor:
+        return 0.1 + torch.rand(*rewards.shape, *more, generator=generator)
 
     return GroupBatch(
         rewards=rewards,
@@ -170,7 +170,11 @@ def _varied_batch(
         token_entropy=varied(),
         token_entropy_exact=varied(),
         self_certainty=varied(),
-        token_entropies=0.1 + torch.rand(*rewards.shape, _TOKENS, generator=generator),
+        token_entropies=varied(_TOKENS),
+        token_grad_norms=varied(_TOKENS),
+        token_kl=varied(_TOKENS),
+        reward_parts=torch.stack((rewards, varied()), dim=-1),
+        greedy_rewards=1 - rewards[:, 0],
         solve_rates=rewards.mean(dim=1).clamp(0, 1),
         step=step,
         total_steps=total_steps,
@@ -206,8 +210,8 @@ def advantage_size(estimator: Estimator, group_size: int, size: Size) -> float:
     All groups form one batch in which every k has the same weight, and a copy without memory
     computes it. So an estimator that reads the batch or earlier steps (`fade`, `avspo`,
     `a_grae`) is measured in its first step, with evenly spread solve rates. The other inputs are
-    neutral: entropies and self-certainty of 1 nat, lengths of 1, solve rates of k/G, the first
-    of a million steps. References get the opposite reward of each rollout, so that the margins
+    neutral: entropies and self-certainty of 1 nat, lengths of 1, no KL, greedy rollouts of reward 0,
+    a second part of the reward that is always 1, solve rates of k/G, the first of a million steps. References get the opposite reward of each rollout, so that the margins
     of `aapo` are largest.
 
     Departures: the paper has a maximum alone, `mass` is ours.
@@ -257,6 +261,10 @@ def _neutral_batch(
         token_entropy=ones,
         token_entropy_exact=ones,
         token_entropies=ones[..., None],
+        token_grad_norms=ones[..., None],
+        token_kl=torch.zeros_like(ones)[..., None],
+        reward_parts=torch.stack((rewards, ones), dim=-1),
+        greedy_rewards=torch.zeros_like(weights),
         self_certainty=ones,
         solve_rates=rewards.mean(dim=1),
         answered=ones.bool(),

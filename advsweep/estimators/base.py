@@ -17,6 +17,7 @@ from advsweep.errors import BatchError, CheckpointError
 from advsweep.estimators import CATALOGUE
 from advsweep.estimators.batch import (
     COUNTERS,
+    PER_PART,
     PER_PROMPT,
     PER_TOKEN,
     Advantages,
@@ -134,8 +135,7 @@ class Estimator(Component):
         values = self._advantages(groups, info)
         if self.per_token:
             # The lengths of masked rollouts are 0 here.
-            places = torch.arange(values.shape[2], device=values.device)
-            values = torch.where(places < groups.given("lengths")[..., None], values, 0.0)
+            values = torch.where(groups.within(values.shape[2]), values, 0.0)
         elif mask is not None:
             values = torch.where(mask, values, 0.0)
         return Advantages(values=values, keep=self._keep(groups), info=info)
@@ -216,12 +216,14 @@ class Estimator(Component):
             value = getattr(batch, name)
             if value is None and name in self.needs:
                 raise BatchError(f"estimator '{self.name}' needs {name}, which the batch lacks")
-            if value is None or name in COUNTERS:
+            if value is None or name in COUNTERS or name == "part_weights":
                 continue
             found = [*value.shape] if isinstance(value, Tensor) else [len(value)]
             shape: list[int | str] = [*rewards.shape[: 1 if name in PER_PROMPT else 2]]
             if name in PER_TOKEN:
                 shape += found[2:] if len(found) == 3 else ["tokens"]
+            if name in PER_PART:
+                shape += found[2:] if len(found) == 3 else ["parts"]
             if found != shape:
                 raise BatchError(f"{name}: expected the shape {shape}, got {found}")
             lengths = batch.lengths

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from advsweep.components import option
-from advsweep.estimators.base import Estimator
-from advsweep.estimators.batch import Groups, Std, at_least, standardise
+from advsweep.errors import BatchError
+from advsweep.estimators.base import Estimator, StatefulEstimator
+from advsweep.estimators.batch import Groups, Moments, Over, Std, at_least, standardise
 
 if TYPE_CHECKING:
-    from advsweep.estimators.batch import PerRollout
+    from advsweep.estimators.batch import PerRollout, PerToken
 
 
 # What a homogeneous group gets: exactly 0, or whatever the formula rounds to.
@@ -26,6 +27,12 @@ Preset = Literal["paper", "trl", "verl", "released"]
 
 # GPG's divisor of the centred reward: 1, or the group's σ.
 FNorm = Literal["1", "sigma"]
+
+# GPG's factor: 1, or that of verl, which makes up for rewards of 0.
+GPGAlpha = Literal["1", "nonzero"]
+
+# Of which rewards σ is: the group's, the batch's, or those of all steps so far.
+Scope = Literal["group", "batch", "running"]
 
 
 class _Baseline(Estimator):
@@ -90,23 +97,34 @@ class ReLU(_Baseline):
 
 @dataclass(kw_only=True)
 class GPG(_Baseline):
-    """The centred reward over a constant or σ: Aᵢ = (rᵢ - p) / F.
+    """The centred reward over a constant or σ: Aᵢ = α (rᵢ - p) / F.
 
-    With F = 1 it is `dr_grpo`, with F = σ `grpo`; what sets GPG apart is its loss.
-    Homogeneous groups get 0.
+    With α = F = 1 it is `dr_grpo`, with F = σ `grpo`; what sets GPG apart is its loss.
+    Homogeneous groups get 0. verl's code has `alpha=nonzero`: α is the number of rollouts of the
+    batch over that of rewards other than 0.
 
-    Departures: the emphasis of AAPO's text on the responses usable for a gradient estimate has no
-    formula there and is left out.
+    Departures: α = 1 by default, as AAPO prints it. The paper's α makes up for groups without a
+    gradient; verl counts rewards of 0 instead.
     """
 
     name: ClassVar[str] = "gpg"
 
     f_norm: FNorm = option("1", help="F: 1, or the group's σ")
+    alpha: GPGAlpha = option("1", absent="1", help="α: 1, or over the share of rewards not 0")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.alpha == "nonzero":
+            self._narrow(per_group=False)
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        advantages = groups.centred.clone()
         if self.f_norm == "sigma":
-            return standardise(groups.centred, groups.std())
-        return groups.centred.clone()
+            advantages = standardise(advantages, groups.std())
+        if self.alpha == "nonzero":
+            share = groups.rollout_mean((groups.rewards != 0).to(advantages))
+            return advantages / (share or 1.0)
+        return advantages
 
 
 class RLOO(_Baseline):
@@ -125,11 +143,92 @@ class RLOO(_Baseline):
         return groups.centred * (groups.count / at_least(groups.count - 1, 1))
 
 
+class OPO(_Baseline):
+    """The reward less the group's mean over tokens: Aᵢ = rᵢ - b, b = Σ Lⱼ rⱼ / Σ Lⱼ.
+
+    Lⱼ is the length of a rollout. b is the baseline of least variance if the squared norm of a
+    rollout's gradient is proportional to its length. With equal lengths it is `dr_grpo`.
+    Homogeneous groups get 0.
+
+    Departures: verl gives the only rollout of a group its reward, here it gets 0.
+    """
+
+    name: ClassVar[str] = "opo"
+    needs: ClassVar[frozenset[str]] = frozenset({"lengths"})
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        lengths = groups.finite("lengths")
+        weights = standardise(lengths, lengths.sum(dim=1, keepdim=True))
+        # Around the mean, so that equal rewards deviate by exactly 0.
+        return groups.centred - (weights * groups.centred).sum(dim=1, keepdim=True)
+
+
+class ReMax(_Baseline):
+    """The reward less that of a greedy rollout of the same prompt: Aᵢ = rᵢ - r_greedy.
+
+    Homogeneous groups get 0 where the greedy rollout has the same reward. The rollout policy
+    `greedy` draws it.
+
+    Departures: none.
+    """
+
+    name: ClassVar[str] = "remax"
+    needs: ClassVar[frozenset[str]] = frozenset({"greedy_rewards"})
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        greedy = groups.batch.greedy_rewards
+        assert greedy is not None
+        counted = greedy if groups.mask is None else greedy[groups.mask.any(dim=1)]
+        if not counted.isfinite().all():
+            raise BatchError(f"greedy_rewards: expected finite numbers, got {greedy.tolist()}")
+        return groups.rewards - greedy.to(groups.rewards)[:, None]
+
+
 @dataclass(kw_only=True)
-class GRPO(_Baseline):
+class OptimalTokenBaseline(_Baseline):
+    """The reward less a baseline for each token, of least variance: Aᵢₜ = rᵢ - bₜ.
+
+        Wᵢₜ = Σ_{u ≤ t} (1 - 2πᵢᵤ + Σ π²)     squared norms of the logits' gradients so far
+        bₜ = Σ Wⱼₜ rⱼ / (Σ Wⱼₜ + ε)           over the rollouts of the group that have a token t
+
+    πᵢᵤ is the probability of the sampled token, Σ π² a sum over the vocabulary. Where one
+    rollout alone has a token t, bₜ is 0: it gets its reward. Homogeneous groups get 0 at other
+    tokens, ε aside.
+
+    Departures: none from verl's code without weights of importance sampling. The tokens of
+    several turns are counted one after another, as in its `tir_optimal_token_baseline`.
+    """
+
+    name: ClassVar[str] = "optimal_token_baseline"
+    needs: ClassVar[frozenset[str]] = frozenset({"lengths", "token_grad_norms"})
+    per_token: ClassVar[bool] = True
+
+    eps: float = option(1e-8, ge=0, help="ε, added to the weights' sum")
+    zero_tail: bool = option(True, help="bₜ = 0 where one rollout alone has a token t")
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerToken:
+        norms = groups.finite("token_grad_norms")
+        present = groups.within(norms.shape[2])
+        weights = torch.where(present, norms, 0.0).cumsum(dim=2) * present
+        total = weights.sum(dim=1, keepdim=True)
+        # Around the mean, so that equal rewards deviate by exactly 0 if ε is.
+        shift = (weights * groups.centred[..., None]).sum(dim=1, keepdim=True)
+        baseline = groups.mean[..., None] * standardise(total, total, self.eps)
+        baseline += standardise(shift, total, self.eps)
+        if self.zero_tail:
+            baseline = torch.where(present.sum(dim=1, keepdim=True) == 1, 0.0, baseline)
+        return groups.rewards[..., None] - baseline
+
+
+@dataclass(kw_only=True)
+class GRPO(StatefulEstimator[Moments]):
     """The reward standardised within its group: Aᵢ = (rᵢ - p) / (σ + ε).
 
     On a binary group successes get √(q/p), failures -√(p/q). Homogeneous groups get 0.
+
+    With `scope=batch` σ is that of all rewards of the batch around their common mean, as in Lite
+    PPO (arXiv:2508.08221) and TRL's `scale_rewards=batch`. With `scope=running` it is that of all
+    rewards so far, this step's included, as ROLL has it.
 
     Departures: none by default; of the papers AVSPO alone has an ε, without a number.
     With `preset=trl` the numbers are TRL 1.16's to the last bit, noise on homogeneous groups
@@ -138,6 +237,8 @@ class GRPO(_Baseline):
     """
 
     name: ClassVar[str] = "grpo"
+    stateful: ClassVar[bool] = False
+    per_group: ClassVar[bool] = True
     conventions: ClassVar[dict[str, Mapping[str, Any]]] = {
         "paper": {"std": Std.POPULATION, "eps": 0.0, "zero_variance": "exact"},
         "trl": {"std": Std.SAMPLE, "eps": 1e-4, "zero_variance": "formula"},
@@ -156,17 +257,31 @@ class GRPO(_Baseline):
         None, help="homogeneous groups: exactly 0, or the bare formula; null: the preset's"
     )
     tolerance: float = option(0.0, ge=0, help="max - min of a homogeneous group (exact)")
+    scope: Scope = option(
+        "group", absent="group", help="σ of the group, of the batch, or of all rewards so far"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._fill(self.conventions[self.preset])
+        if self.scope != "group":
+            self._narrow(per_group=False, stateful=self.scope == "running")
+
+    def _fresh_memory(self) -> Moments:
+        return Moments()
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         assert self.std is not None
         assert self.eps is not None
-        if self.zero_variance == "formula":
+        if self.scope == "group" and self.zero_variance == "formula":
             return _standardise_as_frameworks(groups, self.std, self.eps)
-        advantages = standardise(groups.centred, groups.std(self.std), self.eps)
+        sigma = groups.std(self.std)
+        if self.scope != "group":
+            moments = self._memory.joined(groups.moments(groups.rewards, Over.ROLLOUTS))
+            if self.stateful:
+                self._memory = moments
+            sigma = torch.full_like(sigma, math.sqrt(moments.variance(self.std)))
+        advantages = standardise(groups.centred, sigma, self.eps)
         if self.tolerance > 0:
             advantages = torch.where(groups.high - groups.low <= self.tolerance, 0.0, advantages)
         return advantages

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     FlagPerGroup = Bool[Tensor, "prompts 1"]
 
 # The fields of a batch that are not tensors [prompts, rollouts]: one value per prompt, one per
-# token, or one number for the whole batch.
-PER_PROMPT = frozenset({"solve_rates", "frequencies", "prompt_ids"})
-PER_TOKEN = frozenset({"token_entropies"})
+# token, one per part of the reward, or one number for the whole batch.
+PER_PROMPT = frozenset({"solve_rates", "frequencies", "prompt_ids", "greedy_rewards"})
+PER_TOKEN = frozenset({"token_entropies", "token_grad_norms", "token_kl"})
+PER_PART = frozenset({"reward_parts"})
 COUNTERS = frozenset({"step", "total_steps"})
 
 
@@ -49,8 +50,17 @@ class GroupBatch:
         token_entropy_exact: mean exact entropy of the next-token distributions, in nats.
         token_entropies: exact entropy of each next-token distribution, in nats; 0 past the end of
             a rollout. The token axis is at least as long as the longest rollout.
+        token_grad_norms: squared norm of the gradient of log π of each sampled token with respect
+            to the logits, 1 - 2π + Σπ² with the sum over the vocabulary; its token axis is like
+            that of `token_entropies`.
+        token_kl: log π - log π_ref of each sampled token, π_ref the reference model; its token
+            axis is like that of `token_entropies`.
         self_certainty: mean KL divergence of the next-token distributions π from the uniform
             one, KL(uniform ‖ π), in nats.
+        reward_parts: the parts of the reward without their weights; NaN where a part does not
+            apply to a rollout.
+        part_weights: the weight of each part in the reward.
+        greedy_rewards: reward of a greedy rollout of each prompt.
         solve_rates: share of correct rollouts of each prompt, for rewards that are not binary.
         answered: true where an answer could be read in the rollout, right or wrong.
         prompt_ids: names of the groups' prompts, the same in every step and epoch.
@@ -67,7 +77,12 @@ class GroupBatch:
     token_entropy: PerRollout | None = None
     token_entropy_exact: PerRollout | None = None
     token_entropies: PerToken | None = None
+    token_grad_norms: PerToken | None = None
+    token_kl: PerToken | None = None
     self_certainty: PerRollout | None = None
+    reward_parts: Float[Tensor, "prompts rollouts parts"] | None = None
+    part_weights: tuple[float, ...] | None = None
+    greedy_rewards: Float[Tensor, " prompts"] | None = None
     solve_rates: Float[Tensor, " prompts"] | None = None
     answered: FlagPerRollout | None = None
     prompt_ids: tuple[str, ...] | None = None
@@ -93,6 +108,7 @@ def spread_input(
     """Return an input of a batch that has the same value for every rollout.
 
     `prompt_ids` ignore the value: each group gets its own prompt. `answered` is true for 1.
+    `reward_parts` are the rewards and a second part with that value.
 
     Args:
         tokens: length of the token axis of inputs that have one.
@@ -103,6 +119,8 @@ def spread_input(
         return tuple(map(str, range(len(rewards))))
     if name in PER_TOKEN:
         return rewards.new_tensor(value).expand(*rewards.shape, tokens)
+    if name in PER_PART:
+        return torch.stack((rewards, torch.full_like(rewards, value)), dim=-1)
     spread = torch.full_like(rewards[:, 0] if name in PER_PROMPT else rewards, value)
     return spread == 1 if name == "answered" else spread
 
@@ -176,6 +194,53 @@ class On(Enum):
 
     VERDICT = "verdict"
     REWARD = "reward"
+
+
+class Over(Enum):
+    """What a statistic of the batch counts: each rollout once, or each of its tokens."""
+
+    ROLLOUTS = "rollouts"
+    TOKENS = "tokens"
+
+
+# Groups with frequencies stand for this many each.
+_LARGE_BATCH = 1e12
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number, mean and sum of squared deviations of the values of a batch, or of many batches."""
+
+    count: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    @classmethod
+    def of(cls, values: Tensor, weights: Tensor) -> Moments:
+        """Return the moments of values that count as often as their weights say."""
+        counted = weights > 0
+        values, weights = values[counted].double(), weights[counted].double()
+        if not len(values):
+            return cls()
+        count = weights.sum()
+        # Equal values have exactly their value as the mean, see `Groups.mean`.
+        mean = torch.clamp((values * weights).sum() / count, *torch.aminmax(values))
+        squares = ((values - mean).square() * weights).sum()
+        return cls(*torch.stack((count, mean, squares)).tolist())
+
+    def joined(self, other: Moments) -> Moments:
+        """Return the moments of both sets of values."""
+        count = self.count + other.count
+        if not count:
+            return self
+        gap, share = other.mean - self.mean, other.count / count
+        squares = self.squares + other.squares + gap**2 * self.count * share
+        return Moments(count, self.mean + gap * share, squares)
+
+    def variance(self, kind: Std) -> float:
+        """Return σ²; 0 for a single value."""
+        freedom = self.count - 1 if kind is Std.SAMPLE else self.count
+        return self.squares / freedom if freedom > 0 else 0.0
 
 
 class Groups:
@@ -282,6 +347,34 @@ class Groups:
         norm: Tensor = torch.linalg.vector_norm(self.centred, dim=1, keepdim=True)
         freedom = at_least(self.count - 1 if kind is Std.SAMPLE else self.count, 1)
         return norm / (freedom.sqrt() if isinstance(freedom, Tensor) else math.sqrt(freedom))
+
+    def with_rewards(self, rewards: PerRollout, mask: FlagPerRollout | None = None) -> Groups:
+        """Return the same groups with other rewards, and with another mask if one is given."""
+        return Groups(
+            replace(self.batch, rewards=rewards, mask=self.mask if mask is None else mask)
+        )
+
+    def within(self, tokens: int) -> Bool[Tensor, "prompts rollouts tokens"]:
+        """Flag the places of a token axis that belong to a rollout that counts."""
+        lengths = self.given("lengths")
+        return torch.arange(tokens, device=lengths.device) < lengths[..., None]
+
+    def moments(self, values: PerRollout | PerToken, over: Over) -> Moments:
+        """Return the moments of values over all rollouts or all tokens of the batch.
+
+        Values per rollout count once per token if it is over tokens. With `frequencies` the batch
+        stands for a large one, whose sample and population variances are equal.
+        """
+        weights = self._weights
+        if weights is None:
+            weights = torch.ones_like(self.rewards, dtype=torch.float64)
+        if self.batch.frequencies is not None:
+            weights = weights * _LARGE_BATCH
+        if values.ndim == 3:
+            weights = weights[..., None] * self.within(values.shape[2])
+        elif over is Over.TOKENS:
+            weights = weights * self.given("lengths")
+        return Moments.of(values, weights)
 
     def rollout_mean(self, values: PerRollout) -> float:
         """Return the mean over all rollouts (not over group means); NaN if none counts."""

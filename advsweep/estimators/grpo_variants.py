@@ -13,7 +13,7 @@ from advsweep.components import option
 from advsweep.errors import BatchError
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.baselines import GRPO
-from advsweep.estimators.batch import GroupBatch, Groups, Std, standardise
+from advsweep.estimators.batch import Groups, Std, standardise
 from advsweep.estimators.reshaped import Scale
 
 if TYPE_CHECKING:
@@ -103,8 +103,7 @@ class Intuitor(GRPO):
     }
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        confidence = GroupBatch(rewards=groups.finite("self_certainty"), mask=groups.mask)
-        return super()._advantages(Groups(confidence), info)
+        return super()._advantages(groups.with_rewards(groups.finite("self_certainty")), info)
 
 
 @dataclass(kw_only=True)
@@ -146,7 +145,7 @@ class RENT(GRPO):
         if self.no_answer is not None:
             assert groups.batch.answered is not None
             certainty = torch.where(groups.batch.answered, certainty, self.no_answer)
-        return super()._advantages(Groups(GroupBatch(rewards=certainty, mask=groups.mask)), info)
+        return super()._advantages(groups.with_rewards(certainty), info)
 
 
 # Number of a group's shortest responses whose mean length decides whether the group is long.
@@ -180,7 +179,7 @@ class T2T(GRPO):
         # R = r + α L (1 - r - p): the factor is -p for a success and 1-p for a failure.
         shaped = torch.add(rewards, lengths, alpha=self.alpha)
         shaped = torch.addcmul(shaped, lengths, rewards + groups.mean, value=-self.alpha)
-        return super()._advantages(Groups(GroupBatch(rewards=shaped, mask=groups.mask)), info)
+        return super()._advantages(groups.with_rewards(shaped), info)
 
     def _relative_lengths(self, groups: Groups) -> PerRollout:
         """Lᵢ in [0, 1]."""
@@ -244,9 +243,7 @@ class GRPOLead(Estimator):
         bonus = torch.where(
             self._long(groups, lengths), torch.exp(-self.alpha * self._z(lengths, correct)), 1.0
         )
-        shaped = Groups(
-            GroupBatch(rewards=torch.where(correct, bonus, self.wrong), mask=groups.mask)
-        )
+        shaped = groups.with_rewards(torch.where(correct, bonus, self.wrong))
         advantages = standardise(shaped.centred, shaped.std(self.std), self.eps)
         return advantages * torch.where(
             advantages > 0, self._weight(groups.mean), self._weight(1 - groups.mean)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import Estimator
-from advsweep.estimators.batch import Groups
+from advsweep.estimators.batch import Groups, Std, standardise
+from advsweep.estimators.reshaped import Scale
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -32,6 +33,8 @@ class PassKLOO(Estimator):
     everything else 0, so the expected masses are p q^(k-1) and 0. The maximum of nothing is
     0, which makes k = 1 `reinforce`. Blocks that lose rollouts to the mask are smaller.
 
+    verl's `grpo_passk` divides by the sample σ of the group + 1e-6: `scale=std`.
+
     Departures: none; FADE prints the mass summed over a block, k p q^(k-1).
     """
 
@@ -39,6 +42,8 @@ class PassKLOO(Estimator):
     per_group: ClassVar[bool] = True
 
     k: int | None = option(None, ge=1, help="rollouts of a block; null: the group size")
+    scale: Scale = option("mean", absent="mean", help="std: divided by the group's sample σ")
+    eps: float = option(1e-6, ge=0, absent=1e-6, help="ε of scale=std, added to σ")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,6 +51,13 @@ class PassKLOO(Estimator):
             self._narrow(minimum_group=self.k, group_multiple=self.k, exchangeable=self.k == 1)
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        advantages = self._gains(groups)
+        if self.scale == "std":
+            return standardise(advantages, groups.std(Std.SAMPLE), self.eps)
+        return advantages
+
+    def _gains(self, groups: Groups) -> PerRollout:
+        """What each rollout adds to the best of its block."""
         rewards = groups.rewards
         if groups.mask is not None:
             rewards = torch.where(groups.mask, rewards, -math.inf)

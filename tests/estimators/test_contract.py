@@ -18,6 +18,7 @@ from advsweep.cli.estimators import build_from_options
 from advsweep.errors import BatchError, CheckpointError
 from advsweep.estimators import ESTIMATORS, Estimator, GroupBatch, build_estimator, estimator_names
 from advsweep.estimators.base import Provenance
+from advsweep.estimators.batch import COUNTERS, PER_TOKEN
 
 NAMES = estimator_names()
 TENSORS = (
@@ -30,6 +31,9 @@ TENSORS = (
     "self_certainty",
     "answered",
     "token_entropies",
+    "token_grad_norms",
+    "token_kl",
+    "reward_parts",
 )
 
 # What keeps an estimator's homogeneous groups at a plain value, or lets it take three rollouts.
@@ -40,7 +44,12 @@ PLAIN_OPTIONS: Mapping[str, dict[str, Any]] = {
     "t2t": {"alpha": 0.0},
     "passk_analytic": {"k": 2},
     "passk_mix": {"k": 2},
+    "kl_in_reward": {"beta": 0.0},
+    "optimal_token_baseline": {"eps": 0.0, "zero_tail": False},
 }
+
+# Beside other groups these get another value, as rollouts are compared with the whole batch.
+OF_THE_BATCH = {"gdpo", "reinforce_pp", "reinforce_pp_baseline", "whitened"}
 
 # What homogeneous groups get instead of 0 then, and groups of one where it is not the same.
 HOMOGENEOUS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -81,8 +90,14 @@ def every_input(rewards: Tensor, mask: Tensor | None = None, step: int = 1) -> G
         total_steps=10,
     )
     within = torch.arange(10) < lengths[..., None]
-    entropies = (0.3 + some(prompts, group, 10)).where(within, 0.0)
-    return dataclasses.replace(batch, token_entropies=entropies)
+    return dataclasses.replace(
+        batch,
+        token_entropies=(0.3 + some(prompts, group, 10)).where(within, 0.0),
+        token_grad_norms=some(prompts, group, 10).where(within, 0.0),
+        token_kl=(some(prompts, group, 10) - 0.4).where(within, 0.0),
+        reward_parts=torch.stack((rewards, torch.zeros_like(rewards)), dim=-1),
+        greedy_rewards=rewards[:, 0],
+    )
 
 
 def per_rollout(estimator: Estimator, batch: GroupBatch) -> Tensor:
@@ -217,7 +232,7 @@ def test_missing_input_is_named(estimator: Estimator) -> None:
 
 def test_inputs_of_another_shape_are_refused(estimator: Estimator) -> None:
     batch = every_input(binary(4, 8), mask=torch.ones(4, 8, dtype=torch.bool))
-    for field in {"mask", *estimator.needs, *estimator.uses} - {"step", "total_steps"}:
+    for field in {"mask", *estimator.needs, *estimator.uses} - {*COUNTERS, "part_weights"}:
         wrong = dataclasses.replace(batch, **{field: getattr(batch, field)[:3]})
         with pytest.raises(BatchError, match=f"{field}: expected the shape"):
             estimator.compute(wrong)
@@ -232,6 +247,8 @@ def test_group_size_of_one(plain_estimator: Estimator, name: str) -> None:
         with pytest.raises(BatchError, match=f"'{name}' needs at least"):
             plain_estimator.compute(batch)
         return
+    if name in OF_THE_BATCH:
+        return
     expected = GROUPS_OF_ONE.get(name, torch.zeros_like)(rewards)
     assert torch.equal(per_rollout(plain_estimator, batch), expected)
 
@@ -240,17 +257,17 @@ def test_tokens_past_the_end_get_nothing(estimator: Estimator) -> None:
     if not estimator.per_token:
         pytest.skip("gives one advantage per rollout")
     assert "lengths" in estimator.needs
+    (field,) = estimator.needs & PER_TOKEN
     batch = every_input(binary(6, 8))
     assert batch.lengths is not None
-    assert batch.token_entropies is not None
     # Nothing there is read either, and the token axis may be longer.
     past = torch.arange(13) >= batch.lengths[..., None]
-    noisy = torch.nn.functional.pad(batch.token_entropies, (0, 3)).where(~past, 7.0)
-    values = copy.deepcopy(estimator)(dataclasses.replace(batch, token_entropies=noisy))
+    noisy = torch.nn.functional.pad(getattr(batch, field), (0, 3)).where(~past, 7.0)
+    values = copy.deepcopy(estimator)(dataclasses.replace(batch, **{field: noisy}))
     assert (values[past] == 0).all()
     assert torch.equal(values[..., :10], estimator(batch))
-    short = dataclasses.replace(batch, token_entropies=batch.token_entropies[..., :9])
-    with pytest.raises(BatchError, match=r"token_entropies: .* at least 10 tokens, .* got 9"):
+    short = dataclasses.replace(batch, **{field: getattr(batch, field)[..., :9]})
+    with pytest.raises(BatchError, match=rf"{field}: .* at least 10 tokens, .* got 9"):
         estimator.compute(short)
 
 
@@ -282,6 +299,8 @@ def test_homogeneous_groups_get_exactly_their_value(
     rewards = torch.full((5, group), reward, dtype=dtype)
     value = HOMOGENEOUS.get(name, torch.zeros_like)
     assert torch.equal(per_rollout(plain_estimator, every_input(rewards)), value(rewards))
+    if name in OF_THE_BATCH:
+        return
     # Likewise beside a mixed group, and with a masked rollout.
     rewards[0, 0] = 1 - round(reward)
     mask = torch.ones_like(rewards, dtype=torch.bool)
@@ -319,6 +338,11 @@ VARIANTS: list[dict[str, Any]] = [
     {"name": "grpo", "preset": "trl"},
     {"name": "grpo", "std": "sample", "tolerance": 0.1},
     {"name": "gpg", "f_norm": "sigma"},
+    *({"name": "grpo", "scope": scope} for scope in ("batch", "running")),
+    {"name": "gpg", "alpha": "nonzero"},
+    {"name": "gdpo", "order": "sum_then_normalise"},
+    *({"name": "reinforce_pp", "preset": p, "beta": 0.1} for p in ("verl", "openrlhf")),
+    {"name": "passk_loo", "scale": "std"},
     {"name": "asym_grpo", "scale": "std"},
     {"name": "t2t", "max_len": 20.0},
     {"name": "passk_loo", "k": 2},
