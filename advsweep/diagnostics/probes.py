@@ -210,9 +210,10 @@ def advantage_size(estimator: Estimator, group_size: int, size: Size) -> float:
     All groups form one batch in which every k has the same weight, and a copy without memory
     computes it. So an estimator that reads the batch or earlier steps (`fade`, `avspo`,
     `a_grae`) is measured in its first step, with evenly spread solve rates. The other inputs are
-    neutral: entropies and self-certainty of 1 nat, lengths of 1, no KL, greedy rollouts of reward 0,
-    a second part of the reward that is always 1, solve rates of k/G, the first of a million steps. References get the opposite reward of each rollout, so that the margins
-    of `aapo` are largest.
+    neutral: entropies and self-certainty of 1 nat, lengths of 1, no KL, greedy rollouts of reward
+    0, a second part of the reward that is always 1, solve rates of k/G, the first of a million
+    steps. References get the opposite reward of each rollout, so that the margins of `aapo` are
+    largest.
 
     Departures: the paper has a maximum alone, `mass` is ours.
 

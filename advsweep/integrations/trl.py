@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ import trl
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from advsweep.backends.trl.sampling import forward_certainty
+from advsweep.backends.trl.sampling import certainty, forward_statistic, square_sum
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.estimators import Advantages, GroupBatch, build_estimator
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 # The release of TRL whose private methods this module knows.
 TESTED = "1.16"
 
-_ENTROPIES = frozenset({"token_entropy", "token_entropy_exact", "token_entropies"})
+_EXACT = frozenset({"token_entropy_exact", "token_entropies"})
+_OF_TOKENS = _EXACT | {"token_entropy", "token_grad_norms", "token_kl"}
 _ALWAYS = frozenset({"lengths", "prompt_ids", "self_certainty", "step", "total_steps"})
+_ALWAYS |= _OF_TOKENS - {"token_kl"}
 # Metrics that need to know which rollouts succeeded.
 _OF_SUCCESSES = ("mass/", "prompts/", "solved/", "update/", "weight/variance")
 
@@ -52,10 +54,11 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     TRL's log gets the metrics of advsweep under their own names (`collapse/acr`, `mass/success`,
     `advantage/abs_mean`, `estimator/NAME`, ...; see `advsweep.diagnostics.rollout_metrics`).
 
-    Departures: `scale_rewards` and `multi_objective_aggregation` have no effect. The reward is
-    the sum of the reward functions by `reward_weights`; a rollout that no function can score is
-    masked. Rollouts that the estimator drops leave the averages of the loss types "dapo" and
-    "bnpo"; those of "grpo" and "dr_grpo" still count them.
+    Departures: `scale_rewards` and `multi_objective_aggregation` have no effect; `grpo` with
+    `scope=batch` and `gdpo` compute what they say. The reward is the sum of the reward functions
+    by `reward_weights`; a rollout that no function can score is masked. Rollouts that the
+    estimator drops leave the averages of the loss types "dapo" and "bnpo"; those of "grpo" and
+    "dr_grpo" still count them.
 
     Args:
         arguments, named: the arguments of GRPOTrainer.
@@ -164,9 +167,14 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             solved = (scored[:, self._success] == 1).view(groups["mask"].shape)
             count = groups["mask"].sum(dim=1).clamp(min=1)
             groups["solve_rates"] = (solved & groups["mask"]).sum(dim=1) / count
+        weights = None
+        if "reward_parts" in wanted:
+            groups["reward_parts"] = scored.view(-1, self.num_generations, scored.shape[1])
+            weights = tuple(self.reward_weights.tolist())
         prompts = self._prompt_ids(inputs) if "prompt_ids" in wanted else None
         return GroupBatch(
             **groups,
+            part_weights=weights,
             prompt_ids=prompts,
             step=self.state.global_step + 1,
             total_steps=self.state.max_steps,
@@ -196,22 +204,32 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             torch.cat((outputs["prompt_mask"], whole.to(outputs["prompt_mask"])), dim=1),
             width,
         )
-        if wanted & _ENTROPIES:
+
+        def statistic(of: Callable[[Tensor], Tensor]) -> Float[Tensor, "rows tokens"]:
+            with self.accelerator.autocast():
+                return forward_statistic(
+                    self.model,
+                    *rows,
+                    of,
+                    temperature=self.temperature,
+                    rows=self.args.per_device_train_batch_size,
+                )
+
+        if wanted & _OF_TOKENS:
             log_probs, entropies = self._token_statistics(wanted, rows, outputs)
             found["token_entropy"] = -token_mean(log_probs)
+            if "token_kl" in wanted:
+                gaps = log_probs - outputs["ref_per_token_logps"]
+                found["token_kl"] = gaps.where(generated, 0.0)
+            if "token_grad_norms" in wanted:
+                norms = 1 - 2 * log_probs.exp() + statistic(square_sum)
+                found["token_grad_norms"] = norms.where(generated, 0.0)
             if entropies is not None:
                 found["token_entropy_exact"] = token_mean(entropies)
             if entropies is not None and "token_entropies" in wanted:
                 found["token_entropies"] = entropies.where(generated, 0.0)
         if "self_certainty" in wanted:
-            with self.accelerator.autocast():
-                certainty = forward_certainty(
-                    self.model,
-                    *rows,
-                    temperature=self.temperature,
-                    rows=self.args.per_device_train_batch_size,
-                )
-            found["self_certainty"] = token_mean(certainty)
+            found["self_certainty"] = token_mean(statistic(certainty))
         if "ref_rewards" in wanted:
             # A column of the dataset: each prompt's list of `num_generations` rewards.
             first = self.accelerator.process_index * len(inputs)
@@ -230,7 +248,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         Where TRL has computed all that is wanted, this takes no pass of its own.
         """
         known: Tensor | None = outputs.get("old_per_token_logps")
-        exact = bool(wanted & {"token_entropy_exact", "token_entropies"})
+        exact = bool(wanted & _EXACT)
         if known is not None and not exact and not self.mask_truncated_completions:
             return known, None
         compute = self._get_per_token_logps_and_entropies
@@ -291,7 +309,12 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         """Refuse at the start what the estimator would refuse at the first step."""
         estimator, group = self.estimator, self.num_generations
         label = f"estimator '{estimator.name}'"
-        given = _ENTROPIES | _ALWAYS
+        given = _ALWAYS
+        if len(self.reward_func_names) > 1:
+            given |= {"reward_parts"}
+        # TRL's pass of the reference model does not see truncated rollouts that it masks.
+        if self.beta != 0 and not self.mask_truncated_completions:
+            given |= {"token_kl"}
         # A dataset that streams may not know its columns.
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is None or "ref_rewards" in columns:
@@ -299,7 +322,8 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         if missing := sorted(estimator.needs - given):
             raise ConfigError(
                 f"{label} needs {', '.join(missing)}; `ref_rewards` may be a column of the "
-                "dataset, others are not known here"
+                "dataset, `reward_parts` are several reward functions, `token_kl` needs beta "
+                "above 0 without mask_truncated_completions; others are not known here"
             )
         if group < estimator.minimum_group or group % estimator.group_multiple:
             raise ConfigError(

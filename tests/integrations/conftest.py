@@ -45,12 +45,12 @@ MakeTrainer = Callable[..., Any]
 
 @pytest.fixture
 def make_trainer(policy_folder: Path, tmp_path: Path) -> MakeTrainer:
-    """`make_trainer(cls, reward_funcs, columns, arguments, **settings)`: a GRPOTrainer of TRL.
+    """`make_trainer(cls, reward_funcs, columns, arguments, **settings)`: a trainer of TRL.
 
     A step takes every row of the dataset once, in order, with one prompt for all of them.
     """
     from datasets import Dataset
-    from trl import GRPOConfig
+    from trl import GRPOConfig, RLOOConfig, RLOOTrainer
 
     def make(
         cls: type,
@@ -76,7 +76,7 @@ def make_trainer(policy_folder: Path, tmp_path: Path) -> MakeTrainer:
         return cls(
             model=str(policy_folder),
             reward_funcs=reward_funcs,
-            args=GRPOConfig(**given),
+            args=(RLOOConfig if issubclass(cls, RLOOTrainer) else GRPOConfig)(**given),
             train_dataset=Dataset.from_dict({"prompt": ["a b"] * rows, **columns}),
             **(arguments or {}),
         )

@@ -21,7 +21,7 @@ from advsweep.estimators import Advantages, GroupBatch, build_estimator
 from advsweep.logs.names import NameMap
 
 trl = pytest.importorskip("trl", minversion="1.16")
-from advsweep.integrations.trl import _ALWAYS, _ENTROPIES, EstimatorGRPOTrainer  # noqa: E402
+from advsweep.integrations.trl import _ALWAYS, EstimatorGRPOTrainer  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -129,7 +129,9 @@ def test_estimators_get_the_inputs_that_they_read(
 
     references = [[0.0, 1, 1, 0, 1, 0], [1.0, 1, 0, 0, 0, 1]]
     recorded = Recorded("aapo")
-    recorded.needs = _ENTROPIES | _ALWAYS | {"ref_rewards", "solve_rates"}
+    recorded.needs = _ALWAYS | {"ref_rewards", "reward_parts", "solve_rates"}
+    if not truncated:
+        recorded.needs |= {"token_kl"}
     settings = {
         "num_generations": 6,
         "max_steps": 1,
@@ -138,6 +140,8 @@ def test_estimators_get_the_inputs_that_they_read(
         "mask_truncated_completions": truncated,
         # The log-probabilities that TRL computes anyway have other masks here.
         "num_iterations": 2,
+        "reward_weights": [1.0, 0.5],
+        "beta": 0.1,
     }
     # Check the needs without `solve_rates`, which is read if it is there.
     needs, recorded.needs = recorded.needs, frozenset()
@@ -149,10 +153,16 @@ def test_estimators_get_the_inputs_that_they_read(
         **settings,
     )
     recorded.needs = needs
+    with torch.no_grad():
+        for weight in trainer.ref_model.parameters():
+            weight *= 1.5
     trainer.train()
     (batch,) = recorded.batches
     assert batch.ref_rewards.tolist() == references
     assert (batch.step, batch.total_steps) == (1, 1)
+    scored = trainer._rewards_per_function.view(2, 6, 2)
+    assert torch.equal(batch.reward_parts.nan_to_num(7), scored.nan_to_num(7))
+    assert batch.part_weights == (1.0, 0.5)
     first, second = batch.prompt_ids
     assert first == second  # both rows have the prompt "a b"
     right = trainer._rewards_per_function[:, 0].view(2, 6)
@@ -167,9 +177,11 @@ def test_estimators_get_the_inputs_that_they_read(
     assert batch.lengths.flatten().tolist() == lengths.tolist()
     assert truncated == bool((outputs["completion_mask"].sum(1) < lengths).any())
     ids = torch.cat((outputs["prompt_ids"], completions), dim=1)
-    logits = Qwen2ForCausalLM.from_pretrained(policy_folder)(ids).logits
     start = outputs["prompt_ids"].size(1)
-    log_policy = torch.log_softmax(logits[:, start - 1 : -1].double() / 0.7, dim=-1)
+    log_policy, log_reference = (
+        torch.log_softmax(model(ids).logits[:, start - 1 : -1].double() / 0.7, dim=-1)
+        for model in (Qwen2ForCausalLM.from_pretrained(policy_folder), trainer.ref_model)
+    )
     surprisal = -log_policy.gather(2, completions[..., None])[..., 0]
     exact = -(log_policy.exp() * log_policy).sum(-1)
     certainty = -log_policy.mean(-1) - math.log(log_policy.shape[-1])
@@ -180,8 +192,16 @@ def test_estimators_get_the_inputs_that_they_read(
     ):
         expected = (per_token * before_end).sum(1) / lengths
         assert torch.allclose(values.flatten().double(), expected, atol=1e-5)
-    each = batch.token_entropies.flatten(0, 1).double()
-    assert torch.allclose(each, exact * before_end, atol=1e-5)
+    chosen = torch.nn.functional.one_hot(completions, log_policy.shape[-1])
+    of_reference = log_reference.gather(2, completions[..., None])[..., 0]
+    of_tokens = [
+        (batch.token_entropies, exact),
+        (batch.token_grad_norms, (chosen - log_policy.exp()).square().sum(-1)),
+        (batch.token_kl, -surprisal - of_reference),
+    ]
+    for values, per_token in of_tokens[: 2 if truncated else 3]:
+        each = values.flatten(0, 1).double()
+        assert torch.allclose(each, per_token * before_end, atol=1e-5)
 
 
 def test_memory_is_saved_and_restored(make_trainer: Trainers) -> None:
@@ -310,6 +330,10 @@ def test_what_does_not_fit_is_refused_at_the_start(make_trainer: Trainers) -> No
 
     with pytest.raises(ConfigError, match="needs ref_rewards; `ref_rewards` may be"):
         make("aapo")
+    with pytest.raises(ConfigError, match=r"needs reward_parts; .* several reward functions"):
+        make("gdpo")
+    with pytest.raises(ConfigError, match=r"needs token_kl; .* needs beta above 0"):
+        make("kl_in_reward")
     with pytest.raises(ConfigError, match="needs answered"):
         make({"name": "rent", "no_answer": -1.0})
     with pytest.raises(ConfigError, match="multiple of 4, got 6"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,16 +66,17 @@ def reward_function(name: str, table: list[list[float | None]]) -> RewardFunctio
 
 @pytest.fixture
 def advantages_of_trl(make_trainer: Callable[..., Any]) -> Callable[..., Tensor]:
-    """What GRPOTrainer trains on, [prompts, rollouts], and nothing of ours in it."""
+    """What a trainer of TRL trains on, [prompts, rollouts], and nothing of ours in it."""
 
     def train(
         tables: list[list[list[float | None]]],
         weights: list[float] | None = None,
-        scale_rewards: str = "group",
+        trainer: type = trl.GRPOTrainer,
+        **settings: Any,
     ) -> Tensor:
         computed = []
 
-        class Recorder(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+        class Recorder(trainer):  # type: ignore[misc, valid-type]
             def _generate_and_score_completions(self, inputs: Any) -> Any:
                 outputs = super()._generate_and_score_completions(inputs)
                 computed.append(outputs["advantages"].clone())
@@ -87,8 +89,8 @@ def advantages_of_trl(make_trainer: Callable[..., Any]) -> Callable[..., Tensor]
             {"row": list(range(prompts))},
             num_generations=size,
             max_steps=1,
-            scale_rewards=scale_rewards,
             reward_weights=weights,
+            **settings,
         ).train()
         (advantages,) = computed
         return advantages.view(prompts, size)
@@ -143,3 +145,79 @@ def test_unscaled_rewards_of_trl_are_dr_grpo(advantages_of_trl: Callable[..., Te
     # Equal rewards leave TRL a rounding error of their mean, and ours nothing.
     assert torch.equal(ours[3], torch.zeros(6))
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-7)
+
+
+def as_parts(tables: list[list[list[float | None]]], weights: list[float]) -> GroupBatch:
+    batch = as_batch(tables, weights)
+    scores = [[[math.nan if r is None else r for r in row] for row in t] for t in tables]
+    parts = torch.tensor(scores, dtype=torch.float32).movedim(0, -1)
+    return replace(batch, reward_parts=parts, part_weights=tuple(weights))
+
+
+@pytest.mark.parametrize("size", [2, 6, 16])
+def test_the_deviation_of_the_batch_is_trls(
+    advantages_of_trl: Callable[..., Tensor], size: int
+) -> None:
+    table = scripted_rewards(size)
+    theirs = advantages_of_trl([table], scale_rewards="batch")
+    ours = build_estimator("grpo", preset="trl", scope="batch")(as_batch([table]))
+    assert torch.allclose(ours, theirs, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 6, 16])
+def test_parts_of_the_reward_are_normalised_as_in_trl(
+    advantages_of_trl: Callable[..., Tensor], size: int
+) -> None:
+    # TRL divides the rounding noise of equal rewards by 1e-4, and rounds as its memory is laid out.
+    table = [row for row in scripted_rewards(size) if len({*row} - {None, 0.0, 1.0}) != 1]
+    tables, weights = [table, table[::-1], table[5:] + table[:5]], [0.3, 1.7, -0.4]
+    theirs = advantages_of_trl(tables, weights, multi_objective_aggregation="normalize_then_sum")
+    ours = build_estimator("gdpo", preset="trl")(as_parts(tables, weights))
+    assert torch.allclose(ours, theirs, rtol=0, atol=2e-6)
+    theirs = advantages_of_trl(tables, weights)
+    ours = build_estimator("gdpo", preset="trl", order="sum_then_normalise")(
+        as_parts(tables, weights)
+    )
+    assert torch.allclose(ours, theirs, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_rloo_is_trls(advantages_of_trl: Callable[..., Tensor], normalised: bool) -> None:
+    # The only scorable rollout of a group counts in our statistics, and not in TRL's.
+    table = [row for row in scripted_rewards(6) if sum(r is not None for r in row) != 1]
+    theirs = advantages_of_trl(
+        [table], trainer=trl.RLOOTrainer, normalize_advantages=normalised, beta=0.0
+    )
+    ours = build_estimator("whitened" if normalised else "rloo")(as_batch([table]))
+    assert torch.allclose(ours, theirs, rtol=0, atol=1e-6)
+
+
+def test_the_kl_in_the_reward_of_rloo_is_trls(advantages_of_trl: Callable[..., Tensor]) -> None:
+    table, seen = scripted_rewards(6)[:6], []
+
+    class WithReference(trl.RLOOTrainer):  # type: ignore[misc, name-defined]
+        """Trains against another reference than its own first weights."""
+
+        def train(self) -> None:
+            with torch.no_grad():
+                for weight in self.ref_model.parameters():
+                    weight *= 1.5
+            super().train()
+
+        def _get_per_token_logps_and_entropies(self, model: Any, *rest: Any, **named: Any) -> Any:
+            found = super()._get_per_token_logps_and_entropies(model, *rest, **named)
+            seen.append((found[0].detach(), rest[1]))
+            return found
+
+    theirs = advantages_of_trl([table], trainer=WithReference, beta=0.2)
+    (log_probs, mask), (of_reference, _), *_ = seen
+    whole = mask[:, -log_probs.shape[1] :]
+    batch = replace(
+        as_batch([table]),
+        lengths=whole.sum(dim=1).view(theirs.shape),
+        token_kl=((log_probs - of_reference) * whole).view(*theirs.shape, -1),
+    )
+    assert batch.token_kl is not None
+    assert batch.token_kl.any()
+    ours = build_estimator("kl_in_reward", beta=0.2)(batch)
+    assert torch.allclose(ours, theirs, rtol=0, atol=1e-6)

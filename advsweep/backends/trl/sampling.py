@@ -101,7 +101,7 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
             self._add_surprisal(input_ids[:, -1])
         self._log_p = log_p = torch.log_softmax(scores.float() / self._temperature, dim=-1)
         self._entropy.append(torch.special.entr(log_p.exp()).sum(dim=-1))
-        self._certainty.append(_certainty(log_p))
+        self._certainty.append(certainty(log_p))
         return scores
 
     def statistics(
@@ -177,7 +177,7 @@ def completion_statistics(
         of_tokens = (
             -log_p.gather(2, ids[:, -tokens:, None])[:, :, 0],
             torch.special.entr(log_p.exp()).sum(dim=-1),
-            _certainty(log_p),
+            certainty(log_p),
         )
         sums = (values.where(generated, 0.0).sum(dim=1) for values in of_tokens)
         parts.append(TokenStatistics(generated.sum(dim=1).float(), *sums))
@@ -239,16 +239,17 @@ def _batches(
 
 
 @torch.no_grad()
-def forward_certainty(
+def forward_statistic(
     model: Any,
     ids: Int[Tensor, "rows width"],
     mask: Int[Tensor, "rows width"],
     tokens: int,
+    statistic: Callable[[Float[Tensor, "rows tokens vocabulary"]], Float[Tensor, "rows tokens"]],
     *,
     temperature: float,
     rows: int,
 ) -> Float[Tensor, "rows tokens"]:
-    """Compute KL(uniform ‖ π) at each token of a completion, in nats, by forward passes.
+    """Compute a statistic of the distribution at each token of a completion, by forward passes.
 
     Padding gets numbers without a meaning.
 
@@ -256,10 +257,11 @@ def forward_certainty(
         ids: prompts padded on the left, completions padded on the right.
         mask: 0 at padding, 1 elsewhere.
         tokens: width of the completions.
+        statistic: `certainty` or `square_sum`, of log π of the whole vocabulary.
         rows: the most completions of one forward pass.
     """
     parts = [
-        _certainty(_log_policy(model, some, of_some, tokens, temperature))
+        statistic(_log_policy(model, some, of_some, tokens, temperature))
         for some, of_some in zip(torch.split(ids, rows), torch.split(mask, rows), strict=True)
     ]
     return torch.cat(parts)
@@ -283,8 +285,14 @@ def _log_policy(
     return torch.log_softmax(logits.to(dtype) / temperature, dim=-1)
 
 
-def _certainty(log_p: Float[Tensor, "*rows vocabulary"]) -> Float[Tensor, " *rows"]:
+def certainty(log_p: Float[Tensor, "*rows vocabulary"]) -> Float[Tensor, " *rows"]:
+    """Return KL(uniform ‖ π), in nats."""
     return -log_p.mean(dim=-1) - math.log(log_p.shape[-1])
+
+
+def square_sum(log_p: Float[Tensor, "*rows vocabulary"]) -> Float[Tensor, " *rows"]:
+    """Return Σπ²."""
+    return (2 * log_p).exp().sum(dim=-1)
 
 
 @dataclass(frozen=True)

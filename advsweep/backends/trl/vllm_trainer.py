@@ -18,9 +18,10 @@ from advsweep.backends.trl.config import Correction, VllmGeneration, hf_model
 from advsweep.backends.trl.sampling import (
     GREEDY,
     ModelSampler,
+    certainty,
     completion_statistics,
     encode,
-    forward_certainty,
+    forward_statistic,
 )
 from advsweep.backends.trl.trainer import EstimatorTrainer
 
@@ -112,17 +113,19 @@ class VllmTrainer(EstimatorTrainer):
         )
         generated = attention_mask[:, -logits_to_keep:].bool()
         entropies = entropies.where(generated, 0.0)
-        certainty = torch.full((len(input_ids),), torch.nan, device=input_ids.device)
+        certainties = torch.full((len(input_ids),), torch.nan, device=input_ids.device)
         if self._needs_certainty:
             # By a pass of its own, which only estimators that read it pay for.
             rows = self.args.per_device_train_batch_size
-            of_tokens = forward_certainty(*whole, temperature=self.temperature, rows=rows)
-            certainty = of_tokens.where(generated, 0.0).sum(dim=1)
+            of_tokens = forward_statistic(
+                *whole, certainty, temperature=self.temperature, rows=rows
+            )
+            certainties = of_tokens.where(generated, 0.0).sum(dim=1)
         self.step_buffer.statistics = TokenStatistics(
             lengths=generated.sum(dim=1).float(),
             surprisal=(-log_probs).where(generated, 0.0).sum(dim=1),
             entropy=entropies.sum(dim=1),
-            certainty=certainty,
+            certainty=certainties,
             entropies=entropies if self._each_token else None,
         )
         return log_probs, None, auxiliary

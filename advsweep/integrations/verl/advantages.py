@@ -31,7 +31,7 @@ KEY = f"algorithm.{NAME}"
 # What estimators can read, beside rewards, in every trainer of verl, and in ours.
 ALWAYS = frozenset({"lengths"})
 IN_OUR_TRAINERS = ALWAYS | {
-    *("token_entropy", "token_entropy_exact", "token_entropies"),
+    *("token_entropy", "token_entropy_exact", "token_entropies", "token_kl"),
     *("prompt_ids", "step", "total_steps"),
 }
 
@@ -49,6 +49,7 @@ class StepInputs:
         step: the training step, counted from 1.
         total_steps: the length of the training.
         log_probs: log π of the sampled tokens; None if they are not known.
+        reference_log_probs: the same under the reference model, or None.
         entropies: exact entropies of the next-token distributions, in nats, or None.
         prompt_ids: a name of each row's prompt that is the same in every epoch, or None.
         result: receives the batch of the estimator and its advantages.
@@ -59,6 +60,7 @@ class StepInputs:
     step: int
     total_steps: int
     log_probs: Float[Tensor, "rows tokens"] | None = None
+    reference_log_probs: Float[Tensor, "rows tokens"] | None = None
     entropies: Float[Tensor, "rows tokens"] | None = None
     prompt_ids: Sequence[str] | None = None
     result: tuple[GroupBatch, Advantages] | None = None
@@ -204,6 +206,9 @@ def _batch(rows: TokenRows, rewards: Tensor, inputs: StepInputs | None = None) -
         tokens = lengths.clamp(min=1)
         if inputs.log_probs is not None:
             given["token_entropy"] = rows.table(-rows.token_sums(inputs.log_probs) / tokens)
+            if inputs.reference_log_probs is not None:
+                gaps = inputs.log_probs - inputs.reference_log_probs
+                given["token_kl"] = rows.token_table(gaps)
         if inputs.entropies is not None:
             exact = inputs.entropies
             given["token_entropy_exact"] = rows.table(rows.token_sums(exact) / tokens)

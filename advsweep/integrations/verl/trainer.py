@@ -119,8 +119,10 @@ class EstimatorTrainer:
     def _step_inputs(self, batch: KVBatchMeta) -> StepInputs:
         wanted = self.estimator.needs | self.estimator.uses
         fields = []
-        if "token_entropy" in wanted:
+        if wanted & {"token_entropy", "token_kl"}:
             fields.append("old_log_probs")
+        if "token_kl" in wanted:
+            fields.append("ref_log_prob")
         if wanted & {"token_entropy_exact", "token_entropies"}:
             fields.append("entropy")
         if "prompt_ids" in wanted:
@@ -134,7 +136,8 @@ class EstimatorTrainer:
         if missing:
             raise BatchError(
                 f"estimator '{self.estimator.name}' reads {', '.join(missing)}, which this batch "
-                "lacks; verl computes it unless algorithm.rollout_correction.bypass_mode is true"
+                "lacks; verl computes it unless algorithm.rollout_correction.bypass_mode is true, "
+                "and ref_log_prob with actor_rollout_ref.actor.use_kl_loss=true"
             )
         # verl's `uid` is another in every epoch.
         prompts = [prompt_name(p) for p in found["raw_prompt"]] if "raw_prompt" in fields else None
@@ -144,6 +147,7 @@ class EstimatorTrainer:
             step=self.global_steps,
             total_steps=self.total_training_steps,
             log_probs=_padded(found, "old_log_probs"),
+            reference_log_probs=_padded(found, "ref_log_prob"),
             entropies=_padded(found, "entropy"),
             prompt_ids=prompts,
         )
