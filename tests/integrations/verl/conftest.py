@@ -110,7 +110,8 @@ class Row(NamedTuple):
     """One output of an agent, as V1 keeps it in its transfer queue.
 
     The last token bears the reward. `mask` is 0 where a tool wrote; `entropy` is that of every
-    token, and each sampled token had the log-probability `log_prob`.
+    token, and each sampled token had the log-probability `log_prob`, and half of it under the
+    reference model.
     """
 
     uid: str
@@ -157,6 +158,7 @@ def put_rows(queue: Any) -> Iterator[PutRows]:
         more = {}
         if old_log_probs:
             more["old_log_probs"] = nested(rows, lambda row: row.log_prob)
+            more["ref_log_prob"] = nested(rows, lambda row: row.log_prob / 2)
         if entropy:
             more["entropy"] = nested(rows, lambda row: row.entropy)
         if more:

@@ -131,6 +131,17 @@ def test_fade_gets_the_entropy_of_the_tokens_that_the_policy_generated(
     assert trainer.estimator.state_dict() == pytest.approx(direct.state_dict(), abs=1e-6)
 
 
+def test_the_kl_of_the_tokens_that_the_policy_generated_is_in_the_reward(
+    make_trainer: MakeTrainer, put_rows: PutRows, advantages_of: ReadAdvantages
+) -> None:
+    trainer = make_trainer("+algorithm.advsweep.name=kl_in_reward", "+algorithm.advsweep.beta=0.5")
+    rows = [Row("a", 0, 0, 1.0, [1, 0, 1], log_prob=-0.5), Row("a", 1, 0, 0.0, [1, 1])]
+    batch = put_rows([*rows, PADDING])
+    step(trainer, batch)
+    # Rewards of 1 + 0.5 · 2 · 0.25 and 0 + 0.5 · 2 · 0.125.
+    assert advantages_of(batch)[:2] == [[1.125, 0, 1.125], [-1.125, -1.125]]
+
+
 def test_advantages_per_token_follow_the_entropies_past_what_a_tool_wrote(
     make_trainer: MakeTrainer, put_rows: PutRows, advantages_of: ReadAdvantages
 ) -> None:
@@ -275,6 +286,7 @@ REFUSED = [
     ),
     ([], ConfigError, r"algorithm\.advsweep: expected an estimator, got None"),
     (["+algorithm.advsweep=intuitor"], BatchError, "needs self_certainty; verl does not provide"),
+    (["+algorithm.advsweep=gdpo"], BatchError, "needs reward_parts; verl does not provide"),
     (["+algorithm.advsweep=aapo"], BatchError, "needs ref_rewards; verl does not provide"),
 ]
 
