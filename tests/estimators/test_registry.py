@@ -17,7 +17,7 @@ from advsweep.estimators import CATALOGUE, ESTIMATORS, Estimator, build_estimato
 # Names that the papers' texts have, without what their advantage needs.
 UNDEFINED = {
     *("aem", "edge_grpo", "f_grpo", "gae", "ngrpo", "ppo", "prorl"),
-    *("reinforce_pp", "scaf_grpo", "simko"),
+    *("scaf_grpo", "simko"),
 }
 
 
@@ -56,6 +56,10 @@ def test_listing_names_imports_no_torch() -> None:
         ("median", "mc_grpo"),
         ("pass_at_k_chen", "passk_analytic"),
         ("pass_at_k_tang", "passk_loo"),
+        ("reinforce_plus_plus", "reinforce_pp"),
+        ("reinforce_plus_plus_baseline", "reinforce_pp_baseline"),
+        ("rloo_vectorized", "rloo"),
+        ("tir_optimal_token_baseline", "optimal_token_baseline"),
     ],
 )
 def test_aliases_leave_no_trace_in_the_identity(alias: str, name: str) -> None:
@@ -68,6 +72,8 @@ def test_an_alias_that_is_a_guess_warns() -> None:
     with pytest.warns(AdvsweepWarning, match="'asym_norm' is taken for 'asym_re': FADE gives it"):
         estimator = build_estimator("asym_norm", delta=0.2)
     assert estimator == build_estimator("asym_re", delta=0.2)
+    with pytest.warns(AdvsweepWarning, match="'grpo_passk' .* unless told .* scale=std"):
+        assert build_estimator("grpo_passk") == build_estimator("passk_loo")
 
 
 @pytest.mark.parametrize("name", sorted(UNDEFINED))

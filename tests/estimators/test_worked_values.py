@@ -80,6 +80,7 @@ VALUES: list[tuple[str, dict[str, Any], float, float]] = [
     ("log_mean_exp", {"variant": "loo_same_count"}, 0.2713933807, 0.0915001845),
     ("log_mean_exp", {"variant": "signed_softmax"}, 0.2376834432, -0.0874388523),
     ("passk_loo", {}, 0, 0),
+    ("passk_loo", {"scale": "std"}, 0, 0),
     # F = 6 of 8, k = 4: 1-R = C(6,4)/C(8,4) = 15/70, s = √(15·55)/70 = 0.4103258033,
     # Q = C(5,3)/C(7,3) = 10/35. A_s = (1-R)/s = √(15/55), A_f = (1-R-Q)/s = -(5/70)/s.
     ("passk_analytic", {}, 0.5222329679, -0.1740776560),
@@ -116,7 +117,8 @@ def test_worked_values(
 
 def test_every_other_estimator_has_worked_values_of_its_own() -> None:
     others = {"a_grae", "aapo", "avspo", "dcpo", "entropy_shaped", "fade", "grpo_lead", "ha_dw"}
-    others |= {"intuitor", "rent", "t2t"}
+    others |= {"intuitor", "rent", "t2t", "opo", "optimal_token_baseline", "remax"}
+    others |= {"gdpo", "kl_in_reward", "reinforce_pp", "reinforce_pp_baseline", "whitened"}
     assert {name for name, *_ in VALUES} | others == set(estimator_names())
 
 
