@@ -125,8 +125,9 @@ def test_a_whole_run(tmp_path: Path) -> None:
         ({}, {"name": "dr_grpo"}),
         ({"norm_adv_by_std_in_grpo": True}, {"name": "grpo", "preset": "verl"}),
         ({"adv_estimator": "rloo"}, {"name": "rloo"}),
-        # verl's gpg scales by the share of rewards that are not 0; ours does not.
-        ({"adv_estimator": "gpg"}, {"name": "verl_gpg"}),
+        ({"adv_estimator": "gpg"}, {"name": "gpg", "alpha": "nonzero"}),
+        # Its returns depend on a discount, and on a KL that the dumps do not have.
+        ({"adv_estimator": "reinforce_plus_plus"}, {"name": "verl_reinforce_plus_plus"}),
         (
             {"adv_estimator": "advsweep", "advsweep": {"name": "asym_grpo", "delta": 0.5}},
             {"name": "asym_grpo", "delta": 0.5},
