@@ -125,6 +125,11 @@ class Run:
         return self.task if self.shared_task is None else self.shared_task
 
     @property
+    def drawn_size(self) -> int:
+        """The rollouts drawn per prompt, of which `group_size` are trained on."""
+        return self.rollout.drawn_size(self.group_size)
+
+    @property
     def rollout_seed(self) -> int:
         """The seed of the rollouts' sampling: that of the run unless its control has another."""
         return self.control.rollout_seed(self.seed)
@@ -285,6 +290,10 @@ class Can(Flag):
     """Obey `Optimizer.resets` and `Objective.renews_reference`."""
     SAMPLER_LOG_PROBS = auto()
     """Give objectives `LossInputs.sampler_log_probs`, and obey `Objective.recomputes_old`."""
+    SELECTION = auto()
+    """Draw `Run.drawn_size` rollouts per prompt, and train on `Collected.rollouts`."""
+    STOP_TEXTS = auto()
+    """End completions at the texts of `generation.stop`."""
 
 
 @dataclass(kw_only=True)
@@ -390,9 +399,9 @@ class Backend(Component):
         """
         return None
 
-    def answer_tokens(self, generation: Generation, task: Task) -> int | None:
-        """Return the most tokens of an answer; None if generation settings do not limit it."""
-        return None
+    def answer_limits(self, generation: Generation, task: Task) -> Plain:
+        """Return how generation settings limit answers, as evaluations store it."""
+        return {}
 
     @abstractmethod
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:

@@ -117,9 +117,13 @@ def build_run(
         shared_task=shared_task if follows_seed else None,
         absent=() if fetch else nodes["task"].absent(),
     )
-    objective = run.objective.for_completions(run.backend.completion_tokens(run))
-    if objective is not run.objective:
-        run = replace(run, objective=objective)
+    tokens = run.backend.completion_tokens(run)
+    run = replace(
+        run,
+        objective=run.objective.for_completions(tokens),
+        task=run.task.for_completions(tokens),
+        shared_task=run.shared_task and run.shared_task.for_completions(tokens),
+    )
     _check(run)
     if run.optimizer.match is Match.STEP:
         _check_calibration(run)
@@ -166,6 +170,7 @@ def _check(run: Run) -> None:
             f"group_size: expected {rule}, which estimator '{estimator.name}' needs, "
             f"got {run.group_size}"
         )
+    run.rollout.drawn_size(run.group_size)
     low, high = task.reward_range
     if (estimator.binary_only and not task.is_binary) or (
         estimator.rates and not (low >= 0 and high <= 1)
@@ -181,6 +186,11 @@ def _check(run: Run) -> None:
         raise ConfigError(
             f"estimator: '{estimator.name}' needs {', '.join(sorted(missing))}, which backend "
             f"'{backend.name}' with rollout policy '{run.rollout.name}' does not give{remedy}"
+        )
+    if "reward_parts" in estimator.needs and len(task.part_weights) < 2:
+        raise ConfigError(
+            f"estimator: '{estimator.name}' weighs the parts of a reward apart, and that of task "
+            f"'{task.label}' has one; expected several, as task.reward={{accuracy: 1, format: 0.5}}"
         )
     if run.optimizer.name not in backend.optimizers:
         raise ConfigError(
@@ -208,16 +218,19 @@ def _check_support(run: Run) -> None:
     rollout, task, control = run.rollout, run.task, run.control
     reset, renewed = run.optimizer.reset_every, run.objective.plain().get("renew_every", 0)
     corrected = "objective.correction: expected none; others need a sampler apart from the trainer"
+    stop = run.generation.plain().get("stop")
     is_controlled, by_steps = control.name != Control.name, run.optimizer.match is Match.STEP
     needs: list[tuple[Can, bool, str]] = [
         (Can.SHAPED_REWARDS, task.is_shaped, "task.reward: expected reward=accuracy"),
         (Can.SYSTEM_MESSAGES, task.has_system_messages, "task.prompt: expected no system message"),
         (Can.REFERENCES, rollout.draws_references, f"rollout: '{rollout.name}' draws references"),
         (Can.RETRIES, rollout.draws_again, f"rollout: '{rollout.name}' trains on more groups"),
+        (Can.SELECTION, rollout.selects, f"rollout: '{rollout.name}' trains on some rollouts"),
         (Can.RESETS, bool(reset), f"optimizer.reset_every: expected 0, got {reset}"),
         (Can.RESETS, bool(renewed), f"objective.renew_every: expected 0, got {renewed}"),
         (Can.SAMPLER_LOG_PROBS, run.objective.needs_sampler, corrected),
         (Can.CONTROLS, is_controlled, f"control: expected none, got '{control.name}'"),
+        (Can.STOP_TEXTS, bool(stop), f"generation.stop: expected none, got {stop}"),
         (Can.STEP_MATCHING, by_steps, "optimizer.match: expected none, mass or max, got step"),
     ]
     for capability, is_needed, message in needs:

@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 
 from advsweep.backends.base import StackMember
 from advsweep.backends.checkpoints import Checkpoints
@@ -293,6 +295,71 @@ class TokenStatistics:
     entropies: Float[Tensor, "rows tokens"] | None = None
     kl: Float[Tensor, " rows"] | None = None
 
+    @classmethod
+    def join(cls, parts: Sequence[TokenStatistics]) -> TokenStatistics:
+        """Return the statistics of all rows, on the CPU; entropies are padded to the longest.
+
+        The KL is left out: it is measured once all answers are there.
+        """
+        names = ("lengths", "surprisal", "entropy", "certainty")
+        sums = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in names}
+        of_tokens = [part.entropies.cpu() for part in parts if part.entropies is not None]
+        if not of_tokens:
+            return cls(**sums)
+        width = max(values.shape[1] for values in of_tokens)
+        padded = [F.pad(values, (0, width - values.shape[1])) for values in of_tokens]
+        return cls(**sums, entropies=torch.cat(padded))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What the task says of each completion.
+
+    Attributes:
+        rewards: NaN for completions that the verifier could not score.
+        outcomes: verdicts from which the rewards are computed.
+        truncated: whether the token limit ended the completion, and no end mark.
+        answered: whether it has an answer; None if the estimator does not read it.
+        parts: the parts of the reward, before their weights; None if the estimator does not read
+            them.
+    """
+
+    rewards: Float[Tensor, " rows"]
+    outcomes: Float[Tensor, " rows"]
+    truncated: Bool[Tensor, " rows"]
+    answered: Bool[Tensor, " rows"] | None = None
+    parts: Float[Tensor, "rows parts"] | None = None
+
+
+def score(
+    run: Run,
+    problems: Sequence[Problem],
+    texts: Sequence[str],
+    lengths: Sequence[float] | Float[Tensor, " rows"],
+    truncated: Sequence[bool] | Bool[Tensor, " rows"],
+    rng: np.random.Generator,
+    base_rate: float,
+) -> Scores:
+    """Verify completions, each of a problem, and compute their rewards.
+
+    Args:
+        lengths: tokens of each completion.
+        truncated: as in `Scores`.
+        rng, base_rate: randomness of the verdicts and the base's solve rate, for a control.
+    """
+    task, read = run.task, run.estimator.needs | run.estimator.uses
+    outcomes = run.control.verdicts(task.score(problems, texts), rng, base_rate)
+    shown = texts, outcomes, np.asarray(lengths, dtype=np.float64)
+    answers = task.answers(problems, texts) if "answered" in read else None
+    parts = task.reward_parts(*shown) if "reward_parts" in read else None
+    return Scores(
+        rewards=torch.from_numpy(task.rewards(*shown)).float(),
+        outcomes=torch.from_numpy(outcomes).float(),
+        truncated=torch.as_tensor(truncated),
+        answered=None if answers is None else torch.tensor([a is not None for a in answers]),
+        parts=None if parts is None else torch.from_numpy(parts).float(),
+    )
+
 
 class LanguageSource:
     """Draws the groups of a step from a language model; rollout policies draw from it.
@@ -308,30 +375,57 @@ class LanguageSource:
         self.references = 0
         self._rng = numpy_generator(run.seed, Stream.PROMPTS, step)
         self._problems: list[Problem] = []
+        self._scores: list[Scores] = []
+        self._statistics: list[TokenStatistics] = []
 
     def _repeated(self, problems: Sequence[Problem]) -> list[Problem]:
-        return [problem for problem in problems for _ in range(self._run.group_size)]
+        return [problem for problem in problems for _ in range(self._run.drawn_size)]
+
+    def _add(
+        self, problems: Sequence[Problem], scores: Scores, statistics: TokenStatistics
+    ) -> Float[Tensor, "prompts rollouts"]:
+        """Add the groups of a draw; return their rewards."""
+        self._problems += problems
+        self._scores.append(scores)
+        self._statistics.append(statistics)
+        return scores.rewards.view(len(problems), -1)
+
+    def _grouped(self, name: str) -> Tensor | None:
+        """Return a field of the scores of all groups drawn; None if it is not read."""
+        values = [getattr(scores, name) for scores in self._scores]
+        if values[0] is None:
+            return None
+        rows = torch.cat(values)
+        return rows.view(len(self._problems), -1, *rows.shape[1:])
+
+    @property
+    def group_size(self) -> int:
+        """Rollouts of a group that the step trains on."""
+        return self._run.group_size
+
+    @property
+    def lengths(self) -> Float[Tensor, "groups rollouts"]:
+        """Lengths of the rollouts of each group drawn, in tokens."""
+        lengths = torch.cat([statistics.lengths.cpu() for statistics in self._statistics])
+        return lengths.view(len(self._problems), -1)
+
+    @property
+    def outcomes(self) -> Float[Tensor, "groups rollouts"]:
+        """Verdicts of each group drawn, from which the rewards are computed."""
+        outcomes = self._grouped("outcomes")
+        assert outcomes is not None
+        return outcomes
 
     @property
     def levels(self) -> list[int]:
         """Difficulty level of each group drawn."""
         return [problem.level for problem in self._problems]
 
-    def _batch(
-        self,
-        rewards: Float[Tensor, "groups rollouts"],
-        outcomes: Float[Tensor, "groups rollouts"],
-        statistics: TokenStatistics,
-        answered: Bool[Tensor, "groups rollouts"] | None,
-    ) -> GroupBatch:
-        """Return the groups drawn, as an estimator sees them.
-
-        Args:
-            rewards: NaN for rollouts that the verifier could not score.
-            outcomes: verdicts from which the rewards are computed.
-            answered: whether each rollout has an answer; None if the estimator does not read it.
-        """
-        scored, entropies = ~rewards.isnan(), statistics.entropies
+    def batch(self) -> GroupBatch:
+        """Return the groups drawn, as an estimator sees them."""
+        statistics, rewards = TokenStatistics.join(self._statistics), self._grouped("rewards")
+        assert rewards is not None
+        scored, entropies, parts = ~rewards.isnan(), statistics.entropies, self._grouped("parts")
 
         def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "groups rollouts"]:
             return (sums / statistics.lengths).view(rewards.shape)
@@ -339,13 +433,16 @@ class LanguageSource:
         return GroupBatch(
             rewards=rewards,
             mask=None if scored.all() else scored,
-            lengths=statistics.lengths.view(rewards.shape),
+            lengths=self.lengths,
             token_entropy=token_mean(statistics.surprisal),
             token_entropy_exact=token_mean(statistics.entropy),
             token_entropies=None if entropies is None else entropies.view(*rewards.shape, -1),
             self_certainty=token_mean(statistics.certainty),
-            solve_rates=((outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
-            answered=answered,
+            solve_rates=((self.outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
+            answered=self._grouped("answered"),
+            reward_parts=parts,
+            part_weights=None if parts is None else self._run.task.part_weights,
+            truncated=self._grouped("truncated"),
             prompt_ids=tuple(problem.id for problem in self._problems),
             step=self.step,
             total_steps=self._run.total_steps,
@@ -366,6 +463,9 @@ def collect_and_weigh(
     started = time.perf_counter()
     advantages = compute_advantages(estimator, drawn, collected)
     seconds = time.perf_counter() - started
+    if run.rollout.mask_truncated and drawn.truncated is not None:
+        keep, cut_off = advantages.keep, drawn.truncated.flatten()[collected.rows(run.drawn_size)]
+        advantages = replace(advantages, keep=keep & ~cut_off.view(keep.shape), counted=keep)
     (metrics,) = metrics_of_rollouts([run], source, collected, drawn, advantages, [advantages.info])
     rate = {"control/rate": base_rate} if run.control.base_samples else {}
     return collected, advantages, {**metrics, **rate, "time/estimator": seconds}
@@ -394,6 +494,7 @@ def metrics_of_rollouts(
         advantages,
         infos,
         groups=collected.groups if len(runs) == 1 else None,
+        rollouts=collected.rollouts,
         outcomes=source.outcomes,
         judged=first.rollout.judged(drawn.rewards, source.outcomes),
         levels=source.levels,
@@ -419,8 +520,9 @@ def compute_advantages(estimator: Estimator, drawn: GroupBatch, collected: Colle
         BatchError: the estimator refuses the groups.
     """
     groups, references = collected.groups, collected.ref_rewards
-    if not torch.equal(groups, torch.arange(len(drawn.rewards), device=groups.device)):
-        drawn = drawn.select(groups)
+    everything = torch.arange(len(drawn.rewards), device=groups.device)
+    if collected.rollouts is not None or not torch.equal(groups, everything):
+        drawn = drawn.select(groups, collected.rollouts)
     batch = drawn if references is None else replace(drawn, ref_rewards=references)
     if len(batch.rewards):
         return estimator.compute(batch)

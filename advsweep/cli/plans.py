@@ -209,7 +209,7 @@ def describe_plan(plan: Plan) -> str:
         for key, word in (
             ("steps", "step"),
             ("prompts_per_step", "prompt"),
-            ("group_size", "rollout"),
+            ("drawn_size", "rollout"),
         )
     )
     line = f"{what} {place}(backend {backends}): {steps} of {prompts} x {rollouts}"

@@ -77,12 +77,6 @@ class StackedRollouts:
         shape = (runs, len(values) // runs, values.shape[1])
         return cls(shape, None if mask is None else mask.numpy(force=True).reshape(shape))
 
-    def select(self, groups: Int[np.ndarray, " chosen"]) -> StackedRollouts:
-        """Return some of the groups of each run."""
-        runs, _, rollouts = self.shape
-        mask = None if self.mask is None else self.mask[:, groups]
-        return StackedRollouts((runs, len(groups), rollouts), mask)
-
     def numbers(self, values: Float[Tensor, "runs*groups rollouts"]) -> PerRollout:
         """Return one number per rollout, in double precision and 0 where masked."""
         found = values.double().numpy(force=True).reshape(self.shape)

@@ -114,7 +114,7 @@ def groups_kept(
         The kept groups, and the error of the policy on the last group that it refused; empty
         if it refused none.
     """
-    if policy.keeps_all:
+    if policy.keeps_all or policy.selects:
         return groups, ""
     kept, reason = [], ""
     for group in groups:
@@ -139,6 +139,11 @@ class _OneGroup:
     def __init__(self, rewards: Float[Tensor, " rollouts"]) -> None:
         self._rewards = rewards
         self._drawn = 0
+        self.group_size = len(rewards)
+
+    @property
+    def lengths(self) -> Float[Tensor, "drawn rollouts"]:
+        return torch.ones_like(self.outcomes)
 
     @property
     def outcomes(self) -> Float[Tensor, "drawn rollouts"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,7 @@ def stacked_rollout_metrics(
     infos: Sequence[Mapping[str, float]],
     *,
     groups: Int[Tensor, " groups"] | None = None,
+    rollouts: Int[Tensor, "groups some"] | None = None,
     outcomes: Float[Tensor, "runs*prompts rollouts"] | None = None,
     judged: Float[Tensor, "runs*prompts rollouts"] | None = None,
     levels: Sequence[int] | Int[np.ndarray, "*runs prompts"] | None = None,
@@ -77,6 +79,8 @@ def stacked_rollout_metrics(
         infos: the numbers that each run's estimator logs; one entry per run.
         groups: for a single run, the numbers of the groups trained on in the batch; by default
             all of them, in order.
+        rollouts: for a single run, the numbers of the rollouts trained on in each of these groups;
+            by default all.
         outcomes: the verifier's verdicts, 1 for a success, if the rewards contain other terms;
             by default the rewards.
         judged: the numbers whose spread tells whether a group has collapsed; by default the
@@ -93,6 +97,7 @@ def stacked_rollout_metrics(
 
     Returns:
         `reward/mean`, `reward/std`, `reward/unscorable` (share of masked rollouts),
+        `reward/truncated` (share that the token limit ended, if the batch says which),
         `collapse/*`, `prompts/fully_unsolved` (a number of prompts), `solved/K` (share of groups
         with K successes), `cost/rollouts` (generated rollouts per rollout of the target),
         `cost/utilisation` (share of the generated rollouts that take part in the update),
@@ -106,8 +111,8 @@ def stacked_rollout_metrics(
     """
     runs = StackedRollouts.of(batch.rewards, batch.mask, runs=len(infos))
     assert batch.mask is None or len(infos) == 1
-    count, drawn, rollouts = runs.shape
-    generated = drawn * rollouts + references
+    count, drawn, size = runs.shape
+    generated = drawn * size + references
     verdicts = batch.rewards if outcomes is None else outcomes
     judged = verdicts if judged is None else judged
     rewards = runs.numbers(batch.rewards)
@@ -115,12 +120,15 @@ def stacked_rollout_metrics(
     of_judged = spread if judged is batch.rewards else runs.spread(runs.numbers(judged))
     collapsed = collapsed_groups(of_judged)
     always: _Table = {
-        "reward/unscorable": 1 - runs.total / (drawn * rollouts),
-        "cost/rollouts": generated / ((drawn if prompts is None else prompts) * rollouts),
+        "reward/unscorable": 1 - runs.total / (drawn * size),
+        "cost/rollouts": generated
+        / ((drawn if prompts is None else prompts) * advantages.values.shape[1]),
         "cost/utilisation": _sums(advantages.keep, count) / generated,
     }
     if batch.lengths is not None:
         always["cost/tokens"] = _sums(batch.lengths.double(), count)
+    if batch.truncated is not None:
+        always["reward/truncated"] = _sums(batch.truncated, count) / (drawn * size)
     always |= {
         "reward/mean": runs.rollout_mean(rewards),
         "reward/std": runs.group_mean(spread.std),
@@ -135,7 +143,7 @@ def stacked_rollout_metrics(
         successes = runs.flags(verdicts == 1)
         solved = runs.group_count(successes)
         always["prompts/fully_unsolved"] = ((runs.scored > 0) & (solved == 0)).sum(axis=1)
-        shares = difficulty.solve_rate_histogram(solved, runs.scored, rollouts)
+        shares = difficulty.solve_rate_histogram(solved, runs.scored, size)
         always |= {f"solved/{number}": share for number, share in enumerate(shares.T)}
         if batch.token_entropy_exact is not None:
             always["entropy/token"] = runs.rollout_mean(runs.numbers(batch.token_entropy_exact))
@@ -145,11 +153,12 @@ def stacked_rollout_metrics(
         if len(advantages.values):
             lengths = batch.lengths
             if groups is not None:
-                chosen = groups.numpy(force=True)
-                runs, solved = runs.select(chosen), solved.take(chosen, axis=1)
-                successes = successes.take(chosen, axis=1)
-                entropy = None if entropy is None else entropy.take(chosen, axis=1)
-                lengths = lengths[groups] if advantages.per_token and lengths is not None else None
+                trained = replace(batch, rewards=verdicts).select(groups, rollouts)
+                runs, lengths = StackedRollouts.of(trained.rewards, trained.mask), trained.lengths
+                successes = runs.flags(trained.rewards == 1)
+                solved = runs.group_count(successes)
+                surprisal = trained.token_entropy
+                entropy = None if surprisal is None else runs.numbers(surprisal)
             values = runs.numbers(advantages.rollout_means(lengths))
             sizes = np.abs(values)
             if advantages.per_token:

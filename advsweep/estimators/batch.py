@@ -63,6 +63,7 @@ class GroupBatch:
         greedy_rewards: reward of a greedy rollout of each prompt.
         solve_rates: share of correct rollouts of each prompt, for rewards that are not binary.
         answered: true where an answer could be read in the rollout, right or wrong.
+        truncated: true where the token limit ended the rollout, and no end mark.
         prompt_ids: names of the groups' prompts, the same in every step and epoch.
         frequencies: how often each group counts in statistics of the batch (default: once).
             With them a few enumerated groups represent a large batch.
@@ -85,16 +86,28 @@ class GroupBatch:
     greedy_rewards: Float[Tensor, " prompts"] | None = None
     solve_rates: Float[Tensor, " prompts"] | None = None
     answered: FlagPerRollout | None = None
+    truncated: FlagPerRollout | None = None
     prompt_ids: tuple[str, ...] | None = None
     frequencies: Float[Tensor, " prompts"] | None = None
     step: int | None = None
     total_steps: int | None = None
 
-    def select(self, groups: Int[Tensor, " groups"] | slice) -> GroupBatch:
-        """Return some of the groups, in the given order."""
+    def select(
+        self,
+        groups: Int[Tensor, " groups"] | slice,
+        rollouts: Int[Tensor, "groups some"] | None = None,
+    ) -> GroupBatch:
+        """Return some of the groups, in the given order.
+
+        Args:
+            rollouts: numbers of the rollouts of each of these groups to return; None for all.
+        """
         chosen: dict[str, Any] = {
             name: value[groups] for name, value in vars(self).items() if isinstance(value, Tensor)
         }
+        if rollouts is not None:
+            rows = torch.arange(len(rollouts))[:, None]
+            chosen = {n: v if v.ndim == 1 else v[rows, rollouts] for n, v in chosen.items()}
         if self.prompt_ids is not None:
             whole = range(len(self.prompt_ids))
             places = whole[groups] if isinstance(groups, slice) else groups.tolist()
@@ -134,11 +147,19 @@ class Advantages:
             one per token, which is 0 past the end of a rollout.
         keep: the rollouts that take part in the update and in the loss's denominators.
         info: numbers to log as `estimator/NAME` (alpha, delta, tau, ...).
+        counted: the rollouts in denominators that count rollouts, if they are more than those
+            kept.
     """
 
     values: PerRollout | PerToken
     keep: FlagPerRollout
     info: Mapping[str, float] = field(default_factory=dict)
+    counted: FlagPerRollout | None = None
+
+    @property
+    def in_denominators(self) -> FlagPerRollout:
+        """Flag the rollouts in denominators that count rollouts."""
+        return self.keep if self.counted is None else self.counted
 
     @property
     def per_token(self) -> bool:

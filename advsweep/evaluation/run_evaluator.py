@@ -210,8 +210,8 @@ class Evaluator:
             return
         run, own = self.run, part.settings
         results = count(sampler(), part.task, own, part.problems(), own.seed)
-        tokens = run.backend.answer_tokens(run.generation, part.task)
-        settings = settings_of(own, run.generation.sampler, part.task, tokens)
+        limits = run.backend.answer_limits(run.generation, part.task)
+        settings = settings_of(own, run.generation.sampler, part.task, limits)
         if part.split != HELD_OUT:
             settings["split"] = part.split
         subject = subject_of(run, self.attempt, step)
@@ -264,18 +264,18 @@ def lock_of(store: Store, identity: str) -> FileLock:
 
 
 def settings_of(
-    settings: EvaluationSettings, sampler: str | None, task: Task, tokens: int | None
+    settings: EvaluationSettings, sampler: str | None, task: Task, limits: Plain
 ) -> Plain:
     """Return the settings of an evaluation as the store keeps them.
 
     Args:
         sampler: the kind of sampler, by `Generation.sampler`.
-        tokens: the maximum length of an answer, by `Backend.answer_tokens`.
+        limits: those of an answer, by `Backend.answer_limits`.
     """
     protocol = task.protocol()
     # Only dataset tasks have a protocol. The answers of generated tasks have a fixed length, and
     # their stored settings must not change.
-    if protocol and tokens is not None:
-        protocol["max_tokens"] = tokens
+    if protocol:
+        protocol |= limits
     own = {k: v for k, v in settings.plain().items() if k not in _OF_OTHERS}
     return own | ({} if sampler is None else {"sampler": sampler}) | protocol

@@ -38,7 +38,7 @@ class EvaluationSubject:
         run_id: the run of the weights; None for a model without a run.
         step: training steps of the weights in that run.
         described: what the store keeps in addition to the settings.
-        answer_tokens: the maximum length of a task's answers, by `Backend.answer_tokens`.
+        answer_limits: those of answers to a task, by `Backend.answer_limits`.
     """
 
     subject: str
@@ -46,7 +46,7 @@ class EvaluationSubject:
     run_id: int | None = None
     step: int = 0
     described: Plain = field(default_factory=dict)
-    answer_tokens: Callable[[Task], int | None] = lambda task: None
+    answer_limits: Callable[[Task], Plain] = lambda task: {}
 
 
 def model_subject(
@@ -69,7 +69,7 @@ def model_subject(
             own.sampler: functools.partial(backend.model_sampler, model, own) for own in generations
         },
         described={"model": title},
-        answer_tokens=functools.partial(backend.answer_tokens, generations[0]),
+        answer_limits=functools.partial(backend.answer_limits, generations[0]),
     )
 
 
@@ -98,7 +98,7 @@ def run_subject(
         },
         record.id,
         step,
-        answer_tokens=functools.partial(run.backend.answer_tokens, run.generation),
+        answer_limits=functools.partial(run.backend.answer_limits, run.generation),
     )
 
 
@@ -155,9 +155,9 @@ def evaluate_subject(
                     folder,
                     on_progress,
                 )
-                tokens = subject.answer_tokens(task)
+                limits = subject.answer_limits(task)
                 own = {} if split is Split.HELD_OUT else {"split": split.value}
-                described = settings_of(settings, name, task, tokens) | subject.described
+                described = settings_of(settings, name, task, limits) | subject.described
                 add_results(
                     store,
                     identity,

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 ROLLOUTS: Registry[RolloutPolicy] = Registry(
     "rollout policy",
-    dict.fromkeys(
-        ("dynamic_sampling", "filter_drop", "plain", "reference", "retry"),
-        "advsweep.rollouts.policies",
-    ),
+    {
+        **dict.fromkeys(
+            ("dynamic_sampling", "filter_drop", "plain", "reference", "retry"),
+            "advsweep.rollouts.policies",
+        ),
+        **dict.fromkeys(("gfpo", "pods"), "advsweep.rollouts.downsampling"),
+    },
     group="advsweep.rollouts",
     base="advsweep.rollouts.base:RolloutPolicy",
 )

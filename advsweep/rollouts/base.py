@@ -6,6 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from advsweep.components import Component, option
@@ -25,6 +26,16 @@ class RolloutSource(Protocol):
     @property
     def step(self) -> int:
         """The training step, counted from 1."""
+        ...
+
+    @property
+    def group_size(self) -> int:
+        """Rollouts of a group that the step trains on."""
+        ...
+
+    @property
+    def lengths(self) -> Float[Tensor, "drawn rollouts"]:
+        """Lengths of the rollouts of all groups drawn so far, in tokens."""
         ...
 
     @property
@@ -84,12 +95,24 @@ class Collected:
             them.
         turns: the turn of each group drawn, counted from 1, if prompts may come in several.
         last_turn: the turn after which no prompt comes again.
+        rollouts: numbers of the rollouts of each group that are trained on, from 0 in the order of
+            drawing; None for all.
     """
 
     groups: Int[Tensor, " groups"]
     ref_rewards: Float[Tensor, "groups rollouts"] | None = None
     turns: Int[Tensor, " drawn"] | None = None
     last_turn: int = 1
+    rollouts: Int[Tensor, "groups trained"] | None = None
+
+    def rows(self, drawn: int) -> Int[Tensor, " rows"]:
+        """Return the numbers of the rollouts trained on among all drawn, group after group.
+
+        Args:
+            drawn: rollouts drawn per prompt.
+        """
+        inside = torch.arange(drawn) if self.rollouts is None else self.rollouts
+        return (self.groups[:, None] * drawn + inside).flatten()
 
 
 @dataclass(kw_only=True)
@@ -107,6 +130,14 @@ class RolloutPolicy(Component):
         "policy and in collapse/*; they differ where rewards are shaped",
     )
 
+    mask_truncated: bool = option(
+        False,
+        absent=False,
+        help="leave rollouts that the token limit cut off out of the loss; their groups' "
+        "statistics and the mean over rollouts count them, as with TRL's "
+        "mask_truncated_completions",
+    )
+
     provides: ClassVar[frozenset[str]] = frozenset()
     """Fields of `GroupBatch` that the policy adds to those of the backend."""
     draws_references: ClassVar[bool] = False
@@ -114,6 +145,8 @@ class RolloutPolicy(Component):
     draws_again: ClassVar[bool] = False
     """Whether it draws further groups for the same prompts, and trains on more groups than a step
     asks for; the backend then has to support that."""
+    selects: ClassVar[bool] = False
+    """Whether it trains on some of a group's rollouts, which the backend then has to support."""
     keeps_all: ClassVar[bool] = False
     """Whether a step draws once and trains on every group, so that runs may draw together."""
 
@@ -129,6 +162,14 @@ class RolloutPolicy(Component):
             TrainingError: the source does not yield the required groups; the message names the
                 step.
         """
+
+    def drawn_size(self, group_size: int) -> int:
+        """Return the rollouts drawn per prompt, of which `group_size` are trained on.
+
+        Raises:
+            ConfigError: the policy draws fewer.
+        """
+        return group_size
 
     def judged(self, rewards: Tensor, outcomes: Tensor) -> Tensor:
         """Return the numbers whose spread tells whether a group has collapsed, as `on` says."""

@@ -153,6 +153,11 @@ class Task(Component):
         return True
 
     @property
+    def part_weights(self) -> tuple[float, ...]:
+        """The weights of the parts whose sum is the reward."""
+        return (1.0,)
+
+    @property
     def has_system_messages(self) -> bool:
         """Whether problems have a system message besides their prompt."""
         return False
@@ -171,6 +176,14 @@ class Task(Component):
 
     def for_seed(self, seed: int) -> Self:
         """Return the task of a run with this seed; the task itself if all seeds share it."""
+        return self
+
+    def for_completions(self, max_tokens: int) -> Self:
+        """Return the task of a run whose completions have at most `max_tokens` tokens.
+
+        Raises:
+            ConfigError: its rewards do not fit that length.
+        """
         return self
 
     def absent(self) -> tuple[str, ...]:
@@ -216,6 +229,12 @@ class Task(Component):
             lengths: lengths of the completions in tokens, including the end mark.
         """
         return outcomes
+
+    def reward_parts(
+        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+    ) -> Float[np.ndarray, "completions parts"]:
+        """Return the parts of the rewards, before `part_weights`; NaN for unscorable ones."""
+        return self.rewards(completions, outcomes, lengths)[:, None]
 
     @abstractmethod
     def answers(

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from advsweep.components import Component, Plain, option
-from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.errors import AdvsweepWarning, ConfigError, counted
 from advsweep.machine import usable_cores
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.dataset_problems import DataTask, Problems, make_problems, template
 from advsweep.tasks.dataset_rows import HUB, Source, absolute
-from advsweep.tasks.rewards import build_reward
+from advsweep.tasks.rewards import RewardedTask
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict, Verifier
 from advsweep.tasks.verifiers.pool import pool_for
 
@@ -34,7 +34,7 @@ _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.UNSCORABLE: np.nan
 
 
 @dataclass(kw_only=True)
-class Dataset(DataTask):
+class Dataset(RewardedTask, DataTask):
     """Problems from a file, a folder or the hub; `conf/task` has the well-known sets.
 
     A template makes prompts of questions, and a verifier compares answers with a column of
@@ -63,21 +63,11 @@ class Dataset(DataTask):
         template(self.prompt)
         if not isinstance(self.verifier, Component):
             self.verifier = VERIFIERS.build(self.verifier, where="verifier")
-        self._reward = build_reward(self.reward)
-        self.reward = self._reward.plain()
         self._judged: tuple[Sequence[Problem], Sequence[str], list[Verdict]] | None = None
 
     @property
     def label(self) -> str:
         return self.title or Path(self.data.removeprefix(HUB)).stem or self.name
-
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        return self._reward.range
-
-    @property
-    def is_binary(self) -> bool:
-        return self._reward.is_binary
 
     def identity(self) -> Plain:
         """Return the problems, the verifier and the reward, but not the place of the problems."""
@@ -88,15 +78,8 @@ class Dataset(DataTask):
             "verifier": self._verifier.identity(),
             "deadline": self.deadline,
             "reward": [part.identity() for part in self._reward.parts],
+            **({"examples": list(self._examples.values())} if self.shots else {}),
         }
-
-    @property
-    def is_shaped(self) -> bool:
-        return self._reward.is_shaped
-
-    @property
-    def rewards_verdicts(self) -> bool:
-        return any(part.reads_verdicts for part in self._reward.parts)
 
     @property
     def has_system_messages(self) -> bool:
@@ -111,6 +94,7 @@ class Dataset(DataTask):
         system = template(self.prompt).system
         return protocol | {
             "system": hashlib.sha256(system.encode()).hexdigest()[:8] if system else "none",
+            **({"shots": str(self.shots)} if self.shots else {}),
         }
 
     @property
@@ -180,11 +164,6 @@ class Dataset(DataTask):
     def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
         return [verdict.answer for verdict in self._judge(problems, completions)]
 
-    def rewards(
-        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
-    ) -> PerCompletion:
-        return self._reward.values(completions, outcomes, lengths)
-
     @property
     def _verifier(self) -> Verifier:
         assert isinstance(self.verifier, Verifier)
@@ -200,7 +179,34 @@ class Dataset(DataTask):
             solution = self._verifier.solution(problem.reference)
             return replace(problem, reference={**problem.reference, "solution": solution})
 
-        return {split: list(map(solved, ps)) for split, ps in self._problems.splits.items()}
+        splits = {split: list(map(solved, ps)) for split, ps in self._problems.splits.items()}
+        return {split: list(map(self._with_examples, ps)) for split, ps in splits.items()}
+
+    @functools.cached_property
+    def _examples(self) -> dict[str, str]:
+        """Solved training problems by id, one more than are shown: none is shown to itself."""
+        problems = self._problems.splits[Split.TRAIN]
+        if self.shots >= len(problems):
+            raise ConfigError(
+                f"task.shots: expected fewer than the {counted(len(problems), 'training problem')}"
+                f", which they are drawn from, got {self.shots}"
+            )
+        rows = np.random.default_rng(self.seed).permutation(len(problems))[: self.shots + 1]
+        examples = {}
+        for problem in (problems[row] for row in rows.tolist()):
+            worked = problem.reference["worked"]
+            solution = self._verifier.solution(problem.reference)
+            # The verifier has to find the answer where a model writes it like the examples.
+            text = worked if solution in worked else f"{worked}\n{solution}".lstrip()
+            gap = "" if problem.prompt.endswith("\n") else " "
+            examples[problem.id] = f"{problem.prompt}{gap}{text}"
+        return examples
+
+    def _with_examples(self, problem: Problem) -> Problem:
+        if not self.shots:
+            return problem
+        others = [text for own, text in self._examples.items() if own != problem.id]
+        return replace(problem, prompt="\n\n".join([*others[: self.shots], problem.prompt]))
 
     def _judge(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Return the verdicts; cached, because callers request scores and answers in turn."""

@@ -108,7 +108,18 @@ class DataTask(Task):
     level_file: str = option("", help="JSON lines with an id and a level, in place of a column")
     train: int = option(0, ge=0, help="training problems, chosen by the seed; 0: all")
     held_out: int = option(0, ge=0, help="held-out problems, chosen by the seed; 0: all")
-    seed: int = option(0, ge=0, help="chooses problems where not all are taken")
+    shots: int = option(
+        0,
+        ge=0,
+        absent=0,
+        help="solved training problems in front of each question, which base models need",
+    )
+    solution_column: str | tuple[str, ...] = option(
+        ("solution", "answer"),
+        absent=["solution", "answer"],
+        help="column of their worked solutions, or several to look for",
+    )
+    seed: int = option(0, ge=0, help="chooses problems where not all are taken, and shots")
 
 
 @dataclass(frozen=True)
@@ -215,13 +226,15 @@ def _fit(
     is_train = split is Split.TRAIN
     noun = "training problem" if is_train else "held-out problem"
     wanted = task.levels if is_train or not levels else ()
-    shape, columns = template(task.prompt), _choose_columns(task, rows)
+    shape, columns = template(task.prompt), _choose_columns(task, rows, is_train)
     found: dict[str, Problem] = {}
     known: set[int] = set()
     left_out: dict[str, list[str]] = {}
     for number, row in enumerate(rows, start=1):
         question = _question(row, columns, number)
         reference = _reference(row, columns, task.gold_part, number)
+        if is_train and task.shots:
+            reference["worked"] = _worked(row, columns, reference, number)
         own_id = str(row.get(columns["id"])) if columns["id"] else _hash(question)[:_ID_DIGITS]
         level = levels.get(own_id)
         if level is None and not (levels and is_train):
@@ -261,14 +274,15 @@ def _fit(
     return problems
 
 
-def _choose_columns(task: SimpleNamespace, rows: Rows) -> dict[str, str]:
+def _choose_columns(task: SimpleNamespace, rows: Rows, is_train: bool) -> dict[str, str]:
     """Return the name of each column; empty where there is none."""
     existing = list(dict.fromkeys(key for row in rows[:100] for key in row))
     columns = {}
-    for field in ("question", "gold", "level", "id", "options", "tests", "setup", "program"):
+    fields = ("question", "gold", "level", "id", "options", "tests", "setup", "program")
+    for field in (*fields, "solution") if task.shots and is_train else fields:
         given = getattr(task, f"{field}_column")
         names = (given,) if isinstance(given, str) else given
-        if field == "gold" and task.tests_column:
+        if field in ("gold", "solution") and task.tests_column:
             names = ()
         columns[field] = next((name for name in names if name in existing), "")
         if not columns[field] and any(names):
@@ -329,6 +343,25 @@ def _reference(
             raise _unfit("gold", expected, columns, number, value)
         return {"answer": chr(ord("A") + value)}
     return {"answer": _part(_text(value), part)}
+
+
+def _worked(
+    row: Mapping[str, Any], columns: Mapping[str, str], reference: Mapping[str, Any], number: int
+) -> str:
+    """Return the worked solution of a row; empty for a program, which is the solution."""
+    if columns["tests"]:
+        if not reference.get("program"):
+            raise ConfigError(
+                f"task.program_column: expected a program in row {number}, as task.shots shows "
+                "solved problems, got none"
+            )
+        return ""
+    worked = row.get(columns["solution"])
+    if not isinstance(worked, str) or worked.strip() in ("", reference["answer"]):
+        expected = "the steps of a solution, for task.shots,"
+        raise _unfit("solution", expected, columns, number, worked)
+    # GSM8K has the answer alone there.
+    return worked.partition("####")[0].strip()
 
 
 def _is_test(test: Any) -> bool:

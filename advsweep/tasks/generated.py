@@ -10,13 +10,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import Problem, SeededTask, Split, SymbolTask, TaskSeed
+from advsweep.tasks.rewards import RewardedTask
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, UInt64
@@ -90,7 +91,7 @@ LEVELS = 7
 
 
 @dataclass(kw_only=True)
-class GeneratedTask(SeededTask, SymbolTask):
+class GeneratedTask(RewardedTask, SeededTask, SymbolTask):
     """A task that makes its problems, at seven levels."""
 
     levels: tuple[int, ...] = option(
@@ -111,6 +112,11 @@ class GeneratedTask(SeededTask, SymbolTask):
         ge=0,
         help="chooses the problems within their fixed parts; seed: that of the run, so that each "
         "seed has problems of its own",
+    )
+    reward: str | dict[str, Any] = option(
+        "accuracy",
+        absent={"accuracy": {"weight": 1.0, "delimiter": ""}},
+        help="what training rewards: a part, or parts with their weights",
     )
 
     def __post_init__(self) -> None:

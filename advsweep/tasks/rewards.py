@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
 from advsweep.registry import Registry
+from advsweep.tasks.base import Task
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool
+    from jaxtyping import Bool, Float
 
     from advsweep.tasks.base import PerCompletion
 
@@ -42,6 +44,17 @@ class RewardPart(Component):
     def range(self) -> tuple[float, float]:
         """The least and greatest value of the part, before its weight."""
         return 0.0, 1.0
+
+    def for_completions(self, max_tokens: int) -> Self:
+        """Return this part for completions of at most `max_tokens` tokens.
+
+        Runs call it before anything else reads their reward, so that what depends on the length
+        becomes part of their config.
+
+        Raises:
+            ConfigError: its options do not fit that length.
+        """
+        return self
 
     @abstractmethod
     def values(
@@ -141,9 +154,57 @@ class Cosine(RewardPart):
         return np.where(correct, right, wrong)
 
 
+@dataclass(kw_only=True)
+class Overlong(RewardPart):
+    """A penalty that grows linearly over the last B tokens before the most that are allowed, L.
+
+        0                for n ≤ L - B
+        (L - B - n) / B  for L - B < n ≤ L
+        -1               for n > L
+
+    n is the length in tokens.
+
+    Source: DAPO (arXiv:2503.14476), Eq. 13, with B = 4096 of L = 20480; TRL's
+    `get_soft_overlong_punishment`. verl's `penalty_factor` is the weight.
+
+    Departures: none.
+    """
+
+    name: ClassVar[str] = "overlong"
+    reads_verdicts: ClassVar[bool] = False
+
+    length: int | None = option(
+        None, ge=1, help="L, in tokens; null: the most that a completion can have"
+    )
+    buffer: int | None = option(None, ge=1, help="B, in tokens; null: a fifth of length")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return -1.0, 0.0
+
+    def for_completions(self, max_tokens: int) -> Self:
+        length = self.length or max_tokens
+        buffer = self.buffer or max(1, length // 5)
+        if buffer > length:
+            raise ConfigError(f"buffer: expected at most length = {length}, got {buffer}")
+        if length - buffer >= max_tokens:
+            raise ConfigError(
+                f"length: expected less than {max_tokens + buffer}, as a completion has at most "
+                f"{max_tokens} tokens and the penalty begins {buffer} before length, got {length}"
+            )
+        return replace(self, length=length, buffer=buffer)
+
+    def values(
+        self, completions: Sequence[str], correct: Flags, lengths: PerCompletion
+    ) -> PerCompletion:
+        assert self.length is not None
+        assert self.buffer is not None
+        return np.clip((self.length - self.buffer - lengths) / self.buffer, -1, 0)
+
+
 REWARDS: Registry[RewardPart] = Registry(
     "reward",
-    dict.fromkeys(("accuracy", "cosine", "format"), "advsweep.tasks.rewards"),
+    dict.fromkeys(("accuracy", "cosine", "format", "overlong"), "advsweep.tasks.rewards"),
     group="advsweep.rewards",
     base="advsweep.tasks.rewards:RewardPart",
 )
@@ -176,15 +237,36 @@ class Reward:
         ends = [sorted(end * part.weight for end in part.range) for part in self.parts]
         return sum(low for low, _ in ends), sum(high for _, high in ends)
 
+    def for_completions(self, max_tokens: int) -> Reward:
+        """Return the reward for completions of at most `max_tokens` tokens.
+
+        Raises:
+            ConfigError: a part's options do not fit that length.
+        """
+        parts = []
+        for part in self.parts:
+            try:
+                parts.append(part.for_completions(max_tokens))
+            except ConfigError as error:
+                raise ConfigError(f"task.reward.{part.name}.{error}") from error
+        return Reward(tuple(parts))
+
+    def part_values(
+        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+    ) -> Float[np.ndarray, "completions parts"]:
+        """Return the values of each part, before its weight; NaN where the outcome is NaN."""
+        correct = outcomes == 1
+        values = [part.values(completions, correct, lengths) for part in self.parts]
+        return np.where(np.isnan(outcomes), np.nan, values).T
+
     def values(
         self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
     ) -> PerCompletion:
         """Return the rewards; NaN where the outcome is NaN."""
-        correct = outcomes == 1
         total = np.zeros(len(completions))
-        for part in self.parts:
-            total += part.weight * part.values(completions, correct, lengths)
-        total[np.isnan(outcomes)] = np.nan
+        columns = self.part_values(completions, outcomes, lengths).T
+        for part, column in zip(self.parts, columns, strict=True):
+            total += part.weight * column
         return total
 
 
@@ -205,3 +287,59 @@ def build_reward(spec: str | Mapping[str, Any]) -> Reward:
         fields = value if isinstance(value, Mapping) else {"weight": value}
         parts.append(REWARDS.build({**fields, "name": name}, where=f"reward.{name}"))
     return Reward(tuple(parts))
+
+
+class RewardedTask(Task):
+    """A task whose option `reward` says what training rewards."""
+
+    reward: str | dict[str, Any]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._reward = build_reward(self.reward)
+        self.reward = self._reward.plain()
+
+    def identity(self) -> Plain:
+        material = super().identity()
+        if "reward" in material:
+            material["reward"] = [part.identity() for part in self._reward.parts]
+        return material
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        return self._reward.range
+
+    @property
+    def is_binary(self) -> bool:
+        return self._reward.is_binary
+
+    @property
+    def is_shaped(self) -> bool:
+        return self._reward.is_shaped
+
+    @property
+    def rewards_verdicts(self) -> bool:
+        return any(part.reads_verdicts for part in self._reward.parts)
+
+    @property
+    def part_weights(self) -> tuple[float, ...]:
+        return tuple(part.weight for part in self._reward.parts)
+
+    def for_completions(self, max_tokens: int) -> Self:
+        reward = self._reward.for_completions(max_tokens)
+        if reward == self._reward:
+            return self
+        # A copy keeps what is known of the problems, and what `for_seed` has set.
+        filled = copy.copy(self)
+        filled.reward, filled._reward = reward.plain(), reward
+        return filled
+
+    def rewards(
+        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+    ) -> PerCompletion:
+        return self._reward.values(completions, outcomes, lengths)
+
+    def reward_parts(
+        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+    ) -> Float[np.ndarray, "completions parts"]:
+        return self._reward.part_values(completions, outcomes, lengths)

@@ -18,10 +18,11 @@ import pytest
 import torch
 
 from advsweep.backends import BACKENDS
+from advsweep.backends.base import Can
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import CheckpointError, ConfigError, TrainingError
 from advsweep.estimators.base import Estimator
-from advsweep.estimators.batch import GroupBatch
+from advsweep.estimators.batch import GroupBatch, Groups
 from advsweep.objectives.base import LossInputs
 from advsweep.objectives.clipped import Clipped
 from advsweep.rollouts.base import Collected, RolloutPolicy
@@ -31,6 +32,7 @@ METRICS = {
     "reward/mean",
     "reward/std",
     "reward/unscorable",
+    "reward/truncated",
     "collapse/acr",
     "collapse/all_wrong",
     "collapse/all_correct",
@@ -170,6 +172,7 @@ REMEMBERED = {
     "references of each step": {**REFERENCES, "rollout": {"name": "reference", "update_every": 1}},
     "references of some": {**REFERENCES, "rollout": {"name": "reference", "update_every": 2}},
     "retries": {"rollout": {"name": "retry", "turns": 3}},
+    "more rollouts": {"rollout": {"name": "pods", "drawn": 5, "mask_truncated": True}},
     "a renewed penalty": {"objective": {"name": "clipped", "kl_coef": 0.1, "renew_every": 2}},
     "moments": {"optimizer": {"name": "adamw", "reset_every": 3}, "estimator": "reinforce"},
     "reset layers": {"backend": LAYERS, "estimator": "reinforce"},
@@ -533,7 +536,7 @@ def test_estimators_get_what_the_backend_promises(backend, small_run, train, tmp
             for field in dataclasses.fields(batch)
             if getattr(batch, field.name) is not None
         }
-        assert run.backend.provides <= given
+        assert run.backend.provides - {"reward_parts"} <= given  # the reward has one
         # One id for each group, and none for two problems.
         assert batch.prompt_ids is not None
         assert len(batch.prompt_ids) == run.prompts_per_step
@@ -568,6 +571,36 @@ def test_the_rollout_policy_chooses_the_groups(backend, small_run, train, tmp_pa
         assert torch.equal(batch.rewards, rewards.to(batch.rewards))
     drawn = (run.prompts_per_step + 2) / run.prompts_per_step
     assert points[1]["cost/rollouts"] == pytest.approx(drawn)
+
+
+def test_the_rollout_policy_chooses_the_rollouts(backend, small_run, train, tmp_path):
+    if Can.SELECTION not in BACKENDS.get(backend).supports:
+        pytest.skip("it trains on whole groups")
+    spy, witness = Spy(), Witness()
+    run = small_run(backend, steps=1, rollout={"name": "gfpo", "metric": "length", "drawn": 7})
+    points = train(replace(run, estimator=spy, objective=witness), tmp_path).points[1]
+    (batch,) = spy.batches
+    size = run.prompts_per_step * run.group_size
+    assert batch.rewards.shape == (run.prompts_per_step, run.group_size)
+    assert points["cost/rollouts"] == pytest.approx(7 / run.group_size)
+    assert points["cost/utilisation"] == pytest.approx(
+        spy._keep(Groups(batch)).sum() / 7 * run.group_size / size
+    )
+    assert batch.lengths.mean() <= points["cost/tokens"] / (7 * run.prompts_per_step)
+    # Rows of the loss have the advantage and the length of the same rollout.
+    given = {
+        (np.float32(a), int(n))
+        for a, n in zip(
+            spy.values(batch.rewards).flatten().tolist(), batch.lengths.flatten(), strict=True
+        )
+    }
+    rows = [
+        (np.float32(a), int(n))
+        for inputs in witness.seen
+        for a, n in zip(inputs.advantages.tolist(), inputs.completion_mask.sum(dim=1), strict=True)
+    ]
+    assert rows
+    assert given.issuperset(rows)
 
 
 # Numbers that are none

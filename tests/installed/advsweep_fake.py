@@ -365,6 +365,7 @@ class _Source:
             solve_rates=self.outcomes.mean(dim=1) if shaped else None,
             # A wrong rollout has an empty text, without an answer.
             answered=self.outcomes == 1,
+            truncated=torch.zeros_like(rewards, dtype=torch.bool),
             prompt_ids=tuple(problem.id for problem in self._problems),
             step=self.step,
             total_steps=self._run.total_steps,

@@ -21,18 +21,26 @@ class Script:
         referred: the groups that references were drawn for.
         again: rewards of the groups drawn again, over and over; by default those of their prompt.
         repeated: the groups whose prompts were drawn again.
+        group_size: rollouts of a group that are trained on.
+        counts: tokens, one row per group; by default 1.
         verdicts: one row per group of `rewards`; by default the rewards.
     """
 
     rewards: Sequence[Sequence[float]]
     references: Sequence[Sequence[float]] = ()
     step: int = 7
+    group_size: int = 2
+    counts: Sequence[Sequence[float]] = ()
     asked: list[int] = field(default_factory=list)
     referred: list[list[int]] = field(default_factory=list)
     again: Sequence[Sequence[float]] = ()
     repeated: list[list[int]] = field(default_factory=list)
     verdicts: Sequence[Sequence[float]] = ()
     _drawn: list[Sequence[float]] = field(default_factory=list)
+
+    @property
+    def lengths(self) -> Tensor:
+        return torch.tensor(self.counts or [[1] * len(row) for row in self._drawn]).float()
 
     @property
     def outcomes(self) -> Tensor:

@@ -56,6 +56,40 @@ def test_cosine_falls_for_correct_and_rises_for_wrong_answers() -> None:
     )
 
 
+def test_overlong_answers_are_penalised_before_the_limit() -> None:
+    # L = 100, B = 20: none up to 80, then (80 - n) / 20, -1 from 100 on.
+    spec = {"name": "overlong", "length": 100, "buffer": 20}
+    lengths = [1, 80, 81, 90, 100, 101]
+    assert values(spec, [""] * 6, [RIGHT] * 6, lengths) == [0, 0, -0.05, -0.5, -1, -1]
+    # L is what a completion can have, and B a fifth of it.
+    (filled,) = build_reward("overlong").for_completions(512).parts
+    assert (filled.length, filled.buffer) == (512, 102)  # type: ignore[attr-defined]
+    reward = build_reward({"accuracy": 1, "overlong": {"length": 9}})
+    assert reward.for_completions(9).range == (-1, 1)
+    assert reward.for_completions(9).for_completions(9) == reward.for_completions(9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"buffer": 20}, "task.reward.overlong.buffer: expected at most length = 9, got 20"),
+        ({"length": 30}, "task.reward.overlong.length: expected less than 15, .* got 30"),
+    ],
+)
+def test_a_penalty_that_never_comes_is_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_reward({"accuracy": 1, "overlong": options}).for_completions(9)
+
+
+def test_parts_are_values_before_their_weights() -> None:
+    reward = build_reward({"accuracy": 2, "format": {"weight": -1, "delimiter": "!"}})
+    shown = ["a!", "b!", ""], np.array([RIGHT, WRONG, UNSCORABLE]), np.ones(3)
+    parts = reward.part_values(*shown)
+    np.testing.assert_equal(parts, [[1, 1], [0, 1], [np.nan, np.nan]])
+    weights = [part.weight for part in reward.parts]
+    np.testing.assert_equal(parts @ weights, reward.values(*shown))
+
+
 def test_a_sum_is_weighted_and_keeps_the_unscorable() -> None:
     spec = {"format": 1, "cosine": {"weight": 2, "length": 10}}
     texts = ["\n</think>\n", "", "\n</think>\n"]
@@ -70,7 +104,7 @@ def test_a_sum_is_weighted_and_keeps_the_unscorable() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({}, "reward: expected some of accuracy, cosine, format, got none"),
+        ({}, "reward: expected some of accuracy, cosine, format, overlong, got none"),
         ("length", "reward: no reward is called 'length'"),
         ({"formt": 1}, r"reward\.formt: no reward is called 'formt'; did you mean 'format'"),
         ({"format": "much"}, r"reward\.format\.weight: expected a number, got 'much'"),

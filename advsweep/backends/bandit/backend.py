@@ -61,6 +61,7 @@ class BanditBackend(OwnBackend):
         | Can.STEP_MATCHING
         | Can.RESETS
         | Can.CONTROLS
+        | Can.SELECTION
     )
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
 

@@ -34,7 +34,7 @@ class RandomDraws:
     Args:
         seed: of the order of prompts.
         rollout_seed: of everything else.
-        group_size: rollouts per prompt (G).
+        group_size: rollouts drawn per prompt.
         population: number of prompts in training.
     """
 
@@ -97,6 +97,7 @@ class Source:
 
     Attributes:
         step: the training step, counted from 1.
+        group_size: rollouts of a group that the step trains on.
         rows: the prompt of each group drawn; None if they are all prompts in order.
         actions: the sampled behaviours.
         references: number of rollouts of the reference model so far, per run.
@@ -112,9 +113,10 @@ class Source:
         self._draws = self._reference_draws = 0
         self.step = step
         self.rows: Int[Tensor, "runs groups"] | None = None
-        self.actions = torch.empty(len(runs), 0, first.group_size, dtype=torch.int64)
+        self.group_size = first.group_size
+        self.actions = torch.empty(len(runs), 0, first.drawn_size, dtype=torch.int64)
         self.references = 0
-        self._rewards = torch.empty(len(runs), 0, first.group_size)
+        self._rewards = torch.empty(len(runs), 0, first.drawn_size)
         self._control_rngs = [
             numpy_generator(run.seed, Stream.CONTROL, step)
             if run.control.changes_verdicts
@@ -185,6 +187,11 @@ class Source:
         return drawn
 
     @property
+    def lengths(self) -> Float[Tensor, "groups rollouts"]:
+        """1 for each behaviour drawn."""
+        return torch.ones_like(self._flat(self._rewards))
+
+    @property
     def outcomes(self) -> Float[Tensor, "groups rollouts"]:
         """1 for each correct behaviour drawn, 0 for the others."""
         if self._stack.tables.is_binary:
@@ -224,6 +231,7 @@ class Source:
             solve_rates=outcomes.mean(dim=1),
             # Every behaviour is an answer.
             answered=torch.ones_like(outcomes, dtype=torch.bool) if "answered" in read else None,
+            truncated=torch.zeros_like(outcomes, dtype=torch.bool),
             prompt_ids=(tuple(map(str, rows.flatten().tolist())) if "prompt_ids" in read else None),
             step=self.step,
             total_steps=self._stack.runs[0].total_steps,

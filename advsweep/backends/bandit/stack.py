@@ -90,7 +90,7 @@ class BanditStack:
             estimator.reset()
         trained, prompts = self.tables.trained.shape[1], self.tables.logits.shape[1]
         self.random_draws = [
-            RandomDraws(run.seed, run.rollout_seed, run.group_size, trained) for run in runs
+            RandomDraws(run.seed, run.rollout_seed, run.drawn_size, trained) for run in runs
         ]
         # Minibatches and later draws take prompts at random; otherwise the order is free.
         in_order = options.minibatches == 1 and first.rollout.keeps_all
@@ -245,7 +245,7 @@ class BanditStack:
                     made = replace(made, values=made.values[..., 0])
             except BatchError as error:
                 errors[index] = error
-                nothing = torch.zeros_like(groups.rewards[: len(own.groups)])
+                nothing = torch.zeros_like(groups.select(own.groups, own.rollouts).rewards)
                 made = Advantages(values=nothing, keep=nothing.bool())
             weighed.append(made)
         values, keep = (
@@ -303,10 +303,12 @@ def _experience(
     assert drawn.token_entropy is not None
     rows, actions = source.rows, source.actions
     log_probs = -drawn.token_entropy.view(actions.shape)
-    groups = collected.groups
-    if len(groups) < len(drawn.rewards):
+    groups, some = collected.groups, collected.rollouts
+    if some is not None or len(groups) < len(drawn.rewards):
         rows = groups[None] if rows is None else rows[:, groups]
         actions, log_probs = actions[:, groups], log_probs[:, groups]
+    if some is not None:
+        actions, log_probs = (values.gather(2, some[None]) for values in (actions, log_probs))
     return Experience(
         rows=rows,
         actions=actions,

@@ -41,15 +41,17 @@ class TinyBackend(OwnBackend):
     """
 
     name: ClassVar[str] = "tiny"
-    provides: ClassVar[frozenset[str]] = BATCH_FIELDS
+    provides: ClassVar[frozenset[str]] = BATCH_FIELDS | {"reward_parts"}
     supports: ClassVar[Can] = (
         Can.CONTROLS
         | Can.REFERENCES
         | Can.RETRIES
+        | Can.SHAPED_REWARDS
         | Can.STEP_MATCHING
         | Can.TRUNCATED_SAMPLING
         | Can.RESETS
         | Can.SAMPLER_LOG_PROBS
+        | Can.SELECTION
     )
 
     minibatches: int = option(2, ge=1, help="updates per inner epoch; groups are not split")
@@ -81,7 +83,7 @@ class TinyBackend(OwnBackend):
             )
 
     def rough_seconds(self, run: Run) -> float:
-        rollouts = run.steps * run.prompts_per_step * run.group_size
+        rollouts = run.steps * run.prompts_per_step * run.drawn_size
         return rollouts * _ROLLOUT_SECONDS * max(1, self.minibatches * self.inner_epochs / 2)
 
     def check(self, run: Run) -> None:

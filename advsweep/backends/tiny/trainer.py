@@ -26,9 +26,11 @@ from advsweep.backends.tiny.weights import (
 )
 from advsweep.backends.training_loop import (
     LanguageSource,
+    Scores,
     TokenStatistics,
     base_solve_rate,
     collect_and_weigh,
+    score,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from advsweep.backends.models import TinyModel
     from advsweep.backends.tiny.backend import TinyBackend
     from advsweep.backends.tiny.network import Network
-    from advsweep.estimators import GroupBatch
     from advsweep.tasks.base import Problem, SymbolTask
 
 WEIGHTS_FILE = "model.safetensors"
@@ -82,17 +83,16 @@ class TinyTrainer:
         collected, advantages, metrics = collect_and_weigh(
             run, source, self._estimator, self._base_rate
         )
-        groups = collected.groups
         started = updated = time.perf_counter()
         update: dict[str, float] = {KL_STEP: 0.0}
         if advantages.keep.any():
-            rows = (groups[:, None] * run.group_size + torch.arange(run.group_size)).flatten()
             experience = Experience(
-                prompts=source.prompts(groups),
-                rollouts=source.rollouts()[rows],
+                prompts=source.prompts(collected.groups),
+                rollouts=source.rollouts()[collected.rows(run.drawn_size)],
                 group_size=run.group_size,
                 advantages=advantages.values.flatten(0, 1),
                 keep=advantages.keep.flatten(),
+                counted=advantages.in_denominators.flatten(),
             )
             update |= self._update.step(step, experience)
             # The clock stops here: what only measures the update is no part of its time.
@@ -249,8 +249,6 @@ class _Source(LanguageSource):
         self._reference_generator = torch_generator(run.rollout_seed, Stream.REFERENCE, step)
         self._control_rng = numpy_generator(run.seed, Stream.CONTROL, step)
         self._rollouts: list[Rollouts] = []
-        self._rewards: list[Float[Tensor, "prompts rollouts"]] = []
-        self._texts: list[str] = []
         self.rollout_seconds = self.reward_seconds = 0.0
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
@@ -260,40 +258,9 @@ class _Source(LanguageSource):
         return self._draw([self._problems[group] for group in groups.tolist()])
 
     def _draw(self, problems: list[Problem]) -> Float[Tensor, "prompts rollouts"]:
-        rollouts, rewards, texts = self._sample(self._network, problems, self._generator)
-        self._problems += problems
-        self._texts += texts
+        rollouts, scores = self._sample(self._network, problems, self._generator)
         self._rollouts.append(rollouts)
-        self._rewards.append(rewards)
-        return rewards
-
-    def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        problems = [self._problems[group] for group in groups.tolist()]
-        with torch.no_grad():
-            network = fuse(self._reference, self._model)
-        _, rewards, _ = self._sample(network, problems, self._reference_generator)
-        self.references += rewards.numel()
-        return rewards
-
-    @property
-    def outcomes(self) -> Float[Tensor, "groups rollouts"]:
-        """Verdicts of each group drawn, which are the rewards of this backend."""
-        return torch.cat(self._rewards)
-
-    def prompts(self, groups: Int[Tensor, " groups"]) -> Encoded:
-        return encode([self._problems[group].prompt for group in groups.tolist()], self._task)
-
-    def rollouts(self) -> Rollouts:
-        """Return all rollouts drawn, group by group."""
-        return Rollouts.concatenate(self._rollouts)
-
-    def batch(self) -> GroupBatch:
-        """Return the groups drawn, as the estimator sees them."""
-        rewards, rollouts, answered = self.outcomes, self.rollouts(), None
         read = self._run.estimator.needs | self._run.estimator.uses
-        if "answered" in read:
-            answers = self._task.answers(self._repeated(self._problems), self._texts)
-            answered = torch.tensor([each is not None for each in answers]).view(rewards.shape)
         statistics = TokenStatistics(
             lengths=rollouts.lengths.float(),
             surprisal=(-rollouts.log_probs).sum(dim=1),
@@ -301,7 +268,22 @@ class _Source(LanguageSource):
             certainty=rollouts.certainties.sum(dim=1),
             entropies=rollouts.entropies if "token_entropies" in read else None,
         )
-        return self._batch(rewards, rewards, statistics, answered)
+        return self._add(problems, scores, statistics)
+
+    def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+        problems = [self._problems[group] for group in groups.tolist()]
+        with torch.no_grad():
+            network = fuse(self._reference, self._model)
+        _, scores = self._sample(network, problems, self._reference_generator)
+        self.references += len(scores.rewards)
+        return scores.rewards.view(len(problems), -1)
+
+    def prompts(self, groups: Int[Tensor, " groups"]) -> Encoded:
+        return encode([self._problems[group].prompt for group in groups.tolist()], self._task)
+
+    def rollouts(self) -> Rollouts:
+        """Return all rollouts drawn, group by group."""
+        return Rollouts.concatenate(self._rollouts)
 
     @functools.cached_property
     def _network(self) -> Network:
@@ -311,23 +293,27 @@ class _Source(LanguageSource):
 
     def _sample(
         self, network: Network, problems: Sequence[Problem], generator: torch.Generator
-    ) -> tuple[Rollouts, Float[Tensor, "prompts rollouts"], list[str]]:
+    ) -> tuple[Rollouts, Scores]:
         started = time.perf_counter()
-        size = self._run.group_size
         rollouts = sample(
             network,
             self._task,
             encode([problem.prompt for problem in problems], self._task),
-            size,
+            self._run.drawn_size,
             temperature=self._run.generation.temperature,
             generator=generator,
         )
         sampled = time.perf_counter()
-        texts = decode(rollouts.tokens.numpy(), self._task)
-        scores = self._run.control.verdicts(
-            self._task.score(self._repeated(problems), texts), self._control_rng, self._base_rate
+        last = rollouts.tokens.gather(1, rollouts.lengths[:, None] - 1)[:, 0]
+        scores = score(
+            self._run,
+            self._repeated(problems),
+            decode(rollouts.tokens.numpy(), self._task),
+            rollouts.lengths,
+            last != self._task.eos_id,
+            self._control_rng,
+            self._base_rate,
         )
         self.rollout_seconds += sampled - started
         self.reward_seconds += time.perf_counter() - sampled
-        rewards = torch.from_numpy(scores).float().view(len(problems), size)
-        return rollouts, rewards, texts
+        return rollouts, scores

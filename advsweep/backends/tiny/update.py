@@ -42,6 +42,7 @@ class Experience:
         rollouts: `group_size` rows per prompt.
         advantages: advantage of every rollout, or of every token of the rollouts.
         keep: whether a rollout takes part in the update.
+        counted: whether it counts in means over rollouts, as truncated ones that are masked do.
     """
 
     prompts: Encoded
@@ -49,6 +50,7 @@ class Experience:
     group_size: int
     advantages: Float[Tensor, " rows"] | Float[Tensor, "rows tokens"]
     keep: Bool[Tensor, " rows"]
+    counted: Bool[Tensor, " rows"]
 
 
 class PolicyUpdate:
@@ -229,7 +231,7 @@ class PolicyUpdate:
                 old_log_probs=old[index],
                 completion_mask=rollouts.mask,
                 advantages=advantages[used],
-                rollouts=int(keep.sum()),
+                rollouts=int(experience.counted[rows].sum()),
                 tokens=int(experience.rollouts.lengths[rows][keep].sum()),
                 reference_log_probs=reference,
                 sampler_log_probs=rollouts.log_probs if given else None,

@@ -13,7 +13,7 @@ The walk of a reward through one step, module by module:
    which lets TRL generate. `_generate_single_turn` puts token statistics of the completions into
    the buffer (`sampling`); `vllm_trainer` does so for vLLM.
 4. TRL calls the reward function `_reward`; `StepBuffer.judge` verifies the completions and
-   computes rewards. TRL makes columns of them, and `_calculate_rewards` buffers these.
+   computes rewards, which stay in the buffer. Where completions end is `ends`' business.
 5. Back in `_generate_and_score_completions`, the estimator turns the rewards of the groups that
    the policy kept into advantages, which go into TRL's rows beside the tokens.
 6. TRL splits the rows into minibatches; `_prepare_inputs` counts the rollouts of each.

@@ -11,7 +11,7 @@ import importlib.util
 import json
 import warnings
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -60,7 +60,7 @@ class TrlBackend(OwnBackend):
         "processes": (None, 1),
         "accelerate": (None, 1),
     }
-    provides: ClassVar[frozenset[str]] = BATCH_FIELDS
+    provides: ClassVar[frozenset[str]] = BATCH_FIELDS | {"reward_parts"}
     supports: ClassVar[Can] = (
         Can.REFERENCES
         | Can.SHAPED_REWARDS
@@ -68,6 +68,8 @@ class TrlBackend(OwnBackend):
         | Can.TRUNCATED_SAMPLING
         | Can.CONTROLS
         | Can.SAMPLER_LOG_PROBS
+        | Can.SELECTION
+        | Can.STOP_TEXTS
     )
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups may be split")
@@ -187,7 +189,9 @@ class TrlBackend(OwnBackend):
             # Without a checkpoint the weights are the base model's.
             return contextlib.nullcontext(weights if folder is None else load_base())
 
-        return self._open(model, generation_of(generation), folder, tokens, top_p, base)
+        # So are the stop texts.
+        ending = replace(generation_of(generation), stop=generation_of(run.generation).stop)
+        return self._open(model, ending, folder, tokens, top_p, base)
 
     def model_sampler(
         self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings
@@ -229,6 +233,7 @@ class TrlBackend(OwnBackend):
                 top_p=top_p,
                 gpu_memory=generation.gpu_memory or OWN_MEMORY,
                 context=generation.context,
+                stop=generation.stop,
             )
         from advsweep.backends.trl.loading import load_model, load_tokenizer
         from advsweep.backends.trl.sampling import ModelSampler
@@ -252,11 +257,16 @@ class TrlBackend(OwnBackend):
         own = {
             "model": hf_model(model).identity(),
             "max_tokens": generation_of(generation).max_tokens,
+            **_stopping(generation),
         }
         return hash_json({"backend": self.name, "revision": self.revision, **own})
 
     def base_key(self, run: Run) -> str:
-        own = {"model": hf_model(run.model).identity(), "task": run.task.identity()}
+        own = {
+            "model": hf_model(run.model).identity(),
+            "task": run.task.identity(),
+            **_stopping(run.generation),
+        }
         tokens = self.completion_tokens(run)
         return hash_json({"backend": self.name, "revision": self.revision, "tokens": tokens, **own})
 
@@ -275,7 +285,13 @@ class TrlBackend(OwnBackend):
     def completion_tokens(self, run: Run) -> int:
         return self.answer_tokens(run.generation, run.task)
 
+    def answer_limits(self, generation: Generation, task: Task) -> Plain:
+        stop = _stopping(generation)
+        tokens = {"max_tokens": self.answer_tokens(generation, task)}
+        return tokens | ({"stop": json.dumps(stop["stop"])} if stop else {})
+
     def answer_tokens(self, generation: Generation, task: Task) -> int:
+        """Return the most tokens of an answer."""
         needed = task.max_completion_length if isinstance(task, SymbolTask) else _DEFAULT_TOKENS
         return generation_of(generation).max_tokens or needed
 
@@ -300,6 +316,12 @@ class TrlBackend(OwnBackend):
     def _folder(self, run: Run, directory: Path, step: int) -> Path | None:
         """Return the folder of a checkpoint; None for step 0, the base model."""
         return Checkpoints(directory, run.identity).load(step).path if step else None
+
+
+def _stopping(generation: Generation) -> Plain:
+    """Return the stop texts as a part of an identity, which older ones lack."""
+    stop = generation_of(generation).stop
+    return {"stop": list(stop)} if stop else {}
 
 
 # Problems of a split that are looked at.

@@ -164,6 +164,14 @@ class TransformersGeneration(Generation):
     )
     top_p: float = option(1.0, gt=0, le=1, help="share of the probability that is sampled from")
     top_k: int = option(0, ge=0, help="tokens that are sampled from; 0: all")
+    stop: tuple[str, ...] = option(
+        (), absent=[], help="texts at the end of which a completion ends, of evaluations too"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if "" in self.stop:
+            raise ConfigError("stop: expected texts that are not empty, got ''")
 
     @property
     def is_greedy(self) -> bool:
@@ -269,6 +277,7 @@ class VllmGeneration(TransformersGeneration):
                 else self.correction
             ).value,
             "vllm_importance_sampling_clip_max": self.correction_cap,
+            "generation_kwargs": {"stop": list(self.stop)} if self.stop else None,
         }
 
 

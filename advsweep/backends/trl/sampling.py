@@ -14,14 +14,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteriaList,
+)
 
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.step_changes import at_answers, mean_by_problem, measured_answers
 from advsweep.backends.training_loop import TokenStatistics
 from advsweep.backends.trl.config import EVALUATION_REMEDIES, Prompt, advise_if_out_of_memory
+from advsweep.backends.trl.ends import Ends, StopTexts, end_marks, until_stop
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:
@@ -61,21 +66,6 @@ def encode(problems: Sequence[Problem], model: HfModel, tokenizer: Any) -> list[
         )
     ids: list[list[int]] = encoded["input_ids"]
     return ids
-
-
-def join_statistics(parts: Sequence[TokenStatistics]) -> TokenStatistics:
-    """Return the statistics of all rows, on the CPU; entropies are padded to the longest.
-
-    The KL is left out: it is measured once all answers are there.
-    """
-    names = ("lengths", "surprisal", "entropy", "certainty")
-    sums = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in names}
-    of_tokens = [part.entropies.cpu() for part in parts if part.entropies is not None]
-    if not of_tokens:
-        return TokenStatistics(**sums)
-    width = max(values.shape[1] for values in of_tokens)
-    padded = [F.pad(values, (0, width - values.shape[1])) for values in of_tokens]
-    return TokenStatistics(**sums, entropies=torch.cat(padded))
 
 
 class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
@@ -141,10 +131,13 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
 
 
 @contextmanager
-def recording(model: Any, recorder: StatisticsRecorder) -> Iterator[None]:
-    """Make `model.generate` call the recorder meanwhile."""
+def recording(model: Any, recorder: StatisticsRecorder, ends: Ends) -> Iterator[None]:
+    """Make `model.generate` call the recorder meanwhile, and end at stop texts."""
+    stopping = [StopTexts(ends.tokenizer, ends.stop)] if ends.stop else []
     model.generate = functools.partial(
-        model.generate, logits_processor=LogitsProcessorList([recorder])
+        model.generate,
+        logits_processor=LogitsProcessorList([recorder]),
+        stopping_criteria=StoppingCriteriaList(stopping),
     )
     try:
         yield
@@ -181,7 +174,7 @@ def completion_statistics(
         )
         sums = (values.where(generated, 0.0).sum(dim=1) for values in of_tokens)
         parts.append(TokenStatistics(generated.sum(dim=1).float(), *sums))
-    return join_statistics(parts)
+    return TokenStatistics.join(parts)
 
 
 @torch.no_grad()
@@ -342,7 +335,8 @@ class ModelSampler:
     ) -> tuple[list[str], TokenStatistics]:
         """Draw one completion per problem, and restore the process's random generators."""
         completions, statistics = self.draw(problems, temperature, seed)
-        return self.tokenizer.batch_decode(completions, skip_special_tokens=True), statistics
+        texts = self.tokenizer.batch_decode(completions, skip_special_tokens=True)
+        return [until_stop(text, self.generation.stop) for text in texts], statistics
 
     @property
     def cuts(self) -> dict[str, Any]:
@@ -367,7 +361,7 @@ class ModelSampler:
                 parts.append(statistics)
             self.on_progress(len(problems), len(problems))
             kl = self.measure_kl(model, problems, completions, temperature)
-        return completions, replace(join_statistics(parts), kl=kl)
+        return completions, replace(TokenStatistics.join(parts), kl=kl)
 
     def measure_kl(
         self,
@@ -400,10 +394,10 @@ class ModelSampler:
     ) -> tuple[list[list[int]], TokenStatistics]:
         ids = encode(problems, self.model, self.tokenizer)
         inputs = self.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
-        ends = end_marks(model, self.tokenizer)
+        ends = Ends(self.tokenizer, end_marks(model, self.tokenizer), self.generation.stop)
         recorder = StatisticsRecorder(temperature or GREEDY)
         drawing = {"temperature": temperature, **self.cuts}
-        with recording(model, recorder):
+        with recording(model, recorder, ends):
             generated = model.generate(
                 **inputs.to(model.device),
                 generation_config=GenerationConfig(
@@ -414,19 +408,10 @@ class ModelSampler:
                     repetition_penalty=1.0,
                     pad_token_id=self.tokenizer.pad_token_id,
                     bos_token_id=self.tokenizer.bos_token_id,
-                    eos_token_id=ends,
+                    eos_token_id=ends.marks,
                     disable_compile=True,
                 ),
             )
-        completions = []
-        for tokens in generated[:, inputs["input_ids"].shape[1] :].tolist():
-            end = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
-            completions.append(tokens[: end + 1])
+        width = inputs["input_ids"].shape[1]
+        completions = [ends.cut(tokens) for tokens in generated[:, width:].tolist()]
         return completions, recorder.statistics(completions)
-
-
-def end_marks(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end a completion: the tokenizer's and those that the model names."""
-    named = model.generation_config.eos_token_id
-    marks = [named] if isinstance(named, int) else list(named or ())
-    return [*dict.fromkeys([tokenizer.eos_token_id, *marks])]

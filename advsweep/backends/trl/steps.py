@@ -21,15 +21,13 @@ from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.step_changes import KL_STEP, evenly_spaced, kl_estimate, update_means
-from advsweep.backends.training_loop import LanguageSource, TokenStatistics
-from advsweep.backends.trl.sampling import join_statistics
+from advsweep.backends.training_loop import LanguageSource, Scores, TokenStatistics, score
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.base import Run
     from advsweep.backends.trl.trainer import EstimatorTrainer
-    from advsweep.estimators import GroupBatch
     from advsweep.tasks.base import Problem
 
 # Tensors `[rows]` or `[rows, tokens]`; prompts are padded on the left, the rest on the right.
@@ -73,23 +71,17 @@ class StepSource(LanguageSource):
         self._trainer = trainer
         self.seconds = 0.0
         self._parts: list[Rows] = []
-        self._scored: list[Float[Tensor, "prompts rollouts functions"]] = []
-        self._statistics: list[TokenStatistics] = []
         # By seed and step alone, so that a resumed run draws what an uninterrupted one does.
         torch.manual_seed(torch_seed(run.rollout_seed, Stream.ROLLOUTS, step))
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         started = time.perf_counter()
         problems = list(self._run.task.draw(prompts, self._rng))
-        self._problems += problems
         # TRL's rows of each draw have a width of their own; `rows` pads them to one.
         self._parts.append(self._trainer.roll_out(self._repeated(problems)))
-        scored, statistics = self._trainer.step_buffer.take_draw()
-        self._statistics.append(statistics)
-        groups = scored.cpu().view(len(problems), self._run.group_size, -1)
-        self._scored.append(groups)
+        rewards = self._add(problems, *self._trainer.step_buffer.take_draw())
         self.seconds += time.perf_counter() - started
-        return groups[..., 0]
+        return rewards
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         started = time.perf_counter()
@@ -101,32 +93,17 @@ class StepSource(LanguageSource):
         self.seconds += time.perf_counter() - started
         return rewards.view(len(groups), self._run.group_size)
 
-    def rows(self, groups: Int[Tensor, " groups"]) -> Rows:
-        """Return the rollouts of some groups, as many as a full step has.
+    def rows(self, wanted: Int[Tensor, " some"]) -> Rows:
+        """Return some rollouts by their numbers, as many as a full step has.
 
-        Other rollouts replace missing groups; the caller masks them out.
+        Other rollouts replace missing ones; the caller masks them out.
         """
-        size, whole = self._run.group_size, self._run.prompts_per_step * self._run.group_size
-        wanted = (groups[:, None] * size + torch.arange(size)).flatten()
+        whole = self._run.prompts_per_step * self._run.group_size
         # TRL splits a step into its updates by the number of rows, which therefore never changes.
         wanted = F.pad(wanted, (0, whole - len(wanted)))
-        if len(self._parts) == 1 and torch.equal(wanted, torch.arange(whole)):
+        if torch.equal(wanted, torch.arange(len(self._parts[0]["completion_ids"]))):
             return self._parts[0]
         return pick_rows(concatenate_rows(self._parts, self._trainer.pad_id), wanted)
-
-    @property
-    def outcomes(self) -> Float[Tensor, "groups rollouts"]:
-        """Verdicts from which the rewards are computed."""
-        return torch.cat(self._scored)[..., int(self._run.task.is_shaped)]
-
-    def batch(self) -> GroupBatch:
-        """Return the groups drawn, as the estimator sees them."""
-        scored, estimator = torch.cat(self._scored), self._run.estimator
-        is_read = "answered" in estimator.needs | estimator.uses
-        answered = scored[..., -1] == 1 if is_read else None
-        return self._batch(
-            scored[..., 0], self.outcomes, join_statistics(self._statistics), answered
-        )
 
 
 class UpdateMeans:
@@ -181,10 +158,7 @@ class StepBuffer:
         control_rng: randomness of the verdicts, for a control; None before training.
         base_rate: the base's solve rate, for a control that needs it.
         statistics: token statistics of the rollouts in the last draw.
-        scored: rewards of the last draw. Its columns are the reward, the verdict if the task
-            shapes rewards, and whether the rollout has an answer if the estimator reads that.
-        outcomes: verdicts of the completions that were judged last.
-        answered: 1 for those completions in which an answer could be read.
+        scores: scores of the completions that were judged last.
         reward_seconds: time spent in the verifier.
         metrics: what is known of the step before its updates.
         effect: compares the policy before and after the updates.
@@ -196,9 +170,7 @@ class StepBuffer:
     control_rng: np.random.Generator | None = None
     base_rate: float = math.nan
     statistics: TokenStatistics | None = None
-    scored: Float[Tensor, "rows functions"] | None = None
-    outcomes: list[float] = field(default_factory=list)
-    answered: list[float] = field(default_factory=list)
+    scores: Scores | None = None
     reward_seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     effect: StepEffect | None = None
@@ -207,37 +179,29 @@ class StepBuffer:
     updates: UpdateMeans = field(default_factory=UpdateMeans)
 
     def judge(
-        self, run: Run, problems: Sequence[Problem], texts: Sequence[str], lengths: Sequence[float]
-    ) -> list[float]:
-        """Verify completions and return their rewards.
-
-        Args:
-            lengths: tokens of each completion.
-        """
+        self,
+        run: Run,
+        problems: Sequence[Problem],
+        texts: Sequence[str],
+        lengths: Sequence[float],
+        truncated: Sequence[bool],
+    ) -> Float[Tensor, " rows"]:
+        """Verify completions and return their rewards; see `training_loop.score`."""
         started = time.perf_counter()
         assert self.control_rng is not None
-        outcomes = run.control.verdicts(
-            run.task.score(problems, texts), self.control_rng, self.base_rate
-        )
-        if "answered" in run.estimator.needs | run.estimator.uses:
-            answers = run.task.answers(problems, texts)
-            self.answered = [float(answer is not None) for answer in answers]
-        rewards: list[float] = run.task.rewards(
-            texts, outcomes, np.array(lengths, dtype=np.float64)
-        ).tolist()
-        # TRL asks for these by another reward function, which gets no problems.
-        self.outcomes = outcomes.tolist()
+        rng, rate = self.control_rng, self.base_rate
+        self.scores = score(run, problems, texts, lengths, truncated, rng, rate)
         self.reward_seconds += time.perf_counter() - started
-        return rewards
+        return self.scores.rewards
 
-    def take_draw(self) -> tuple[Float[Tensor, "rows functions"], TokenStatistics]:
-        """Return the rewards and the token statistics of the last draw, and forget them."""
+    def take_draw(self) -> tuple[Scores, TokenStatistics]:
+        """Return the scores and the token statistics of the last draw, and forget them."""
         # Forgotten, so that a callback that TRL left out is an error, not an older draw.
-        scored, statistics = self.scored, self.statistics
-        assert scored is not None
+        scores, statistics = self.scores, self.statistics
+        assert scores is not None
         assert statistics is not None
-        self.scored = self.statistics = None
-        return scored, statistics
+        self.scores = self.statistics = None
+        return scores, statistics
 
 
 # Rollouts that a step's KL is estimated from.

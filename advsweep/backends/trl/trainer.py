@@ -11,6 +11,7 @@ the order as a list.
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -23,12 +24,12 @@ from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.backends.step_changes import ChangeMeter, peak_memory
-from advsweep.backends.training_loop import collect_and_weigh
-from advsweep.backends.trl.config import hf_model
+from advsweep.backends.training_loop import TokenStatistics, collect_and_weigh
+from advsweep.backends.trl.config import generation_of, hf_model
+from advsweep.backends.trl.ends import Ends, until_stop
 from advsweep.backends.trl.sampling import (
     ModelSampler,
     StatisticsRecorder,
-    join_statistics,
     prompt_of,
     recording,
 )
@@ -85,11 +86,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self.estimator.reset()
         self.step_buffer = StepBuffer()
         self.base_rate = math.nan
-        # TRL makes a column of what each of these returns.
-        functions = [self._reward, *([self._outcome] if run.task.is_shaped else [])]
-        read = run.estimator.needs | run.estimator.uses
-        functions += [self._has_answer] if "answered" in read else []
-        super().__init__(model=self._model_settings.location, reward_funcs=functions, **arguments)
+        super().__init__(
+            model=self._model_settings.location, reward_funcs=self._reward, **arguments
+        )
         weights = {name: w for name, w in self.model.named_parameters() if w.requires_grad}
         is_measured = sum(map(torch.numel, weights.values())) <= backend.measured_weights
         self.meter = ChangeMeter(weights) if is_measured else None
@@ -97,6 +96,12 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     @property
     def pad_id(self) -> int:
         return int(self.processing_class.pad_token_id)
+
+    @functools.cached_property
+    def ends(self) -> Ends:
+        """What ends a completion."""
+        stop = generation_of(self._run.generation).stop
+        return Ends(self.processing_class, self.eos_token_ids, stop)
 
     @property
     def steps_done(self) -> int:
@@ -139,7 +144,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             "time/rollout": source.seconds - buffer.reward_seconds,
             "time/reward": buffer.reward_seconds,
         }
-        rows = source.rows(collected.groups)
+        rows = source.rows(collected.rows(run.drawn_size))
         # TRL's rows are always those of a full step: what is missing has no part in the loss.
         # An estimator's tokens reach to the longest rollout drawn, of which these may be shorter.
         values, keep = advantages.values.flatten(0, 1).float(), advantages.keep.flatten()
@@ -148,6 +153,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             values = F.pad(values, (0, rows["completion_ids"].shape[1] - values.shape[1]))
         rows["advantages"] = F.pad(values, (0, 0) * (values.ndim - 1) + (0, missing)).to(device)
         rows["keep"] = F.pad(keep, (0, missing)).to(device)
+        counted = advantages.in_denominators.flatten()
+        rows["counted"] = F.pad(counted, (0, missing)).to(device)
         buffer.effect = StepEffect(self, rows, entropies=self._backend.entropy_change)
         buffer.update_started = time.perf_counter()
         return rows
@@ -158,7 +165,12 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             {"prompt": prompt_of(p, self._model_settings, self.processing_class), "problem": p}
             for p in problems
         ]
-        return rows_of(super()._generate_and_score_completions(inputs))
+        # TRL groups rows by it; the rows that are trained on are fewer with some policies.
+        self.num_generations = self._run.drawn_size
+        try:
+            return rows_of(super()._generate_and_score_completions(inputs))
+        finally:
+            self.num_generations = self._run.group_size
 
     def refer(self, problems: Sequence[Problem], seed: int) -> Float[Tensor, " rows"]:
         """Return the rewards of one rollout of the reference model per problem."""
@@ -167,7 +179,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             problems, self._run.generation.temperature, seed
         )
         lengths = statistics.lengths.tolist()
-        return torch.tensor(self.step_buffer.judge(self._run, problems, texts, lengths))
+        # Whether they are cut off does not matter: they are not trained on.
+        return self.step_buffer.judge(self._run, problems, texts, lengths, [False] * len(texts))
 
     def _generate_single_turn(self, prompts: Any, *arguments: Any, **named: Any) -> Any:
         """Generate completions, and record token statistics on the way."""
@@ -175,18 +188,13 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         size = self._backend.rollout_batch or len(prompts)
         for start in range(0, len(prompts), size):
             some, recorder = prompts[start : start + size], StatisticsRecorder(self.temperature)
-            with recording(self.accelerator.unwrap_model(self.model_wrapped), recorder):
+            with recording(self.accelerator.unwrap_model(self.model_wrapped), recorder, self.ends):
                 part, _ = super()._generate_single_turn(some, *arguments, **named)
+            part = [self.ends.cut(tokens) for tokens in part]
             completions += part
             statistics.append(recorder.statistics(part, each_token=self._each_token))
-        self.step_buffer.statistics = join_statistics(statistics)
+        self.step_buffer.statistics = TokenStatistics.join(statistics)
         return completions, None  # transformers gives no log-probabilities
-
-    def _calculate_rewards(self, *arguments: Any, **named: Any) -> Tensor:
-        # TRL turns them into advantages of its own and drops them; the estimator needs them.
-        scored: Tensor = super()._calculate_rewards(*arguments, **named)
-        self.step_buffer.scored = scored
-        return scored
 
     def _reward(
         self,
@@ -195,17 +203,18 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         problem: Sequence[Problem],
         **_: Any,
     ) -> list[float]:
-        """The reward function that TRL calls."""
+        """The reward function that TRL calls.
+
+        TRL turns rewards into advantages of its own; the buffer keeps them for the estimator.
+        """
         texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
-        return self.step_buffer.judge(self._run, problem, texts, [*map(len, completion_ids)])
-
-    def _outcome(self, **_: Any) -> list[float]:
-        """A second reward function: verdicts of the completions that `_reward` judged last."""
-        return self.step_buffer.outcomes
-
-    def _has_answer(self, **_: Any) -> list[float]:
-        """Another one: 1 for each of those completions in which an answer could be read."""
-        return self.step_buffer.answered
+        texts = [until_stop(text, self.ends.stop) for text in texts]
+        lengths = [len(tokens) for tokens in completion_ids]
+        truncated = [self.ends.is_truncated(tokens) for tokens in completion_ids]
+        rewards: list[float] = self.step_buffer.judge(
+            self._run, problem, texts, lengths, truncated
+        ).tolist()
+        return rewards
 
     # Updates
 
@@ -230,7 +239,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         counts = torch.stack(
             [
-                torch.stack([part["keep"].sum(), part["completion_mask"][part["keep"]].sum()])
+                torch.stack([part["counted"].sum(), part["completion_mask"][part["keep"]].sum()])
                 for part in self._buffered_inputs
             ]
         )
@@ -261,7 +270,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         reference = rows.get("ref_per_token_logps")
         sampler = rows.get("sampling_per_token_logps")
         nothing: Tensor = log_probs.sum() * 0
-        if rollouts == 0:
+        if tokens == 0:
             self.step_buffer.updates.add({}, nothing)
             return nothing
         output = objective.loss(
@@ -297,8 +306,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         updates = self.step_buffer.updates
         loss, metrics = updates.means()
-        rollouts, _ = self._share(self._step - 1)
-        if rollouts == 0:
+        _, tokens = self._share(self._step - 1)
+        if tokens == 0:
             # Not a gradient of 0, with which AdamW's momentum would move the weights on.
             for parameter in self.model_wrapped.parameters():
                 parameter.grad = None

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from advsweep.backends.randomness import Stream, torch_seed
+from advsweep.backends.trl.ends import until_stop
 from advsweep.backends.trl.loading import load_model, load_tokenizer
 from advsweep.backends.trl.sampling import encode
 from advsweep.errors import AdvsweepError, ConfigError, SamplerError, TrainingError
@@ -171,6 +172,7 @@ class VllmSampler:
         top_p: share of the probability that is sampled from.
         gpu_memory: share of a GPU's memory that vLLM takes.
         context: most tokens of prompt and completion; None: the model's.
+        stop: texts that end a completion.
 
     Raises:
         ConfigError: there is no such model, or it has no tokenizer.
@@ -186,8 +188,10 @@ class VllmSampler:
         top_p: float = 1.0,
         gpu_memory: float = 0.9,
         context: int | None = None,
+        stop: Sequence[str] = (),
     ) -> None:
         self._model = model
+        self._stop = stop
         self._tokens = tokens
         self._top_p = top_p
         self._tokenizer = load_tokenizer(model, folder)
@@ -233,7 +237,8 @@ class VllmSampler:
                 max_tokens=self._tokens,
                 # vLLM adds 0 to n-1 for the n completions.
                 seed=torch_seed(seed, Stream.EVALUATION, zlib.crc32(problem.id.encode())) >> 1,
-                detokenize=False,
+                stop=list(self._stop),
+                detokenize=bool(self._stop),
             )
             for problem in problems
         ]
@@ -241,14 +246,13 @@ class VllmSampler:
             answers = self._engines[0].generate(
                 [{"prompt_token_ids": ids} for ids in prompts], settings, use_tqdm=False
             )
-        return Completions(
-            texts=[
-                self._tokenizer.batch_decode(
-                    [list(one.token_ids) for one in answer.outputs], skip_special_tokens=True
-                )
-                for answer in answers
-            ]
-        )
+        texts = [
+            self._tokenizer.batch_decode(
+                [list(one.token_ids) for one in answer.outputs], skip_special_tokens=True
+            )
+            for answer in answers
+        ]
+        return Completions([[until_stop(text, self._stop) for text in own] for own in texts])
 
     @contextlib.contextmanager
     def _whole(self, folder: Path | None) -> Iterator[str]:

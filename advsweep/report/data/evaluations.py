@@ -25,7 +25,7 @@ _NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
 _WHOLE = ("top_p", 1.0)
 
 # Keys of a protocol that are not of `evaluation`.
-_OF_TASK = ("task", "problems", "verifier", "system", "max_tokens", "sampler")
+_OF_TASK = ("task", "problems", "verifier", "system", "shots", "max_tokens", "stop", "sampler")
 
 # How an evaluation was made: task, number of problems, and sampling.
 Protocol = dict[str, Any]

@@ -34,9 +34,10 @@ def experience(model, make_weights, task, prompts):
     keep = torch.ones(len(advantages), dtype=torch.bool)
     keep[5 * G : 6 * G] = False
     keep[7 * G + 2] = False
-    return Experience(
-        prompts=prompts, rollouts=rollouts, group_size=G, advantages=advantages, keep=keep
-    )
+    # One that is left out counts in the mean over rollouts, as a masked truncated one does.
+    counted = keep.clone()
+    counted[7 * G + 2] = True
+    return Experience(prompts, rollouts, G, advantages, keep, counted)
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def naive_loss(objective, weights, base, model, experience, plain_logits):
         clipped = ratio.clamp(1 - objective.clip_low, 1 + objective.clip_high)
         per_token = -torch.minimum(ratio * a, clipped * a) + objective.kl_coef * (d.exp() - d - 1)
         entropies = -(log_p.exp() * log_p).sum(-1)
-        loss = loss + per_token.mean() / len(kept)
+        loss = loss + per_token.mean() / int(experience.counted.sum())
         loss = loss - objective.entropy_coef * entropies.sum() / tokens
     return loss
 
@@ -149,17 +150,17 @@ def test_advantages_of_0_alone_still_move_the_moments(experience, make_update):
 def test_minibatches_hold_whole_groups_and_epochs_repeat_them(
     experience, make_update, minibatches, epochs
 ):
-    """12 groups of 4, of which one is not kept, nor is one more rollout."""
+    """12 groups of 4, of which one is not kept; one more rollout only counts."""
     witness = Witness()
     update, _ = make_update(witness, minibatches=minibatches, inner_epochs=epochs)
     update.step(1, experience)
     rollouts = [inputs.rollouts for inputs in witness.seen]
-    # Group 5 is left out, and one rollout of group 7; 11 minibatches put two groups in the first.
+    # Group 5 is left out; 11 minibatches put two groups in the first.
     expected = {
-        1: [43],
-        3: [16, 11, 16],
-        4: [12, 8, 11, 12],
-        11: [8, 4, 4, 4, 4, 3, 4, 4, 4, 4],
+        1: [44],
+        3: [16, 12, 16],
+        4: [12, 8, 12, 12],
+        11: [8, *[4] * 9],
     }
     assert rollouts == expected[minibatches] * epochs
     given = torch.cat([inputs.advantages for inputs in witness.seen])

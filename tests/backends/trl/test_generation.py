@@ -37,6 +37,7 @@ def test_vllm_has_one_engine_in_the_process_that_trains():
 def test_scores_of_completions_are_those_taken_down_while_sampling(small_run, exported_base):
     from transformers import GenerationConfig
 
+    from advsweep.backends.trl.ends import Ends
     from advsweep.backends.trl.loading import load_model, load_tokenizer
     from advsweep.backends.trl.sampling import (
         StatisticsRecorder,
@@ -61,7 +62,7 @@ def test_scores_of_completions_are_those_taken_down_while_sampling(small_run, ex
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    with recording(model, recorder), torch.no_grad():
+    with recording(model, recorder, Ends(tokenizer, [tokenizer.eos_token_id])), torch.no_grad():
         sampled = model.generate(**inputs, generation_config=settings)
     completions = []
     for tokens in sampled[:, inputs["input_ids"].shape[1] :].tolist():

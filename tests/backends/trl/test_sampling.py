@@ -21,6 +21,7 @@ from advsweep.tasks.countdown import Countdown
 def test_signals_are_those_of_a_forward_pass(exported_base, small_run, temperature):
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+    from advsweep.backends.trl.ends import Ends
     from advsweep.backends.trl.sampling import StatisticsRecorder, recording
 
     folder = exported_base()
@@ -31,7 +32,7 @@ def test_signals_are_those_of_a_forward_pass(exported_base, small_run, temperatu
     inputs = tokenizer(prompts, padding=True, return_tensors="pt")
     torch.manual_seed(0)
     recorder = StatisticsRecorder(temperature)
-    with recording(model, recorder):
+    with recording(model, recorder, Ends(tokenizer, [tokenizer.eos_token_id])):
         generated = model.generate(
             **inputs,
             generation_config=GenerationConfig(

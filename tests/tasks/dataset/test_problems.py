@@ -248,3 +248,58 @@ def test_a_level_file_needs_ids_and_levels(sums: str, write: Write) -> None:
 def test_an_unknown_template_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"prompt: expected a text with \{question\}.*'boxed'"):
         make("a.jsonl", prompt="boxd")
+
+
+def test_solved_training_problems_stand_before_each_question(sums: str) -> None:
+    task = make(sums, held_out=5, shots=2, prompt="question_answer", verifier="boxed_math")
+    plain = make(sums, held_out=5, prompt="question_answer", verifier="boxed_math")
+    solved = {
+        p.prompt: f"{p.prompt} {p.reference['worked']}" for p in task._problems.splits[Split.TRAIN]
+    }
+    shown: Counter[str] = Counter()
+    for split in Split:
+        for problem, own in zip(task.problems(split), plain.problems(split), strict=True):
+            *examples, question = problem.prompt.split("\n\n")
+            assert (problem.id, question) == (own.id, own.prompt)
+            assert len(examples) == 2
+            assert set(examples) <= set(solved.values())
+            assert solved.get(question) not in examples
+            shown.update(examples)
+    # Two for all but themselves, and a third for these two: 20 problems have 40 examples.
+    assert sorted(shown.values()) == [2, 19, 19]
+    assert train(task)[0].prompt.startswith("Question: What is ")
+    again = make(sums, held_out=5, shots=2, prompt="question_answer", verifier="boxed_math")
+    assert again.identity() == task.identity() != plain.identity()
+    assert "examples" not in plain.identity()
+    assert task.protocol()["shots"] == "2"
+
+
+def test_the_verifier_finds_the_answers_of_examples(write: Write) -> None:
+    rows = [
+        {"question": f"{i} + 1?", "answer": f"One more than {i}.\n#### {i + 1}"} for i in range(6)
+    ]
+    task = make(write("gsm.jsonl", rows), held_out=2, shots=1, prompt="question_answer")
+    example, _ = held_out(task)[0].prompt.split("\n\n")
+    number = int(example.removeprefix("Question: ").split(" ")[0])
+    solution = f"One more than {number}.\n\\boxed{{{number + 1}}}"
+    assert example == f"Question: {number} + 1?\nAnswer: {solution}"
+    (shown,) = (p for p in train(task) if p.prompt.endswith(f" {number} + 1?\nAnswer:"))
+    assert task.score([shown], [solution]).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ({"answer": "3"}, {}, r"solution_column: expected the steps .* row 1, got '3'"),
+        ({"answer": "3", "solution": None}, {}, "expected the steps .* 'solution' of row 1"),
+        ({"answer": "3"}, {"solution_column": "steps"}, "the data has no column 'steps'"),
+        ({"answer": "so 3\n#### 3"}, {"shots": 4}, "shots: expected fewer than the 4 training pro"),
+        ({"tests": ["f()"]}, {"tests_column": "tests", "verifier": "code"}, "program_column"),
+    ],
+)
+def test_examples_need_solutions(
+    write: Write, rows: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    data = write("a.jsonl", [{"question": f"{i}?", **rows} for i in range(6)])
+    with pytest.raises(ConfigError, match=f"task.{message}" if ":" in message else message):
+        held_out(make(data, **{"held_out": 2, "shots": 1, **options}))
