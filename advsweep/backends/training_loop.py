@@ -503,6 +503,7 @@ def metrics_of_rollouts(
         turns=collected.turns,
         last_turn=collected.last_turn,
         verifier_free=[run.estimator.verifier_free for run in runs],
+        graded=not all(run.task.is_binary for run in runs),
         brief=brief,
     )
 

@@ -136,9 +136,8 @@ def _print_imported(summary: ImportSummary, *, dry_run: bool) -> None:
     steps, new = sum(each.steps for each in written), sum(each.new_steps for each in written)
     evaluations = sum(each.evaluations for each in written)
     names = summary.names
-    metrics = len({*names.kept, *names.renamed.values()})
     took = f"{counted(len(written), 'run')} ({counts or 'none'}), "
-    took += f"{counted(f'{steps:,}', 'step')} ({new:,} new), {counted(metrics, 'metric')}"
+    took += f"{counted(f'{steps:,}', 'step')} ({new:,} new), {counted(len(summary.metrics), 'metric')}"
     took += f", {counted(evaluations, 'evaluation')}" if evaluations else ""
     left = [f"{reason} ({count:,})" for reason, count in sorted(summary.left_out.items())]
     if summary.unmatched:

@@ -238,7 +238,9 @@ def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = 
     s = e.settings
     cut = f", top-p {s['top_p']:g}" if s.get("top_p", 1.0) < 1 else ""
     by = f", sampled by {s['sampler']}" if "sampler" in s else ""
-    how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {counted(len(e.n), 'problem')}{by}"
+    # Imported evaluations do not say how they were sampled.
+    at = f", temperature {s['temperature']:g}{cut}" if "temperature" in s else ""
+    how = f"n={s['n']}{at}, {counted(len(e.n), 'problem')}{by}"
     echo_line(f"{head}{e.task}, {how}")
     print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
     if unjudged := len(e.unjudged):

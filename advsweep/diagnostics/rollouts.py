@@ -58,6 +58,7 @@ def stacked_rollout_metrics(
     turns: Int[Tensor, " prompts"] | None = None,
     last_turn: int = 1,
     verifier_free: bool | Sequence[bool] = False,
+    graded: bool | None = None,
     brief: bool = False,
 ) -> list[dict[str, float]]:
     """Return the metrics of a step's rollouts, rewards and advantages by name, for each run.
@@ -93,11 +94,14 @@ def stacked_rollout_metrics(
         last_turn: the turn after which no prompt comes again.
         verifier_free: whether the advantages are made of another signal than the rewards, so that
             the collapse rate is undefined and left out; for all runs, or one per run.
+        graded: whether rewards may be other than 0 and 1; by default whether some of these are.
         brief: return only `reward/*`, `cost/*` and the `collapse/*` of the judged numbers.
 
     Returns:
         `reward/mean`, `reward/std`, `reward/unscorable` (share of masked rollouts),
-        `reward/truncated` (share that the token limit ended, if the batch says which),
+        `reward/truncated` (share that the token limit ended, if the batch says which); of graded
+        rewards `reward/partial` (share of rollouts with a reward other than 0 and 1),
+        `reward/best` and `reward/worst` (means of each group's largest and smallest);
         `collapse/*`, `prompts/fully_unsolved` (a number of prompts), `solved/K` (share of groups
         with K successes), `cost/rollouts` (generated rollouts per rollout of the target),
         `cost/utilisation` (share of the generated rollouts that take part in the update),
@@ -140,6 +144,12 @@ def stacked_rollout_metrics(
         sometimes |= {f"collapse/acr/level_{level}": acr for level, acr in by_level.items()}
     of_rewards = [name for name in (*always, *sometimes) if name.startswith("collapse/")]
     if not brief:
+        partial = (rewards != 0) & (rewards != 1)
+        if partial.any() if graded is None else graded:
+            always["reward/partial"] = runs.rollout_mean(partial)
+            # For rewards of 0 and 1 they are 1 - solved/0 and solved/K.
+            always["reward/best"] = runs.group_mean(spread.high)
+            always["reward/worst"] = runs.group_mean(spread.low)
         successes = runs.flags(verdicts == 1)
         solved = runs.group_count(successes)
         always["prompts/fully_unsolved"] = ((runs.scored > 0) & (solved == 0)).sum(axis=1)
@@ -175,6 +185,7 @@ def stacked_rollout_metrics(
             outcomes=verdicts[first],
             judged=judged[first],
             levels=None if levels is None else np.ravel(levels)[first.numpy(force=True)],
+            graded=graded,
             brief=brief,
         )[0]
         only |= {name: v for name, v in of_first.items() if not name.startswith("cost/")}

@@ -42,7 +42,8 @@ class ImportSummary:
         left_out: why parts of the files were not used, with how often.
         notes: what else to know, without repetitions.
         unmatched: sources that the name pattern left out.
-        names: the metrics, renamed and kept.
+        names: the metrics of the logs, renamed and kept.
+        metrics: names of all metrics, also of those that were computed from rollouts.
     """
 
     names: NameMap
@@ -50,6 +51,7 @@ class ImportSummary:
     left_out: Counter[str] = field(default_factory=Counter)
     notes: dict[str, None] = field(default_factory=dict)
     unmatched: list[str] = field(default_factory=list)
+    metrics: set[str] = field(default_factory=set)
 
     def count(self, action: ImportAction) -> int:
         """Return how many runs had this done."""
@@ -182,6 +184,7 @@ class _RunWriter:
         written = store.patience.call(
             lambda: write_run(store, content, environment=environment, sweep=sweep, dry_run=dry)
         )
+        summary.metrics |= content.curves.keys()
         name, seed = _shown(found.source), config.get("seed")
         summary.runs.append((name, written))
         values = dataclasses.replace(content, config={}).digest(0)

@@ -30,9 +30,11 @@ __all__ = [
 
 _MODULES = {
     "csv": "csv_file",
+    "inspect": "lm_eval",
     "jsonl": "lines",
     "lm-eval": "lm_eval",
     "pattern": "lines",
+    "rollouts": "dumps",
     "tensorboard": "tensorboard",
     "trl": "trl",
     "verl": "verl",
@@ -44,7 +46,11 @@ READERS: Registry[Reader] = Registry(
     "importer",
     {name: f"advsweep.logs.{module}" for name, module in _MODULES.items()},
     # The file of transformers' Trainer, which TRL writes too.
-    aliases={"trainer_state": "trl"},
+    # Then the trainers whose dumps of rollouts one reader reads.
+    aliases={
+        "trainer_state": "trl",
+        **dict.fromkeys(("nemo-rl", "open-instruct", "prime-rl"), "rollouts"),
+    },
     group="advsweep.importers",
     base="advsweep.logs.base:Reader",
 )

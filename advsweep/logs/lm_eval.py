@@ -1,4 +1,4 @@
-"""Samples of lm-evaluation-harness: n and c of every problem, so pass@k for any k.
+"""Samples of lm-evaluation-harness and inspect_ai: n and c of every problem, so pass@k for any k.
 
     advsweep import lm-eval results/                # written with --log_samples
 
@@ -12,6 +12,8 @@ from that value where it is one of
 - 0 or 1: the filter scores one response, n = 1.
 
 `pass@k` with k above 1 does not say how many responses are correct.
+
+Of inspect_ai (`advsweep import inspect logs/`), the epochs of a sample are the responses.
 
 A majority vote is no sample of the model and is left out where another filter exists.
 """
@@ -38,8 +40,11 @@ from advsweep.logs.base import (
     Reader,
     existing,
 )
+from advsweep.logs.forms import scores_of
+from advsweep.logs.inspect_log import log_files, read_log
 from advsweep.logs.lines import json_objects
 from advsweep.logs.names import value_at
+from advsweep.logs.rollouts import success_reward
 from advsweep.printable import printable_line, redacted
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+)\.jsonl")
@@ -53,7 +58,11 @@ _USUAL = ("exact_match", "acc", "math_verify", "prompt_level_strict_acc")
 
 _MOST_RESULTS = 256 * 2**20
 _MOST_RESPONSES = 10**6
-_KEPT = ("model", "model_args", "gen_kwargs", "num_fewshot", "limit", "system_instruction")
+_KEPT = (
+    *("model", "model_args", "gen_kwargs", "num_fewshot", "limit", "system_instruction"),
+    *("config", "model_generate_config", "task_args"),
+)
+"""Settings that are kept: those of lm-eval, and then of inspect_ai."""
 
 
 # By filter, metric and problem: the value, and the number of responses.
@@ -95,7 +104,7 @@ class LmEval(Reader):
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
         source = existing(source)
         by_run: dict[str, dict[Path, list[_Model]]] = {}
-        for model in _models(source):
+        for model in self.models(source):
             by_run.setdefault(model.run, {}).setdefault(model.above, []).append(model)
         for name, by_place in by_run.items():
             models = [model for same in by_place.values() for model in same]
@@ -106,11 +115,67 @@ class LmEval(Reader):
                 inside = above.is_relative_to(source)
                 place = above.relative_to(source) if inside else Path(above.resolve().name)
                 path = (place / name).as_posix()
-                yield _imported(name if is_one else path, path, own, options)
+                yield _imported(self, name if is_one else path, path, own, options)
+
+    def models(self, source: Path) -> list[_Model]:
+        """Return the models whose samples are there, in the order of their folders."""
+        return _models(source)
+
+    def read(self, path: Path, left_out: Counter[str], given: Mapping[str, Any]) -> _Values:
+        """Return the values of one task.
+
+        Args:
+            given: what the user says about the settings of the run.
+        """
+        return _read(path, left_out)
+
+
+@dataclass(kw_only=True)
+class Inspect(LmEval):
+    """Reads a log of inspect_ai, or a folder with logs; of each model and task the newest counts.
+
+    Settings: `metric` chooses the scorer that says what is correct, by default the first whose
+    scores are all 0 or 1, and `success_at` the score from which a sample counts as correct. A
+    sample that failed or has no score is not correct.
+    """
+
+    name: ClassVar[str] = "inspect"
+
+    def models(self, source: Path) -> list[_Model]:
+        newest: dict[tuple[Path, str], dict[str, tuple[str, Path, Mapping[str, Any]]]] = {}
+        for path in log_files(source):
+            spec = dict(read_log(path).header)
+            tasks = newest.setdefault((path.parent, str(spec.pop("model"))), {})
+            found = str(spec.get("created")), path, spec
+            task = str(spec.get("task"))
+            tasks[task] = max(found, tasks.get(task, found), key=itemgetter(0))
+        if not newest:
+            raise ConfigError(f"{source}: expected logs of inspect_ai, .eval or .json, got none")
+        models = []
+        for (folder, name), tasks in newest.items():
+            sizes, paths = {}, {}
+            for task, (_, path, spec) in tasks.items():
+                sizes[task] = {"effective": value_at(spec, "dataset.samples")}
+                paths[task] = path
+            results = {"config": spec, "n-samples": sizes}
+            models.append(_Model(*_split(redacted(name)), folder, paths, results))
+        return models
+
+    def read(self, path: Path, left_out: Counter[str], given: Mapping[str, Any]) -> _Values:
+        samples = [(str(s["id"])[:100], scores_of(s)) for s in read_log(path).samples]
+        least = success_reward(given) if "success_at" in given else None
+        by_metric: dict[str, dict[str, tuple[Any, int]]] = {}
+        for name in dict.fromkeys(name for _, scores in samples for name in scores):
+            by_problem: dict[str, list[float]] = {}
+            for problem, scores in samples:
+                score = scores.get(name) or 0.0
+                score = score if least is None else float(score >= least)
+                by_problem.setdefault(printable_line(problem), []).append(score)
+            by_metric[name] = {p: (epochs, len(epochs)) for p, epochs in by_problem.items()}
+        return {"none": by_metric}
 
 
 def _models(source: Path) -> list[_Model]:
-    """Return the models whose samples are there, in the order of their folders."""
     newest: dict[Path, dict[str, tuple[str, Path]]] = {}
     for path in [source] if source.is_file() else sorted(source.rglob("samples_*.jsonl")):
         if match := _SAMPLES.fullmatch(path.name):
@@ -159,14 +224,17 @@ def _split(model: str) -> tuple[str, int]:
     return printable_line(match["run"])[:500], int(match["step"])
 
 
-def _imported(source: str, path: str, models: list[_Model], options: ImportOptions) -> ImportedRun:
+def _imported(
+    log: LmEval, source: str, path: str, models: list[_Model], options: ImportOptions
+) -> ImportedRun:
+    given = options.settings_of(path)
     left_out: Counter[str] = Counter()
     notes: list[str] = []
     evaluations: list[ProblemCount] = []
     for model in models:
         for name, file in model.tasks.items():
             task = printable_line(name)[:200]
-            chosen = _choose(_read(file, left_out), task, options.settings_of(path))
+            chosen = _choose(log.read(file, left_out, given), task, given)
             if chosen is None:
                 left_out["tasks without a metric that says what is correct"] += 1
                 continue
@@ -182,7 +250,7 @@ def _imported(source: str, path: str, models: list[_Model], options: ImportOptio
                 for problem, (n, correct) in counts.items()
             ]
     settings = models[0].results.get("config", {})
-    kept = {key: settings[key] for key in _KEPT if settings.get(key) not in (None, "")}
+    kept = {key: settings[key] for key in _KEPT if settings.get(key) not in (None, "", {})}
     # The path has the step of a checkpoint, and is the model's name already.
     arguments = kept.get("model_args")
     if isinstance(arguments, dict):
@@ -193,7 +261,10 @@ def _imported(source: str, path: str, models: list[_Model], options: ImportOptio
     return ImportedRun(
         source=source,
         path=path,
-        config={"model": {"path": models[0].run}, **({"lm_eval": kept} if kept else {})},
+        config={
+            "model": {"path": models[0].run},
+            **({log.name.replace("-", "_"): kept} if kept else {}),
+        },
         steps=[],
         evaluations=evaluations,
         left_out=left_out,
@@ -203,7 +274,6 @@ def _imported(source: str, path: str, models: list[_Model], options: ImportOptio
 
 
 def _read(path: Path, left_out: Counter[str]) -> _Values:
-    """Return the values of one task."""
     values: _Values = {}
     for row in json_objects(path, left_out):
         if "doc_id" not in row:

@@ -86,6 +86,8 @@ def metrics_of_dump(
     total = config.get("steps")
     source = _AdvantagesOfDump(config.get("estimator"))
     low, high = math.inf, -math.inf
+    rewards = (reward for _, groups in steps for group in groups for reward in group.rewards)
+    graded = any(reward not in (0, 1) and reward == reward for reward in rewards)
     # In order, one after another: an estimator with memory sees what it saw in the training.
     for step in steps:
         batch = batch_of(step, total if isinstance(total, int) else None)
@@ -99,6 +101,7 @@ def metrics_of_dump(
             outcomes=(batch.rewards >= success_at).to(batch.rewards),
             judged=batch.rewards,
             verifier_free=source.estimator is not None and source.estimator.verifier_free,
+            graded=graded,
         )
         del metrics["cost/utilisation"], metrics["cost/rollouts"]
         metrics["reward/unscorable"] = 1 - scorable.sum().item() / count

@@ -15,6 +15,7 @@ Forms, which are recognised by their files and lines:
   file `completions_*.parquet`, with a row per rollout: `step`, `prompt`, `completion`, a column
   per reward function, `advantage`. Groups are rows in sequence with the same prompt. The same
   rollouts are logged again at every step that trains on them and count once.
+- prime-rl, NeMo-RL, open-instruct and inspect_ai: as `advsweep.logs.forms` says.
 - other JSON lines: a group per line, `{"step": 1, "prompt": "1+1", "rewards": [0, 1]}`, or
   a rollout per line with `reward`. Optional are `lengths`, `advantage` and `INPUTS`, with a list of
   numbers per group or one per rollout.
@@ -26,6 +27,7 @@ steps, as after a resume, replaces what was read of it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -37,8 +39,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from advsweep.errors import ConfigError, counted, nearest
-from advsweep.logs.base import existing, whole_step
+from advsweep.errors import ConfigError, counted, first_of, nearest
+from advsweep.logs.base import ProblemCount, existing, whole_step
+from advsweep.logs.forms import TRACES, Fields, find_dumps, rows_of, step_of
+from advsweep.logs.inspect_log import log_files, read_log
 from advsweep.logs.lines import json_objects
 from advsweep.packages import import_extra
 from advsweep.printable import printable_line
@@ -58,6 +62,7 @@ LINE_ENDINGS = (".jsonl", ".ndjson")
 _MOST_BYTES = 4 * 2**30
 _MOST_ROWS = 10**7
 _BATCH_ROWS = 64
+_LONGEST_NAME = 200
 
 _PROMPT = ("prompt", "input", "question")
 _REWARD = ("rewards", "reward", "scores", "score")
@@ -78,6 +83,7 @@ class RolloutGroup(NamedTuple):
         lengths: generated tokens of each rollout, if the dump has them.
         inputs: other numbers per rollout, by names of `INPUTS`.
         advantages: of each rollout, as the trainer logged them.
+        task: the name of the set of problems, if the dump has several.
     """
 
     prompt: str
@@ -85,6 +91,7 @@ class RolloutGroup(NamedTuple):
     lengths: list[int] | None = None
     inputs: Mapping[str, list[float]] | None = None
     advantages: list[float] | None = None
+    task: str = ""
 
 
 class RolloutStep(NamedTuple):
@@ -117,14 +124,13 @@ class RolloutNotes:
         return f"left out: {counts}" if counts else ""
 
 
-_Fields = dict[str, Any]
 Weigh = Callable[[list[str]], Mapping[str, float]]
 # A step, a key, and rollouts; those of a step with the same key are a group.
 _Part = tuple[int, Hashable, RolloutGroup]
 
 
 def read_rollouts(
-    path: Path,
+    path: Path | Sequence[Path],
     *,
     rewards: Mapping[str, float] | None = None,
     weigh: Weigh = lambda names: dict.fromkeys(names, 1.0),
@@ -134,7 +140,7 @@ def read_rollouts(
     """Yield the steps of a dump in ascending order.
 
     Args:
-        path: a file or folder of one of the forms above.
+        path: a file or folder of one of the forms above, or files of lines.
         rewards: names and weights of the fields or columns whose sum is the reward. By default
             `score` (verl), `rewards` or `reward` (JSON lines), or the sum of all columns of
             reward functions (TRL).
@@ -147,13 +153,12 @@ def read_rollouts(
         ConfigError: there is no such dump, or it is of another form or holds no rollouts.
     """
     notes = notes or RolloutNotes()
-    existing(path)
     files: Iterator[Iterable[_Part]]
-    if tables := completion_tables(path):
+    if isinstance(path, Path) and (tables := completion_tables(existing(path))):
         files = _of_tables(tables, rewards, weigh, size, notes)
     else:
-        lines = line_files(path) if path.is_dir() else [path]
-        files = (_parts(file, json_objects(file, notes.left_out), rewards, notes) for file in lines)
+        lines = _files_of(path) if isinstance(path, Path) else path
+        files = (_parts(file, _objects(file, notes), rewards, notes) for file in lines)
     steps: dict[int, dict[Hashable, list[RolloutGroup]]] = {}
     for parts in files:
         for step, groups in _last_of_each_step(parts, notes).items():
@@ -163,8 +168,8 @@ def read_rollouts(
     if not steps:
         why = f" ({notes.message()})" if notes.left_out else ""
         raise ConfigError(
-            f"{printable_line(str(path))}: expected completions_*.parquet (TRL) or JSON lines of "
-            f"rollouts with rewards and a step, got none{why}"
+            f"{printable_line(str(path))}: expected completions_*.parquet (TRL), a log of "
+            f"inspect_ai, or JSON lines of rollouts with rewards and a step, got none{why}"
         )
     for step in sorted(steps):
         yield RolloutStep(step, [_joined(parts) for parts in steps[step].values()])
@@ -209,6 +214,7 @@ def _joined(parts: list[RolloutGroup]) -> RolloutGroup:
         of_all([part.lengths for part in parts]),
         {name: values for name, values in inputs.items() if values is not None} or None,
         of_all([part.advantages for part in parts]),
+        parts[0].task,
     )
 
 
@@ -255,19 +261,34 @@ def line_files(folder: Path) -> list[Path]:
     """Return the files of lines in a folder, in the order of the steps that name them."""
     files = folder.iterdir() if folder.is_dir() else ()
     lines = [file for file in files if file.suffix in LINE_ENDINGS and file.is_file()]
-    return sorted(lines, key=lambda file: (_named_step(file) or 0, file.name))
+    return sorted(lines, key=lambda file: (step_of(file) or 0, file.name))
 
 
-def _named_step(file: Path) -> int | None:
-    return whole_step(file.stem) if file.stem.isdecimal() else None
+def _files_of(path: Path) -> list[Path]:
+    """Return the files of rollouts in a folder, or the file itself."""
+    if not path.is_dir():
+        return [path]
+    runs = find_dumps(path)
+    if len(runs) > 1:
+        names = first_of([printable_line(run.home.name) for run in runs], 5)
+        raise ConfigError(f"{path}: expected rollouts of one run, got {names}; name one")
+    return (runs[0].training if runs else line_files(path)) or log_files(path)
+
+
+def _objects(file: Path, notes: RolloutNotes) -> Iterable[Fields]:
+    return read_log(file).samples if log_files(file) else json_objects(file, notes.left_out)
 
 
 def _parts(
-    file: Path, rows: Iterable[_Fields], weights: Mapping[str, float] | None, notes: RolloutNotes
+    file: Path, rows: Iterable[Fields], weights: Mapping[str, float] | None, notes: RolloutNotes
 ) -> Iterator[_Part]:
     """Yield the rollouts of each row that has a step and a reward; count the others."""
     texts: dict[str, str] = {}
-    blocks = groupby(_with_steps(file, rows, notes), key=itemgetter(0))
+    stepped: Iterable[tuple[int, Fields]] = _with_steps(file, rows, notes)
+    if file.name == TRACES:
+        # Groups of several steps end side by side: nothing of it is a step that is logged again.
+        stepped = sorted(stepped, key=itemgetter(0))
+    blocks = groupby(stepped, key=itemgetter(0))
     # The rollouts of a step are few; those of a file without steps in order are not.
     for serial, (step, block) in enumerate(blocks):
         for number, (name, row) in enumerate(_named_rows([row for _, row in block], notes)):
@@ -301,23 +322,25 @@ def _parts(
                 [int(n) for n in lengths] if lengths else None,
                 {n: own for n in INPUTS if (own := _numbers(row, n, size))} or None,
                 _numbers(row, "advantage", size),
+                _as_text(row.get("task"))[:_LONGEST_NAME],
             )
             yield step, key, group
 
 
 def _with_steps(
-    file: Path, rows: Iterable[_Fields], notes: RolloutNotes
-) -> Iterator[tuple[int, _Fields]]:
-    named = _named_step(file)
-    for row in rows:
-        step = whole_step(row.get("step", row.get("global_step", named)))
-        if step is None:
-            notes.left_out[_NO_STEP] += 1
-        else:
-            yield step, row
+    file: Path, rows: Iterable[Fields], notes: RolloutNotes
+) -> Iterator[tuple[int, Fields]]:
+    named = step_of(file)
+    for line in rows:
+        for row in rows_of(line, notes.left_out):
+            step = _first({"named": named, **row}, ("step", "global_step", "named"))
+            if (step := whole_step(step)) is None:
+                notes.left_out[_NO_STEP] += 1
+            else:
+                yield step, row
 
 
-def _named_rows(rows: Sequence[_Fields], notes: RolloutNotes) -> list[tuple[str | None, _Fields]]:
+def _named_rows(rows: Sequence[Fields], notes: RolloutNotes) -> list[tuple[str | None, Fields]]:
     """Return the rows of a step that count, with what each says that its group is.
 
     Keys of verl's V1 trainer are PROMPT_SESSION_OUTPUT, each once; of a session, all outputs but
@@ -344,7 +367,7 @@ def _named_rows(rows: Sequence[_Fields], notes: RolloutNotes) -> list[tuple[str 
     return [(kept[place], rows[place]) for place in sorted(kept)]
 
 
-def _first(row: _Fields, names: Iterable[str]) -> Any:
+def _first(row: Fields, names: Iterable[str]) -> Any:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
@@ -353,7 +376,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _numbers(row: _Fields, name: str, size: int) -> list[float] | None:
+def _numbers(row: Fields, name: str, size: int) -> list[float] | None:
     """Return a finite number for each rollout; None unless the line has them all."""
     numbers = [_finite(value) for value in _listed(row.get(name))]
     return None if len(numbers) != size or any(map(math.isnan, numbers)) else numbers
@@ -453,7 +476,7 @@ def _weights_of(
     return weights
 
 
-def _unpacked(file: Path, table: ParquetFile, weights: Iterable[str]) -> Iterator[_Fields]:
+def _unpacked(file: Path, table: ParquetFile, weights: Iterable[str]) -> Iterator[Fields]:
     too_large = ConfigError(
         f"{file}: expected at most {_MOST_BYTES >> 30} GiB and {_MOST_ROWS:,} rows, got more"
     )
@@ -479,6 +502,36 @@ def _unpacked(file: Path, table: ParquetFile, weights: Iterable[str]) -> Iterato
 
 
 # What to know about a dump
+
+
+def problem_counts(
+    files: Iterable[Path], success_at: float, left_out: Counter[str]
+) -> list[ProblemCount]:
+    """Return n and c of the problems of each validation, a file per step.
+
+    A problem is known by its prompt, since dumps give it another id in each validation. A sample
+    is correct by its `acc`, which reward functions may return beside a score, or else by its
+    reward; one without a verdict is not correct.
+    """
+    counts: dict[tuple[int, str, str], list[int]] = {}
+    for file in files:
+        for rewards, least in (({"acc": 1.0}, 1.0), (None, success_at)):
+            notes = RolloutNotes()
+            try:
+                steps = list(read_rollouts(file, rewards=rewards, notes=notes))
+            except ConfigError:
+                continue  # No line has a verdict of its own; then the scores say it.
+            left_out.update(notes.left_out)
+            for step, groups in steps:
+                for group in groups:
+                    digest = hashlib.sha256(group.prompt.encode("utf-8", "replace")).hexdigest()
+                    count = counts.setdefault((step, group.task, digest[:16]), [0, 0])
+                    count[0] += len(group.rewards)
+                    count[1] += sum(reward >= least for reward in group.rewards)
+            break
+        else:
+            left_out["validations without a sample that can be read"] += 1
+    return [ProblemCount(step, key, n, c, task) for (step, task, key), (n, c) in counts.items()]
 
 
 def missing_steps(logged: Iterable[int], dumped: Iterable[int]) -> list[str]:

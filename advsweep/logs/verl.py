@@ -18,7 +18,6 @@ rollouts/EXPERIMENT, beside its log.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from typing import Any, ClassVar
 
 from advsweep.components import option
 from advsweep.errors import AdvsweepError, ConfigError, counted
-from advsweep.logs.base import ImportedRun, ImportOptions, ProblemCount, existing, folders_of_runs
+from advsweep.logs.base import ImportedRun, ImportOptions, existing, folders_of_runs
 from advsweep.logs.lines import JsonLines
 from advsweep.logs.names import LoggedStep, assign, merged, value_at
 from advsweep.logs.rollouts import (
@@ -36,6 +35,7 @@ from advsweep.logs.rollouts import (
     fewer_than_usual,
     line_files,
     missing_steps,
+    problem_counts,
     read_rollouts,
     success_reward,
 )
@@ -55,9 +55,6 @@ _OF_ESTIMATOR = (
 
 # What is dumped, by the names of the folders of dumps.
 _NAMES = {"rollouts": "rollouts", "validation": "validation", "val": "validation"}
-
-# The verdict beside a score, in validation samples of reward functions that return one.
-_ACCURACY = "acc"
 
 
 @dataclass(kw_only=True)
@@ -102,7 +99,7 @@ class Verl(JsonLines):
                     left_out["dumps without a rollout that can be read"] += 1
             dump = metrics_of_dump(rollouts, merged(config, given), success_at=success_at)
         config |= {key: size for key, size in dump.sizes.items() if key not in config}
-        evaluations = _evaluations(files.dumps["validation"], success_at, left_out)
+        evaluations = problem_counts(files.dumps["validation"], success_at, left_out)
         samples = Counter[int]()
         for result in evaluations:
             samples[result.step] += result.n
@@ -139,35 +136,6 @@ class Verl(JsonLines):
             left_out=left_out,
             notes=notes,
         )
-
-
-def _evaluations(
-    files: list[Path], success_at: float, left_out: Counter[str]
-) -> list[ProblemCount]:
-    """Return n and c of the problems of each validation.
-
-    A problem is known by its prompt, since verl gives it another uid in each validation. A sample
-    without a verdict is not correct.
-    """
-    counts: dict[tuple[int, str], list[int]] = {}
-    for file in files:
-        for rewards, least in (({_ACCURACY: 1.0}, 1.0), (None, success_at)):
-            notes = RolloutNotes()
-            try:
-                steps = list(read_rollouts(file, rewards=rewards, notes=notes))
-            except ConfigError:
-                continue  # No line has a verdict of its own; then the scores say it.
-            left_out.update(notes.left_out)
-            for step, groups in steps:
-                for group in groups:
-                    digest = hashlib.sha256(group.prompt.encode("utf-8", "replace")).hexdigest()
-                    count = counts.setdefault((step, digest[:16]), [0, 0])
-                    count[0] += len(group.rewards)
-                    count[1] += sum(reward >= least for reward in group.rewards)
-            break
-        else:
-            left_out["validations without a sample that can be read"] += 1
-    return [ProblemCount(step, problem, n, c) for (step, problem), (n, c) in counts.items()]
 
 
 @dataclass

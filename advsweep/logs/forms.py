@@ -1,0 +1,192 @@
+"""Dumps of rollouts by prime-rl, NeMo-RL and open-instruct: where files are, what a line says.
+
+    advsweep replay RUN
+    advsweep import rollouts RUNS
+
+Each line becomes rows of the fields that `advsweep.logs.rollouts` reads. The shapes are those of
+
+- prime-rl 559b44772, `monitors/file.py`, with verifiers a60a606ec to 0.4.0 (`Episode.to_record`):
+  an episode per line of `rollouts/step_N/{train,eval}/all/traces.jsonl`, with the traces of its
+  agents. Its step is that at which its group was dispatched: groups end in several files.
+- NeMo-RL 7ea279abf, `utils/logger.py`, `algorithms/grpo.py`: a rollout per line of
+  `{train,val}_data_stepN.jsonl`, each value in a list of one.
+- open-instruct e6c3044aa, `rl_utils.py`: a rollout per line of `RUN_rollouts_NNNNNN.jsonl`.
+- inspect_ai 0.3.285: the samples in an evaluation's log (`advsweep.logs.inspect_log`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from advsweep.logs.lines import DAMAGED
+from advsweep.logs.names import value_at
+
+Fields = dict[str, Any]
+
+TRACES = "traces.jsonl"
+"""The name of prime-rl's files."""
+
+_FILES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?P<run>.*?)/(?:rollouts/)?step_(?P<step>\d{1,9})/(?P<kind>train|eval)"
+        r"/(?P<subset>all|effective)/traces\.jsonl",
+        r"(?P<run>.*)/(?P<kind>train|val)_data_step(?P<step>\d{1,9})\.jsonl",
+        r"(?P<run>.*)_rollouts_\d{6,9}\.jsonl",
+    )
+)
+
+
+@dataclass
+class DumpedRun:
+    """The files of one run, in the order of their steps.
+
+    Attributes:
+        home: the folder of the run, or the beginning of its files' names.
+    """
+
+    home: Path
+    training: list[Path] = field(default_factory=list)
+    validation: list[Path] = field(default_factory=list)
+
+
+def find_dumps(source: Path) -> list[DumpedRun]:
+    """Return the runs whose dumps are in a folder, in the order of their names."""
+    found: dict[str, list[tuple[int, bool, Path, bool]]] = {}
+    for file in source.resolve().rglob("*.jsonl") if source.is_dir() else ():
+        for pattern in _FILES:
+            if (match := pattern.fullmatch(file.as_posix())) and file.is_file():
+                parts = match.groupdict()
+                is_training = parts.get("kind", "train") == "train"
+                is_part = parts.get("subset") == "effective"
+                place = int(parts.get("step", 0)), is_part, file, is_training
+                found.setdefault(parts["run"], []).append(place)
+                break
+    runs = []
+    for home, places in sorted(found.items()):
+        run = DumpedRun(Path(home))
+        # prime-rl's `effective` lacks groups of equal rewards, and `all` has it.
+        has_all = any(not is_part for _, is_part, _, _ in places)
+        for _, is_part, file, is_training in sorted(places):
+            if not (is_part and has_all):
+                (run.training if is_training else run.validation).append(file)
+        runs.append(run)
+    return runs
+
+
+def step_of(file: Path) -> int | None:
+    """Return the step in the name of a file of a dump; None without one."""
+    for pattern in _FILES:
+        if match := pattern.fullmatch(file.absolute().as_posix()):
+            step = match.groupdict().get("step")
+            return None if step is None else int(step)
+    return int(file.stem) if file.stem.isdecimal() and len(file.stem) <= 9 else None
+
+
+def rows_of(line: Fields, left_out: Counter[str]) -> list[Fields]:
+    """Return the rollouts of a line; the line itself if it is of none of these frameworks."""
+    for marks, rows in _ROWS:
+        if marks <= line.keys():
+            try:
+                return list(rows(line))
+            except (AttributeError, LookupError, TypeError, ValueError, OverflowError):
+                # Any value may be of any type.
+                left_out[DAMAGED] += 1
+                return []
+    return [line]
+
+
+def _of_prime_rl(line: Fields) -> Iterator[Fields]:
+    named = value_at(line, "task.key") or value_at(line, "task.hash")
+    for trace in line["traces"]:
+        agent = trace["agent"]
+        if agent.get("trainable") is False:
+            continue
+        rewards = {k: r["score"] * r.get("weight", 1.0) for k, r in trace["rewards"].items() if r}
+        nodes = trace["nodes"]
+        yield {
+            **rewards,
+            "step": value_at(line, "run.work.step"),
+            "group": f"{line['group']['id']} {agent.get('name')}",
+            "prompt": named or line["task"]["data"],
+            "task": value_at(line, "env.name") or value_at(line, "env.id"),
+            # A trace that failed takes no part in the training.
+            "reward": sum(rewards.values()) if trace.get("ok") else None,
+            "length": sum(sum(node.get("mask") or ()) for node in nodes),
+            "advantage": _mean([a for node in nodes for a in node.get("advantages") or ()]),
+        }
+
+
+def _of_nemo_rl(line: Fields) -> Iterator[Fields]:
+    own = {name: value[0] for name, value in line.items() if isinstance(value, list)}
+    mask, content = own.get("token_loss_mask"), own.get("content") or []
+    row: Fields = {
+        # With dynamic sampling, `rewards` are those of another, larger batch.
+        "reward": own.get("filtered_rewards", own["rewards"]),
+        "prompt": [m for m in content[:-1] if not isinstance(m, dict) or m["role"] != "assistant"],
+    }
+    if mask is not None:
+        # Texts of a conversation do not say whose they are; tokens before the first sampled do.
+        if "token_ids" in own:
+            row["prompt"] = own["token_ids"][: mask.index(1) if 1 in mask else None]
+        row["length"] = sum(mask)
+        row["advantage"] = _mean([a for a, m in zip(own["advantages"], mask, strict=True) if m])
+    yield row
+
+
+def _of_open_instruct(line: Fields) -> Iterator[Fields]:
+    # Not by `prompt_idx`: it counts rows, of which truncated ones may have been dropped before.
+    yield {
+        **{name: line[name] for name in ("step", "reward", "advantage")},
+        "prompt": line["prompt_tokens"],
+        "length": len(line["response_tokens"]),
+    }
+
+
+def _of_inspect(line: Fields) -> Iterator[Fields]:
+    # Epochs are the rollouts of a prompt; an evaluation has no step.
+    values = scores_of(line)
+    first = next(iter(values.values()), None)
+    yield {**values, "step": 0, "group": line["id"], "prompt": line["input"], "reward": first}
+
+
+def _mean(advantages: list[float]) -> float | None:
+    """Return the advantage of a rollout whose tokens share it; tokens without credit have 0."""
+    credited = [value for value in advantages if value]
+    return sum(credited) / len(credited) if credited else (0.0 if advantages else None)
+
+
+_ROWS: tuple[tuple[set[str], Callable[[Fields], Iterator[Fields]]], ...] = (
+    ({"traces", "task", "env"}, _of_prime_rl),
+    ({"idx", "rewards", "token_loss_mask"}, _of_nemo_rl),
+    ({"idx", "rewards", "content"}, _of_nemo_rl),
+    ({"sample_idx", "prompt_idx"}, _of_open_instruct),
+    ({"epoch", "scores", "id"}, _of_inspect),
+)
+"""By the fields that all lines of a form have, what makes rows of a line."""
+
+_VERDICTS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0}
+_VERDICTS |= {"no": 0.0, "false": 0.0}
+"""What `value_to_float` of inspect_ai makes of texts: correct, partial, incorrect, no answer."""
+
+
+def scores_of(sample: Fields) -> dict[str, float | None]:
+    """Return the scores of a sample of inspect_ai by scorer, or SCORER/KEY of several values.
+
+    None for what is no number, and for all of a sample that failed.
+    """
+    scores = sample["scores"] or {}
+    found: dict[str, float | None] = {}
+    for name, score in scores.items():
+        value = score["value"]
+        for key, part in value.items() if isinstance(value, dict) else [("", value)]:
+            if isinstance(part, str):
+                part = _VERDICTS.get(part, _VERDICTS.get(part.lower(), part))
+            is_number = isinstance(part, (int, float)) and not sample.get("error")
+            found[f"{name}/{key}" if key else name] = float(part) if is_number else None
+    return found
