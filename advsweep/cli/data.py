@@ -56,8 +56,8 @@ def import_(
     and no worker trains them.
 
     Arguments:
-        FORMAT (form): The format: csv, jsonl, lm-eval, tensorboard, trl, verl, wandb, or one of
-            another package.
+        FORMAT (form): The format: csv, inspect, jsonl, lm-eval, rollouts (prime-rl, nemo-rl,
+            open-instruct), tensorboard, trl, verl, wandb, or one of another package.
         SOURCE (source): A file or a folder; for wandb also ENTITY/PROJECT.
 
     Options:
@@ -104,6 +104,9 @@ def import_(
             sweep=sweep,
             dry_run=dry_run,
             on_run=on_run,
+            on_read=lambda name, done, size: echo_line(
+                f"reading {name}: {done >> 20:,} of {size >> 20:,} MiB", err=True
+            ),
         )
     if how == "text":
         _print_imported(summary, dry_run=dry_run)
@@ -137,7 +140,9 @@ def _print_imported(summary: ImportSummary, *, dry_run: bool) -> None:
     evaluations = sum(each.evaluations for each in written)
     names = summary.names
     took = f"{counted(len(written), 'run')} ({counts or 'none'}), "
-    took += f"{counted(f'{steps:,}', 'step')} ({new:,} new), {counted(len(summary.metrics), 'metric')}"
+    took += (
+        f"{counted(f'{steps:,}', 'step')} ({new:,} new), {counted(len(summary.metrics), 'metric')}"
+    )
     took += f", {counted(evaluations, 'evaluation')}" if evaluations else ""
     left = [f"{reason} ({count:,})" for reason, count in sorted(summary.left_out.items())]
     if summary.unmatched:

@@ -45,13 +45,13 @@ def replay(
     store: str | None = None,
 ) -> None:
     """Nothing is trained: each estimator computes the advantages of the same rollouts, step by
-    step. The rollouts are files that verl or TRL dumped, JSON lines of your own, or a run of the
-    store.
+    step. The rollouts are files that verl, TRL, prime-rl, NeMo-RL or open-instruct dumped, logs
+    of inspect_ai, JSON lines of your own, or a run of the store.
 
     Arguments:
         PATH|RUN (source): Rollouts: verl's rollout_data_dir, TRL's output folder with
-            completions, or JSON lines {step, prompt, rewards}. Without such a path a run of the
-            store: its groups, rebuilt from solved/K.
+            completions, the folder of another trainer's run, or JSON lines {step, prompt,
+            rewards}. Without such a path a run of the store: its groups, rebuilt from solved/K.
 
     Options:
         --estimators, -e NAME,... (names): Replay these; options follow colons:
@@ -59,7 +59,7 @@ def replay(
         --steps A:B: Use steps A to B, both included; either may be left out.
         --by: Show the numbers of each step or solve rate (default: of all steps).
         --reward NAME[=WEIGHT],... (rewards): Use the weighted sum of these fields or
-            columns as reward (default: verl's score; the sum of TRL's reward functions).
+            columns, or scorers, as reward (default: verl's score; the sum of TRL's functions).
         --success-at REWARD: Count rollouts with at least this reward as successes (default:
             the larger of two rewards; of more, those at or above the mean of their group).
         --output, -o FILE (target): Draw into this .png, .svg or .pdf file.

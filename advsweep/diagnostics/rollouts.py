@@ -94,7 +94,8 @@ def stacked_rollout_metrics(
         last_turn: the turn after which no prompt comes again.
         verifier_free: whether the advantages are made of another signal than the rewards, so that
             the collapse rate is undefined and left out; for all runs, or one per run.
-        graded: whether rewards may be other than 0 and 1; by default whether some of these are.
+        graded: whether rewards may be other than 0 and 1; by default, for each run, whether some
+            of these are.
         brief: return only `reward/*`, `cost/*` and the `collapse/*` of the judged numbers.
 
     Returns:
@@ -144,12 +145,18 @@ def stacked_rollout_metrics(
         sometimes |= {f"collapse/acr/level_{level}": acr for level, acr in by_level.items()}
     of_rewards = [name for name in (*always, *sometimes) if name.startswith("collapse/")]
     if not brief:
-        partial = (rewards != 0) & (rewards != 1)
-        if partial.any() if graded is None else graded:
-            always["reward/partial"] = runs.rollout_mean(partial)
-            # For rewards of 0 and 1 they are 1 - solved/0 and solved/K.
-            always["reward/best"] = runs.group_mean(spread.high)
-            always["reward/worst"] = runs.group_mean(spread.low)
+        if graded is not False:
+            partial = runs.rollout_mean((rewards != 0) & (rewards != 1))
+            # Of rewards of 0 and 1 the other two are 1 - solved/0 and solved/K.
+            shown = {
+                "reward/partial": partial,
+                "reward/best": runs.group_mean(spread.high),
+                "reward/worst": runs.group_mean(spread.low),
+            }
+            if graded:
+                always |= shown
+            else:
+                sometimes |= {k: np.where(partial > 0, v, np.nan) for k, v in shown.items()}
         successes = runs.flags(verdicts == 1)
         solved = runs.group_count(successes)
         always["prompts/fully_unsolved"] = ((runs.scored > 0) & (solved == 0)).sum(axis=1)

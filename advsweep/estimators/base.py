@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import traceback
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from advsweep.components import Component
-from advsweep.errors import BatchError, CheckpointError
+from advsweep.errors import AdvsweepError, BatchError, CheckpointError, PluginError
 from advsweep.estimators import CATALOGUE
 from advsweep.estimators.batch import (
     COUNTERS,
@@ -119,6 +121,7 @@ class Estimator(Component):
             BatchError: the batch has the wrong shape or type, lacks an input, or holds rewards
                 that are not finite or for which the formula is not defined. The memory does not
                 advance.
+            PluginError: the estimator is of another package, and its formula fails.
         """
         self._check_inputs(batch)
         mask = batch.mask
@@ -132,7 +135,15 @@ class Estimator(Component):
         groups = Groups(batch)
         self._check_rewards(groups)
         info: dict[str, float] = {}
-        values = self._advantages(groups, info)
+        try:
+            values = self._advantages(groups, info)
+        except (AdvsweepError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            # One of ours shows a defect of advsweep, with its traceback.
+            if type(self).__module__.startswith("advsweep."):
+                raise
+            raise _failed(self, error, masked=mask is not None) from error
         if self.per_token:
             # The lengths of masked rollouts are 0 here.
             values = torch.where(groups.within(values.shape[2]), values, 0.0)
@@ -258,6 +269,18 @@ class Estimator(Component):
                 f"estimator '{self.name}' reads a prompt's mean reward as its solve rate and "
                 f"needs it in [0, 1], got {low if low < 0 else high:g}; rescale the rewards"
             )
+
+
+def _failed(estimator: Estimator, error: Exception, *, masked: bool) -> PluginError:
+    """Return what to say about the exception that another package's estimator raised."""
+    module = type(estimator).__module__
+    file = getattr(sys.modules.get(module), "__file__", None)
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    hint = "" if masked else "; groups.mask is None where no rollout is missing"
+    return PluginError(
+        f"estimator '{estimator.name}' of another package failed ({module}, line "
+        f"{lines[-1] if lines else '?'}): {type(error).__name__}: {error}{hint}"
+    )
 
 
 Memory = TypeVar("Memory", bound="DataclassInstance")

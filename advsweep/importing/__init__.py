@@ -71,6 +71,7 @@ def import_runs(
     sweep: str | None = None,
     dry_run: bool = False,
     on_run: Callable[[int], None] = lambda done: None,
+    on_read: Callable[[str, int, int], None] = lambda name, done, size: None,
 ) -> ImportSummary:
     """Import the runs of a file, a folder or an address.
 
@@ -86,6 +87,7 @@ def import_runs(
         sweep: a sweep that the runs become part of.
         dry_run: change nothing.
         on_run: called after each run with the number of runs so far.
+        on_read: as in `ImportOptions`.
 
     Raises:
         ConfigError: the source holds no runs of this format, or none matches the pattern.
@@ -104,7 +106,11 @@ def import_runs(
         return pattern.settings(place)
 
     options = ImportOptions(
-        names=names_of_log, settings=dict(settings or {}), by=tuple(by), in_name=in_name
+        names=names_of_log,
+        settings=dict(settings or {}),
+        by=tuple(by),
+        in_name=in_name,
+        on_read=on_read,
     )
     writer = _RunWriter(store, reader, root, rows, sweep, summary, dry_run)
     for found in reader.runs(source, options):

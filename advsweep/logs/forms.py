@@ -150,9 +150,14 @@ def _of_open_instruct(line: Fields) -> Iterator[Fields]:
 
 def _of_inspect(line: Fields) -> Iterator[Fields]:
     # Epochs are the rollouts of a prompt; an evaluation has no step.
-    values = scores_of(line)
-    first = next(iter(values.values()), None)
-    yield {**values, "step": 0, "group": line["id"], "prompt": line["input"], "reward": first}
+    first = next(iter(line["scores"].values()), None)
+    yield {
+        **line["scores"],
+        "step": 0,
+        "group": line["id"],
+        "prompt": line["input"],
+        "reward": first,
+    }
 
 
 def _mean(advantages: list[float]) -> float | None:
@@ -169,24 +174,3 @@ _ROWS: tuple[tuple[set[str], Callable[[Fields], Iterator[Fields]]], ...] = (
     ({"epoch", "scores", "id"}, _of_inspect),
 )
 """By the fields that all lines of a form have, what makes rows of a line."""
-
-_VERDICTS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0}
-_VERDICTS |= {"no": 0.0, "false": 0.0}
-"""What `value_to_float` of inspect_ai makes of texts: correct, partial, incorrect, no answer."""
-
-
-def scores_of(sample: Fields) -> dict[str, float | None]:
-    """Return the scores of a sample of inspect_ai by scorer, or SCORER/KEY of several values.
-
-    None for what is no number, and for all of a sample that failed.
-    """
-    scores = sample["scores"] or {}
-    found: dict[str, float | None] = {}
-    for name, score in scores.items():
-        value = score["value"]
-        for key, part in value.items() if isinstance(value, dict) else [("", value)]:
-            if isinstance(part, str):
-                part = _VERDICTS.get(part, _VERDICTS.get(part.lower(), part))
-            is_number = isinstance(part, (int, float)) and not sample.get("error")
-            found[f"{name}/{key}" if key else name] = float(part) if is_number else None
-    return found

@@ -13,6 +13,7 @@ declares.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -40,9 +41,13 @@ _END, _LOCATOR, _LOCAL = 22, 20, 30
 _BLOCK = 2**20
 _ZSTD = 93
 _JOURNAL = re.compile(r"_journal/summaries/(\d{1,9})\.json")
-_KEPT = ("id", "epoch", "input", "scores", "error")
+_VERDICTS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+_VERDICTS |= {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+"""What `value_to_float` of inspect_ai makes of texts: correct, partial, incorrect, no answer."""
+
 _DAMAGED = (
     *(OSError, ValueError, LookupError, TypeError, RuntimeError, EOFError),
+    *(AttributeError, OverflowError),
     *(zipfile.BadZipFile, zlib.error),
 )
 
@@ -52,8 +57,9 @@ class InspectLog(NamedTuple):
 
     Attributes:
         header: what was evaluated: `model`, `task`, `created`, `config` and the like.
-        samples: of each epoch of a sample the last one, with `id`, `epoch`, `input`, `scores`
-            and `error`.
+        samples: of each epoch of a sample the last one, with `id`, `epoch`, `input`, and
+            `scores` by scorer, or SCORER/KEY of several values; None for what is no number, and
+            no scores for a sample that failed.
     """
 
     header: Mapping[str, Any]
@@ -95,8 +101,8 @@ def read_log(path: Path) -> InspectLog:
             else:
                 document = json.loads(_bounded(stream, MOST_BYTES, path))
             spec, samples = document["eval"], document.get("samples") or []
-            rows = {(row["id"], row["epoch"]): {k: row.get(k) for k in _KEPT} for row in samples}
-            return InspectLog({"model": spec["model"], **spec}, list(rows.values()))
+            rows = {(row["id"], row["epoch"]): _sample(row) for row in samples}
+            return InspectLog(spec | {"model": spec["model"]}, list(rows.values()))
         except ConfigError:
             raise
         except _DAMAGED as error:
@@ -104,6 +110,18 @@ def read_log(path: Path) -> InspectLog:
                 f"{path}: expected a log of inspect_ai, got: {type(error).__name__}: "
                 f"{printable_line(str(error))[:200]}"
             ) from error
+
+
+def _sample(row: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, float | None] = {}
+    for name, score in ({} if row.get("error") else row.get("scores") or {}).items():
+        value = score["value"]
+        for key, part in value.items() if isinstance(value, dict) else [("", value)]:
+            if isinstance(part, str):
+                part = _VERDICTS.get(part, _VERDICTS.get(part.lower()))
+            is_number = isinstance(part, (int, float)) and math.isfinite(part)
+            found[f"{name}/{key}" if key else name] = float(part) if is_number else None
+    return {"id": row["id"], "epoch": row["epoch"], "input": row["input"], "scores": found}
 
 
 def _read_archive(stream: BufferedReader, path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import json
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,6 +36,7 @@ from advsweep.logs.base import (
     ImportedRun,
     ImportOptions,
     Reader,
+    StepTable,
     existing,
     unreadable,
     whole_step,
@@ -56,6 +57,9 @@ BY = ("estimator", "seed", "run", "run_id", "run_name")
 MAX_RUNS = 10_000
 
 _BLOCK = 2**20
+_LARGE = 2**25
+"""Bytes between two calls of `on_read`."""
+
 _DEPTH = 16
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -68,6 +72,7 @@ _OTHER_FORMS = {
     b"PK\x03\x04": "a zip archive: unpack it first",
     b"PAR1": "a parquet table: save it as CSV",
     b"\xff\xfe": "UTF-16: save it as UTF-8",
+    b"{\0": "UTF-16: save it as UTF-8",
     b"\xfe\xff": "UTF-16: save it as UTF-8",
     b"[{": "a JSON array: write an object per line (jq -c '.[]')",
     b"[\n": "a JSON array: write an object per line (jq -c '.[]')",
@@ -84,6 +89,7 @@ class LineLog(Reader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.on_read: Callable[[str, int, int], None] | None = None
         self._restart()
 
     def _restart(self) -> None:
@@ -134,7 +140,7 @@ class LineLog(Reader):
             raise unreadable(self.path, error) from error
         with file:
             # Opened anew at each poll: a trainer that restarts replaces its file.
-            if file.seek(0, 2) < self._offset:
+            if (size := file.seek(0, 2)) < self._offset:
                 self._restart()
             file.seek(self._offset)
             while block := file.read(_BLOCK):
@@ -142,6 +148,8 @@ class LineLog(Reader):
                     if self._offset == 0 and block.startswith(start):
                         raise ConfigError(f"{self.path}: expected lines of text, got {form}")
                 self._offset += len(block)
+                if self.on_read is not None and self._offset % _LARGE < len(block):
+                    self.on_read(self.path.name, self._offset, size)
                 yield block
 
 
@@ -264,15 +272,16 @@ class TextLog(LineLog):
 
     def _runs(self, place: str, options: ImportOptions) -> Iterator[ImportedRun]:
         """Yield the runs of one file."""
-        steps: dict[tuple[str, ...], list[LoggedStep]] = {}
+        self.on_read = options.on_read
+        steps: dict[tuple[str, ...], StepTable] = {}
         for step in self.steps():
             if self.tag in steps or len(steps) < MAX_RUNS:
-                steps.setdefault(self.tag, []).append(options.names.rename_step(step))
+                steps.setdefault(self.tag, StepTable()).append(options.names.rename_step(step))
             else:
                 self.left_out[f"lines of more than {MAX_RUNS:,} runs"] += 1
         if not steps and self.path.stat().st_size == 0:
             self.left_out["empty files"] += 1
-        for tag, own in (steps or {(): []}).items():
+        for tag, own in (steps or {(): StepTable()}).items():
             tags = {key: text for key, text in zip(self.by, tag, strict=False) if text}
             parts = [f"{key}={text}" for key, text in tags.items()] if len(steps) > 1 else []
             yield ImportedRun(

@@ -40,7 +40,6 @@ from advsweep.logs.base import (
     Reader,
     existing,
 )
-from advsweep.logs.forms import scores_of
 from advsweep.logs.inspect_log import log_files, read_log
 from advsweep.logs.lines import json_objects
 from advsweep.logs.names import value_at
@@ -142,7 +141,7 @@ class Inspect(LmEval):
     name: ClassVar[str] = "inspect"
 
     def models(self, source: Path) -> list[_Model]:
-        newest: dict[tuple[Path, str], dict[str, tuple[str, Path, Mapping[str, Any]]]] = {}
+        newest: dict[tuple[Path, str], dict[str, tuple[str, Path, dict[str, Any]]]] = {}
         for path in log_files(source):
             spec = dict(read_log(path).header)
             tasks = newest.setdefault((path.parent, str(spec.pop("model"))), {})
@@ -162,7 +161,7 @@ class Inspect(LmEval):
         return models
 
     def read(self, path: Path, left_out: Counter[str], given: Mapping[str, Any]) -> _Values:
-        samples = [(str(s["id"])[:100], scores_of(s)) for s in read_log(path).samples]
+        samples = [(str(s["id"])[:100], s["scores"]) for s in read_log(path).samples]
         least = success_reward(given) if "success_at" in given else None
         by_metric: dict[str, dict[str, tuple[Any, int]]] = {}
         for name in dict.fromkeys(name for _, scores in samples for name in scores):

@@ -86,8 +86,8 @@ def metrics_of_dump(
     total = config.get("steps")
     source = _AdvantagesOfDump(config.get("estimator"))
     low, high = math.inf, -math.inf
-    rewards = (reward for _, groups in steps for group in groups for reward in group.rewards)
-    graded = any(reward not in (0, 1) and reward == reward for reward in rewards)
+    every = (reward for _, groups in steps for group in groups for reward in group.rewards)
+    graded = any(reward not in (0, 1) and reward == reward for reward in every)
     # In order, one after another: an estimator with memory sees what it saw in the training.
     for step in steps:
         batch = batch_of(step, total if isinstance(total, int) else None)

@@ -54,6 +54,12 @@ class Metrics(Component):
     options: dict[str, Any] = option({}, help="options of the reader of this kind")
     every: int = option(1, ge=1, help="steps between two logged ones")
     first_step: int = option(1, ge=0, le=1, help="number that the log gives the first step")
+    within: float = option(
+        0.0,
+        ge=0,
+        help="seconds after which a run without a log fails; 0: when its command has ended",
+        identity=False,
+    )
 
     def open_log(self, path: Path) -> tuple[Reader, NameMap]:
         """Open the log, and return its table of names.

@@ -67,6 +67,7 @@ class CommandTraining:
         self._searched = 0.0
         self._step = self._start = 0
         self._stopping = False
+        self._quiet = QUIET_SECONDS
 
     def _open_logs(self) -> None:
         """Read the command's files from their beginning."""
@@ -163,7 +164,7 @@ class CommandTraining:
 
     def _follow(self, command: RunningCommand) -> Ended:
         """Report what the command does until it has ended."""
-        began, quiet = time.monotonic(), QUIET_SECONDS
+        began = time.monotonic()
         while True:
             ended = command.wait(POLL_SECONDS)
             for line in command.output.take():
@@ -185,9 +186,26 @@ class CommandTraining:
                 return ended
             if self._stopping:
                 command.stop()
-            elif self._step == self._start and time.monotonic() - began > quiet:
-                quiet *= 2
-                self._reporter.log(f"no step logged yet in {self._metrics_file}")
+            elif self._step == self._start:
+                self._check_log(time.monotonic() - began)
+
+    def _check_log(self, seconds: float) -> None:
+        """Say from time to time that no step has been logged; raise if the log is overdue.
+
+        Raises:
+            TrainingError: there is no log after `metrics.within`.
+        """
+        file, within = self._metrics_file, self._template.log.within
+        is_there = file.exists()
+        if 0 < within < seconds and not is_there:
+            raise TrainingError(
+                f"expected the log {file} within {within:g} s (metrics.within), got none; the "
+                "command was ended"
+            )
+        if seconds > self._quiet:
+            self._quiet *= 2
+            missing = "" if is_there else ", which does not exist"
+            self._reporter.log(f"no step logged yet in {file}{missing}")
 
     def _logged(self) -> dict[int, dict[str, float]]:
         """Return the metrics that were logged since the last call, by step and under our names.
