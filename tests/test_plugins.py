@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +10,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import torch
 
 from advsweep.components import Component, option
-from advsweep.estimators import Estimator
+from advsweep.errors import PluginError
+from advsweep.estimators import Estimator, GroupBatch
+from advsweep.estimators.batch import Groups
 from advsweep.plugins import PluginPoint, class_problem, discover
 from advsweep.registry import Registry
 from advsweep.tasks.verifiers.base import QuickVerifier, Verifier
@@ -156,6 +160,21 @@ def test_class_attributes_without_a_value_are_missing() -> None:
 
     expected = "expected m:C to set the class attributes equation, paper"
     assert class_problem(Whole, "m:C", "half", Estimator) == expected
+
+
+def test_an_estimator_that_fails_is_named_with_its_line() -> None:
+    @dataclass(kw_only=True)
+    class Masked(Half):
+        def _advantages(self, groups: Groups, info: object) -> torch.Tensor:
+            return groups.rewards * groups.mask  # type: ignore[operator]
+
+    batch = GroupBatch(rewards=torch.eye(2))
+    line = Masked._advantages.__code__.co_firstlineno + 1
+    expected = rf"estimator 'half' of another package failed \({__name__}, line {line}\): TypeError"
+    with pytest.raises(PluginError, match=expected + ".*; groups.mask is None where no rollout"):
+        Masked().compute(batch)
+    masked = dataclasses.replace(batch, mask=torch.ones(2, 2, dtype=torch.bool))
+    assert torch.equal(Masked().compute(masked).values, batch.rewards)
 
 
 # Registries

@@ -107,16 +107,17 @@ def _of_prime_rl(line: Fields) -> Iterator[Fields]:
         agent = trace["agent"]
         if agent.get("trainable") is False:
             continue
-        rewards = {k: r["score"] * r.get("weight", 1.0) for k, r in trace["rewards"].items() if r}
+        scored = {k: r["score"] * r.get("weight", 1.0) for k, r in trace["rewards"].items() if r}
+        # A trace that failed takes no part in the training.
+        is_sound = trace.get("ok") is True
         nodes = trace["nodes"]
         yield {
-            **rewards,
+            **{name: scored.get(name) if is_sound else None for name in trace["rewards"]},
             "step": value_at(line, "run.work.step"),
             "group": f"{line['group']['id']} {agent.get('name')}",
             "prompt": named or line["task"]["data"],
             "task": value_at(line, "env.name") or value_at(line, "env.id"),
-            # A trace that failed takes no part in the training.
-            "reward": sum(rewards.values()) if trace.get("ok") else None,
+            "reward": sum(scored.values()) if is_sound else None,
             "length": sum(sum(node.get("mask") or ()) for node in nodes),
             "advantage": _mean([a for node in nodes for a in node.get("advantages") or ()]),
         }

@@ -123,6 +123,25 @@ def test_the_block_says_what_was_taken_renamed_and_left(advsweep, tmp_path):
     assert "reward/mean" in advsweep("report", "x", "--format", "html").stdout
 
 
+def test_a_run_of_dumps_is_imported_and_shown(called, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    line = {"content": [said], "rewards": [1.0], "idx": 0}
+    own = {"token_ids": [[1, 2]], "token_loss_mask": [[0, 1]], "advantages": [[0.0, 0.0]]}
+    folder = tmp_path / "exp"
+    folder.mkdir()
+    (folder / "train_data_step1.jsonl").write_text(json.dumps({**line, **own}))
+    (folder / "val_data_step1.jsonl").write_text(json.dumps(line))
+    code, out, err = called("import", "nemo-rl", "exp")
+    assert (code, err) == (0, "")
+    assert re.match(
+        r"took       1 run \(1 new\), 1 step \(1 new\), \d\d metrics, 1 evaluation\n", out
+    )
+    code, out, err = called("show", "last")
+    assert (code, err) == (0, "")
+    assert "evaluation after step 1: imported, n=1, 1 problem, sampled by imported" in out
+
+
 @pytest.mark.slow
 def test_mistakes_are_one_line(advsweep, tmp_path):
     (tmp_path / "x.csv").write_text("time,reward\n1,2\n")

@@ -282,3 +282,25 @@ def test_what_only_some_runs_of_a_stack_have() -> None:
     assert second["collapse/acr"] == 1.0
     assert second["solved/0"] == 1.0
     assert second["prompts/fully_unsolved"] == 4.0
+
+
+def test_partial_credit_is_seen_without_a_threshold() -> None:
+    """Two groups nearly solved and two nearly failed have no success, and no group is equal."""
+    rows = torch.tensor([[0.95, 0.98], [1.0, 0.0]]), torch.tensor([[0.05, 0.02], [0.0, 0.0]])
+    batch = GroupBatch(rewards=torch.cat((*rows, torch.eye(2))))
+    advantages = build_estimator("dr_grpo").compute(batch)
+    high, low, binary = stacked_rollout_metrics(batch, advantages, [{}, {}, {}])
+    names = ("reward/partial", "reward/best", "reward/worst")
+    # Largest rewards .98 and 1, smallest .95 and 0; then .05, 0 and .02, 0.
+    assert [high[name] for name in names] == pytest.approx([0.5, 0.99, 0.475])
+    assert [low[name] for name in names] == pytest.approx([0.5, 0.025, 0.01])
+    assert not binary.keys() & {*names}
+    # Of rewards that may be graded they are there in every step, and are shares of groups.
+    verdicts = GroupBatch(rewards=torch.eye(2))
+    estimator = build_estimator("dr_grpo")
+    known = rollout_metrics(verdicts, estimator.compute(verdicts), graded=True)
+    assert [known[name] for name in names] == [0.0, 1 - known["solved/0"], known["solved/2"]]
+    # A rollout that could not be scored counts in none.
+    masked = GroupBatch(rewards=rows[0], mask=torch.tensor([[True, False], [True, True]]))
+    own = rollout_metrics(masked, estimator.compute(masked))
+    assert [own[name] for name in names] == pytest.approx([1 / 3, 0.975, 0.475])

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError, UnknownNameError
-from advsweep.logs import LoggedStep, open_metric_log
-from advsweep.logs.base import LAST_STEP, whole_step
+from advsweep.logs import READERS, ImportOptions, LoggedStep, lines, open_metric_log
+from advsweep.logs.base import LAST_STEP, StepTable, whole_step
 from advsweep.logs.lines import MAX_LINE
+from advsweep.logs.names import NameMap
 
 anything = settings(
     deadline=None,
@@ -97,8 +98,9 @@ def test_counts_name_a_bounded_number_of_metrics(tmp_path):
     [(gzip.compress(b'{"step": 1}\n', mtime=0), "gzip: unpack it first"),
      (b"PAR1" + b"\0" * 9, "a parquet table"),
      (b'[{"step": 1}]', "a JSON array: write an object per line"),
-     ('{"step": 1}\n'.encode("utf-16"), "UTF-16: save it as UTF-8")],
-    ids=["gzip", "parquet", "array", "utf-16"],
+     ('{"step": 1}\n'.encode("utf-16"), "UTF-16: save it as UTF-8"),
+     ('{"step": 1}\n'.encode("utf-16-le"), "UTF-16: save it as UTF-8")],
+    ids=["gzip", "parquet", "array", "utf-16", "utf-16 without a mark"],
 )  # fmt: skip
 def test_what_is_no_text_is_refused(tmp_path, content, form):
     file = tmp_path / "metrics.jsonl"
@@ -241,3 +243,36 @@ def test_a_hostile_name_stays_text(tmp_path):
 def test_patterns_without_a_value_are_refused(tmp_path, pattern):
     with pytest.raises(ConfigError, match="pattern: expected"):
         open_metric_log("pattern", tmp_path / "x", pattern=pattern)
+
+
+@anything
+@given(
+    st.lists(
+        st.builds(
+            LoggedStep,
+            st.integers(0, LAST_STEP),
+            st.dictionaries(st.text(), st.floats(allow_nan=False), max_size=3),
+        )
+    )
+)
+def test_a_table_holds_the_steps_of_a_file(steps):
+    table = StepTable()
+    for step in steps:
+        table.append(step)
+    assert list(table) == steps
+    assert list(table) == steps
+
+
+def test_reading_a_large_file_is_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_BLOCK", 64)
+    monkeypatch.setattr(lines, "_LARGE", 256)
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(
+        "".join(f'{{"step": {step:04}, "reward": 0.5}}\n' for step in range(1000, 1030))
+    )
+    seen = []
+    options = ImportOptions(names=NameMap("jsonl"), on_read=lambda *at: seen.append(at))
+    (run,) = READERS.build("jsonl").runs(file, options)
+    assert len(list(run.steps)) == 30
+    size = file.stat().st_size
+    assert seen == [("metrics.jsonl", done, size) for done in range(256, size, 256)]

@@ -34,6 +34,7 @@ def test_our_own_names_lose_the_prefix_of_a_tracker():
     batch = GroupBatch(rewards=torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]]))
     metrics = rollout_metrics(batch, build_estimator("grpo").compute(batch))
     assert {"mass/success", "solved/1"} <= metrics.keys()
+    metrics |= dict.fromkeys(("loss/clip_fraction", "sampler/kl"), 1.0)
     logged = {f"train/{name}": 1.0 for name in metrics}
     # TRL's own reward is the same metric, and ours comes first.
     assert names.apply({**logged, "train/reward": 2.0, "train/kl": 3.0}) == {

@@ -61,6 +61,7 @@ def notes(report: Report) -> list[str]:
     seeds = sum(row.n for row in trained)
     what = "seeds" if any(row.runs > row.n for row in rows) else "runs"
     end = [c.header for c in columns if c.is_mean and c.window and c.window.kind == "end"]
+    cost = [c.header for c in columns if c.name.startswith("cost/rollouts")]
     cells = [row.cells[column.name] for row in rows for column in columns]
     alike = []
     for row in rows:
@@ -82,6 +83,7 @@ def notes(report: Report) -> list[str]:
             "each seed's runs to the seed's own base",
         ),
         (end, f"{', '.join(end)}: mean over the last {END_STEPS} steps"),
+        (cost, f"{', '.join(cost)}: generated ones, per rollout that the steps ask for"),
         (
             alike,
             f"zero spread, so that ±0 is no interval: all seeds of {first_of(alike, _NAMED)} have "

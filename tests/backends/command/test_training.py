@@ -127,6 +127,15 @@ def test_how_a_command_fails_is_said(command_run, train, tmp_path, mode, kind, w
         train(command_run(mode=mode), tmp_path)
 
 
+def test_a_log_that_does_not_appear_ends_the_command(command_run, train, tmp_path):
+    log = {"file": "{directory}/other.jsonl", "within": 0.2}
+    with pytest.raises(TrainingError, match=r"other.jsonl within 0.2 s .metrics.within., got none"):
+        train(command_run({"metrics": log}, delay=5), tmp_path)
+    assert not processes_with(str(tmp_path), "--steps")
+    # The log that is there is not overdue.
+    train(command_run({"metrics": {"names": "trl", "within": 20}}), tmp_path / "b")
+
+
 def test_a_program_that_does_not_exist(command_run, train, tmp_path):
     line = ["/no/such/program", "{estimator.name}", "{seed}", "{steps}"]
     run = command_run({"command": line, "parameters": None})
