@@ -96,7 +96,8 @@ def stacked_rollout_metrics(
             the collapse rate is undefined and left out; for all runs, or one per run.
         graded: whether rewards may be other than 0 and 1; by default, for each run, whether some
             of these are.
-        brief: return only `reward/*`, `cost/*` and the `collapse/*` of the judged numbers.
+        brief: return only `reward/mean`, `std` and `unscorable`, `cost/*`, and the `collapse/*` of
+            the judged numbers.
 
     Returns:
         `reward/mean`, `reward/std`, `reward/unscorable` (share of masked rollouts),

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from advsweep.errors import ConfigError
 from advsweep.logs.base import ImportedRun, ImportOptions, Reader, existing
-from advsweep.logs.forms import DumpedRun, find_dumps
+from advsweep.logs.forms import TRACES, DumpedRun, find_dumps
 from advsweep.logs.lines import JsonLines
 from advsweep.logs.names import LoggedStep
 from advsweep.logs.rollouts import RolloutNotes, problem_counts, read_rollouts, success_reward
@@ -40,7 +40,7 @@ class RolloutDumps(Reader):
         runs = find_dumps(root) if root.is_dir() else [DumpedRun(root, [root])]
         if not runs:
             raise ConfigError(
-                f"{printable_line(str(source))}: expected step_N/train/all/{'traces.jsonl'} "
+                f"{printable_line(str(source))}: expected step_N/train/all/{TRACES} "
                 "(prime-rl), train_data_stepN.jsonl (NeMo-RL) or NAME_rollouts_NNNNNN.jsonl "
                 "(open-instruct, with --save_traces), got none"
             )

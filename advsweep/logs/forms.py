@@ -7,7 +7,8 @@ Each line becomes rows of the fields that `advsweep.logs.rollouts` reads. The sh
 
 - prime-rl 559b44772, `monitors/file.py`, with verifiers a60a606ec to 0.4.0 (`Episode.to_record`):
   an episode per line of `rollouts/step_N/{train,eval}/all/traces.jsonl`, with the traces of its
-  agents. Its step is that at which its group was dispatched: groups end in several files.
+  agents. Its step is that at which its group was dispatched: groups end in several files. Beside
+  `all`, `effective` lacks the groups whose advantages are all 0.
 - NeMo-RL 7ea279abf, `utils/logger.py`, `algorithms/grpo.py`: a rollout per line of
   `{train,val}_data_stepN.jsonl`, each value in a list of one.
 - open-instruct e6c3044aa, `rl_utils.py`: a rollout per line of `RUN_rollouts_NNNNNN.jsonl`.
@@ -20,6 +21,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +30,15 @@ from advsweep.logs.names import value_at
 
 Fields = dict[str, Any]
 
+# The name of prime-rl's files.
 TRACES = "traces.jsonl"
-"""The name of prime-rl's files."""
 
-_FILES = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(?P<run>.*?)/(?:rollouts/)?step_(?P<step>\d{1,9})/(?P<kind>train|eval)"
-        r"/(?P<subset>all|effective)/traces\.jsonl",
-        r"(?P<run>.*)/(?P<kind>train|val)_data_step(?P<step>\d{1,9})\.jsonl",
-        r"(?P<run>.*)_rollouts_\d{6,9}\.jsonl",
-    )
+_FILES = (
+    re.compile(
+        r"(?P<run>.*?)/(?:rollouts/)?step_(?P<step>\d+)/(?P<kind>train|eval)/all/traces\.jsonl"
+    ),
+    re.compile(r"(?P<run>.*)/(?P<kind>train|val)_data_step(?P<step>\d+)\.jsonl"),
+    re.compile(r"(?P<run>.*)_rollouts_\d{6,}\.jsonl"),
 )
 
 
@@ -57,35 +57,27 @@ class DumpedRun:
 
 def find_dumps(source: Path) -> list[DumpedRun]:
     """Return the runs whose dumps are in a folder, in the order of their names."""
-    found: dict[str, list[tuple[int, bool, Path, bool]]] = {}
-    for file in source.resolve().rglob("*.jsonl") if source.is_dir() else ():
-        for pattern in _FILES:
-            if (match := pattern.fullmatch(file.as_posix())) and file.is_file():
-                parts = match.groupdict()
-                is_training = parts.get("kind", "train") == "train"
-                is_part = parts.get("subset") == "effective"
-                place = int(parts.get("step", 0)), is_part, file, is_training
-                found.setdefault(parts["run"], []).append(place)
-                break
-    runs = []
-    for home, places in sorted(found.items()):
-        run = DumpedRun(Path(home))
-        # prime-rl's `effective` lacks groups of equal rewards, and `all` has it.
-        has_all = any(not is_part for _, is_part, _, _ in places)
-        for _, is_part, file, is_training in sorted(places):
-            if not (is_part and has_all):
-                (run.training if is_training else run.validation).append(file)
-        runs.append(run)
-    return runs
+    runs: dict[str, DumpedRun] = {}
+    files = source.resolve().rglob("*.jsonl")
+    for file in sorted(files, key=lambda file: (step_of(file) or 0, file)):
+        if (parts := _parts_of(file)) and file.is_file():
+            run = runs.setdefault(parts["run"], DumpedRun(Path(parts["run"])))
+            is_training = parts.get("kind", "train") == "train"
+            (run.training if is_training else run.validation).append(file)
+    return [runs[home] for home in sorted(runs)]
 
 
 def step_of(file: Path) -> int | None:
     """Return the step in the name of a file of a dump; None without one."""
-    for pattern in _FILES:
-        if match := pattern.fullmatch(file.absolute().as_posix()):
-            step = match.groupdict().get("step")
-            return None if step is None else int(step)
-    return int(file.stem) if file.stem.isdecimal() and len(file.stem) <= 9 else None
+    parts = _parts_of(file.absolute())
+    text = parts.get("step", "") if parts else file.stem
+    return int(text) if text.isdecimal() and len(text) <= 9 else None
+
+
+def _parts_of(file: Path) -> dict[str, str]:
+    """Return what the path of a file says: `run`, `kind` and `step`; empty for other files."""
+    matches = (pattern.fullmatch(file.as_posix()) for pattern in _FILES)
+    return next((match.groupdict() for match in matches if match), {})
 
 
 def rows_of(line: Fields, left_out: Counter[str]) -> list[Fields]:
@@ -126,13 +118,12 @@ def _of_prime_rl(line: Fields) -> Iterator[Fields]:
 def _of_nemo_rl(line: Fields) -> Iterator[Fields]:
     own = {name: value[0] for name, value in line.items() if isinstance(value, list)}
     mask, content = own.get("token_loss_mask"), own.get("content") or []
-    row: Fields = {
-        # With dynamic sampling, `rewards` are those of another, larger batch.
-        "reward": own.get("filtered_rewards", own["rewards"]),
-        "prompt": [m for m in content[:-1] if not isinstance(m, dict) or m["role"] != "assistant"],
-    }
-    if mask is not None:
-        # Texts of a conversation do not say whose they are; tokens before the first sampled do.
+    # With dynamic sampling, `rewards` are those of another, larger batch.
+    row: Fields = {"reward": own.get("filtered_rewards", own["rewards"]), "prompt": content[:-1]}
+    if mask is None:
+        row["prompt"] = list(takewhile(lambda message: message["role"] != "assistant", content))
+    else:
+        # Texts of training do not say whose they are; tokens before the first sampled one do.
         if "token_ids" in own:
             row["prompt"] = own["token_ids"][: mask.index(1) if 1 in mask else None]
         row["length"] = sum(mask)
@@ -167,6 +158,7 @@ def _mean(advantages: list[float]) -> float | None:
     return sum(credited) / len(credited) if credited else (0.0 if advantages else None)
 
 
+# By the fields that all lines of a form have, what makes rows of a line.
 _ROWS: tuple[tuple[set[str], Callable[[Fields], Iterator[Fields]]], ...] = (
     ({"traces", "task", "env"}, _of_prime_rl),
     ({"idx", "rewards", "token_loss_mask"}, _of_nemo_rl),
@@ -174,4 +166,3 @@ _ROWS: tuple[tuple[set[str], Callable[[Fields], Iterator[Fields]]], ...] = (
     ({"sample_idx", "prompt_idx"}, _of_open_instruct),
     ({"epoch", "scores", "id"}, _of_inspect),
 )
-"""By the fields that all lines of a form have, what makes rows of a line."""

@@ -30,20 +30,20 @@ from advsweep.logs.base import unreadable
 from advsweep.packages import import_extra
 from advsweep.printable import printable_line
 
+# Bytes of a document, and of all entries that are read of an archive.
 MOST_BYTES = 2**28
-"""Bytes of a document, and of all entries that are read of an archive."""
 
 # zipfile reads the list of an archive's entries as a whole.
 _MOST_DIRECTORY = 2**24
+# Bytes of an archive's last record, of the one before it in ZIP64, and of an entry's header.
 _END, _LOCATOR, _LOCAL = 22, 20, 30
-"""Bytes of an archive's last record, of the one before it in ZIP64, and of an entry's header."""
 
 _BLOCK = 2**20
 _ZSTD = 93
 _JOURNAL = re.compile(r"_journal/summaries/(\d{1,9})\.json")
+# What `value_to_float` of inspect_ai makes of texts: correct, partial, incorrect, no answer.
 _VERDICTS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _VERDICTS |= {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-"""What `value_to_float` of inspect_ai makes of texts: correct, partial, incorrect, no answer."""
 
 _DAMAGED = (
     *(OSError, ValueError, LookupError, TypeError, RuntimeError, EOFError),

@@ -57,8 +57,8 @@ BY = ("estimator", "seed", "run", "run_id", "run_name")
 MAX_RUNS = 10_000
 
 _BLOCK = 2**20
+# Bytes between two calls of `on_read`.
 _LARGE = 2**25
-"""Bytes between two calls of `on_read`."""
 
 _DEPTH = 16
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -57,11 +57,11 @@ _USUAL = ("exact_match", "acc", "math_verify", "prompt_level_strict_acc")
 
 _MOST_RESULTS = 256 * 2**20
 _MOST_RESPONSES = 10**6
+# Settings that are kept: those of lm-eval, and then of inspect_ai.
 _KEPT = (
     *("model", "model_args", "gen_kwargs", "num_fewshot", "limit", "system_instruction"),
     *("config", "model_generate_config", "task_args"),
 )
-"""Settings that are kept: those of lm-eval, and then of inspect_ai."""
 
 
 # By filter, metric and problem: the value, and the number of responses.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.logs.base import ProblemCount
 from advsweep.logs.forms import rows_of
-from advsweep.logs.rollouts import RolloutNotes, read_rollouts
+from advsweep.logs.rollouts import RolloutNotes, problem_counts, read_rollouts
 from tests.importing.conftest import read, values
 
 
@@ -181,21 +182,26 @@ JSON = st.recursive(
 )
 
 
-@given(data=st.data(), which=st.integers(0, 4), value=JSON)
-def test_any_value_may_be_of_any_type(data: st.DataObject, which: int, value: Any) -> None:
-    inspect = {"id": "a", "epoch": 1, "input": "q", "scores": {"match": 1.0}}
-    made = (episode(1, "a", 1.0), of_nemo(1, 1, 2, 0.5), of_open_instruct(1, 0, 1, 1.0), inspect)
-    line = (*made, {"content": ["q"], "rewards": [1], "idx": 0})[which]
-    node = line
+@pytest.mark.security
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data(), which=st.integers(0, 3), value=JSON)
+def test_any_value_may_be_of_any_type(
+    tmp_path: Path, data: st.DataObject, which: int, value: Any
+) -> None:
+    """A line is read, or left out with a reason."""
+    validation = {"content": [[{"role": "user"}]], "rewards": [1], "idx": 0}
+    made = (episode(1, "a", 1), of_nemo(1, 1, 2, 0.5), of_open_instruct(1, 0, 1, 1.0), validation)
+    node = made[which]
     while True:
-        key = data.draw(
-            st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node)))
-        )
+        keys = sorted(node) if isinstance(node, dict) else range(len(node))
+        key = data.draw(st.sampled_from(keys))
         inner = node[key]
         if not isinstance(inner, (dict, list)) or not inner or data.draw(st.booleans()):
             node[key] = value
             break
         node = inner
-    notes = RolloutNotes()
-    rows = rows_of(line, notes.left_out)
-    assert rows or notes.left_out or line["traces"] in ([], {})
+    path = tmp_path / "val_data_step1.jsonl"
+    path.write_text(json.dumps(made[which]))
+    with contextlib.suppress(ConfigError):
+        assert list(read_rollouts(path))
+    problem_counts([path], 1.0, Counter())

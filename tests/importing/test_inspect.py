@@ -162,6 +162,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.security
 @pytest.mark.parametrize("name", HOSTILE)
 def test_archives_of_strangers(tmp_path: Path, monkeypatch: Any, name: str) -> None:
     monkeypatch.setattr(inspect_log, "MOST_BYTES", 9_000)
@@ -176,6 +177,7 @@ def test_archives_of_strangers(tmp_path: Path, monkeypatch: Any, name: str) -> N
         list(read_rollouts(path))
 
 
+@pytest.mark.security
 def test_names_in_an_archive_are_not_unpacked(tmp_path: Path) -> None:
     entries = {"../../x.json": b"[]", "/tmp/x": b"", **SUMMARY}
     summary = json.dumps([{**SAMPLES[0], "id": "\x1b]52;c;\a", "input": "q"}]).encode()
