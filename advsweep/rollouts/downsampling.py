@@ -13,8 +13,12 @@ from advsweep.errors import ConfigError
 from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Int
     from torch import Tensor
+
+    from advsweep.estimators.batch import PerRollout
+
+    Chosen = Int[Tensor, "prompts size"]
 
 
 @dataclass(kw_only=True)
@@ -46,12 +50,7 @@ class Downsampling(RolloutPolicy):
         return Collected(torch.arange(len(rewards)), rollouts=chosen.sort(dim=1).values)
 
     @abstractmethod
-    def _choose(
-        self,
-        rewards: Float[Tensor, "prompts rollouts"],
-        lengths: Float[Tensor, "prompts rollouts"],
-        size: int,
-    ) -> Int[Tensor, "prompts size"]:
+    def _choose(self, rewards: PerRollout, lengths: PerRollout, size: int) -> Chosen:
         """Return the rollouts of each group to train on, in any order.
 
         Args:
@@ -80,12 +79,7 @@ class Gfpo(Downsampling):
 
     metric: Literal["length", "efficiency"] = option("length", help="by what rollouts are kept")
 
-    def _choose(
-        self,
-        rewards: Float[Tensor, "prompts rollouts"],
-        lengths: Float[Tensor, "prompts rollouts"],
-        size: int,
-    ) -> Int[Tensor, "prompts size"]:
+    def _choose(self, rewards: PerRollout, lengths: PerRollout, size: int) -> Chosen:
         scores = rewards / lengths if self.metric == "efficiency" else -lengths
         scores = scores.masked_fill(rewards.isnan(), -torch.inf)
         return scores.argsort(dim=1, descending=True, stable=True)[:, :size]
@@ -105,12 +99,7 @@ class Pods(Downsampling):
 
     name: ClassVar[str] = "pods"
 
-    def _choose(
-        self,
-        rewards: Float[Tensor, "prompts rollouts"],
-        lengths: Float[Tensor, "prompts rollouts"],
-        size: int,
-    ) -> Int[Tensor, "prompts size"]:
+    def _choose(self, rewards: PerRollout, lengths: PerRollout, size: int) -> Chosen:
         # NaN comes last, and so counts among the largest only if the others do not suffice.
         order = rewards.argsort(dim=1, stable=True)
         scored = (~rewards.isnan()).sum(dim=1, keepdim=True).clamp(min=size)

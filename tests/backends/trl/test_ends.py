@@ -55,10 +55,9 @@ def test_texts_that_begin_in_the_prompt_do_not_stop():
     assert found == [[False] * 3, [False, False, True], [False, True, True]]
 
 
-def test_stop_texts_end_rollouts_and_answers(parity_run, train, tmp_path, monkeypatch):
-    generation = {"name": "transformers", "max_tokens": 6, "stop": ["+", "-"]}
+def check_stops(run, train, folder, monkeypatch):
+    """Train with the stop texts + and -, and check texts, lengths and flags of all rollouts."""
     spy, seen = Spy(), []
-    run = replace(parity_run(steps=2, generation=generation), estimator=spy)
     score = type(run.task).score
 
     def record(task, problems, texts):
@@ -66,7 +65,7 @@ def test_stop_texts_end_rollouts_and_answers(parity_run, train, tmp_path, monkey
         return score(task, problems, texts)
 
     monkeypatch.setattr(type(run.task), "score", record)
-    recorder = train(run, tmp_path)
+    recorder = train(replace(run, estimator=spy), folder)
     answers = [text for c in recorder.evaluations.values() for own in c.texts for text in own]
     for texts in (seen, answers):
         marks = [text.count("+") + text.count("-") for text in texts]
@@ -78,10 +77,15 @@ def test_stop_texts_end_rollouts_and_answers(parity_run, train, tmp_path, monkey
         # An end mark has no text.
         stopped = text[-1:] in ("+", "-")
         assert length == len(text) + (not stopped and not cut_off)
-        assert not cut_off or length == 6
+        assert not cut_off or length == run.generation.max_tokens
     for step, values in recorder.points.items():
         cut_off = spy.batches[step - 1].truncated.float().mean().item()
         assert values["reward/truncated"] == pytest.approx(cut_off)
+
+
+def test_stop_texts_end_rollouts_and_answers(parity_run, train, tmp_path, monkeypatch):
+    generation = {"name": "transformers", "max_tokens": 6, "stop": ["+", "-"]}
+    check_stops(parity_run(steps=2, generation=generation), train, tmp_path, monkeypatch)
 
 
 def test_stop_texts_are_part_of_identities(small_config, small_run):

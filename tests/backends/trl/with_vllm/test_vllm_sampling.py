@@ -6,6 +6,7 @@ from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.vllm_engine import VllmSampler
 from advsweep.errors import ConfigError, SamplerError
 from advsweep.tasks.base import Split
+from tests.backends.trl.test_ends import check_stops
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -52,6 +53,20 @@ def test_answers_have_a_seed_each_and_greedy_ones_are_transformers(sampler, prob
     ]
     likeliest = sampler.sample(problems, 1, temperature=0.0, seed=0).texts
     assert likeliest == [[greedy(wide_base, problem)] for problem in problems]
+
+
+def test_stop_texts_end_answers(problems, wide_base):
+    opened = VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS, stop=["+", "-"])
+    drawn = opened.sample(problems, 8, temperature=1.0, seed=3)
+    opened.close()
+    texts = [text for own in drawn.texts for text in own]
+    assert {text.count("+") + text.count("-") for text in texts} == {0, 1}
+    assert all(text[-1] in "+-" for text in texts if "+" in text or "-" in text)
+
+
+def test_stop_texts_end_rollouts(vllm_run, train, tmp_path, monkeypatch):
+    run = vllm_run(steps=2, generation={"max_tokens": 6, "stop": ["+", "-"]})
+    check_stops(run, train, tmp_path, monkeypatch)
 
 
 def test_models_that_vllm_cannot_load_are_named(wide_base):
