@@ -603,6 +603,23 @@ def test_the_rollout_policy_chooses_the_rollouts(backend, small_run, train, tmp_
     assert given.issuperset(rows)
 
 
+def test_truncated_rollouts_count_and_are_not_trained_on(backend, small_run, train, tmp_path):
+    spy, witness = Spy(), Witness()
+    wild = {"temperature": 3.0}
+    run = small_run(backend, steps=1, rollout={"mask_truncated": True}, generation=wild)
+    train(replace(run, estimator=spy, objective=witness), tmp_path)
+    (batch,) = spy.batches
+    if not batch.truncated.any():
+        pytest.skip("its rollouts are whole")
+    keep = spy._keep(Groups(batch))
+    whole = keep & ~batch.truncated
+    epochs = sum(inputs.rollouts for inputs in witness.seen) / keep.sum()
+    assert epochs == round(epochs.item())
+    assert sum(inputs.tokens for inputs in witness.seen) == epochs * batch.lengths[whole].sum()
+    trained = {np.float32(a) for a in spy.values(batch.rewards)[whole].tolist()}
+    assert trained.issuperset(np.float32(a) for i in witness.seen for a in i.advantages.tolist())
+
+
 # Numbers that are none
 
 
