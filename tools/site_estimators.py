@@ -26,7 +26,7 @@ def estimator_pages(figures: Path | None = None) -> dict[str, str]:
     """
     pages = {"estimators/index.md": _overview()}
     for name in sorted(cls.name for cls in ESTIMATORS.classes()):
-        record = describe(build_from_options(name, []))
+        record = describe(build_from_options(ESTIMATORS, name, []))
         figure = figures is not None and _draw(name, record, figures / f"{name}.svg")
         pages[f"estimators/{name}.md"] = _page(record, figure)
     return pages
@@ -130,7 +130,7 @@ def _draw(name: str, record: dict[str, Any], target: Path) -> bool:
     given: dict[str, float] = {}
     size = max(_SIZE, record["masses"]["group_size"])
     try:
-        records, _ = mass_curves({name: build_from_options(name, [])}, size, given)
+        records, _ = mass_curves({name: build_from_options(ESTIMATORS, name, [])}, size, given)
         draw_masses(records, target, given)
     except AdvsweepError:
         return False  # such as an estimator that reads no rewards

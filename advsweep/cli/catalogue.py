@@ -11,7 +11,7 @@ from typing import Any
 from advsweep.backends.base import RunParameters
 from advsweep.cli import options
 from advsweep.cli.output import echo_line, print_json, print_listing, warn
-from advsweep.components import Component, parameters
+from advsweep.components import Component, parameters, sections
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.space import Tune
 from advsweep.errors import AdvsweepWarning, ConfigError, PluginError, UnknownNameError, nearest
@@ -116,8 +116,10 @@ def list_members(groups: ConfigGroups, group: str, names: Iterable[str]) -> Reco
             record["data"] = config[group].get("data", "")
             record["verifier"] = str(verifier["name"] if isinstance(verifier, dict) else verifier)
         summary = (inspect.getdoc(cls) or "").partition("\n\n")[0] if cls else ""
-        description = groups.first_comment(group, name) or " ".join(summary.split())
-        records.append({**record, "description": description})
+        record["description"] = groups.first_comment(group, name) or " ".join(summary.split())
+        if group == "objective":
+            record["source"] = sections(cls)["source"] if cls else ""
+        records.append(record)
     return records
 
 

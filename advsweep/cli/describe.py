@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from advsweep.config.compose import patch
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_assignments
 from advsweep.errors import ConfigError, UnknownNameError, counted, nearest
+from advsweep.objectives import OBJECTIVES
 from advsweep.sweep.registry import config_groups
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Problem, Split
@@ -38,19 +39,22 @@ def describe(
     how: options.ListFormat = "table",
 ) -> None:
     """Of an estimator: formula, source, options, departures, the advantages of degenerate groups.
+    Of an objective: source, options, departures, the weight of a token over its importance ratio.
 
     With --rewards prints the advantages, the masses of each group and what the estimator logs. The
     masses m_S and m_F are the weights per rollout of successes and failures, computed by exact
     enumeration of all groups: --output draws them over the solve rate, --format csv prints them.
+    Of objectives they do so with the weight -N ∂loss/∂log π of a token with advantage 1 and -1.
 
     Of a task: splits, levels, floors (how often guessing is right), some problems, and what would
     prevent a training. Of a method: the estimator, objective and rollout policy that it sets. Of
     everything else its config keys.
 
     Arguments:
-        NAME... (names): An estimator, a task, a method, an experiment or another component, as
-            `advsweep list` prints them; GROUP=NAME where several have the name. Of several
-            estimators the masses; their options follow colons: fade,power_alpha:alpha=3.
+        NAME... (names): An estimator, an objective, a task, a method, an experiment or another
+            component, as `advsweep list` prints them; GROUP=NAME where several have the name. Of
+            several estimators the masses, of several objectives the weights; their options follow
+            colons: fade,power_alpha:alpha=3.
 
     Options:
         --set KEY=VALUE (fields): Set a field: delta=0.5 or base.name=dr_grpo; may be repeated.
@@ -58,12 +62,13 @@ def describe(
             where - is a missing or unscorable rollout.
         --input NAME=ROWS (inputs): Give an estimator another input: lengths=3,5,2,2, or one
             number for all rollouts, token_entropy=0.3; may be repeated.
-        --output, -o FILE: Draw masses into this .png, .svg or .pdf file.
+        --output, -o FILE: Draw masses, or weights, into this .png, .svg or .pdf file.
 
     Examples:
         advsweep describe fade
         advsweep describe asym_grpo --set delta=0.5 --rewards '1,0,0,1;0,0,0,1'
         advsweep describe dr_grpo,power_alpha:alpha=3 --output masses.svg
+        advsweep describe clipped,clipped:dual_clip=3 --output weights.svg
         advsweep describe countdown
     """
 
@@ -73,10 +78,13 @@ def describe(
             estimators = [name, *names[1:]]
             _describe_estimators(estimators, fields or [], rewards, inputs or [], output, how)
             return
+        if group == "objective" and not (rewards or inputs):
+            _describe_objectives(groups, [name, *names[1:]], fields or [], output, how)
+            return
         if len(names) > 1 or rewards or inputs or output or (fields and group != "task"):
             raise ConfigError(
                 f"expected one name, and --set, --rewards, --input and --output with estimators "
-                f"(--set with tasks), got {group} '{name}'"
+                f"(--set and --output with objectives, --set with tasks), got {group} '{name}'"
             )
         if group == "task":
             _describe_task(groups, name, fields or [], how)
@@ -101,7 +109,8 @@ def _find(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str]:
     group, equals, name = names[0].partition("=")
     if equals and group in groups.names:
         first = re.split("[,:]", name)[0]
-        return group, name if group == "estimator" else groups.member(group, first)
+        several = group in ("estimator", "objective")
+        return group, name if several else groups.member(group, first)
     first = re.split("[,:]", names[0])[0]
     members: dict[str, set[str]] = {}
     for each in dict.fromkeys([*_FIRST, *sorted(groups.names)]):
@@ -123,9 +132,10 @@ def _describe_estimators(
     how: options.ListFormat,
 ) -> None:
     from advsweep.cli import estimators as own  # imports torch
+    from advsweep.estimators import ESTIMATORS
 
     given = own.parse_inputs(inputs)
-    built = own.build_named(names, fields)
+    built = own.build_named(ESTIMATORS, names, fields)
     first = next(iter(built.values()))
     if rewards is not None:
         if len(built) > 1:
@@ -174,6 +184,41 @@ def draw_masses(records: Sequence[dict[str, Any]], output: Path, given: dict[str
     where = "".join(f", {name} = {value:g}" for name, value in given.items())
     title = f"Expected masses, G = {records[0]['group_size']}{where}"
     write([draw_masses(curves, title)], output)
+
+
+def _describe_objectives(
+    groups: ConfigGroups,
+    names: Sequence[str],
+    fields: Sequence[str],
+    output: Path | None,
+    how: options.ListFormat,
+) -> None:
+    from advsweep.cli import objectives as own  # imports torch
+    from advsweep.cli.estimators import build_named
+
+    def preset(name: str) -> Mapping[str, Any]:
+        return groups.member_values("objective", name)
+
+    built = build_named(OBJECTIVES, names, fields, preset)
+    if output is not None:
+        from advsweep.report.figures.advantages import draw_weights
+        from advsweep.report.figures.draw import check_path, write
+
+        check_path(output)
+        title = f"Weight of a token sampled with π₀ = {own.PROBABILITY:g}"
+        write([draw_weights(own.token_weights(built, own.CURVE), title)], output)
+        echo_line(f"Wrote {output}.", err=True)
+    elif how == "csv" or (how == "json" and len(built) > 1):
+        print_listing(own.token_weights(built, own.CURVE), how)
+    elif len(built) > 1:
+        own.print_weights(own.token_weights(built, own.RATIOS))
+    else:
+        [(label, objective)] = built.items()
+        record = own.describe_objective(label, objective, preset(label.split()[0]))
+        if how == "json":
+            print_json(record)
+        else:
+            own.print_objective(record)
 
 
 def _describe_task(

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from advsweep.cli.output import echo, print_columns, print_listing, print_pairs, show_number
-from advsweep.components import parameters
+from advsweep.components import Component, parameters, sections
 from advsweep.config.overrides import parse_assignments
 from advsweep.diagnostics import expected_masses, masses
 from advsweep.errors import BatchError, ConfigError, nearest
-from advsweep.estimators import ESTIMATORS, Estimator, build_estimator
+from advsweep.estimators import ESTIMATORS, Estimator
 from advsweep.estimators.batch import (
     COUNTERS,
     PER_PART,
@@ -28,6 +28,9 @@ from advsweep.estimators.batch import (
     Groups,
     spread_input,
 )
+from advsweep.registry import Registry
+
+C = TypeVar("C", bound=Component)
 
 # Groups of numbers, [groups, rollouts]; NaN marks a missing rollout.
 Rows = Tensor
@@ -70,11 +73,17 @@ def split(text: str, separators: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def build_named(texts: Iterable[str], fields: Sequence[str] = ()) -> dict[str, Estimator]:
-    """Return estimators by label, from names with options after colons: `power_alpha:alpha=3`.
+def build_named(
+    registry: Registry[C],
+    texts: Iterable[str],
+    fields: Sequence[str] = (),
+    preset: Callable[[str], Mapping[str, Any]] = lambda _: {},
+) -> dict[str, C]:
+    """Return components by label, from names with options after colons: `power_alpha:alpha=3`.
 
     Args:
         fields: further `FIELD=VALUE` options of each.
+        preset: returns what a name's own file sets.
 
     Raises:
         ConfigError: there is none, or a name, an option or its value is invalid.
@@ -82,30 +91,36 @@ def build_named(texts: Iterable[str], fields: Sequence[str] = ()) -> dict[str, E
     built = {}
     for spec in dict.fromkeys(part for text in texts for part in split(text, ", ")):
         name, *own = split(spec, ":")
-        built[" ".join((name, *own))] = build_from_options(name, [*own, *fields])
+        options = [*own, *fields]
+        built[" ".join((name, *own))] = build_from_options(registry, name, options, preset(name))
     if not built:
-        raise ConfigError("expected at least one estimator, got none")
+        raise ConfigError(f"expected at least one {registry.kind}, got none")
     return built
 
 
-def build_from_options(name: str, texts: Sequence[str]) -> Estimator:
-    """Build an estimator from its name and `FIELD=VALUE` options in Hydra's grammar.
+def build_from_options(
+    registry: Registry[C],
+    name: str,
+    texts: Sequence[str],
+    preset: Mapping[str, Any] = MappingProxyType({}),
+) -> C:
+    """Build a component from its name and `FIELD=VALUE` options in Hydra's grammar.
 
     Raises:
         ConfigError: the name, an option or its value is invalid.
     """
-    values: dict[str, Any] = {}
+    values = {"name": name, **preset}
     for key, given in parse_assignments(texts).items():
         *path, last = key.split(".")
         node = values
         for part in path:
             # `base.FIELD=VALUE` updates the default base, which may be a name or unset.
-            known = {p["name"]: p["default"] for p in parameters(ESTIMATORS.get(name))}
+            known = {p["name"]: p["default"] for p in parameters(registry.get(values["name"]))}
             value = node.get(part, known.get(part))
             node[part] = {"name": value} if isinstance(value, str) else dict(value or {})
             node = node[part]
         node[last] = given
-    return build_estimator(name, **values)
+    return registry.build(values)
 
 
 def parse_rows(text: str, where: str) -> Rows:
@@ -201,15 +216,7 @@ def list_records() -> list[dict[str, Any]]:
 
 def describe_estimator(estimator: Estimator) -> dict[str, Any]:
     """Return everything about an estimator that its page and `describe` print, in JSON types."""
-    marked: dict[str, list[str]] = {"Released code: ": [], "Departures: ": []}
-    description = []
-    for paragraph in inspect.cleandoc(estimator.__doc__ or "").split("\n\n"):
-        marker = next((m for m in marked if paragraph.startswith(m)), None)
-        if marker is None:
-            description.append(paragraph)
-        else:
-            marked[marker] += paragraph.removeprefix(marker).split()
-    released, departures = (" ".join(words) for words in marked.values())
+    text = sections(type(estimator))
     smallest = {"all wrong": 0.0, "all correct": 1.0, "all 0.9": 0.9}
     groups = {name: [reward] * group_size_of(estimator, 4) for name, reward in smallest.items()}
     groups |= {"one rollout, wrong": [0.0], "one rollout, correct": [1.0]}
@@ -236,10 +243,10 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
         **{key: getattr(estimator, key) for key in (*own, "exchangeable", "stateful")},
         "aliases": _aliases(estimator.name),
         "held": held(type(estimator)),
-        "description": "\n\n".join(description),
-        "released": released or None,
+        "description": text["description"],
+        "released": text["released"] or None,
         "released_options": list(estimator.released_options),
-        "departures": departures or "none",
+        "departures": text["departures"] or "none",
         "needs": sorted(estimator.needs),
         "uses": sorted(estimator.uses),
         "rewards": accepted,
@@ -305,9 +312,7 @@ def print_estimator(record: dict[str, Any]) -> None:
     echo(textwrap.fill(f"departures from the source: {record['departures']}", 96) + "\n")
     print_pairs(facts(record))
     echo("")
-    if record["parameters"]:
-        columns = ("parameter", "type", "default", "range", "meaning")
-        print_columns(columns, [[_yaml(v) for v in row.values()] for row in record["parameters"]])
+    print_parameters(record["parameters"])
     inputs = "".join(f", {name} {value:g}" for name, value in record["inputs"].items())
     echo(f"\ndegenerate groups, each alone in a first step{inputs}")
     rows = []
@@ -325,6 +330,13 @@ def print_estimator(record: dict[str, Any]) -> None:
     else:
         rates = [[show_number(value) for value in row.values()] for row in found["rates"]]
         print_columns(("p", "m_S", "m_F"), rates)
+
+
+def print_parameters(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what `components.parameters` returns."""
+    if rows:
+        columns = ("parameter", "type", "default", "range", "meaning")
+        print_columns(columns, [[_yaml(v) for v in row.values()] for row in rows])
 
 
 def _yaml(value: Any) -> str:

@@ -102,7 +102,7 @@ def replay(
             f"{dump[-1].step}"
         )
     every = names or sorted(cls.name for cls in ESTIMATORS.classes())
-    estimators = build_named(every)
+    estimators = build_named(ESTIMATORS, every)
     with progress_bar("Replaying", len(estimators)) as update:
         result = replay_steps(chosen, estimators, success_at=success_at, progress=update)
     for line in filter(None, (notes.message(), *notes.remarks, *result.remarks)):

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer with the advantages of an estimator.
+"""TRL's GRPOTrainer with an estimator's advantages, an objective's loss and a rollout policy.
 
     from advsweep.estimators import build_estimator
     from advsweep.integrations.trl import EstimatorGRPOTrainer
@@ -6,12 +6,12 @@
     trainer = EstimatorGRPOTrainer(..., estimator=build_estimator("fade"))
 
 TRL 1.16 computes advantages in the middle of a long method. The class leaves that method
-unchanged: it records the rewards on the way, and replaces the advantages in the result.
+unchanged: it records the rewards on the way, and replaces the advantages in the result. A rollout
+policy has it called several times, and picks rows of the results.
 """
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,16 +23,29 @@ import trl
 from accelerate.utils import gather_object
 from torch import Tensor
 
+from advsweep.backends.training_loop import compute_advantages
 from advsweep.backends.trl.sampling import certainty, forward_statistic, square_sum
+from advsweep.backends.trl.steps import pick_rows, rows_of
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import AdvsweepWarning, ConfigError
-from advsweep.estimators import Advantages, GroupBatch, build_estimator
+from advsweep.estimators import GroupBatch, build_estimator
+from advsweep.integrations.objectives import build_objective
 from advsweep.integrations.rows import MEMORY_FILE, load_memory, prompt_name, save_memory
+from advsweep.integrations.trl_loss import (
+    check_objective,
+    images_of,
+    objective_loss,
+    warn_of_unread,
+)
+from advsweep.integrations.trl_source import Draw, TrlSource, check_rollout
+from advsweep.rollouts import ROLLOUTS
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
     from advsweep.estimators import Estimator
+    from advsweep.objectives.base import Objective
+    from advsweep.rollouts.base import RolloutPolicy
 
 # The release of TRL whose private methods this module knows.
 TESTED = "1.16"
@@ -58,24 +71,35 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     `scope=batch` and `gdpo` compute what they say. The reward is the sum of the reward functions
     by `reward_weights`; a rollout that no function can score is masked. Rollouts that the
     estimator drops leave the averages of the loss types "dapo" and "bnpo"; those of "grpo" and
-    "dr_grpo" still count them.
+    "dr_grpo" still count them. An objective counts neither dropped rollouts nor their tokens. A
+    forward pass gets an equal share of the rollouts and tokens of the whole generation, as in
+    TRL's "dapo".
 
     Args:
         arguments, named: the arguments of GRPOTrainer.
         estimator: an estimator, its name, or a mapping as `build_estimator` takes it.
+        objective: likewise an objective, in place of `loss_type` and the other settings of TRL's
+            loss; None leaves TRL's loss. A KL penalty needs `beta` above 0, with which TRL keeps a
+            reference model; its weight is the objective's.
+        rollout: likewise a rollout policy, such as "dynamic_sampling". The first prompts of a step
+            are those that TRL hands over, further ones are drawn from the dataset. Any but
+            "plain" needs a single process, and a dataset of texts that does not stream.
         success: name of the reward function that is 1 for a success, which masses and solve
-            rates count; by default the only one. With several functions and no name, metrics of
-            successes are left out.
+            rates count, and by which rollout policies judge; by default the only one. With several
+            functions and no name, metrics of successes are left out.
 
     Raises:
-        ConfigError: the estimator needs what the trainer does not have, or does not fit to
-            `num_generations`, `loss_type` or `importance_sampling_level`.
+        ConfigError: the estimator or the objective needs what the trainer does not have, or does
+            not fit to `num_generations`, `loss_type` or `importance_sampling_level`; or the
+            rollout policy cannot be used here.
     """
 
     def __init__(
         self,
         *arguments: Any,
         estimator: Estimator | Mapping[str, Any] | str,
+        objective: Objective | Mapping[str, Any] | str | None = None,
+        rollout: RolloutPolicy | Mapping[str, Any] | str = "plain",
         success: str | None = None,
         **named: Any,
     ) -> None:
@@ -88,7 +112,11 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             )
         if isinstance(estimator, str | Mapping):
             estimator = build_estimator(estimator)
-        self.estimator = estimator
+        if objective is not None:
+            objective = build_objective(objective)
+        if isinstance(rollout, str | Mapping):
+            rollout = ROLLOUTS.build(rollout)
+        self.estimator, self.objective, self.rollout = estimator, objective, rollout
         self._completion_lengths: list[int] = []
         self._rewards_per_function: Tensor | None = None
         super().__init__(*arguments, **named)
@@ -98,8 +126,13 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             raise ConfigError(f"success: expected a reward function of {names}, got {success!r}")
         only = names[0] if len(names) == 1 else None
         chosen = success or only
-        self._success = None if chosen is None else int(names.index(chosen))
+        self.success = None if chosen is None else int(names.index(chosen))
+        if objective is not None and self.max_completion_length is not None:
+            self.objective = objective.for_completions(self.max_completion_length)
         self._check_estimator()
+        if self.objective is not None:
+            check_objective(self, self.objective)
+        check_rollout(self, self.rollout)
 
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
@@ -112,36 +145,89 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         return rewards
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        outputs: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if not self.model.training:
-            return outputs
-        scored = self._rewards_per_function
-        assert scored is not None
-        mask = ~scored.isnan().all(dim=1)
-        batch = self._group_batch(inputs, outputs, scored, mask)
-        advantages = self.estimator.compute(batch)  # the same on every process
+            evaluated: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            return evaluated
+        source = TrlSource(self, inputs)
+        prompts = len(inputs) * self.accelerator.num_processes // self.num_generations
+        collected = self.rollout.collect(source, prompts)
+        outputs = source.outputs(self._tokenizer.pad_token_id)
+        self._completion_lengths = source.own_lengths
+        mask = ~source.scored.isnan().all(dim=1)
+        batch = self._group_batch(source.inputs, outputs, source.scored, mask)
+        # The same on every process.
+        advantages = compute_advantages(self.estimator, batch, collected)
+        rewards = batch.rewards
+        verdicts = rewards if self.success is None else source.outcomes.to(rewards.device)
+        metrics = rollout_metrics(
+            batch,
+            advantages,
+            groups=collected.groups,
+            outcomes=verdicts,
+            judged=self.rollout.judged(rewards, verdicts),
+            prompts=prompts,
+            verifier_free=self.estimator.verifier_free,
+        )
+        for name, number in metrics.items():
+            if self.success is not None or not name.startswith(_OF_SUCCESSES):
+                self._metrics["train"][name].append(number)
 
-        first = self.accelerator.process_index * len(inputs)
-        own = slice(first, first + len(inputs))
-        values = advantages.values.flatten(0, 1)
+        values, keep = advantages.values.flatten(0, 1), advantages.keep.flatten()
+        assert batch.lengths is not None
+        means = advantages.rollout_means(batch.lengths[collected.groups]).flatten()
         if advantages.per_token:
             # Numbers past the end of a rollout are 0, so a negative pad cuts nothing.
             width = outputs["completion_ids"].shape[1]
             values = F.pad(values, (0, width - values.shape[1]))
+        rows = collected.rows(self.num_generations)
+        is_selection = not torch.equal(rows, torch.arange(len(mask)))
+        if is_selection:
+            # TRL splits a step by its number of rows: others fill it up, and are dropped.
+            missing = len(inputs) - len(rows)
+            values, keep, means = (_fill(v, missing) for v in (values, keep, means))
+            mask = _fill(mask[rows.to(mask.device)], missing, True)
+            rows = _fill(rows, missing)
+            outputs = dict(pick_rows(rows_of(outputs), rows))
+            table = self._table()
+            for key, column in source.table(rows).items():
+                table[key].extend(column)
+        first = self.accelerator.process_index * len(inputs)
+        own = slice(first, first + len(inputs))
         outputs["advantages"] = values[own]
         # The log keeps the last generation alone, so this pushes TRL's own advantages out.
-        self._logs["advantages"].extend(advantages.rollout_means(batch.lengths).flatten().tolist())
-        for name, value in self._step_metrics(batch, advantages, scored).items():
-            self._metrics["train"][name].append(value)
+        self._logs["advantages"].extend(means.tolist())
 
-        dropped = mask & ~advantages.keep.flatten()
-        if dropped.any():
-            # Out of the loss, and of its count of tokens.
+        dropped = mask & ~keep
+        if is_selection or dropped.any():
+            # Out of the loss, and of its counts.
             trained = outputs["completion_mask"] * ~dropped[own, None]
             outputs["completion_mask"] = trained
             tokens = (trained * outputs.get("tool_mask", 1)).sum()
             outputs["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
+            outputs["num_rollouts_in_batch"] = (~dropped).sum()
         return outputs
+
+    def roll_out(self, inputs: Sequence[dict[str, Any]]) -> Draw:
+        """Make and score a rollout for each row of the dataset."""
+        outputs = super()._generate_and_score_completions(inputs)
+        scored = self._rewards_per_function
+        assert scored is not None
+        table = {name: [*column][-len(scored) :] for name, column in self._table().items()}
+        return Draw(outputs, scored, self._completion_lengths, table)
+
+    def _table(self) -> dict[tuple[str, str], Any]:
+        """Return the columns of TRL's table of completions; each keeps the last generation."""
+        logs = self._logs
+        columns = {("", name): logs[name] for name in ("prompt", "completion")}
+        for kind in ("rewards", "extra"):
+            columns |= {(kind, name): column for name, column in logs[kind].items()}
+        return columns
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        if self.objective is not None:
+            return objective_loss(self, self.objective, model, inputs)
+        loss: Tensor = super()._compute_loss(model, inputs)
+        return loss
 
     def _group_batch(
         self,
@@ -163,8 +249,8 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             name: values.view(-1, self.num_generations, *values.shape[1:])
             for name, values in {"rewards": rewards, "mask": mask, **found}.items()
         }
-        if "solve_rates" in wanted and self._names_success and self._success is not None:
-            solved = (scored[:, self._success] == 1).view(groups["mask"].shape)
+        if "solve_rates" in wanted and self._names_success and self.success is not None:
+            solved = (scored[:, self.success] == 1).view(groups["mask"].shape)
             count = groups["mask"].sum(dim=1).clamp(min=1)
             groups["solve_rates"] = (solved & groups["mask"]).sum(dim=1) / count
         weights = None
@@ -251,16 +337,13 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         exact = bool(wanted & _EXACT)
         if known is not None and not exact and not self.mask_truncated_completions:
             return known, None
-        compute = self._get_per_token_logps_and_entropies
-        # The images of a multimodal model, under the names that `_compute_loss` passes on.
-        images = set(inspect.signature(compute).parameters) & set(outputs)
         with torch.no_grad():
-            log_probs, entropies, _ = compute(
+            log_probs, entropies, _ = self._get_per_token_logps_and_entropies(
                 self.model,
                 *rows,
                 self.args.per_device_train_batch_size,
                 compute_entropy=exact,
-                **{name: outputs[name] for name in images},
+                **images_of(self, outputs),
             )
         return log_probs, entropies
 
@@ -276,20 +359,6 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         else:
             names = [prompt_name(row["prompt"]) for row in inputs]
         return tuple(gather_object(names)[:: self.num_generations])
-
-    def _step_metrics(
-        self, batch: GroupBatch, advantages: Advantages, scored: Float[Tensor, "rollouts functions"]
-    ) -> dict[str, float]:
-        outcomes = None if self._success is None else scored[:, self._success]
-        metrics = rollout_metrics(
-            batch,
-            advantages,
-            outcomes=None if outcomes is None else outcomes.view(batch.rewards.shape),
-            verifier_free=self.estimator.verifier_free,
-        )
-        if outcomes is not None:
-            return metrics
-        return {name: v for name, v in metrics.items() if not name.startswith(_OF_SUCCESSES)}
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
@@ -330,7 +399,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                 f"num_generations: {label} expects at least {estimator.minimum_group} and a "
                 f"multiple of {estimator.group_multiple}, got {group}"
             )
-        takes_tokens = (
+        takes_tokens = self.objective is not None or (
             self.importance_sampling_level == "token"
             and self.loss_type not in ("vespo", "luspo")
             and self.off_policy_mask_threshold is None
@@ -341,11 +410,10 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                 f"'token', a loss_type other than 'vespo' and 'luspo' and no "
                 f"off_policy_mask_threshold, which read one advantage per rollout"
             )
-        unread = {"scale_rewards": "group", "multi_objective_aggregation": "sum_then_normalize"}
-        for name, default in unread.items():
-            if getattr(self, name) != default:
-                warnings.warn(
-                    f"{name}={getattr(self, name)!r} has no effect: {label} computes advantages",
-                    AdvsweepWarning,
-                    stacklevel=3,
-                )
+        unread = ("scale_rewards", "multi_objective_aggregation")
+        warn_of_unread(self.args, unread, f"{label} computes advantages")
+
+
+def _fill(values: Tensor, missing: int, value: float = 0) -> Tensor:
+    """Append rows of one value."""
+    return torch.cat((values, values.new_full((missing, *values.shape[1:]), value)))

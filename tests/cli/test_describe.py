@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 from advsweep.estimators import GroupBatch, estimator_names
+from advsweep.objectives import OBJECTIVES
 from advsweep.registry import Registry
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "own_estimator.md"
@@ -251,9 +254,58 @@ def test_a_task_has_its_floors(run):
 def test_presets_and_components(run):
     assert "clipped aggregation=token_mean" in run("method=dapo", *CSV)[0]
     assert json.loads(run("demo", *JSON)[0])[0]["task"] == "countdown"
-    out, _ = run("clipped")
-    assert out.startswith("objective=clipped\n")
-    assert "objective.clip_high" in out
+    out, _ = run("transformers")
+    assert out.startswith("generation=transformers\n")
+    assert "generation.temperature" in out
+
+
+# Objectives
+
+
+@pytest.mark.parametrize("name", OBJECTIVES.names())
+def test_every_objective_can_be_described(name, run):
+    shown = json.loads(run(f"objective={name}", *JSON)[0])
+    assert shown["name"] == name
+    assert shown["description"]
+    assert shown["source"] != "not named"
+    assert "Departures" not in shown["description"]
+    assert all(math.isfinite(w["A = 1"]) and math.isfinite(w["A = -1"]) for w in shown["weights"])
+
+
+def test_the_weight_of_a_token_is_that_of_the_formula(run):
+    table = rows(run("clipped,cross_entropy,adaptive_clipped,clipped:dual_clip=3", *CSV)[0])
+    assert len(table) == 2 * 201
+    for row in table:
+        advantage, w = float(row["advantage"]), float(row["ratio"])
+        # The ratio, where it is not beyond 1.2 with A > 0, or below 0.8 with A < 0.
+        alive = w < 1.2 if advantage > 0 else w > 0.8
+        assert float(row["clipped"]) == pytest.approx(advantage * w if alive else 0)
+        assert float(row["cross_entropy"]) == pytest.approx(advantage)
+        alive = alive and (advantage > 0 or w < 3)
+        # ½ + ½ √(1 + 4 · 0.2 / q) = 2.56 with q = 0.05, and at least ½.
+        alive_too = w < 2.56 if advantage > 0 else 0.5 < w < 10
+        assert float(row["adaptive_clipped"]) == pytest.approx(advantage * w if alive_too else 0)
+        assert float(row["clipped dual_clip=3"]) == pytest.approx(advantage * w if alive else 0)
+
+
+def test_the_page_and_the_figure_of_objectives(run, tmp_path):
+    out, _ = run("clipped", "--set", "kl_coef=0.1")
+    assert out.startswith("clipped\n\nClipped surrogate: the token loss is -min(w A")
+    assert "\nsource: Schulman et al. 2017" in out
+    # Beyond the clip only the penalty is left: -0.1 (1 - 1/1.35).
+    assert "\n1.35   -0.0259259" in out
+    out, _ = run("clipped,cross_entropy")
+    assert out.splitlines()[0].split() == ["advantage", "ratio", "clipped", "cross_entropy"]
+    run("clipped,adaptive_clipped", "-o", "weights.svg")
+    drawn = (tmp_path / "weights.svg").read_text(encoding="utf-8")
+    assert "ratio π/π₀" in drawn
+    assert "$" not in drawn
+    (tmp_path / "objective").mkdir()
+    (tmp_path / "objective" / "dual.yaml").write_text("name: clipped\ndual_clip: 3.0\n")
+    out, _ = run("dual", "--config-dir", ".")
+    assert out.startswith("dual (clipped)\n")
+    assert re.search(r"^dual_clip +a number +3.0 ", out, re.MULTILINE)
+    assert re.search(r"^4.5 +0 +0$", out, re.MULTILINE)
 
 
 APPLY = ["grpo", "--rewards"]
@@ -284,6 +336,9 @@ MISTAKES = {
     ),
     "suffix": (["grpo", "-o", "masses.gif"], [".gif", ".png, .svg, .pdf"]),
     "no use of rewards": (["rent", *CSV], ["rent", "does not read rewards"]),
+    "rewards of an objective": (["clipped", "--rewards", "1,0"], ["--output with objectives"]),
+    "no such objective": (["clipped,cisp"], ["objective", "cisp"]),
+    "input of an objective": (["clipped", "--input", "step=3"], ["--output with objectives"]),
 }
 
 

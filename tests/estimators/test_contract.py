@@ -148,7 +148,7 @@ def test_says_what_its_defaults_are_held_to(name: str) -> None:
         text = inspect.cleandoc(cls.__doc__ or "")
         assert not text.endswith("Departures: none.")
     for way in cls.released_options:
-        built = build_from_options(name, way.split())
+        built = build_from_options(ESTIMATORS, name, way.split())
         assert built.plain() != build_estimator(name).plain()
 
 

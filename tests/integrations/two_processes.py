@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
+from advsweep.errors import ConfigError
 from advsweep.estimators import build_estimator
 from advsweep.integrations.trl import EstimatorGRPOTrainer
 
@@ -58,6 +60,15 @@ if __name__ == "__main__":
     weights = theirs.model.state_dict()
     assert all(torch.equal(w, weights[n]) for n, w in ours.model.state_dict().items())
     assert [*ours._logs["advantages"]] == [*theirs._logs["advantages"]]
+
+    # TRL's default loss is "dapo".
+    objective = {"name": "clipped", "aggregation": "token_mean"}
+    ours = train(EstimatorGRPOTrainer, output, estimator="grpo", objective=objective)
+    theirs = train(EstimatorGRPOTrainer, output, estimator="grpo")
+    weights = theirs.model.state_dict()
+    assert all(torch.allclose(w, weights[n], atol=1e-5) for n, w in ours.model.state_dict().items())
+    with pytest.raises(ConfigError, match="needs one process, got 2"):
+        train(EstimatorGRPOTrainer, output, estimator="grpo", rollout="dynamic_sampling")
 
     batches = []
 

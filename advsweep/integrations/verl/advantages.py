@@ -6,26 +6,25 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from verl.trainer.ppo.core_algos import register_adv_est
 
-from advsweep.errors import BatchError, ConfigError
+from advsweep.errors import BatchError
 from advsweep.estimators import ESTIMATORS, GroupBatch
 from advsweep.integrations.rows import Origin, TokenRows
+from advsweep.integrations.verl.spec import NAME, read_spec
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.estimators import Advantages, Estimator
 
-NAME = "advsweep"
 KEY = f"algorithm.{NAME}"
 
 # What estimators can read, beside rewards, in every trainer of verl, and in ours.
@@ -113,7 +112,9 @@ def compute_advantages(
         if inputs is None:
             if index is None:
                 raise BatchError("index: expected the prompt of each rollout (uid), got none")
-            estimator = _shared_estimator(json.dumps(read_spec(config), sort_keys=True))
+            estimator = _shared_estimator(
+                json.dumps(read_spec(config, KEY, ESTIMATORS.kind), sort_keys=True)
+            )
             check_inputs(estimator, ALWAYS)
             rows = TokenRows(_origins(index, response_mask), response_mask)
             batch = _batch(rows, token_level_rewards)
@@ -129,34 +130,13 @@ def compute_advantages(
     return advantages, advantages
 
 
-def read_spec(config: Any) -> str | dict[str, Any]:
-    """Return what `algorithm.advsweep` says: the name of an estimator, or a mapping.
-
-    Args:
-        config: the section `algorithm`, as OmegaConf, a mapping or an object.
-
-    Raises:
-        ConfigError: the key is missing.
-    """
-    found = config.get(NAME) if isinstance(config, Mapping) else getattr(config, NAME, None)
-    if isinstance(found, DictConfig):
-        found = OmegaConf.to_container(found, resolve=True)
-    if isinstance(found, Mapping):
-        return {str(key): value for key, value in found.items()}
-    if not isinstance(found, str):
-        raise ConfigError(
-            f"{KEY}: expected an estimator, got {found!r}; add +{KEY}.name=grpo, for example"
-        )
-    return found
-
-
 def build_from(config: Any) -> Estimator:
     """Build the estimator that the section `algorithm` of verl's configuration describes.
 
     Raises:
         ConfigError: the key is missing, or a name, an option or a value does not fit.
     """
-    return ESTIMATORS.build(read_spec(config), where=KEY)
+    return ESTIMATORS.build(read_spec(config, KEY, ESTIMATORS.kind), where=KEY)
 
 
 @functools.cache

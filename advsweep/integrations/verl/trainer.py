@@ -26,12 +26,12 @@ from advsweep.integrations.rows import (
 )
 from advsweep.integrations.verl.advantages import (
     IN_OUR_TRAINERS,
-    NAME,
     StepInputs,
     build_from,
     check_inputs,
     provide,
 )
+from advsweep.integrations.verl.spec import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Figures of estimators without training: masses over the solve rate, and recorded rollouts."""
+"""Figures without training: masses over the solve rate, weights over the ratio, and replays."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _MASSES = ("m_S", "m_F", "m_S + m_F", "m_S / m_F")
 # The axis is logarithmic if the largest number is more than so many times the lower quartile.
 _WIDE = 8.0
 _MOST_POINTS = 60
+_RATIOS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 # The axis of ratios is logarithmic if a ratio is further from 1 than the first factor; it ends at
 # the second.
 _FAR, _FARTHEST = 10.0, 100.0
@@ -59,6 +60,27 @@ def draw_masses(
                 ends = (max(low, 1 / _FARTHEST) / 1.3, min(high, _FARTHEST) * 1.3)
                 axis |= {"y_scale": "log", "y_limits": ends}
         panels.append(_panel(name, lines, chart.LINE, "solve rate p", 2.6, **axis))
+    return chart.Chart(title=title, panels=panels, columns=2)
+
+
+def draw_weights(records: Sequence[Mapping[str, float]], title: str) -> chart.Chart:
+    """Draw a token's weight over its importance ratio, by its advantage.
+
+    Args:
+        records: an advantage, a ratio, and the weight by each objective.
+    """
+    panels = []
+    x_ticks = {tick: f"{tick:g}" for tick in _RATIOS}
+    axis: dict[str, Any] = {"x_scale": "log", "x_ticks": x_ticks, "threshold": 1.0}
+    for advantage in dict.fromkeys(record["advantage"] for record in records):
+        own = [record for record in records if record["advantage"] == advantage]
+        ratios = [record["ratio"] for record in own]
+        labels = [label for label in own[0] if label not in ("advantage", "ratio")]
+        lines = {label: (ratios, [record[label] for record in own]) for label in labels}
+        weights = [y for _, ys in lines.values() for y in ys]
+        ticks = (sign * tick for tick in (0, 0.5, 1, 2, 5, 10) for sign in (1, -1))
+        axis["y_ticks"] = {t: f"{t:g}" for t in ticks if min(weights) <= t <= max(weights)}
+        panels.append(_panel(f"A = {advantage:+g}", lines, chart.LINE, "ratio π/π₀", 2.6, **axis))
     return chart.Chart(title=title, panels=panels, columns=2)
 
 

@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
-# verl's two modules that are extended, with the names that ours import from them.
+# verl's modules that are extended, with the names that ours import from them.
 CORE = """
-registry = {}
+registry, losses = {}, {}
 def register_adv_est(name):
     return lambda fn: registry.setdefault(name, fn)
+def register_policy_loss(name):
+    return lambda fn: losses.setdefault(name, fn)
+"""
+CONFIG = """
+class PolicyLossConfig: pass
 """
 
 
@@ -25,6 +30,10 @@ def python(tmp_path: Path) -> object:
         (package / "__init__.py").write_text("")
     (folder.parent / "core_algos.py").write_text(CORE)
     (folder / "__init__.py").write_text("ready = True\n")
+    workers = tmp_path / "verl" / "workers"
+    workers.mkdir()
+    (workers / "__init__.py").write_text("")
+    (workers / "config.py").write_text(CONFIG)
 
     def run(program: str) -> str:
         path = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
@@ -46,13 +55,15 @@ def test_it_loads_neither_torch_nor_verl(python) -> None:  # type: ignore[no-unt
 
 
 @pytest.mark.slow
-def test_the_function_is_registered_when_verl_imports_its_module(python) -> None:  # type: ignore[no-untyped-def]
+def test_the_functions_are_registered_when_verl_imports_their_module(python) -> None:  # type: ignore[no-untyped-def]
     program = (
         "import advsweep.integrations.verl\n"
         "from verl.trainer.ppo import core_algos\n"
-        "print(list(core_algos.registry))\n"
+        "print([*core_algos.registry, *core_algos.losses])\n"
+        "from verl.workers.config import PolicyLossConfig\n"
+        "print(PolicyLossConfig.advsweep)\n"
     )
-    assert python(program) == "['advsweep']\n"
+    assert python(program) == "['advsweep', 'advsweep']\nNone\n"
 
 
 @pytest.mark.slow

@@ -1,0 +1,102 @@
+"""Objectives on the command line: describe them, and find a token's weight over the ratio."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from advsweep.cli.estimators import print_parameters
+from advsweep.cli.output import echo, print_listing, show_number
+from advsweep.components import parameters, sections
+from advsweep.objectives.base import LossInputs, Objective
+
+# Of a sampled token, under the weights that sampled it. Objectives with bounds on probabilities
+# depend on it.
+PROBABILITY = 0.05
+# Of the printed tables; none is a usual bound, where rounding would decide.
+RATIOS = (0.1, 0.5, 0.75, 0.9, 1.0, 1.1, 1.35, 1.75, 2.5, 4.5, 9.0)
+# Of figures and files.
+CURVE = tuple(10 ** (power / 100) for power in range(-100, 101))
+
+
+def token_weights(
+    objectives: Mapping[str, Objective], ratios: Sequence[float]
+) -> list[dict[str, float]]:
+    """Return a record per advantage, 1 and -1, and ratio, with the weight by each objective.
+
+    The weight is -N ∂loss/∂log π of a token: what multiplies ∇log π in the update. Each token is
+    a minibatch, N = 1, of one rollout; the reference and the sampler are the old policy.
+    """
+    old = torch.tensor(PROBABILITY, dtype=torch.float64).log().expand(len(ratios), 1, 1)
+    log_ratios = torch.tensor(ratios, dtype=torch.float64).log()[:, None, None]
+    records = []
+    for advantage in (1.0, -1.0):
+        columns = []
+        for objective in objectives.values():
+            log_probs = (old + log_ratios).requires_grad_()
+            inputs = LossInputs(
+                log_probs=log_probs,
+                old_log_probs=old,
+                completion_mask=torch.ones_like(old, dtype=torch.bool),
+                advantages=torch.full_like(old[..., 0], advantage),
+                rollouts=1,
+                tokens=1,
+                reference_log_probs=old,
+                sampler_log_probs=old,
+                entropies=torch.full_like(old, 0.3),
+            )
+            loss = objective.for_completions(1).loss(inputs).loss
+            (gradient,) = torch.autograd.grad(loss.sum(), log_probs)
+            columns.append((0.0 - gradient).flatten().tolist())
+        for ratio, *weights in zip(ratios, *columns, strict=True):
+            own = dict(zip(objectives, weights, strict=True))
+            records.append({"advantage": advantage, "ratio": ratio, **own})
+    return records
+
+
+def describe_objective(
+    label: str, objective: Objective, preset: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return everything about an objective that `describe` prints, in JSON types.
+
+    Args:
+        preset: what the objective's own file sets, in place of defaults.
+    """
+    text = sections(type(objective))
+    weights = token_weights({"weight": objective}, RATIOS)
+    both = zip(weights[: len(RATIOS)], weights[len(RATIOS) :], strict=True)
+    return {
+        "name": label,
+        "description": text["description"],
+        "source": text["source"] or "not named",
+        "departures": text["departures"] or "none",
+        "parameters": parameters(type(objective), preset),
+        "options": objective.plain(),
+        "weights": [
+            {"ratio": up["ratio"], "A = 1": up["weight"], "A = -1": down["weight"]}
+            for up, down in both
+        ],
+    }
+
+
+def print_objective(record: Mapping[str, Any]) -> None:
+    """Print what `describe_objective` returns."""
+    name = record["options"]["name"]
+    of = f" ({name})" if record["name"] != name else ""
+    echo(f"{record['name']}{of}\n\n{record['description']}\n")
+    echo(textwrap.fill(f"source: {record['source']}", 96) + "\n")
+    echo(textwrap.fill(f"departures from the source: {record['departures']}", 96) + "\n")
+    print_parameters(record["parameters"])
+    echo(
+        "\nweight of a token, -N ∂loss/∂log π, by its advantage and its ratio π/π₀; "
+        f"π₀ = {PROBABILITY:g}"
+    )
+    print_weights(record["weights"])
+
+
+def print_weights(records: Sequence[Mapping[str, float]]) -> None:
+    """Print what `token_weights` returns as a table."""
+    print_listing([{k: show_number(v) for k, v in record.items()} for record in records], "table")

@@ -1,0 +1,130 @@
+"""The loss of an objective in TRL's GRPOTrainer."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import trl
+from torch import Tensor
+
+from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.objectives.base import LossInputs, Objective
+
+# Settings of TRL's own loss.
+_OF_LOSS = (
+    *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+    *("top_entropy_quantile", "off_policy_mask_threshold", "entropy_coef", "use_adaptive_entropy"),
+    "use_bias_correction_kl",
+)
+
+
+def objective_loss(
+    trainer: Any, objective: Objective, model: Any, inputs: Mapping[str, Any]
+) -> Tensor:
+    """Return the loss of one forward pass, which TRL adds up over those of an update.
+
+    Args:
+        inputs: the rows of the pass, as `GRPOTrainer._compute_loss` gets them, with
+            `num_rollouts_in_batch` if some rollouts of the generation were dropped.
+    """
+    completions, mask = inputs["completion_ids"], inputs["completion_mask"]
+    log_probs, entropies, auxiliary = trainer._get_per_token_logps_and_entropies(
+        model,
+        torch.cat((inputs["prompt_ids"], completions), dim=1),
+        torch.cat((inputs["prompt_mask"], mask), dim=1),
+        completions.shape[1],
+        compute_entropy=True,  # TRL logs it
+        compute_aux_loss=trainer.aux_loss_enabled,
+        **images_of(trainer, inputs),
+    )
+    mask = (mask * inputs.get("tool_mask", 1)).bool()
+    old = inputs.get("old_per_token_logps")
+    advantages = inputs["advantages"]
+    ratio = inputs.get("importance_sampling_ratio")
+    if ratio is not None and not objective.needs_sampler:
+        # TRL's own correction of vLLM's log-probabilities, of tokens or of rollouts.
+        advantages = (advantages if advantages.ndim > 1 else advantages[:, None]) * ratio
+        advantages = advantages if advantages.shape[1] > 1 else advantages[:, 0]
+    # The passes of an update, and the parts of a generation. An evaluation has one of each.
+    passes = parts = 1
+    if trainer.model.training:
+        passes = trainer.current_gradient_accumulation_steps
+        parts = trainer.args.steps_per_generation
+    processes = trainer.accelerator.num_processes
+    rollouts = inputs.get("num_rollouts_in_batch", len(completions) * processes * parts)
+    output = objective.loss(
+        LossInputs(
+            log_probs=log_probs,
+            old_log_probs=log_probs.detach() if old is None else old,
+            completion_mask=mask,
+            advantages=advantages,
+            rollouts=max(rollouts, 1) / (processes * parts),
+            tokens=inputs["num_items_in_batch"].clamp(min=1) / (processes * parts),
+            parts=passes * processes,
+            reference_log_probs=inputs.get("ref_per_token_logps"),
+            sampler_log_probs=inputs.get("sampling_per_token_logps"),
+            entropies=entropies,
+        )
+    )
+    metrics = {"entropy": (entropies.detach() * mask).sum() / mask.sum().clamp(min=1)}
+    metrics |= output.metrics
+    loss = output.loss
+    if trainer.aux_loss_enabled:
+        metrics["aux_loss"] = auxiliary.detach()
+        loss = loss + trainer.router_aux_loss_coef * auxiliary
+    numbers = trainer.accelerator.reduce(torch.stack([*metrics.values()]), reduction="mean")
+    log = trainer._metrics["train" if trainer.model.training else "eval"]
+    for name, number in zip(metrics, numbers.tolist(), strict=True):
+        log[name].append(number)
+    return loss / passes
+
+
+def images_of(trainer: Any, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the images of a multimodal model, as TRL's forward pass takes them."""
+    names = inspect.signature(trainer._get_per_token_logps_and_entropies).parameters
+    return {name: outputs[name] for name in names if name in outputs}
+
+
+def check_objective(trainer: Any, objective: Objective) -> None:
+    """Refuse an objective that needs what TRL's trainer does not have.
+
+    Raises:
+        ConfigError: says what is missing, and which setting gives it.
+    """
+    label = f"objective '{objective.name}'"
+    if objective.needs_reference and trainer.beta == 0:
+        raise ConfigError(
+            f"beta: {label} has a KL penalty, and TRL keeps a reference model for beta above 0 "
+            f"alone: expected such a number, got 0; the penalty's weight is the objective's"
+        )
+    if objective.needs_sampler and not trainer.use_vllm:
+        raise ConfigError(
+            f"use_vllm: {label} reads the log-probabilities of a sampler: expected true, got "
+            f"false; without vLLM the weights in training sample, and correction=none fits"
+        )
+    if every := objective.plain().get("renew_every", 0):
+        raise ConfigError(
+            f"renew_every: expected 0, got {every}; sync_ref_model=True renews TRL's reference"
+        )
+    unread = [*_OF_LOSS]
+    read = trainer.estimator.needs | trainer.estimator.uses
+    if not (objective.needs_reference or "token_kl" in read):
+        unread.append("beta")
+    warn_of_unread(trainer.args, unread, f"{label} computes the loss")
+
+
+def warn_of_unread(arguments: Any, settings: Sequence[str], reason: str) -> None:
+    """Warn of settings without effect that are not TRL's defaults."""
+    defaults = {field.name: field.default for field in dataclasses.fields(trl.GRPOConfig)}
+    for name in settings:
+        if getattr(arguments, name) != defaults[name]:
+            warnings.warn(
+                f"{name}={getattr(arguments, name)!r} has no effect: {reason}",
+                AdvsweepWarning,
+                stacklevel=4,
+            )
