@@ -107,7 +107,7 @@ def batches(example):
         surprisal=surprisal.sum(dim=1),
         entropy=entropies.sum(dim=1),
         certainty=certainties.sum(dim=1),
-        entropies=entropies,
+        tokens={"token_entropies": entropies},
     )
     answered, flat = (answers == example.END).any(dim=1), rewards.flatten()
     source._add(problems, Scores(flat, flat, ~answered, answered), statistics)

@@ -48,6 +48,8 @@ BATCH_FIELDS = frozenset(
         "token_entropy",
         "token_entropy_exact",
         "token_entropies",
+        "token_grad_norms",
+        "token_kl",
         "self_certainty",
         "answered",
         "prompt_ids",
@@ -274,6 +276,8 @@ class Can(Flag):
     NOTHING = 0
     REFERENCES = auto()
     """Draw rollouts of a reference model, and renew that model."""
+    GREEDY = auto()
+    """Draw greedy rollouts in a training step."""
     SYSTEM_MESSAGES = auto()
     """Give models `Problem.messages` or `Problem.text`, not the prompt alone."""
     SHAPED_REWARDS = auto()

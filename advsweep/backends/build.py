@@ -224,6 +224,7 @@ def _check_support(run: Run) -> None:
         (Can.SHAPED_REWARDS, task.is_shaped, "task.reward: expected reward=accuracy"),
         (Can.SYSTEM_MESSAGES, task.has_system_messages, "task.prompt: expected no system message"),
         (Can.REFERENCES, rollout.draws_references, f"rollout: '{rollout.name}' draws references"),
+        (Can.GREEDY, rollout.draws_greedy, f"rollout: '{rollout.name}' draws greedy rollouts"),
         (Can.RETRIES, rollout.draws_again, f"rollout: '{rollout.name}' trains on more groups"),
         (Can.SELECTION, rollout.selects, f"rollout: '{rollout.name}' trains on some rollouts"),
         (Can.RESETS, bool(reset), f"optimizer.reset_every: expected 0, got {reset}"),

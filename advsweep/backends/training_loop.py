@@ -10,7 +10,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -282,8 +282,8 @@ class TokenStatistics:
         surprisal: sum of -log π of the sampled tokens, in nats.
         entropy: sum of the exact entropies of the next-token distributions, in nats.
         certainty: sum of KL(uniform ‖ π) of the next-token distributions, in nats.
-        entropies: the exact entropy of each next-token distribution, 0 past the end; None unless
-            they are asked for.
+        tokens: numbers of each token that the estimator reads, 0 past the end, by their names in
+            `GroupBatch`.
         kl: sum of the exact KLs of the next-token distributions from the base model's, in nats;
             NaN where it is not measured, None if it is nowhere.
     """
@@ -292,23 +292,24 @@ class TokenStatistics:
     surprisal: Float[Tensor, " rows"]
     entropy: Float[Tensor, " rows"]
     certainty: Float[Tensor, " rows"]
-    entropies: Float[Tensor, "rows tokens"] | None = None
+    tokens: Mapping[str, Float[Tensor, "rows tokens"]] = field(default_factory=dict)
     kl: Float[Tensor, " rows"] | None = None
 
     @classmethod
     def join(cls, parts: Sequence[TokenStatistics]) -> TokenStatistics:
-        """Return the statistics of all rows, on the CPU; entropies are padded to the longest.
+        """Return the statistics of all rows, on the CPU; those of tokens are padded to the longest.
 
         The KL is left out: it is measured once all answers are there.
         """
         names = ("lengths", "surprisal", "entropy", "certainty")
         sums = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in names}
-        of_tokens = [part.entropies.cpu() for part in parts if part.entropies is not None]
-        if not of_tokens:
-            return cls(**sums)
-        width = max(values.shape[1] for values in of_tokens)
-        padded = [F.pad(values, (0, width - values.shape[1])) for values in of_tokens]
-        return cls(**sums, entropies=torch.cat(padded))
+        tokens = {}
+        for name in parts[0].tokens:
+            of_parts = [part.tokens[name].cpu() for part in parts]
+            width = max(values.shape[1] for values in of_parts)
+            padded = [F.pad(values, (0, width - values.shape[1])) for values in of_parts]
+            tokens[name] = torch.cat(padded)
+        return cls(**sums, tokens=tokens)
 
 
 @dataclass(frozen=True)
@@ -366,7 +367,8 @@ class LanguageSource:
 
     Attributes:
         step: the training step, counted from 1.
-        references: number of rollouts of the reference model so far.
+        references: number of rollouts so far that are not trained on: of the reference model, or
+            greedy ones.
     """
 
     def __init__(self, run: Run, step: int) -> None:
@@ -425,7 +427,11 @@ class LanguageSource:
         """Return the groups drawn, as an estimator sees them."""
         statistics, rewards = TokenStatistics.join(self._statistics), self._grouped("rewards")
         assert rewards is not None
-        scored, entropies, parts = ~rewards.isnan(), statistics.entropies, self._grouped("parts")
+        scored, parts = ~rewards.isnan(), self._grouped("parts")
+
+        tokens: dict[str, Any] = {
+            name: rows.view(*rewards.shape, -1) for name, rows in statistics.tokens.items()
+        }
 
         def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "groups rollouts"]:
             return (sums / statistics.lengths).view(rewards.shape)
@@ -436,7 +442,7 @@ class LanguageSource:
             lengths=self.lengths,
             token_entropy=token_mean(statistics.surprisal),
             token_entropy_exact=token_mean(statistics.entropy),
-            token_entropies=None if entropies is None else entropies.view(*rewards.shape, -1),
+            **tokens,
             self_certainty=token_mean(statistics.certainty),
             solve_rates=((self.outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
             answered=self._grouped("answered"),
@@ -520,11 +526,11 @@ def compute_advantages(estimator: Estimator, drawn: GroupBatch, collected: Colle
     Raises:
         BatchError: the estimator refuses the groups.
     """
-    groups, references = collected.groups, collected.ref_rewards
+    groups = collected.groups
     everything = torch.arange(len(drawn.rewards), device=groups.device)
     if collected.rollouts is not None or not torch.equal(groups, everything):
         drawn = drawn.select(groups, collected.rollouts)
-    batch = drawn if references is None else replace(drawn, ref_rewards=references)
+    batch = replace(drawn, **collected.inputs)
     if len(batch.rewards):
         return estimator.compute(batch)
     return Advantages(values=batch.rewards, keep=torch.ones_like(batch.rewards, dtype=torch.bool))

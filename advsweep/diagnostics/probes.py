@@ -129,7 +129,7 @@ def groups_kept(
 
 
 class _OneGroup:
-    """A source that draws the same group for every prompt; references get the opposite rewards.
+    """A source that draws the same group for every prompt; others get the opposite rewards.
 
     Different rewards count as different verdicts.
     """
@@ -158,6 +158,9 @@ class _OneGroup:
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         return (1 - self._rewards).repeat(len(groups), 1)
+
+    def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
+        return (1 - self._rewards[0]).repeat(len(groups))
 
 
 def _varied_batch(

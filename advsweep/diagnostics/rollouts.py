@@ -88,7 +88,7 @@ def stacked_rollout_metrics(
             verdicts.
         levels: difficulty level of each drawn group.
         prompts: the target number of groups of each run's step; by default the number drawn.
-        references: number of rollouts that a reference model generated in addition for each run.
+        references: number of rollouts of each run beside these: of a reference model, or greedy.
         turns: for a single run, the turn of each drawn group, counted from 1, if prompts come in
             several. Rewards, collapse and entropies then cover the first turn alone.
         last_turn: the turn after which no prompt comes again.

@@ -14,7 +14,7 @@ ROLLOUTS: Registry[RolloutPolicy] = Registry(
     "rollout policy",
     {
         **dict.fromkeys(
-            ("dynamic_sampling", "filter_drop", "plain", "reference", "retry"),
+            ("dynamic_sampling", "filter_drop", "greedy", "plain", "reference", "retry"),
             "advsweep.rollouts.policies",
         ),
         **dict.fromkeys(("gfpo", "pods"), "advsweep.rollouts.downsampling"),

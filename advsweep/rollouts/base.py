@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -84,6 +84,22 @@ class RepeatingSource(RolloutSource, Protocol):
         ...
 
 
+@runtime_checkable
+class GreedySource(RolloutSource, Protocol):
+    """A source that can answer greedily."""
+
+    def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
+        """Generates and scores one greedy rollout for each of some prompts already drawn.
+
+        Args:
+            groups: numbers of groups with these prompts, from 0 in the order of drawing.
+
+        Returns:
+            Their rewards; NaN where the verifier could not judge.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Collected:
     """The groups that a step trains on.
@@ -93,6 +109,7 @@ class Collected:
             train on.
         ref_rewards: rewards of reference rollouts for the same prompts, if the policy provides
             them.
+        greedy_rewards: reward of a greedy rollout of each prompt, if the policy provides them.
         turns: the turn of each group drawn, counted from 1, if prompts may come in several.
         last_turn: the turn after which no prompt comes again.
         rollouts: numbers of the rollouts of each group that are trained on, from 0 in the order of
@@ -101,9 +118,16 @@ class Collected:
 
     groups: Int[Tensor, " groups"]
     ref_rewards: Float[Tensor, "groups rollouts"] | None = None
+    greedy_rewards: Float[Tensor, " groups"] | None = None
     turns: Int[Tensor, " drawn"] | None = None
     last_turn: int = 1
     rollouts: Int[Tensor, "groups trained"] | None = None
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The fields of `GroupBatch` that the policy provides."""
+        given = {"ref_rewards": self.ref_rewards, "greedy_rewards": self.greedy_rewards}
+        return {name: value for name, value in given.items() if value is not None}
 
     def rows(self, drawn: int) -> Int[Tensor, " rows"]:
         """Return the numbers of the rollouts trained on among all drawn, group after group.
@@ -142,6 +166,8 @@ class RolloutPolicy(Component):
     """Fields of `GroupBatch` that the policy adds to those of the backend."""
     draws_references: ClassVar[bool] = False
     """Whether it draws with a reference model, which the backend then has to keep."""
+    draws_greedy: ClassVar[bool] = False
+    """Whether it draws greedy rollouts, which the backend then has to support."""
     draws_again: ClassVar[bool] = False
     """Whether it draws further groups for the same prompts, and trains on more groups than a step
     asks for; the backend then has to support that."""

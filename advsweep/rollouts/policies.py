@@ -10,7 +10,13 @@ import torch
 from advsweep.components import option
 from advsweep.errors import TrainingError
 from advsweep.estimators.batch import GroupBatch, Groups
-from advsweep.rollouts.base import Collected, RepeatingSource, RolloutPolicy, RolloutSource
+from advsweep.rollouts.base import (
+    Collected,
+    GreedySource,
+    RepeatingSource,
+    RolloutPolicy,
+    RolloutSource,
+)
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -131,6 +137,32 @@ class Reference(RolloutPolicy):
 
     def renews_reference(self, step: int) -> bool:
         return self.update_every > 0 and step % self.update_every == 0
+
+
+class Greedy(RolloutPolicy):
+    """Plain rollouts, and for each group a greedy rollout of the same prompt.
+
+    A greedy rollout takes the likeliest token each time. It is not trained on, and counts in
+    `cost/rollouts`, which is 1 + 1/G. One that the verifier could not judge gets the mean reward
+    of its group.
+
+    Source: ReMax (Li et al. 2023, arXiv:2310.10505), Alg. 1.
+
+    Departures: none.
+    """
+
+    name: ClassVar[str] = "greedy"
+    provides: ClassVar[frozenset[str]] = frozenset({"greedy_rewards"})
+    draws_greedy: ClassVar[bool] = True
+    keeps_all: ClassVar[bool] = True
+
+    def collect(self, source: RolloutSource, prompts: int) -> Collected:
+        rewards = source.draw(prompts)
+        groups = torch.arange(len(rewards))
+        assert isinstance(source, GreedySource)
+        greedy = source.draw_greedy(groups)
+        judged = torch.where(greedy.isnan(), rewards.nanmean(dim=1), greedy)
+        return Collected(groups, greedy_rewards=judged.nan_to_num())
 
 
 # The event in a prompt's group that starts its next turn, of chance q, q^G or 1 - p^G.

@@ -380,6 +380,8 @@ class Spy(Estimator):
     needs: ClassVar[frozenset[str]] = frozenset(
         {"lengths", "token_entropy", "token_entropies", "answered", "prompt_ids"}
     )
+    # Only some backends have these.
+    uses: ClassVar[frozenset[str]] = frozenset({"token_grad_norms", "token_kl"})
 
     def __post_init__(self):
         super().__post_init__()
@@ -525,7 +527,9 @@ def test_the_first_ratios_are_one(backend, small_run, train, tmp_path):
 
 def test_estimators_get_what_the_backend_promises(backend, small_run, train, tmp_path):
     spy = Spy()
-    run = replace(small_run(backend), estimator=spy)
+    run = small_run(backend)
+    spy._narrow(needs=spy.needs | (spy.uses & run.backend.provides))
+    run = replace(run, estimator=spy)
     train(run, tmp_path)
     assert [batch.step for batch in spy.batches] == [1, 2, 3, 4, 5]
     for batch in spy.batches:
@@ -544,6 +548,26 @@ def test_estimators_get_what_the_backend_promises(backend, small_run, train, tmp
         assert batch.answered.dtype is torch.bool
         # What is right was read.
         assert batch.answered[batch.rewards == 1].all()
+
+
+def test_the_numbers_of_tokens_are_those_of_the_policy(backend, small_run, train, tmp_path):
+    spy, run = Spy(), small_run(backend, optimizer={"lr": 0.03})
+    spy._narrow(needs=spy.needs | (spy.uses & run.backend.provides))
+    if not spy.uses <= run.backend.provides:
+        pytest.skip("the backend does not give them")
+    train(replace(run, estimator=spy), tmp_path)
+    for batch in spy.batches:
+        past = torch.arange(batch.token_kl.shape[2]) >= batch.lengths[..., None]
+        assert not batch.token_kl[past].any()
+        assert not batch.token_grad_norms[past].any()
+        # (1 - π)² for the sampled token, and what the others' π² add to it.
+        if batch.token_kl.shape[2] == 1:
+            floor = (1 - (-batch.token_entropy).exp()).square()[..., None]
+            assert (batch.token_grad_norms >= floor - 1e-6).all()
+        assert ((batch.token_grad_norms >= -1e-6) & (batch.token_grad_norms < 2)).all()
+    # The policy of the first step is the reference.
+    assert spy.batches[0].token_kl.abs().max() < 1e-4
+    assert spy.batches[-1].token_kl.abs().max() > 1e-3
 
 
 @dataclass(kw_only=True)

@@ -38,9 +38,14 @@ def unmixed(backend, monkeypatch):
 
 def refused(backend, rollout, small_config):
     """Whether a backend does not support a policy; it says so then."""
-    if Can.RETRIES in BACKENDS.get(backend).supports or not ROLLOUTS.get(rollout).draws_again:
+    policy, supported = ROLLOUTS.get(rollout), BACKENDS.get(backend).supports
+    if policy.draws_again and Can.RETRIES not in supported:
+        what = "trains on more groups"
+    elif policy.draws_greedy and Can.GREEDY not in supported:
+        what = "draws greedy rollouts"
+    else:
         return False
-    expected = f"rollout: '{rollout}' trains on more groups, which backend '{backend}' cannot do"
+    expected = f"rollout: '{rollout}' {what}, which backend '{backend}' cannot do"
     with pytest.raises(ConfigError, match=expected):
         build_run(small_config(backend, rollout={"name": rollout}))
     return True
@@ -97,6 +102,19 @@ def test_references_leave_the_rollouts_alone(backend, small_run, train, tmp_path
     assert without(costs, with_references) == without(costs, plain)
     assert with_references[1]["cost/rollouts"] == 2
     assert with_references[1]["cost/utilisation"] == 0.5
+
+
+def test_greedy_rollouts_leave_the_others_alone(backend, small_config, small_run, train, tmp_path):
+    """With the greedy rewards unread they cost one rollout per group, and nothing else."""
+    if refused(backend, "greedy", small_config):
+        return
+    costs = {"cost/rollouts", "cost/utilisation"}
+    changes = {**PLAIN_GRPO, "rollout": {"name": "greedy"}}
+    run = small_run(backend, **changes)
+    greedy = train(run, tmp_path / "greedy").lasting
+    plain = train(small_run(backend, **PLAIN_GRPO), tmp_path / "plain").lasting
+    assert without(costs, greedy) == without(costs, plain)
+    assert greedy[1]["cost/rollouts"] == pytest.approx(1 + 1 / run.group_size)
 
 
 @pytest.mark.slow

@@ -59,7 +59,9 @@ class Fake(Backend):
     """
 
     name: ClassVar[str] = "fake"
-    provides: ClassVar[frozenset[str]] = BATCH_FIELDS - {"solve_rates"}
+    provides: ClassVar[frozenset[str]] = BATCH_FIELDS - {
+        *("solve_rates", "token_grad_norms", "token_kl")
+    }
     supports: ClassVar[Can] = Can.REFERENCES | Can.SYSTEM_MESSAGES | Can.SHAPED_REWARDS
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
 

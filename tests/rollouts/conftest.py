@@ -17,6 +17,7 @@ class Script:
     Attributes:
         rewards: one row per group.
         references: rewards of reference rollouts, in the order of the groups.
+        greedy: rewards of greedy rollouts, in the order of the groups.
         asked: the size of every draw.
         referred: the groups that references were drawn for.
         again: rewards of the groups drawn again, over and over; by default those of their prompt.
@@ -28,6 +29,7 @@ class Script:
 
     rewards: Sequence[Sequence[float]]
     references: Sequence[Sequence[float]] = ()
+    greedy: Sequence[float] = ()
     step: int = 7
     group_size: int = 2
     counts: Sequence[Sequence[float]] = ()
@@ -67,6 +69,9 @@ class Script:
     def draw_references(self, groups: Tensor) -> Tensor:
         self.referred.append(groups.tolist())
         return torch.tensor([self.references[group] for group in groups.tolist()])
+
+    def draw_greedy(self, groups: Tensor) -> Tensor:
+        return torch.tensor([self.greedy[group] for group in groups.tolist()])
 
 
 @pytest.fixture

@@ -55,6 +55,7 @@ class BanditBackend(OwnBackend):
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     supports: ClassVar[Can] = (
         Can.REFERENCES
+        | Can.GREEDY
         | Can.RETRIES
         | Can.SYSTEM_MESSAGES
         | Can.SHAPED_REWARDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ class Source:
         group_size: rollouts of a group that the step trains on.
         rows: the prompt of each group drawn; None if they are all prompts in order.
         actions: the sampled behaviours.
-        references: number of rollouts of the reference model so far, per run.
+        references: number of rollouts so far that are not trained on, per run.
     """
 
     def __init__(
@@ -148,16 +148,27 @@ class Source:
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         rows, runs = self.rows, len(self._stack.runs)
-        if rows is None and len(groups) < self.actions[..., 0].numel():
-            rows = torch.arange(self.actions.shape[1]).expand(runs, -1)
-        if rows is not None:
-            rows = rows.reshape(-1)[groups].view(runs, -1)
+        if rows is not None or len(groups) < self.actions[..., 0].numel():
+            rows = self._all_rows().reshape(-1)[groups].view(runs, -1)
         actions = self._sample(
             self._reference(), Stream.REFERENCE, rows, len(groups) // runs, self._reference_draws
         )
         self._reference_draws += 1
         self.references += actions[0].numel()
         return self._flat(self._judge(rows, actions))
+
+    def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
+        runs = len(self._stack.runs)
+        rows = self._all_rows().reshape(-1)[groups].view(runs, -1)
+        actions = self._policy.of_prompts(rows).log.argmax(dim=-1, keepdim=True)
+        self.references += rows.shape[1]
+        return self._judge(rows, actions).flatten()
+
+    def _all_rows(self) -> Int[Tensor, "runs groups"]:
+        """Return the prompt of each group drawn."""
+        if self.rows is not None:
+            return self.rows
+        return torch.arange(self.actions.shape[1]).expand(len(self._stack.runs), -1)
 
     def _judge(
         self, rows: Int[Tensor, "runs groups"] | None, actions: Int[Tensor, "runs groups rollouts"]
@@ -206,12 +217,18 @@ class Source:
             brief: leave out fields that only metrics read and that cost a pass over all
                 behaviours.
         """
-        rows, policy = self.rows, self._policy
-        if rows is None:
-            rows = torch.arange(self.actions.shape[1]).expand(len(self._stack.runs), -1)
-        else:
+        rows, policy = self._all_rows(), self._policy
+        if self.rows is not None:
             policy = policy.of_prompts(rows)
         actions, outcomes = self.actions, self.outcomes
+        log_probs = self._flat(policy.log_probs(actions))
+        tokens: dict[str, Any] = {}
+        if "token_kl" in read:
+            anchor = Policy.of(self._stack.anchor(), self._stack.temperature).of_prompts(rows)
+            tokens["token_kl"] = (log_probs - self._flat(anchor.log_probs(actions)))[..., None]
+        if "token_grad_norms" in read:
+            squares = policy.probabilities.square().sum(dim=-1).reshape(-1, 1)
+            tokens["token_grad_norms"] = (1 - 2 * log_probs.exp() + squares)[..., None]
 
         def of_prompts(name: str, make: Callable[[], Tensor]) -> Tensor | None:
             if brief and name not in read:
@@ -224,9 +241,10 @@ class Source:
         return GroupBatch(
             rewards=self._flat(self._rewards),
             lengths=torch.ones(outcomes.shape),
-            token_entropy=-self._flat(policy.log_probs(actions)),
+            token_entropy=-log_probs,
             token_entropy_exact=entropies,
             token_entropies=None if entropies is None else entropies[..., None],
+            **tokens,
             self_certainty=of_prompts("self_certainty", policy.certainties),
             solve_rates=outcomes.mean(dim=1),
             # Every behaviour is an answer.

@@ -48,6 +48,9 @@ from advsweep.rollouts.base import Collected
 from advsweep.tasks.bandit import BanditTask
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
     from advsweep.backends.bandit.backend import BanditBackend
     from advsweep.backends.base import Run
     from advsweep.estimators.batch import GroupBatch
@@ -160,6 +163,11 @@ class BanditStack:
         """Return the policy of the current or other parameters at the sampling temperature."""
         return Policy.of(self.logits.of(self.weights[of]), self.temperature)
 
+    def anchor(self) -> Float[Tensor, "runs prompts behaviours"]:
+        """Return the logits of the reference of a KL penalty."""
+        penalty = self.weights.get(_PENALTY)
+        return self.logits.base if penalty is None else self.logits.of(penalty)
+
     def follow(self) -> Policy:
         """Return the current policy for a training step, computed from as little as it needs."""
         if self._is_plain:
@@ -184,9 +192,7 @@ class BanditStack:
         advantages, infos, errors = self._advantages(drawn, collected)
         times.append(time.perf_counter())
         experience = _experience(source, collected, drawn, advantages)
-        penalty = self.weights.get(_PENALTY)
-        anchor = self.logits.base if penalty is None else self.logits.of(penalty)
-        updates = Updates(self, step, anchor)
+        updates = Updates(self, step, self.anchor())
         # A cosine also needs the step before.
         is_tracked = not (brief and self._is_brief(step + 1))
         before = Before(self, policy, experience.actions) if is_tracked else None
@@ -233,11 +239,10 @@ class BanditStack:
         for index, estimator in enumerate(self._estimators):
             groups, own = drawn, collected
             if len(self.runs) > 1:
-                rows, references = slice(each * index, each * (index + 1)), collected.ref_rewards
+                rows = slice(each * index, each * (index + 1))
                 groups = drawn.select(rows)
-                own = Collected(
-                    torch.arange(each), None if references is None else references[rows]
-                )
+                inputs = {name: value[rows] for name, value in collected.inputs.items()}
+                own = Collected(torch.arange(each), **inputs)
             try:
                 made = compute_advantages(estimator, groups, own)
                 if made.per_token:

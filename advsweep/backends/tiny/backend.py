@@ -44,6 +44,7 @@ class TinyBackend(OwnBackend):
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS | {"reward_parts"}
     supports: ClassVar[Can] = (
         Can.CONTROLS
+        | Can.GREEDY
         | Can.REFERENCES
         | Can.RETRIES
         | Can.SHAPED_REWARDS

@@ -46,6 +46,8 @@ class Rollouts:
         log_probs: log π of each token at the sampling temperature; 0 past the end.
         entropies: exact entropy of each token's distribution, in nats; 0 past the end.
         certainties: KL(uniform ‖ π) of each token's distribution, in nats; 0 past the end.
+        squares: Σπ² of each token's distribution; 0 past the end, and everywhere unless it is
+            asked for.
     """
 
     tokens: Int[Tensor, "rows tokens"]
@@ -53,6 +55,7 @@ class Rollouts:
     log_probs: Float[Tensor, "rows tokens"]
     entropies: Float[Tensor, "rows tokens"]
     certainties: Float[Tensor, "rows tokens"]
+    squares: Float[Tensor, "rows tokens"]
 
     def __getitem__(self, rows: Int[Tensor, " some"]) -> Rollouts:
         return Rollouts(*(getattr(self, f.name)[rows] for f in fields(self)))
@@ -77,6 +80,7 @@ def sample(
     temperature: float,
     generator: torch.Generator,
     top_p: float = 1.0,
+    squares: bool = False,
 ) -> Rollouts:
     """Sample `group_size` completions of every prompt; those of a prompt are neighbours.
 
@@ -85,6 +89,7 @@ def sample(
             then those at temperature 1.
         top_p: sample from the smallest set of tokens with at least this share of the
             probability. Log-probabilities and entropies stay those of the whole distribution.
+        squares: whether to record Σπ².
     """
     # A prompt with more than _COLUMNS rollouts is sampled in several parts of equal size.
     parts_per_prompt = -(-group_size // _COLUMNS)
@@ -100,7 +105,7 @@ def sample(
             size,
             task.max_completion_length,
         )
-        parts.append(_sample(decoder, task, temperature, generator, top_p))
+        parts.append(_sample(decoder, task, temperature, generator, top_p, squares))
     rollouts = Rollouts.concatenate(parts)
     back = torch.from_numpy(np.argsort(order, kind="stable"))
     rows = torch.arange(len(rollouts.lengths)).view(len(order), size)[back]
@@ -113,12 +118,13 @@ def _sample(
     temperature: float,
     generator: torch.Generator,
     top_p: float,
+    records_squares: bool,
 ) -> Rollouts:
     """Sample until every column has ended."""
     steps, columns = task.max_completion_length, decoder.logits.shape[1]
     uniform = torch.rand(steps, columns, generator=generator)
     tokens = torch.full((steps, columns), task.pad_id)
-    log_probs, entropies, certainties = (torch.zeros(steps, columns) for _ in range(3))
+    log_probs, entropies, certainties, squares = (torch.zeros(steps, columns) for _ in range(4))
     lengths = torch.full((columns,), steps)
     running = torch.ones(columns, dtype=torch.bool)
     for step in range(steps):
@@ -136,6 +142,8 @@ def _sample(
         log_probs[step, :n] = log_p.gather(0, token[None])[0]
         entropies[step, :n] = -(p * log_p).sum(dim=0)
         certainties[step, :n] = -log_p.mean(dim=0) - math.log(len(p))
+        if records_squares:
+            squares[step, :n] = p.square().sum(dim=0)
         ended = running[:n] & (token == task.eos_id)
         lengths[:n].masked_fill_(ended, step + 1)
         running[:n] &= ~ended
@@ -144,11 +152,12 @@ def _sample(
             break
         groups = int(left[-1]) // decoder.size + 1
         decoder.feed(token[: groups * decoder.size])
-    rollouts = Rollouts(tokens.T, lengths, log_probs.T, entropies.T, certainties.T)
+    of_tokens = (log_probs, entropies, certainties, squares)
+    rollouts = Rollouts(tokens.T, lengths, *(values.T for values in of_tokens))
     past = ~rollouts.mask
     rollouts.tokens.masked_fill_(past, task.pad_id)
-    for per_token in (rollouts.log_probs, rollouts.entropies, rollouts.certainties):
-        per_token.masked_fill_(past, 0)
+    for per_token in of_tokens:
+        per_token.T.masked_fill_(past, 0)
     return rollouts
 
 

@@ -10,11 +10,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
-from advsweep.backends.tiny.network import fuse
+from advsweep.backends.tiny.network import Continuations, fuse
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
 from advsweep.backends.tiny.tokens import Encoded, decode, encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
@@ -79,18 +81,25 @@ class TinyTrainer:
         run = self._run
         sampling = self._history.sampling(self._weights)
         reference = self._base if self._renewed is None else self._renewed
-        source = _Source(run, self._task, self._model, sampling, reference, step, self._base_rate)
+        anchor = self._base if self._penalty is None else self._penalty
+        source = _Source(
+            run, self._task, self._model, sampling, reference, anchor, step, self._base_rate
+        )
         collected, advantages, metrics = collect_and_weigh(
             run, source, self._estimator, self._base_rate
         )
         started = updated = time.perf_counter()
         update: dict[str, float] = {KL_STEP: 0.0}
         if advantages.keep.any():
+            rollouts = source.rollouts()[collected.rows(run.drawn_size)]
+            values = advantages.values.flatten(0, 1)
+            if advantages.per_token:
+                values = F.pad(values, (0, rollouts.tokens.shape[1] - values.shape[1]))
             experience = Experience(
                 prompts=source.prompts(collected.groups),
-                rollouts=source.rollouts()[collected.rows(run.drawn_size)],
+                rollouts=rollouts,
                 group_size=run.group_size,
-                advantages=advantages.values.flatten(0, 1),
+                advantages=values,
                 keep=advantages.keep.flatten(),
                 counted=advantages.in_denominators.flatten(),
             )
@@ -221,6 +230,8 @@ class _Source(LanguageSource):
     """Draws groups of one step and scores them.
 
     Args:
+        reference: weights of reference rollouts.
+        anchor: weights from which the KL of rollouts is.
         base_rate: the base's solve rate, for a control that needs it.
 
     Attributes:
@@ -234,6 +245,7 @@ class _Source(LanguageSource):
         model: TinyModel,
         weights: Weights,
         reference: Weights,
+        anchor: Weights,
         step: int,
         base_rate: float,
     ) -> None:
@@ -243,6 +255,8 @@ class _Source(LanguageSource):
         self._weights = weights
         self._base_rate = base_rate
         self._reference = reference
+        self._anchor = anchor
+        self._read = run.estimator.needs | run.estimator.uses
         # A stream for each purpose: a policy that draws more references, or a control that takes
         # more random numbers, leaves the rollouts as they are.
         self._generator = torch_generator(run.rollout_seed, Stream.ROLLOUTS, step)
@@ -260,13 +274,21 @@ class _Source(LanguageSource):
     def _draw(self, problems: list[Problem]) -> Float[Tensor, "prompts rollouts"]:
         rollouts, scores = self._sample(self._network, problems, self._generator)
         self._rollouts.append(rollouts)
-        read = self._run.estimator.needs | self._run.estimator.uses
+        tokens = {}
+        if "token_entropies" in self._read:
+            tokens["token_entropies"] = rollouts.entropies
+        if "token_grad_norms" in self._read:
+            tokens["token_grad_norms"] = 1 - 2 * rollouts.log_probs.exp() + rollouts.squares
+        if "token_kl" in self._read:
+            prompts = encode([problem.prompt for problem in problems], self._task)
+            of_anchor = self._log_probs(self._anchor, prompts, rollouts)
+            tokens["token_kl"] = rollouts.log_probs - of_anchor
         statistics = TokenStatistics(
             lengths=rollouts.lengths.float(),
             surprisal=(-rollouts.log_probs).sum(dim=1),
             entropy=rollouts.entropies.sum(dim=1),
             certainty=rollouts.certainties.sum(dim=1),
-            entropies=rollouts.entropies if "token_entropies" in read else None,
+            tokens={name: values.where(rollouts.mask, 0.0) for name, values in tokens.items()},
         )
         return self._add(problems, scores, statistics)
 
@@ -277,6 +299,12 @@ class _Source(LanguageSource):
         _, scores = self._sample(network, problems, self._reference_generator)
         self.references += len(scores.rewards)
         return scores.rewards.view(len(problems), -1)
+
+    def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
+        problems = [self._problems[group] for group in groups.tolist()]
+        _, scores = self._sample(self._network, problems, self._reference_generator, greedy=True)
+        self.references += len(problems)
+        return scores.rewards
 
     def prompts(self, groups: Int[Tensor, " groups"]) -> Encoded:
         return encode([self._problems[group].prompt for group in groups.tolist()], self._task)
@@ -291,23 +319,41 @@ class _Source(LanguageSource):
         with torch.no_grad():
             return fuse(self._weights, self._model)
 
+    def _log_probs(
+        self, weights: Weights, prompts: Encoded, rollouts: Rollouts
+    ) -> Float[Tensor, "rows tokens"]:
+        """Return log π of the tokens of groups of rollouts, arbitrary past their ends."""
+        owner = np.arange(len(prompts.lengths)).repeat(self._run.drawn_size)
+        tokens, lengths = rollouts.tokens.numpy(), rollouts.lengths.numpy()
+        continuations = Continuations.lay_out(prompts, owner, tokens, lengths)
+        with torch.no_grad():
+            network = fuse(weights, self._model)
+            return continuations.log_probs(network, self._run.generation.temperature)[0]
+
     def _sample(
-        self, network: Network, problems: Sequence[Problem], generator: torch.Generator
+        self,
+        network: Network,
+        problems: Sequence[Problem],
+        generator: torch.Generator,
+        *,
+        greedy: bool = False,
     ) -> tuple[Rollouts, Scores]:
+        """Sample a group for each problem, or a greedy rollout, and score them."""
         started = time.perf_counter()
         rollouts = sample(
             network,
             self._task,
             encode([problem.prompt for problem in problems], self._task),
-            self._run.drawn_size,
-            temperature=self._run.generation.temperature,
+            1 if greedy else self._run.drawn_size,
+            temperature=0.0 if greedy else self._run.generation.temperature,
             generator=generator,
+            squares="token_grad_norms" in self._read,
         )
         sampled = time.perf_counter()
         last = rollouts.tokens.gather(1, rollouts.lengths[:, None] - 1)[:, 0]
         scores = score(
             self._run,
-            self._repeated(problems),
+            problems if greedy else self._repeated(problems),
             decode(rollouts.tokens.numpy(), self._task),
             rollouts.lengths,
             last != self._task.eos_id,

@@ -62,7 +62,8 @@ class TrlBackend(OwnBackend):
     }
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS | {"reward_parts"}
     supports: ClassVar[Can] = (
-        Can.REFERENCES
+        Can.GREEDY
+        | Can.REFERENCES
         | Can.SHAPED_REWARDS
         | Can.SYSTEM_MESSAGES
         | Can.TRUNCATED_SAMPLING

@@ -122,7 +122,7 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
             surprisal=masked(self._surprisal).sum(dim=1),
             entropy=entropies.sum(dim=1),
             certainty=masked(self._certainty).sum(dim=1),
-            entropies=entropies if each_token else None,
+            tokens={"token_entropies": entropies} if each_token else {},
         )
 
     def _add_surprisal(self, tokens: Int[Tensor, " rows"]) -> None:
@@ -172,8 +172,8 @@ def completion_statistics(
             torch.special.entr(log_p.exp()).sum(dim=-1),
             certainty(log_p),
         )
-        sums = (values.where(generated, 0.0).sum(dim=1) for values in of_tokens)
-        parts.append(TokenStatistics(generated.sum(dim=1).float(), *sums))
+        sums = [values.where(generated, 0.0).sum(dim=1) for values in of_tokens]
+        parts.append(TokenStatistics(generated.sum(dim=1).float(), sums[0], sums[1], sums[2]))
     return TokenStatistics.join(parts)
 
 

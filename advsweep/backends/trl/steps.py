@@ -93,6 +93,14 @@ class StepSource(LanguageSource):
         self.seconds += time.perf_counter() - started
         return rewards.view(len(groups), self._run.group_size)
 
+    def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
+        started = time.perf_counter()
+        problems = [self._problems[group] for group in groups.tolist()]
+        rewards = self._trainer.answer_greedily(problems)
+        self.references += len(problems)
+        self.seconds += time.perf_counter() - started
+        return rewards
+
     def rows(self, wanted: Int[Tensor, " some"]) -> Rows:
         """Return some rollouts by their numbers, as many as a full step has.
 
@@ -243,18 +251,28 @@ class StepEffect:
         return entropies.where(mask.bool(), 0.0).sum(dim=1) / mask.sum(dim=1)
 
     def _statistics(self, rows: Rows, *, entropies: bool = False) -> Float[Tensor, "rows tokens"]:
-        """Return log π of each token, or the entropies of their distributions in nats."""
-        trainer, completions, mask = self._trainer, rows["completion_ids"], rows["completion_mask"]
-        with torch.no_grad():
-            # VllmTrainer overrides this to score rollouts; this pass is no such one.
-            log_probs, spread, _ = GRPOTrainer._get_per_token_logps_and_entropies(
-                trainer,
-                trainer.model,
-                torch.cat((rows["prompt_ids"], completions), dim=1),
-                torch.cat((rows["prompt_mask"], mask), dim=1),
-                completions.shape[1],
-                trainer.args.per_device_train_batch_size,
-                compute_entropy=entropies,
-            )
-        found: Tensor = spread if entropies else log_probs
-        return found
+        return forward_pass(self._trainer, rows, entropies=entropies)
+
+
+def forward_pass(
+    trainer: Any, rows: Rows, *, entropies: bool = False
+) -> Float[Tensor, "rows tokens"]:
+    """Return log π of each token, or the entropies of their distributions in nats."""
+    with torch.no_grad():
+        # VllmTrainer overrides this to score rollouts; this pass is no such one.
+        log_probs, spread, _ = GRPOTrainer._get_per_token_logps_and_entropies(
+            trainer,
+            trainer.model,
+            *whole_rows(rows),
+            trainer.args.per_device_train_batch_size,
+            compute_entropy=entropies,
+        )
+    found: Tensor = spread if entropies else log_probs
+    return found
+
+
+def whole_rows(rows: Rows) -> tuple[Tensor, Tensor, int]:
+    """Return tokens and mask of prompts with their completions, and the width of completions."""
+    completions, mask = rows["completion_ids"], rows["completion_mask"]
+    ids = torch.cat((rows["prompt_ids"], completions), dim=1)
+    return ids, torch.cat((rows["prompt_mask"], mask), dim=1), completions.shape[1]

@@ -15,6 +15,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,10 +31,20 @@ from advsweep.backends.trl.ends import Ends, until_stop
 from advsweep.backends.trl.sampling import (
     ModelSampler,
     StatisticsRecorder,
+    forward_statistic,
     prompt_of,
     recording,
+    square_sum,
 )
-from advsweep.backends.trl.steps import StepBuffer, StepEffect, StepSource, pick_rows, rows_of
+from advsweep.backends.trl.steps import (
+    StepBuffer,
+    StepEffect,
+    StepSource,
+    forward_pass,
+    pick_rows,
+    rows_of,
+    whole_rows,
+)
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
 from advsweep.estimators.batch import nonzero_rows
@@ -57,6 +68,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     Args:
         reference: makes a sampler of the reference model, for rollout policies that need one.
+        policy: makes a sampler of the weights in training, likewise.
         arguments: arguments of GRPOTrainer.
 
     Attributes:
@@ -73,6 +85,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         layout: Layout,
         *,
         reference: Callable[[], ModelSampler] | None = None,
+        policy: Callable[[], ModelSampler] | None = None,
         **arguments: Any,
     ) -> None:
         self._run = run
@@ -81,7 +94,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self._layout = layout
         self._skip = backend.skip_zero_advantages and run.objective.skips_exactly
         self._reference = reference
-        self._each_token = "token_entropies" in run.estimator.needs | run.estimator.uses
+        self._policy = policy
+        self._read = run.estimator.needs | run.estimator.uses
+        self._each_token = "token_entropies" in self._read
         self.estimator = copy.deepcopy(run.estimator)
         self.estimator.reset()
         self.step_buffer = StepBuffer()
@@ -168,9 +183,35 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         # TRL groups rows by it; the rows that are trained on are fewer with some policies.
         self.num_generations = self._run.drawn_size
         try:
-            return rows_of(super()._generate_and_score_completions(inputs))
+            rows = rows_of(super()._generate_and_score_completions(inputs))
         finally:
             self.num_generations = self._run.group_size
+        statistics = self.step_buffer.statistics
+        assert statistics is not None
+        tokens = {**statistics.tokens, **self._passes_over(rows)}
+        self.step_buffer.statistics = replace(statistics, tokens=tokens)
+        return rows
+
+    def _passes_over(self, rows: Rows) -> Rows:
+        """Compute what the estimator reads of each token by forward passes of their own."""
+        read, mask = self._read & {"token_grad_norms", "token_kl"}, rows["completion_mask"].bool()
+        if not read:
+            return {}
+        found, log_probs = {}, forward_pass(self, rows).float()
+        if "token_kl" in read:
+            found["token_kl"] = log_probs - rows["ref_per_token_logps"]
+        if "token_grad_norms" in read:
+            size = self.args.per_device_train_batch_size
+            with self.accelerator.autocast():
+                squares = forward_statistic(
+                    self.model,
+                    *whole_rows(rows),
+                    square_sum,
+                    temperature=self.temperature,
+                    rows=size,
+                )
+            found["token_grad_norms"] = 1 - 2 * log_probs.exp() + squares
+        return {name: values.where(mask, 0.0) for name, values in found.items()}
 
     def refer(self, problems: Sequence[Problem], seed: int) -> Float[Tensor, " rows"]:
         """Return the rewards of one rollout of the reference model per problem."""
@@ -180,6 +221,13 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         lengths = statistics.lengths.tolist()
         # Whether they are cut off does not matter: they are not trained on.
+        return self.step_buffer.judge(self._run, problems, texts, lengths, [False] * len(texts))
+
+    def answer_greedily(self, problems: Sequence[Problem]) -> Float[Tensor, " rows"]:
+        """Return the rewards of a greedy rollout per problem."""
+        assert self._policy is not None
+        texts, statistics = self._policy().complete(problems, 0.0, seed=0)
+        lengths = statistics.lengths.tolist()
         return self.step_buffer.judge(self._run, problems, texts, lengths, [False] * len(texts))
 
     def _generate_single_turn(self, prompts: Any, *arguments: Any, **named: Any) -> Any:

@@ -112,6 +112,7 @@ class Training:
                 reference=lambda: self._model_sampler(
                     lambda: contextlib.nullcontext(self._reference_model()), truncated=True
                 ),
+                policy=lambda: self.trainer.evaluation_sampler(self._model_sampler(self._opened)),
                 args=self._settings(scratch),
                 train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
                 processing_class=self._tokenizer,
@@ -171,8 +172,8 @@ class Training:
             **self._generation.trl_settings(),
             max_completion_length=backend.completion_tokens(run),
             # The objective computes the loss. TRL computes log-probabilities of the reference
-            # model if beta is not 0, and the objective takes those.
-            beta=1.0 if run.objective.needs_reference else 0.0,
+            # model if beta is not 0, and the objective and the estimator take those.
+            beta=1.0 if run.objective.needs_reference or "token_kl" in run.estimator.needs else 0.0,
             router_aux_loss_coef=0.0,
             max_grad_norm=run.optimizer.max_grad_norm,
             # Precision and memory.

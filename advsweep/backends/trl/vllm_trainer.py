@@ -126,7 +126,7 @@ class VllmTrainer(EstimatorTrainer):
             surprisal=(-log_probs).where(generated, 0.0).sum(dim=1),
             entropy=entropies.sum(dim=1),
             certainty=certainties,
-            entropies=entropies if self._each_token else None,
+            tokens={"token_entropies": entropies} if self._each_token else {},
         )
         return log_probs, None, auxiliary
 

@@ -172,6 +172,16 @@ def test_references_are_drawn_for_the_groups_that_were_asked_for(bandit):
         assert source.references == 18
 
 
+def test_greedy_rollouts_take_the_likeliest_behaviour(bandit):
+    task = {"name": "bandit", "levels": [0, 1], "rates": [0.9, 0.1], "prompts_per_level": 4}
+    for prompts in (8, 5):
+        source, _ = first_source(bandit(task=task, prompts_per_step=prompts))
+        chosen = torch.tensor([3, 0, 4])
+        easy = source.levels[0][chosen.numpy()] == 0
+        assert source.draw_greedy(chosen).tolist() == easy.astype(float).tolist()
+        assert source.references == 3
+
+
 def _features(run, base):
     model = run.model
     task = run.task

@@ -23,9 +23,10 @@ def test_trains_with_finite_losses(
 ) -> None:
     """Losses are finite, and gradients are not zero if a group is mixed."""
     needs = ESTIMATORS.get(name).needs
-    if needs & {"reward_parts", "greedy_rewards", "token_grad_norms", "token_kl"}:
-        pytest.skip("the backend does not give what it needs")
     giving = [policy for policy in ROLLOUTS if ROLLOUTS.get(policy).provides & needs]
+    # A part that depends on the length gives groups of equal verdicts different rewards.
+    parts = {"task": {"reward": {"accuracy": 1, "overlong": 0.5}}}
+    changes = parts if "reward_parts" in needs else {}
     run = small_run(
         "tiny",
         estimator={"name": name},
@@ -37,6 +38,7 @@ def test_trains_with_finite_losses(
         steps=8,
         backend={"checkpoint_every": 0},
         evaluation={"every": 0},
+        **changes,
     )
     points = train(run, tmp_path).points
     assert sorted(points) == list(range(1, 9))

@@ -13,10 +13,9 @@ from advsweep.backends.tiny.sampling import TinySampler, sample
 from advsweep.backends.tiny.tokens import Encoded, encode
 
 
-def draw(weights, model, task, prompts, size, *, temperature=1.0, seed=0, top_p=1.0):
-    generator = torch.Generator().manual_seed(seed)
-    network, how = fuse(weights, model), {"temperature": temperature, "top_p": top_p}
-    return sample(network, task, prompts, size, **how, generator=generator)
+def draw(weights, model, task, prompts, size, *, temperature=1.0, seed=0, **how):
+    generator, network = torch.Generator().manual_seed(seed), fuse(weights, model)
+    return sample(network, task, prompts, size, temperature=temperature, generator=generator, **how)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -24,7 +23,7 @@ def test_what_is_told_of_tokens_is_that_of_the_plain_forward_pass(
     any_model, make_weights, task, prompts, plain_logits, temperature
 ):
     weights = make_weights(any_model)
-    rollouts = draw(weights, any_model, task, prompts, 3, temperature=temperature)
+    rollouts = draw(weights, any_model, task, prompts, 3, temperature=temperature, squares=True)
     assert len(set(rollouts.lengths.tolist())) > 3
     for row, length in enumerate(rollouts.lengths.tolist()):
         start = int(prompts.lengths[row // 3])
@@ -40,6 +39,8 @@ def test_what_is_told_of_tokens_is_that_of_the_plain_forward_pass(
         certainties = F.kl_div(log_p, uniform, reduction="none").sum(-1)
         found = rollouts.certainties[row, :length]
         torch.testing.assert_close(found, certainties, atol=2e-5, rtol=0)
+        squares = log_p.exp().square().sum(-1)
+        torch.testing.assert_close(rollouts.squares[row, :length], squares, atol=2e-5, rtol=0)
 
 
 def test_rollouts_end_at_their_end_mark_or_the_limit(model, make_weights, task, prompts):

@@ -51,9 +51,8 @@ def test_signals_are_those_of_a_forward_pass(exported_base, small_run, temperatu
         end = row.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in row else len(row)
         completions.append(row[:end])
     signals = recorder.statistics(completions)
-    assert signals.entropies is None
-    tokens = recorder.statistics(completions, each_token=True)
-    assert tokens.entropies is not None
+    assert not signals.tokens
+    tokens = recorder.statistics(completions, each_token=True).tokens["token_entropies"]
     # Some end early and some never, and the last token counts in both cases.
     unfinished = [c for c in completions if c[-1] != tokenizer.eos_token_id]
     assert 0 < len(unfinished) < len(completions)
@@ -68,7 +67,7 @@ def test_signals_are_those_of_a_forward_pass(exported_base, small_run, temperatu
         sampled = log_p.gather(1, torch.tensor(completion)[:, None])
         entropies = -(log_p.exp() * log_p).sum(dim=1)
         padded = torch.nn.functional.pad(entropies, (0, 5 - len(entropies)))
-        torch.testing.assert_close(tokens.entropies[i], padded, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(tokens[i], padded, rtol=1e-4, atol=1e-4)
         entropy = entropies.sum()
         certainty = (-log_p.mean(dim=1) - math.log(log_p.shape[1])).sum()
         assert signals.lengths[i] == len(completion)
