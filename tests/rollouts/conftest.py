@@ -17,7 +17,7 @@ class Script:
     Attributes:
         rewards: one row per group.
         references: rewards of reference rollouts, in the order of the groups.
-        greedy: rewards of greedy rollouts, in the order of the groups.
+        greedy: rewards of greedy rollouts, in the order of the groups; by default each first one.
         asked: the size of every draw.
         referred: the groups that references were drawn for.
         again: rewards of the groups drawn again, over and over; by default those of their prompt.
@@ -71,7 +71,8 @@ class Script:
         return torch.tensor([self.references[group] for group in groups.tolist()])
 
     def draw_greedy(self, groups: Tensor) -> Tensor:
-        return torch.tensor([self.greedy[group] for group in groups.tolist()])
+        greedy = self.greedy or [row[0] for row in self._drawn]
+        return torch.tensor([greedy[group] for group in groups.tolist()])
 
 
 @pytest.fixture

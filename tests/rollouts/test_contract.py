@@ -11,6 +11,7 @@ import torch
 from advsweep.components import option_of
 from advsweep.errors import ConfigError
 from advsweep.estimators import GroupBatch
+from advsweep.estimators.batch import PER_PROMPT
 from advsweep.rollouts import ROLLOUTS
 from advsweep.rollouts.base import RolloutPolicy
 
@@ -46,7 +47,8 @@ def test_it_provides_what_it_promises(policy: RolloutPolicy, script: Any) -> Non
     given = {name for name in fields if getattr(collected, name, None) is not None}
     assert given == policy.provides
     for name in given:
-        assert getattr(collected, name).shape == (len(collected.groups), 2)
+        per_group = () if name in PER_PROMPT else (2,)
+        assert getattr(collected, name).shape == (len(collected.groups), *per_group)
 
 
 def test_references_are_drawn_by_those_that_say_so_alone(

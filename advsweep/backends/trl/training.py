@@ -155,6 +155,7 @@ class Training:
     def _settings(self, scratch: Path) -> GRPOConfig:
         run, layout, backend = self._run, self._layout, self._backend
         cpu = not torch.cuda.is_available()
+        reads_kl = "token_kl" in run.estimator.needs | run.estimator.uses
         return GRPOConfig(
             output_dir=str(scratch),
             model_init_kwargs=model_arguments(self._model),
@@ -173,7 +174,7 @@ class Training:
             max_completion_length=backend.completion_tokens(run),
             # The objective computes the loss. TRL computes log-probabilities of the reference
             # model if beta is not 0, and the objective and the estimator take those.
-            beta=1.0 if run.objective.needs_reference or "token_kl" in run.estimator.needs else 0.0,
+            beta=1.0 if run.objective.needs_reference or reads_kl else 0.0,
             router_aux_loss_coef=0.0,
             max_grad_norm=run.optimizer.max_grad_norm,
             # Precision and memory.
