@@ -66,7 +66,6 @@ def test_a_tracker_gets_each_run(call):
         (["two", "--to", "parquet", "--table", "runs"], ["--table", "--to csv"]),
         (["1"], ["DIR", "weights"]),
         (["two", "--to", "wandbb"], ["no format is called 'wandbb'", "did you mean 'wandb'"]),
-        (["two", "--to", "wandb", "--set", "mode=disabled"], ["expected a tracker that sends"]),
         (["two", "--to", "wandb", "--set", "mode=of"], ["tracking.mode", "online, offline"]),
         (["two", "--to", "wandb", "--set", "project"], ["'project': expected KEY=VALUE"]),
         (["two", "--to", "wandb", "--set", "project=a,b"], ["project=a,b: expected KEY=VALUE"]),

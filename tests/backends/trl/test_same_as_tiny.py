@@ -95,7 +95,9 @@ def test_one_batch_gives_equal_loss_and_gradient(
 
     weights = {name: weight.clone() for name, weight in moved.items()}
     update = PolicyUpdate(tiny, tiny.backend, tiny.model, weights, base)
-    experience = Experience(prompts, rollouts, SIZE, advantages, keep)
+    # Those that are left out count, as if they were truncated.
+    counted = torch.ones_like(keep)
+    experience = Experience(prompts, rollouts, SIZE, advantages, keep, counted)
     expected = update._loss(experience, slice(0, PROMPTS * SIZE))
     torch.autograd.backward(expected.loss)
 
@@ -119,7 +121,8 @@ def test_one_batch_gives_equal_loss_and_gradient(
         "policy/kl_step": pytest.approx(update.kl_step(experience), rel=1e-3),
         "entropy/change": pytest.approx(update.entropy_change(experience), abs=1e-5),
     }
-    trainer._buffered_inputs = [{**rows, "advantages": advantages, "keep": keep}]
+    flags = {"keep": keep, "counted": counted}
+    trainer._buffered_inputs = [{**rows, "advantages": advantages, **flags}]
     trainer._count_shares()
     loss = trainer._compute_loss(
         model, {**trainer._buffered_inputs[0], "share": trainer.step_buffer.shares[0]}
