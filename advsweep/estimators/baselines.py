@@ -166,7 +166,8 @@ class OPO(_Baseline):
 class ReMax(_Baseline):
     """The reward less that of a greedy rollout of the same prompt: Aᵢ = rᵢ - r_greedy.
 
-    Homogeneous groups get 0 where the greedy rollout has the same reward.
+    Homogeneous groups get 0 where the greedy rollout has the same reward. The rollout policy
+    `greedy` draws it.
 
     Departures: none.
     """
