@@ -161,7 +161,7 @@ def test_a_run_that_stops_and_goes_on_is_as_if_it_had_not(make, train, recorder,
 
 def test_runs_that_stop_or_fail_leave_the_others_alone(make, train, recorder, tmp_path):
     # Where it goes in one epoch, the divergence from the base model is infinite in the next.
-    common = {"objective": {"kl_coef": 0.3}, "backend": {"inner_epochs": 2}}
+    common = {"objective": {"kl_coef": 0.3, "kl_estimator": "k2"}, "backend": {"inner_epochs": 2}}
     changes = [{"seed": 1}, {"seed": 7, "optimizer": {"lr": 1e38}}, {"seed": 2}, {"seed": 3}]
     runs = [make(common, change) for change in changes]
     together, guards = train_together(runs, tmp_path / "first", recorder, stop_after={2: 3})
