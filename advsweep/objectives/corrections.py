@@ -26,8 +26,8 @@ Mode = Literal["decoupled", "bypass"]
 Weight = Literal["token", "sequence"]
 Outside = Literal["truncate", "mask"]
 
+# Log-ratios count as at most this, and at least minus this, as in verl.
 _LARGEST = 20.0
-"""Log-ratios count as at most this, and at least minus this, as in verl."""
 
 _STATISTICS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "k1": lambda d: -d,
@@ -50,6 +50,7 @@ _GEO_RS = {"reject": {"seq_mean_k1": [0.999, 1.001]}}
 _K3_RS = {"reject": {"seq_mean_k3": [0.01]}}
 _MASK = {"high": 3.0, "outside": "mask"}
 
+# Options of `Corrected` without `correction_`, by the frameworks' names.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # verl 0.9.1, trainer/config/algorithm.py, RolloutCorrectionConfig.
     "disabled": {},
@@ -77,7 +78,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "sequence_truncate": {"weight": "sequence", "high": 3.0},
     "sequence_mask": {"weight": "sequence", **_MASK},
 }
-"""Options of `Corrected` without `correction_`, by the frameworks' names."""
 
 
 @dataclass(frozen=True, kw_only=True)

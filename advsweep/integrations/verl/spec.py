@@ -9,8 +9,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from advsweep.errors import ConfigError
 
+# Of the key, the advantage function and the policy loss.
 NAME = "advsweep"
-"""Of the key, the advantage function and the policy loss."""
 
 
 def read_spec(config: Any, key: str, kind: str) -> str | dict[str, Any]:
