@@ -98,7 +98,7 @@ def test_one_batch_gives_equal_loss_and_gradient(
     # Those that are left out count, as if they were truncated.
     counted = torch.ones_like(keep)
     experience = Experience(prompts, rollouts, SIZE, advantages, keep, counted)
-    expected = update._loss(experience, slice(0, PROMPTS * SIZE))
+    expected = update._loss(experience, slice(0, PROMPTS * SIZE), experience.rollouts.log_probs)
     torch.autograd.backward(expected.loss)
 
     backend = ours.backend
