@@ -227,6 +227,7 @@ def test_a_sweep_takes_plugins_of_six_kinds(advsweep: Command, tmp_path: Path) -
             "name": "max_variance",
             "factor": 2.0,
             "on": "verdict",
+            "mask_truncated": False,
         }
         assert run["config"]["task"]["name"] == "gcd"
 
