@@ -34,15 +34,12 @@ class ClipCov(Clipped):
     """
 
     name: ClassVar[str] = "clip_cov"
+    reads_all: ClassVar[bool] = True
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     fraction: float = option(2e-4, gt=0, le=1, help="share of tokens that are drawn")
     cov_low: float = option(1.0, help="tokens with a covariance above this may be drawn")
     cov_high: float = option(5.0, help="tokens with a covariance below this may be drawn")
-
-    @property
-    def skips_exactly(self) -> bool:
-        return False
 
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
@@ -70,14 +67,11 @@ class KlCov(Tokenwise):
     """
 
     name: ClassVar[str] = "kl_cov"
+    reads_all: ClassVar[bool] = True
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     fraction: float = option(2e-4, gt=0, le=1, help="share of tokens with a penalty")
     penalty: float = option(0.1, ge=0, help="weight of their |log-ratio|")
-
-    @property
-    def skips_exactly(self) -> bool:
-        return False
 
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
@@ -104,13 +98,10 @@ class M2po(Tokenwise):
     """
 
     name: ClassVar[str] = "m2po"
+    reads_all: ClassVar[bool] = True
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     threshold: float = option(0.04, gt=0, help="largest mean of squared log-ratios")
-
-    @property
-    def skips_exactly(self) -> bool:
-        return False
 
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]

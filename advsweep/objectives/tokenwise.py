@@ -68,8 +68,8 @@ class Tokenwise(Corrected):
 
     The entropy bonus is the plain mean over tokens, for every aggregation.
 
-    A subclass implements the token losses, which must be 0 where the advantage is 0 unless
-    `skips_exactly` says so.
+    A subclass implements the token losses, which must be 0 where the advantage is 0 unless it
+    `reads_all`.
 
     Source: Schulman, "Approximating KL divergence" (2020), for k1 to k3; `kl_penalty` in verl's
     core_algos.py for `straight_through`; DeepSeek-V3.2 (arXiv:2512.02556) for `importance` and
@@ -79,9 +79,11 @@ class Tokenwise(Corrected):
 
     Attributes:
         aggregations: those for which the loss is defined.
+        reads_all: whether rollouts with advantage 0 enter the loss.
     """
 
     aggregations: ClassVar[tuple[str, ...]] = get_args(Aggregation)
+    reads_all: ClassVar[bool] = False
 
     aggregation: Aggregation = option(
         "seq_mean_token_mean", help="how token losses become one number"
@@ -141,7 +143,7 @@ class Tokenwise(Corrected):
     @property
     def skips_exactly(self) -> bool:
         # The quantile is over the tokens of all rollouts.
-        return self.kl_coef == 0 and not self.needs_entropy
+        return not self.reads_all and self.kl_coef == 0 and not self.needs_entropy
 
     @property
     def moves_alone(self) -> bool:

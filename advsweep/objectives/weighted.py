@@ -204,13 +204,10 @@ class Dro(Tokenwise):
     """
 
     name: ClassVar[str] = "dro"
+    reads_all: ClassVar[bool] = True
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     beta: float = option(1.0, gt=0, help="β: weight of the squared log-ratio")
-
-    @property
-    def skips_exactly(self) -> bool:
-        return False
 
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
