@@ -23,6 +23,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -83,12 +84,10 @@ class StepTable:
         self._values.extend(step.values.values())
 
     def __iter__(self) -> Iterator[LoggedStep]:
-        names, start = list(self._names), 0
+        names = list(self._names)
+        pairs = zip(self._numbers, self._values, strict=True)
         for step, size in zip(self._steps, self._sizes, strict=True):
-            end = start + size
-            own = zip(self._numbers[start:end], self._values[start:end], strict=True)
-            yield LoggedStep(step, {names[number]: value for number, value in own})
-            start = end
+            yield LoggedStep(step, {names[number]: value for number, value in islice(pairs, size)})
 
 
 @dataclass

@@ -61,7 +61,11 @@ def _imported(run: DumpedRun, root: Path, options: ImportOptions) -> ImportedRun
     reading = RolloutNotes(left_out=left_out)
     dump = DumpMetrics()
     if run.training:
-        steps = read_rollouts(run.training, notes=reading)
+        try:
+            steps = list(read_rollouts(run.training, notes=reading))
+        except ConfigError:  # A run without rollouts does not hide the others.
+            steps = []
+            left_out["dumps without a rollout that can be read"] += 1
         # Groups that were filtered out are in no dump, so that the cost is not known.
         dump = metrics_of_dump(steps, given, success_at=success_at, counts_rollouts=False)
     logged: list[LoggedStep] = []

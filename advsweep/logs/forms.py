@@ -22,9 +22,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
+from operator import mul
 from pathlib import Path
 from typing import Any
 
+from advsweep.logs.base import whole_step
 from advsweep.logs.lines import DAMAGED
 from advsweep.logs.names import value_at
 
@@ -71,7 +73,7 @@ def step_of(file: Path) -> int | None:
     """Return the step in the name of a file of a dump; None without one."""
     parts = _parts_of(file.absolute())
     text = parts.get("step", "") if parts else file.stem
-    return int(text) if text.isdecimal() and len(text) <= 9 else None
+    return whole_step(text) if text.isdecimal() else None
 
 
 def _parts_of(file: Path) -> dict[str, str]:
@@ -99,24 +101,31 @@ def _of_prime_rl(line: Fields) -> Iterator[Fields]:
         agent = trace["agent"]
         if agent.get("trainable") is False:
             continue
-        scored = {k: r["score"] * r.get("weight", 1.0) for k, r in trace["rewards"].items() if r}
+        rewards = {name: own for name, own in trace["rewards"].items() if own}
+        # As floats: a text times a whole number would be as long as the file says.
+        scores = {name: float(own["score"]) for name, own in rewards.items()}
+        weights = [float(own.get("weight", 1.0)) for own in rewards.values()]
         # A trace that failed takes no part in the training.
         is_sound = trace.get("ok") is True
         nodes = trace["nodes"]
         yield {
-            **{name: scored.get(name) if is_sound else None for name in trace["rewards"]},
+            **{name: scores.get(name) if is_sound else None for name in trace["rewards"]},
             "step": value_at(line, "run.work.step"),
             "group": f"{line['group']['id']} {agent.get('name')}",
             "prompt": named or line["task"]["data"],
             "task": value_at(line, "env.name") or value_at(line, "env.id"),
-            "reward": sum(scored.values()) if is_sound else None,
+            "reward": sum(map(mul, scores.values(), weights)) if is_sound else None,
             "length": sum(sum(node.get("mask") or ()) for node in nodes),
             "advantage": _mean([a for node in nodes for a in node.get("advantages") or ()]),
         }
 
 
 def _of_nemo_rl(line: Fields) -> Iterator[Fields]:
-    own = {name: value[0] for name, value in line.items() if isinstance(value, list)}
+    values = {name: value for name, value in line.items() if name != "idx"}
+    if not all(isinstance(value, list) and len(value) == 1 for value in values.values()):
+        yield line  # Of another program.
+        return
+    own = {name: value[0] for name, value in values.items()}
     mask, content = own.get("token_loss_mask"), own.get("content") or []
     # With dynamic sampling, `rewards` are those of another, larger batch.
     row: Fields = {"reward": own.get("filtered_rewards", own["rewards"]), "prompt": content[:-1]}
@@ -140,16 +149,12 @@ def _of_open_instruct(line: Fields) -> Iterator[Fields]:
     }
 
 
-def _of_inspect(line: Fields) -> Iterator[Fields]:
-    # Epochs are the rollouts of a prompt; an evaluation has no step.
-    first = next(iter(line["scores"].values()), None)
-    yield {
-        **line["scores"],
-        "step": 0,
-        "group": line["id"],
-        "prompt": line["input"],
-        "reward": first,
-    }
+def row_of_inspect(sample: Fields) -> Fields:
+    """Return a sample of `read_log` as a rollout: epochs are the rollouts of a prompt."""
+    scores = sample["scores"]
+    # An evaluation has no step.
+    row = {"step": 0, "group": sample["id"], "prompt": sample["input"]}
+    return {**scores, **row, "reward": next(iter(scores.values()), None)}
 
 
 def _mean(advantages: list[float]) -> float | None:
@@ -163,6 +168,5 @@ _ROWS: tuple[tuple[set[str], Callable[[Fields], Iterator[Fields]]], ...] = (
     ({"traces", "task", "env"}, _of_prime_rl),
     ({"idx", "rewards", "token_loss_mask"}, _of_nemo_rl),
     ({"idx", "rewards", "content"}, _of_nemo_rl),
-    ({"sample_idx", "prompt_idx"}, _of_open_instruct),
-    ({"epoch", "scores", "id"}, _of_inspect),
+    ({"sample_idx", "prompt_idx", "prompt_tokens", "response_tokens"}, _of_open_instruct),
 )

@@ -157,6 +157,9 @@ def _unpacked(
     stream: BufferedReader, info: zipfile.ZipInfo, archive: zipfile.ZipFile, most: int, path: Path
 ) -> bytes:
     entry: IO[bytes]
+    # Those of inspect_ai: others raise errors of their own, and LZMA declares how much it needs.
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, _ZSTD):
+        raise ValueError("its compression method is not supported")
     if info.compress_type == _ZSTD and sys.version_info < (3, 14):
         arrow = import_extra("pyarrow", "data", "an archive of inspect_ai")
         stream.seek(info.header_offset)

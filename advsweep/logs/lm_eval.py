@@ -57,6 +57,8 @@ _USUAL = ("exact_match", "acc", "math_verify", "prompt_level_strict_acc")
 
 _MOST_RESULTS = 256 * 2**20
 _MOST_RESPONSES = 10**6
+# Of all samples by all scorers.
+_MOST_SCORES = 10**7
 # Settings that are kept: those of lm-eval, and then of inspect_ai.
 _KEPT = (
     *("model", "model_args", "gen_kwargs", "num_fewshot", "limit", "system_instruction"),
@@ -118,7 +120,29 @@ class LmEval(Reader):
 
     def models(self, source: Path) -> list[_Model]:
         """Return the models whose samples are there, in the order of their folders."""
-        return _models(source)
+        newest: dict[Path, dict[str, tuple[str, Path]]] = {}
+        for path in [source] if source.is_file() else sorted(source.rglob("samples_*.jsonl")):
+            if match := _SAMPLES.fullmatch(path.name):
+                tasks = newest.setdefault(path.parent, {})
+                found = match["date"], path
+                tasks[match["task"]] = max(found, tasks.get(match["task"], found))
+        if not newest:
+            raise ConfigError(
+                f"{printable_line(str(source))}: expected files samples_TASK_DATE.jsonl, got none; "
+                "run lm_eval with --log_samples and --output_path"
+            )
+        models = []
+        for folder, tasks in newest.items():
+            dates = sorted({date for date, _ in tasks.values()}, reverse=True)
+            files = [file for date in dates for file in sorted(folder.glob(f"*_{date}.json"))]
+            results = next(filter(None, map(_results, files)), {})
+            name = results.get("model_name")
+            named = folder.name.replace("__", "/")
+            run, step = _split(redacted(name) if isinstance(name, str) and name else named)
+            above = folder.parent if _split(named) == (run, step) else folder
+            paths = {task: path for task, (_, path) in tasks.items()}
+            models.append(_Model(run, step, above, paths, results))
+        return models
 
     def read(self, path: Path, left_out: Counter[str], given: Mapping[str, Any]) -> _Values:
         """Return the values of one task.
@@ -126,7 +150,30 @@ class LmEval(Reader):
         Args:
             given: what the user says about the settings of the run.
         """
-        return _read(path, left_out)
+        values: _Values = {}
+        for row in json_objects(path, left_out):
+            if "doc_id" not in row:
+                left_out["lines without a problem (doc_id)"] += 1
+                continue
+            digest = row.get("doc_hash")
+            problem = str(row["doc_id"])[:100]
+            problem += f"-{digest[:8]}" if isinstance(digest, str) else ""
+            responses = row.get("resps")
+            first = responses[0] if isinstance(responses, list) and len(responses) == 1 else None
+            number = len(first) if isinstance(first, list) else 1
+            by_metric = values.setdefault(str(row.get("filter", "none")), {})
+            metrics = row.get("metrics")
+            for name in metrics if isinstance(metrics, list) else []:
+                if not isinstance(name, str) or name not in row:
+                    continue
+                value = row[name]
+                if isinstance(value, list) or (
+                    isinstance(value, (int, float)) and math.isfinite(value)
+                ):
+                    by_metric.setdefault(name, {})[printable_line(problem)] = value, number
+                else:
+                    left_out[f"values of {printable_line(name)} that are not numbers"] += 1
+        return values
 
 
 @dataclass(kw_only=True)
@@ -142,14 +189,22 @@ class Inspect(LmEval):
 
     def models(self, source: Path) -> list[_Model]:
         newest: dict[tuple[Path, str], dict[str, tuple[str, Path, dict[str, Any]]]] = {}
+        refused: list[ConfigError] = []
         for path in log_files(source):
-            spec = dict(read_log(path).header)
+            try:
+                spec = dict(read_log(path).header)
+            except ConfigError as error:  # A damaged log does not hide the others.
+                refused.append(error)
+                continue
             tasks = newest.setdefault((path.parent, str(spec.pop("model"))), {})
             found = str(spec.get("created")), path, spec
             task = str(spec.get("task"))
             tasks[task] = max(found, tasks.get(task, found), key=itemgetter(0))
         if not newest:
-            raise ConfigError(f"{source}: expected logs of inspect_ai, .eval or .json, got none")
+            nothing = f"{source}: expected logs of inspect_ai, .eval or .json, got none"
+            raise (refused or [ConfigError(nothing)])[0]
+        if refused:
+            self.left_out["logs that cannot be read"] += len(refused)
         models = []
         for (folder, name), tasks in newest.items():
             sizes, paths = {}, {}
@@ -161,43 +216,25 @@ class Inspect(LmEval):
         return models
 
     def read(self, path: Path, left_out: Counter[str], given: Mapping[str, Any]) -> _Values:
-        samples = [(str(s["id"])[:100], s["scores"]) for s in read_log(path).samples]
+        samples = [
+            (printable_line(str(s["id"])[:100]), s["scores"]) for s in read_log(path).samples
+        ]
         least = success_reward(given) if "success_at" in given else None
         by_metric: dict[str, dict[str, tuple[Any, int]]] = {}
-        for name in dict.fromkeys(name for _, scores in samples for name in scores):
+        # Scores that are texts alone say nothing about what is correct.
+        found = (pair for _, scores in samples for pair in scores.items())
+        names = dict.fromkeys(name for name, score in found if score is not None)
+        if len(names) * len(samples) > _MOST_SCORES:
+            raise ConfigError(f"{path}: expected at most {_MOST_SCORES:,} scores, got more")
+        for name in names:
             by_problem: dict[str, list[float]] = {}
             for problem, scores in samples:
-                score = scores.get(name) or 0.0
-                score = score if least is None else float(score >= least)
-                by_problem.setdefault(printable_line(problem), []).append(score)
+                score = scores.get(name)
+                if least is not None:
+                    score = float(score is not None and score >= least)
+                by_problem.setdefault(problem, []).append(score or 0.0)
             by_metric[name] = {p: (epochs, len(epochs)) for p, epochs in by_problem.items()}
         return {"none": by_metric}
-
-
-def _models(source: Path) -> list[_Model]:
-    newest: dict[Path, dict[str, tuple[str, Path]]] = {}
-    for path in [source] if source.is_file() else sorted(source.rglob("samples_*.jsonl")):
-        if match := _SAMPLES.fullmatch(path.name):
-            tasks = newest.setdefault(path.parent, {})
-            found = match["date"], path
-            tasks[match["task"]] = max(found, tasks.get(match["task"], found))
-    if not newest:
-        raise ConfigError(
-            f"{printable_line(str(source))}: expected files samples_TASK_DATE.jsonl, got none; run "
-            "lm_eval with --log_samples and --output_path"
-        )
-    models = []
-    for folder, tasks in newest.items():
-        dates = sorted({date for date, _ in tasks.values()}, reverse=True)
-        files = [file for date in dates for file in sorted(folder.glob(f"*_{date}.json"))]
-        results = next(filter(None, map(_results, files)), {})
-        name = results.get("model_name")
-        named = folder.name.replace("__", "/")
-        run, step = _split(redacted(name) if isinstance(name, str) and name else named)
-        above = folder.parent if _split(named) == (run, step) else folder
-        paths = {task: path for task, (_, path) in tasks.items()}
-        models.append(_Model(run, step, above, paths, results))
-    return models
 
 
 def _results(path: Path) -> dict[str, Any]:
@@ -227,7 +264,8 @@ def _imported(
     log: LmEval, source: str, path: str, models: list[_Model], options: ImportOptions
 ) -> ImportedRun:
     given = options.settings_of(path)
-    left_out: Counter[str] = Counter()
+    # What is wrong with other logs is told once.
+    left_out, log.left_out = log.left_out, Counter()
     notes: list[str] = []
     evaluations: list[ProblemCount] = []
     for model in models:
@@ -270,33 +308,6 @@ def _imported(
         # Checkpoints of a run usually have the same.
         notes=list(dict.fromkeys(notes)),
     )
-
-
-def _read(path: Path, left_out: Counter[str]) -> _Values:
-    values: _Values = {}
-    for row in json_objects(path, left_out):
-        if "doc_id" not in row:
-            left_out["lines without a problem (doc_id)"] += 1
-            continue
-        digest = row.get("doc_hash")
-        problem = str(row["doc_id"])[:100]
-        problem += f"-{digest[:8]}" if isinstance(digest, str) else ""
-        responses = row.get("resps")
-        first = responses[0] if isinstance(responses, list) and len(responses) == 1 else None
-        number = len(first) if isinstance(first, list) else 1
-        by_metric = values.setdefault(str(row.get("filter", "none")), {})
-        metrics = row.get("metrics")
-        for name in metrics if isinstance(metrics, list) else []:
-            if not isinstance(name, str) or name not in row:
-                continue
-            value = row[name]
-            if isinstance(value, list) or (
-                isinstance(value, (int, float)) and math.isfinite(value)
-            ):
-                by_metric.setdefault(name, {})[printable_line(problem)] = value, number
-            else:
-                left_out[f"values of {printable_line(name)} that are not numbers"] += 1
-    return values
 
 
 def _choose(samples: _Values, task: str, given: Mapping[str, Any]) -> tuple[_Counts, str] | None:

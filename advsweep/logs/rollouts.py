@@ -34,14 +34,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advsweep.errors import ConfigError, counted, first_of, nearest
 from advsweep.logs.base import ProblemCount, existing, whole_step
-from advsweep.logs.forms import TRACES, Fields, find_dumps, rows_of, step_of
+from advsweep.logs.forms import TRACES, Fields, find_dumps, row_of_inspect, rows_of, step_of
 from advsweep.logs.inspect_log import log_files, read_log
 from advsweep.logs.lines import json_objects
 from advsweep.packages import import_extra
@@ -276,7 +276,10 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def _objects(file: Path, notes: RolloutNotes) -> Iterable[Fields]:
-    return read_log(file).samples if log_files(file) else json_objects(file, notes.left_out)
+    if log_files(file):
+        return map(row_of_inspect, read_log(file).samples)
+    lines = json_objects(file, notes.left_out)
+    return chain.from_iterable(rows_of(line, notes.left_out) for line in lines)
 
 
 def _parts(
@@ -331,13 +334,12 @@ def _with_steps(
     file: Path, rows: Iterable[Fields], notes: RolloutNotes
 ) -> Iterator[tuple[int, Fields]]:
     named = step_of(file)
-    for line in rows:
-        for row in rows_of(line, notes.left_out):
-            step = _first({"named": named, **row}, ("step", "global_step", "named"))
-            if (step := whole_step(step)) is None:
-                notes.left_out[_NO_STEP] += 1
-            else:
-                yield step, row
+    for row in rows:
+        step = _first(row, ("step", "global_step"))
+        if (step := whole_step(named if step is None else step)) is None:
+            notes.left_out[_NO_STEP] += 1
+        else:
+            yield step, row
 
 
 def _named_rows(rows: Sequence[Fields], notes: RolloutNotes) -> list[tuple[str | None, Fields]]:
@@ -348,7 +350,10 @@ def _named_rows(rows: Sequence[Fields], notes: RolloutNotes) -> list[tuple[str |
     """
     found = [_first(row, _GROUP) for row in rows]
     keys = [None if value is None else str(value) for value in found]
-    sessions = [match for key in keys if key is not None and (match := _SESSION.fullmatch(key))]
+    uids = [row.get("uid") for row in rows]
+    sessions = [
+        match for uid in uids if isinstance(uid, str) and (match := _SESSION.fullmatch(uid))
+    ]
     if len(sessions) < len(rows) or len(set(keys)) < len(keys):
         return list(zip(keys, rows, strict=True))
     # verl's GRPO takes the last output of a session, and counts it once.

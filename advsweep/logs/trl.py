@@ -19,6 +19,7 @@ import math
 import operator
 import pickletools
 import re
+import shlex
 import zipfile
 import zlib
 from collections import Counter
@@ -377,7 +378,8 @@ def _contradiction(
         total = values.get("reward", math.nan)
         if abs(ours - total) > 1e-4 * max(1, abs(total)):
             fitting = _fitting_weights(logged, list(weights))
-            those = [f"--set reward_weights.{name}={w:.6g}" for name, w in fitting.items()]
+            pairs = [f"reward_weights.{name}={w:.6g}" for name, w in fitting.items()]
+            those = [f"--set {shlex.quote(pair)}" for pair in pairs]
             hint = "--set reward_weights.NAME=WEIGHT gives other weights"
             hint = f"{printable_line(' '.join(those))} fits the log" if those else hint
             return (
@@ -395,7 +397,9 @@ def _fitting_weights(logged: Sequence[LoggedStep], names: Sequence[str]) -> dict
     table = np.array(rows).reshape(-1, len(keys))
     total, parts = table[:, 0], table[:, 1:]
     weights, _, rank, _ = np.linalg.lstsq(parts, total)
-    is_exact = rank == len(names) and np.allclose(parts @ weights, total, rtol=1e-4, atol=1e-4)
+    # As many lines as weights always fit.
+    is_exact = rank == len(names) < len(rows)
+    is_exact = is_exact and np.allclose(parts @ weights, total, rtol=1e-4, atol=1e-4)
     return dict(zip(names, weights.tolist(), strict=True)) if is_exact else {}
 
 

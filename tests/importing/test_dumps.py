@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from advsweep.errors import ConfigError
 from advsweep.logs.base import ProblemCount
 from advsweep.logs.forms import rows_of
+from advsweep.logs.lines import DAMAGED
 from advsweep.logs.rollouts import RolloutNotes, problem_counts, read_rollouts
 from tests.importing.conftest import read, values
 
@@ -116,6 +117,43 @@ def test_the_advantages_of_prime_rl_are_means_of_its_tokens() -> None:
     nodes: list[dict[str, Any]] = [{"advantages": a} for a in ([0.5, 0.0], [0.0, 0.0])]
     rows = [rows_of(episode(1, "a", 1.0, node=node), Counter()) for node in [*nodes, {}]]
     assert [row["advantage"] for (row,) in rows] == [0.5, 0.0, None]
+
+
+def test_scores_of_prime_rl_have_no_weight_but_in_the_reward() -> None:
+    (row,) = rows_of(episode(1, "a", 0.0), Counter())
+    assert (row["right"], row["form"], row["reward"]) == (0.0, 1.0, 0.5)  # 0 * 1 + 1 * .5
+
+
+@pytest.mark.security
+def test_a_text_is_not_repeated_as_often_as_its_weight_says() -> None:
+    left_out: Counter[str] = Counter()
+    line = episode(1, "a", 0.0, rewards={"right": {"score": "a", "weight": 2**60}})
+    assert rows_of(line, left_out) == []
+    assert left_out == {DAMAGED: 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "rewards"),
+    [
+        ({"step": 1, "epoch": 1, "id": 3, "scores": [0, 1, 1]}, 1, [0, 1, 1]),
+        ({"idx": 1, "content": "q", "prompt": "q", "rewards": [0, 1, 1]}, 7, [0, 1, 1]),
+        ({"step": 1, "prompt_idx": 1, "sample_idx": 1, "reward": 1}, 1, [1]),
+        ({"named": 3, "group": "a", "reward": 1}, 7, [1]),
+    ],
+)
+def test_lines_of_other_programs_may_have_some_of_their_names(
+    tmp_path: Path, line: Any, step: int, rewards: list[float]
+) -> None:
+    (found,) = read_rollouts(lines(tmp_path / "7.jsonl", line))
+    assert (found.step, [group.rewards for group in found.groups]) == (step, [rewards])
+
+
+def test_a_run_without_rollouts_does_not_hide_the_others(tmp_path: Path) -> None:
+    lines(tmp_path / "a_rollouts_000000.jsonl")
+    lines(tmp_path / "b_rollouts_000000.jsonl", of_open_instruct(1, 0, 1, 1.0))
+    runs = {run.source: run for run in read("open-instruct", tmp_path)}
+    assert runs["a"].left_out == {"dumps without a rollout that can be read": 1}
+    assert list(values(runs["b"])) == [1]
 
 
 def test_a_run_of_nemo_rl(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError, NotFoundError
-from advsweep.logs import inspect_log
+from advsweep.logs import inspect_log, lm_eval
 from advsweep.logs.base import ProblemCount
 from advsweep.logs.inspect_log import read_log
 from advsweep.logs.rollouts import read_rollouts
@@ -117,6 +117,38 @@ def test_what_is_correct(tmp_path: Path) -> None:
     assert run.left_out == {"tasks without a metric that says what is correct": 1}
     with pytest.raises(NotFoundError, match="metric: addition has none called 'x'"):
         read("inspect", tmp_path, metric="x")
+
+
+def test_what_failed_is_not_correct_at_a_score_of_0(tmp_path: Path) -> None:
+    failed = {**SAMPLES[0], "id": "b", "scores": {}}
+    write(tmp_path / "a.eval", [*SAMPLES, failed])
+    (run,) = read("inspect", tmp_path, metric="match", success_at=0)
+    assert {c.problem: c.correct for c in run.evaluations} == {"a": 2, "7": 2, "b": 0}
+
+
+def test_a_scorer_of_texts_says_nothing(tmp_path: Path) -> None:
+    scores = {"why": {"value": "because"}, "match": {"value": "C"}}
+    write(tmp_path / "a.eval", [{**SAMPLES[0], "scores": scores}])
+    (run,) = read("inspect", tmp_path)
+    assert [c.correct for c in run.evaluations] == [1]
+
+
+def test_a_damaged_log_does_not_hide_the_others(tmp_path: Path) -> None:
+    cut = write(tmp_path / "a.eval").read_bytes()[:-9]
+    write(tmp_path / "b.eval")
+    (tmp_path / "a.eval").write_bytes(cut)
+    (run,) = read("inspect", tmp_path)
+    assert len(run.evaluations) == 2
+    assert run.left_out == {"logs that cannot be read": 1}
+
+
+@pytest.mark.security
+def test_scores_of_many_scorers_do_not_fill_the_memory(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(lm_eval, "_MOST_SCORES", 10)
+    samples = [{**SAMPLES[0], "id": i, "scores": {f"s{i}": {"value": 1}}} for i in range(4)]
+    write(tmp_path / "a.eval", samples)
+    with pytest.raises(ConfigError, match="expected at most 10 scores"):
+        read("inspect", tmp_path)
 
 
 def test_the_newest_log_of_each_model_and_task_counts(tmp_path: Path) -> None:

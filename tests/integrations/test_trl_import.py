@@ -184,12 +184,12 @@ def test_a_copy_keeps_losses_weights_and_every_step(
         file.unlink()
     runs = read("trl", source, reward_weights={"short": 0.2})
     assert rewards(runs) == logged
-    assert not any("reward_weights.NAME" in note for run in runs for note in run.notes)
+    assert not any("fits the log" in note for run in runs for note in run.notes)
     runs = read("trl", source)
     assert rewards(runs) == logged
     for run in runs:
-        (note,) = [note for note in run.notes if "reward_weights.NAME" in note]
-        assert "the trainer logged" in note
+        (note,) = [note for note in run.notes if "fits the log" in note]
+        assert "--set reward_weights.letters=1 --set reward_weights.short=0.2 fits the log" in note
     # The last checkpoint was cut on the way.
     cut = source / "dapo-s7" / "checkpoint-6" / "trainer_state.json"
     cut.write_bytes(cut.read_bytes()[:1500])
