@@ -115,7 +115,8 @@ class PointComposer:
         self, groups: ConfigGroups, points: Iterable[Point], optional: Collection[str] = ()
     ) -> None:
         self._groups = groups
-        self._checked: dict[tuple[str, str], str] = {}
+        # A key or a name is looked up once, a wrong one too: to say what it may mean takes .3 s.
+        self._checked: dict[tuple[str, str], str | ConfigError] = {}
         self._lacking: dict[str, set[str]] = {}
         self.partial_keys: list[str] = []
         optional = [key for key in optional if key.partition(".")[0] in groups.registries]
@@ -168,10 +169,15 @@ class PointComposer:
             is_group = key in self._groups.names
             place = (key, repr(value) if is_group else "")
             if place not in self._checked:
-                self._checked[place] = self._check(key, value, is_group)
+                try:
+                    self._checked[place] = self._check(key, value, is_group)
+                except ConfigError as error:
+                    self._checked[place] = error
+            if isinstance(found := self._checked[place], ConfigError):
+                raise found
             if not is_group:
                 values[key] = value
-            elif found := self._checked[place]:
+            elif found:
                 choices[key] = found
         return choices, values
 

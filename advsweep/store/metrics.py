@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float, Int
 
+    from advsweep.store.store import Store
+
+    # The steps and the values of a metric of one run.
     Series = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
-    """The steps and the values of a metric of one run."""
 
 _FINITE = POINTS.c.value.between(-sys.float_info.max, sys.float_info.max)
 
@@ -33,6 +35,11 @@ class Metrics(StorePart):
     A point is a name, a step and a value. A run has one value for each name and step: the last
     that was recorded. Values that are not a number are stored and returned as NaN.
     """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        # Names are never removed, so that ids need no query for each batch of points.
+        self._ids: dict[str, int] = {}
 
     def record(
         self,
@@ -56,8 +63,11 @@ class Metrics(StorePart):
         with self._database.write() as connection:
             if run_id in self._guard.held or step is not None or stage is not None:
                 self._guard.renew(connection, run_id, step=step, stage=stage)
-            ids = metric_ids(connection, {name for name, _, _ in points})
+            names = {name for name, _, _ in points}
+            ids = self._ids | metric_ids(connection, names - self._ids.keys())
             write_points(connection, run_id, [(ids[name], s, value) for name, s, value in points])
+        # New ids are valid only once the transaction is committed.
+        self._ids = ids
 
     def truncate(self, run_id: int, after_step: int) -> None:
         """Remove the metric points and checkpoint records after a step that a run resumes from."""

@@ -101,7 +101,7 @@ def test_a_worker_beyond_its_time_is_asked_and_then_killed(monkeypatch):
 
 
 def test_a_worker_beyond_its_memory_is_killed():
-    held = scheduled.held_bytes(os.getpid())
+    held = scheduled.held_bytes(os.getpid(), 0)
     handle = Noted(process=os.getpid())
     Worker(handle, Policy(memory_limit=2 * held), []).check_limits()
     assert handle.told == []
@@ -173,10 +173,14 @@ def test_memory_is_that_of_a_process_and_its_descendants(family):
     alone, three = (family(children).pid for children in (0, 3))
     rest = 20 << 20  # of each interpreter, and more than what is not exact
     least = 64 << 20
-    assert least <= scheduled.held_bytes(alone) <= least + rest
+    assert least <= scheduled.held_bytes(alone, 0) <= least + rest
     least += 3 * (32 << 20)
-    assert least <= scheduled.held_bytes(three) <= least + rest
-    assert scheduled.held_bytes(2**22 + 1) == 0
+    assert least <= scheduled.held_bytes(three, 0) <= least + rest
+    # As long as that is not too much, sizes are added up: 64 MiB more for each child.
+    summed = scheduled.held_bytes(three, 1 << 40)
+    assert summed >= least + 3 * (64 << 20)
+    assert scheduled.held_bytes(three, summed - 1) <= least + rest
+    assert scheduled.held_bytes(2**22 + 1, 0) == 0
 
 
 def test_a_worker_that_is_killed_leaves_no_processes_behind(family):

@@ -3,6 +3,8 @@
 `run` and `sweep` go the same way: overrides and the `sweep` node of an experiment make spaces
 (`advsweep.config.sweep_file`), each point of a space is composed to a config
 (`advsweep.config.compose`), and each config is built (`advsweep.backends.build`).
+
+`check_effects` refuses a run that cannot train anything, and warns of settings without effect.
 """
 
 from __future__ import annotations
@@ -30,7 +32,6 @@ from advsweep.sweep.tracking.base import Tracking
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.sweep.early_stopping import Stopping
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,7 @@ class Worker:
         if limit is not None and pid is not None and now - self._measured >= MEASURE_SECONDS:
             # Not at every poll: reading proportions takes milliseconds per GB.
             self._measured = now
-            held = held_bytes(pid)
+            held = held_bytes(pid, limit)
             if held > limit:
                 sizes = f"{held >> 20}M, above its memory limit of {limit >> 20}M"
                 self._kill(FailureCause(Failure.OOM, f"held {sizes}"))
@@ -271,10 +271,12 @@ class Worker:
         self.handle.kill()
 
 
-def held_bytes(pid: int) -> int:
+def held_bytes(pid: int, enough: float) -> int:
     """Return the memory of a local process and its descendants; 0 after its end.
 
-    Pages that several processes share, as after a fork, count once, in proportion.
+    Pages that several processes share, as after a fork, count once, in proportion. Reading the
+    proportions takes milliseconds per GB, so they are skipped while the plain sum of the
+    processes' sizes, in which shared pages count repeatedly, stays below `enough`.
 
     Departures: pages without a process, such as files in /dev/shm, are not counted, nor are
     processes whose own parent has ended.
@@ -284,9 +286,14 @@ def held_bytes(pid: int) -> int:
         processes = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return 0
-    held = 0
+    resident = held = 0
     for each in processes:
         with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            resident += each.memory_info().rss
+    if resident <= enough:
+        return resident
+    for each in processes:
+        with contextlib.suppress(psutil.Error):
             info = each.memory_full_info()
             # Kernels other than Linux give no proportions.
             held += getattr(info, "pss", info.rss)
