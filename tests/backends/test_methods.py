@@ -1,10 +1,12 @@
 """Presets of whole methods: what they set, what beats them, and that they train."""
 
+import math
 import re
 
 import pytest
 import yaml
 
+from advsweep.backends.build import build_run
 from advsweep.config.groups import conf_directory
 from advsweep.errors import ConfigError
 from advsweep.sweep.planning.plan import make_plan
