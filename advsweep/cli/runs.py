@@ -260,7 +260,7 @@ def _time(value: datetime | None) -> str:
 
 POLL_SECONDS = 0.25
 
-# Most characters of a log in memory at a time.
+# Most bytes of a log in memory at a time.
 READ_BYTES = 1 << 20
 
 

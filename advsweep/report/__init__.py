@@ -1,7 +1,11 @@
 """Tables made from the store alone: estimators compared, with intervals over seeds.
 
-    report = tables.build.build_report(open_store(create=False), "demo")
-    print(tables.render.render(report, "markdown"))
+    from advsweep.report.tables.build import build_report
+    from advsweep.report.tables.render import render
+    from advsweep.store.store import open_store
+
+    report = build_report(open_store(create=False), "demo")
+    print(render(report, "markdown"))
 
 The path of a metric point, from the backend to a table's cell:
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,16 @@ def test_the_axis_of_ratios_is_logarithmic_where_they_are_far_from_1():
     assert scales == [*["linear"] * 3, "log"]
     # Some without a ratio do not keep the others from theirs.
     assert masses(a=ONE_SIDED, b=STEEP).panels[3].y_scale == "log"
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_axes_have_numbers_and_no_formulas(scale):
+    chart = masses(a=STEEP)
+    chart.panels[:] = [replace(chart.panels[0], x_scale=scale, y_scale=scale, x_limits=None)]
+    (axes,) = draw_page([chart]).axes
+    axes.figure.canvas.draw()
+    texts = [text.get_text() for text in axes.get_xticklabels() + axes.get_yticklabels()]
+    assert {float(text.replace("\N{MINUS SIGN}", "-")) for text in texts if text}
 
 
 @pytest.mark.parametrize("options", [1, 8])

@@ -214,9 +214,10 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_yscale(panel.y_scale)
     if panel.threshold is not None:
         axes.set_yscale("symlog", linthresh=panel.threshold, linscale=0.5)
-    if axes.get_yscale() != "linear":
-        # Matplotlib's own are formulas, which texts here are not.
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    for drawn in (axes.xaxis, axes.yaxis):
+        if drawn.get_scale() != "linear":
+            # Matplotlib's own are formulas, which texts here are not.
+            drawn.set_major_formatter(lambda value, _: f"{value:g}")
     if panel.rows is not None:
         axes.set_yticks(range(len(panel.rows)), panel.rows)
         axes.set_ylim(len(panel.rows) - 0.4, -0.6)

@@ -6,7 +6,7 @@ const PANELS = 4;
 // Curves with fewer points come from evaluations, which are means already.
 const SMOOTHABLE = 40;
 
-// Decodes what `pack` of page_data.py encodes: the upper three bytes of each float32.
+// Decodes what `pack` of page.py encodes: the upper three bytes of each float32.
 function unpack(text) {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const bits = new Uint32Array(bytes.length / 3);
