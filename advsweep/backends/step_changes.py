@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import resource
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -137,12 +137,18 @@ def loss_variance(losses: Sequence[float]) -> dict[str, float]:
 
 
 def update_means(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the means of metrics over a step's updates, and `loss_variance` of the policy loss."""
+    """Return the means of metrics over a step's updates, and `loss_variance` of the policy loss.
+
+    Values that are NaN, such as the mismatch of an update without advantages, are left out.
+    """
     sums: dict[str, float] = defaultdict(float)
+    numbers = Counter[str]()
     # One after another: Python's `sum` rounds otherwise from version 3.12 on.
     for name, value in (item for update in updates for item in update.items()):
-        sums[name] += value
-    means = {name: value / len(updates) for name, value in sums.items()}
+        if not math.isnan(value):
+            sums[name] += value
+            numbers[name] += 1
+    means = {name: value / numbers[name] for name, value in sums.items()}
     return means | loss_variance([update.get("loss/policy", math.nan) for update in updates])
 
 

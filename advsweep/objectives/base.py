@@ -43,6 +43,7 @@ class LossInputs:
         reference_log_probs: log π of the sampled tokens under the base model, without gradient.
         sampler_log_probs: the same as the sampler computed them, with older weights or other
             kernels; NaN where it did not. None if the weights in training have sampled.
+        weights: weights of the token losses, of a correction that the trainer makes itself.
         entropies: exact entropy of each next-token distribution, in nats, with gradient.
     """
 
@@ -55,6 +56,7 @@ class LossInputs:
     parts: int = 1
     reference_log_probs: Float[Tensor, "*runs rollouts tokens"] | None = None
     sampler_log_probs: Float[Tensor, "*runs rollouts tokens"] | None = None
+    weights: Float[Tensor, "*runs rollouts #tokens"] | None = None
     entropies: Float[Tensor, "*runs rollouts tokens"] | None = None
 
     @property

@@ -203,15 +203,15 @@ class Corrected(Objective):
     ) -> tuple[LossInputs, Float[Tensor, "*runs rollouts #tokens"] | None]:
         """Return the inputs without the rejected tokens, and the weights of the token losses."""
         if inputs.sampler_log_probs is None:
-            return inputs, None
+            return inputs, inputs.weights
         mask = inputs.completion_mask
         trainer = inputs.old_log_probs if self.recomputes_old else inputs.log_probs.detach()
         # vLLM may not give the log-probability of a token: it counts as the trainer's, as in TRL.
         sampler = torch.where(inputs.sampler_log_probs.isnan(), trainer, inputs.sampler_log_probs)
         log_ratio = (trainer - sampler).where(mask, 0.0)
         bounded = log_ratio.clamp(-_LARGEST, _LARGEST)
-        kept, weights, changed = self._kept(bounded, mask), None, torch.zeros_like(mask)
-        chosen = self._resolved
+        kept, changed = self._kept(bounded, mask), torch.zeros_like(mask)
+        chosen, weights = self._resolved, inputs.weights
         if chosen.weight:
             if chosen.weight == "sequence":
                 log_ratio = log_ratio.sum(dim=-1, keepdim=True)
@@ -251,11 +251,11 @@ class Corrected(Objective):
     ) -> None:
         """Add the metrics of the mismatch, over the tokens with an advantage.
 
-        Others may have been left out of the inputs. `sampler/kl` is Schulman's k3 estimate of
-        KL(sampler ‖ trainer).
+        Others may have been left out of the inputs. Without such tokens the metrics are NaN.
+        `sampler/kl` is Schulman's k3 estimate of KL(sampler ‖ trainer).
         """
         counted = inputs.completion_mask & (inputs.token_advantages != 0)
-        number = counted.sum(dim=(-2, -1)).clamp(min=1)
+        number = counted.sum(dim=(-2, -1))
 
         def mean(values: Tensor) -> Tensor:
             summed = values.where(counted, 0.0).sum(dim=(-2, -1), dtype=torch.float64)
@@ -263,8 +263,9 @@ class Corrected(Objective):
 
         precise = log_ratio.double()
         metrics["sampler/kl"] = mean(precise.expm1() - precise)
-        # The row of zeros is for minibatches without a rollout.
-        largest = F.pad(log_ratio.where(counted, 0.0), (0, 0, 0, 1)).amax(dim=(-2, -1))
+        # The row is for minibatches without a rollout.
+        largest = F.pad(log_ratio.where(counted, -math.inf), (0, 0, 0, 1), value=-math.inf)
+        largest = largest.amax(dim=(-2, -1)).where(number > 0, math.nan)
         metrics["sampler/ratio_max"] = largest.exp()
         if self.needs_sampler:
             masked = ~kept | (changed & (self._resolved.outside == "mask"))

@@ -28,8 +28,8 @@ class ClipCov(Clipped):
 
     Source: Cui et al. 2025 (arXiv:2505.22617) and verl's `clip_cov`.
 
-    Departures: the draw is by the digits of log π past the third, so that a run repeats itself,
-    and not by torch's random numbers. `loss/clip_fraction` is that of the clip alone,
+    Departures: the draw is by the last digits of log π, so that a run repeats itself, and not by
+    torch's random numbers. `loss/clip_fraction` is that of the clip alone,
     `loss/cov_fraction` the share of the drawn tokens.
     """
 
@@ -48,7 +48,10 @@ class ClipCov(Clipped):
         covariances = _covariances(inputs)
         found = (covariances > self.cov_low) & (covariances < self.cov_high)
         found = found & ~stopped & inputs.completion_mask
-        digits = (inputs.log_probs.detach() * 1024).frac().abs()
+        # By digits of log π, whatever its size, and by the token's place where these are equal.
+        places = inputs.completion_mask.flatten(-2).cumsum(dim=-1).view_as(found)
+        mantissas = inputs.log_probs.detach().double().frexp().mantissa
+        digits = (mantissas * 4096 + places * 0.6180339887).frac().abs()
         drawn = found & _first(digits.where(found, math.inf), _count(self.fraction, inputs))
         metrics["loss/cov_fraction"] = share(drawn, inputs)
         return loss.where(~drawn, 0.0)

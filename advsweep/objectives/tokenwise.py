@@ -220,6 +220,8 @@ class Tokenwise(Corrected):
     def _high_entropy(self, inputs: LossInputs) -> Bool[Tensor, "*runs rollouts tokens"]:
         assert inputs.entropies is not None
         entropies = inputs.entropies.detach().where(inputs.completion_mask, math.nan)
+        if not entropies.numel():
+            return inputs.completion_mask  # all rollouts of a pass may have been left out
         least = entropies.flatten(-2).nanquantile(1 - self.top_entropy_quantile, dim=-1)
         return entropies >= least[..., None, None]
 

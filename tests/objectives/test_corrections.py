@@ -16,7 +16,8 @@ from advsweep.objectives import OBJECTIVES
 from advsweep.objectives.base import LossInputs
 from advsweep.objectives.corrections import PRESETS
 
-COUNTS = {"rollouts", "tokens", "parts"}
+# The trainer's own weights are none.
+NO_ROWS = {"rollouts", "tokens", "parts", "weights"}
 
 # Ratios of the old policy to the sampler; log 2 - log 8 + log 0.5 is the log of 1/8.
 SAMPLED = [[2.0, 0.125, 0.5], [1.0, 4.0]]
@@ -126,10 +127,14 @@ def test_the_mismatch_is_measured_at_tokens_with_an_advantage(make_inputs: Any) 
     metrics = OBJECTIVES.build("clipped").loss(inputs).metrics
     assert metrics["sampler/ratio_max"].item() == pytest.approx(2)
     assert "sampler/masked" not in metrics
-    # A minibatch whose rollouts were all skipped.
+    # Minibatches without a token that has an advantage, or without a rollout.
+    collapsed = replace(inputs, advantages=torch.zeros(2))
     rows = {n: v[:0] for n, v in vars(inputs).items() if isinstance(v, torch.Tensor)}
-    empty = OBJECTIVES.build("clipped").loss(replace(inputs, **rows)).metrics
-    assert (empty["sampler/kl"].item(), empty["sampler/ratio_max"].item()) == (0, 1)
+    for nothing in (collapsed, replace(inputs, **rows)):
+        metrics = build("token_mask").loss(nothing).metrics
+        found = {name: value.item() for name, value in metrics.items() if "sampler" in name}
+        assert len(found) == 4
+        assert all(map(math.isnan, found.values()))
 
 
 @pytest.mark.parametrize("correction", PRESETS)
@@ -158,7 +163,7 @@ def test_skipped_rollouts_and_other_runs_change_nothing(
     runs = [random_inputs(seed) for seed in range(3)]
     for run in runs:
         run.advantages[1::2] = 0.0
-    tensors = {n: [vars(run)[n] for run in runs] for n in vars(runs[0]) if n not in COUNTS}
+    tensors = {n: [vars(run)[n] for run in runs] for n in vars(runs[0]) if n not in NO_ROWS}
     together = LossInputs(
         **{name: torch.stack(of_runs).detach() for name, of_runs in tensors.items()},
         rollouts=5,
@@ -179,6 +184,22 @@ def test_skipped_rollouts_and_other_runs_change_nothing(
         for name, value in alone.metrics.items():
             assert torch.equal(losses.metrics[name][index], value), name
             torch.testing.assert_close(objective.loss(part).metrics[name], value)
+
+
+@pytest.mark.parametrize("name", ["clipped", "cross_entropy", "dro", "gmpo", "kl_cov", "vespo"])
+def test_weights_of_the_trainer_do_what_those_of_a_correction_do(
+    name: str, random_inputs: Any, gradient: Any
+) -> None:
+    inputs = random_inputs(4)
+    assert inputs.sampler_log_probs is not None
+    ratios = (inputs.old_log_probs - inputs.sampler_log_probs).exp()
+    given = replace(inputs, sampler_log_probs=None, weights=ratios.clamp(max=1.1))
+    ours = OBJECTIVES.build(name, correction="token_truncate", correction_high=1.1)
+    theirs = OBJECTIVES.build(name)
+    torch.testing.assert_close(theirs.loss(given).loss, ours.loss(inputs).loss)
+    torch.testing.assert_close(gradient(theirs, given), gradient(ours, inputs))
+    plain = replace(given, weights=None)
+    assert not torch.allclose(gradient(theirs, plain), gradient(theirs, given))
 
 
 @pytest.mark.parametrize("gap", [100.0, -100.0])

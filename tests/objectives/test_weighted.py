@@ -114,6 +114,20 @@ def test_a_draw_is_repeated_and_as_large_as_asked(random_inputs: Any) -> None:
     assert drawn == pytest.approx(math.floor(0.02 * inputs.tokens))
 
 
+def test_a_draw_takes_sure_tokens_as_often_as_others(make_inputs: Any, gradient: Any) -> None:
+    """Models are sure of most tokens: log π is -1e-6, and where it rounds to 0 it is equal."""
+    kinds = 400 * [0.0, -1e-6, -3.0]
+    inputs = make_inputs([[1.0] * 1200] * 2, [1.0, -1.0])
+    log_probs = torch.tensor([kinds, kinds], dtype=torch.float64)
+    inputs = replace(inputs, log_probs=log_probs.requires_grad_(), old_log_probs=log_probs.detach())
+    objective = OBJECTIVES.build("clip_cov", fraction=0.1, cov_low=-99.0, cov_high=99.0)
+    drawn = gradient(objective, inputs) == 0
+    assert drawn.sum() == 240
+    # Means of 80 with σ < 9.
+    for kind in range(3):
+        assert 53 <= drawn[:, kind::3].sum() <= 107
+
+
 def test_masks_take_tokens_out_of_the_loss_alone(make_inputs: Any) -> None:
     inputs = make_inputs([[1.0, 1.1], [0.5, 0.9], [0.9, 1.0]], [1.0, -1.0, -1.0])
     # mean_t(l₀ - l) is .399 in the second row and .053 in the third; the first has A > 0.

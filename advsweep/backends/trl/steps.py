@@ -139,8 +139,9 @@ class UpdateMeans:
         self._passes.append(torch.stack([loss, *metrics.values()]).detach())
 
     def means(self) -> tuple[float, dict[str, float]]:
-        """Return the means of the loss and of each metric over the passes."""
-        loss, *numbers = torch.stack(self._passes).mean(dim=0).tolist()
+        """Return the means of the loss and of each metric over the passes that have it."""
+        table = torch.stack(self._passes)
+        loss, numbers = table[:, 0].mean().item(), table[:, 1:].nanmean(dim=0).tolist()
         return loss, dict(zip(self._names, numbers, strict=True))
 
     def end(self, metrics: Mapping[str, float], lr: float) -> None:
