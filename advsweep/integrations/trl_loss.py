@@ -19,7 +19,13 @@ from advsweep.objectives.base import LossInputs, Objective
 _OF_LOSS = (
     *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
     *("top_entropy_quantile", "off_policy_mask_threshold", "entropy_coef", "use_adaptive_entropy"),
-    "use_bias_correction_kl",
+    *("use_bias_correction_kl", "sapo_temperature_neg", "sapo_temperature_pos"),
+    *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
+)
+# Those of its correction of vLLM's log-probabilities.
+_OF_CORRECTION = (
+    *("vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max"),
+    "vllm_importance_sampling_clip_min",
 )
 
 
@@ -44,12 +50,8 @@ def objective_loss(
     )
     mask = (mask * inputs.get("tool_mask", 1)).bool()
     old = inputs.get("old_per_token_logps")
-    advantages = inputs["advantages"]
-    ratio = inputs.get("importance_sampling_ratio")
-    if ratio is not None and not objective.needs_sampler:
-        # TRL's own correction of vLLM's log-probabilities, of tokens or of rollouts.
-        advantages = (advantages if advantages.ndim > 1 else advantages[:, None]) * ratio
-        advantages = advantages if advantages.shape[1] > 1 else advantages[:, 0]
+    # TRL's own correction of vLLM's log-probabilities, of tokens or of rollouts.
+    weights = None if objective.needs_sampler else inputs.get("importance_sampling_ratio")
     # The passes of an update, and the parts of a generation. An evaluation has one of each.
     passes = parts = 1
     if trainer.model.training:
@@ -62,12 +64,13 @@ def objective_loss(
             log_probs=log_probs,
             old_log_probs=log_probs.detach() if old is None else old,
             completion_mask=mask,
-            advantages=advantages,
+            advantages=inputs["advantages"],
             rollouts=max(rollouts, 1) / (processes * parts),
             tokens=inputs["num_items_in_batch"].clamp(min=1) / (processes * parts),
             parts=passes * processes,
             reference_log_probs=inputs.get("ref_per_token_logps"),
             sampler_log_probs=inputs.get("sampling_per_token_logps"),
+            weights=weights,
             entropies=entropies,
         )
     )
@@ -77,9 +80,9 @@ def objective_loss(
     if trainer.aux_loss_enabled:
         metrics["aux_loss"] = auxiliary.detach()
         loss = loss + trainer.router_aux_loss_coef * auxiliary
-    numbers = trainer.accelerator.reduce(torch.stack([*metrics.values()]), reduction="mean")
+    numbers = trainer.accelerator.gather(torch.stack([*metrics.values()])).view(processes, -1)
     log = trainer._metrics["train" if trainer.model.training else "eval"]
-    for name, number in zip(metrics, numbers.tolist(), strict=True):
+    for name, number in zip(metrics, numbers.nanmean(dim=0).tolist(), strict=True):
         log[name].append(number)
     return loss / passes
 
@@ -111,7 +114,12 @@ def check_objective(trainer: Any, objective: Objective) -> None:
         raise ConfigError(
             f"renew_every: expected 0, got {every}; sync_ref_model=True renews TRL's reference"
         )
-    unread = [*_OF_LOSS]
+    if trainer.max_completion_length is None and objective.for_completions(1) != objective:
+        raise ConfigError(
+            f"max_completion_length: {label} divides by the length of the longest completion: "
+            f"expected it, or the objective's max_tokens, got neither"
+        )
+    unread = [*_OF_LOSS, *(_OF_CORRECTION if objective.needs_sampler else ())]
     read = trainer.estimator.needs | trainer.estimator.uses
     if not (objective.needs_reference or "token_kl" in read):
         unread.append("beta")

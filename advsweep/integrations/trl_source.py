@@ -60,9 +60,12 @@ class TrlSource:
         self._draws: list[Draw] = []
 
     def _further(self) -> Iterator[dict[str, Any]]:
-        # By seed and step alone, so that a training that resumes draws the same prompts.
-        dataset = self._trainer.train_dataset
-        rng = numpy_generator(self._trainer.args.seed, Stream.PROMPTS, self.step)
+        # By seed and generation alone, so that a training that resumes draws the same prompts.
+        # A step has several generations if `steps_per_generation` is below its passes.
+        trainer = self._trainer
+        dataset, passes = trainer.train_dataset, trainer.args.gradient_accumulation_steps
+        generation = (self.step - 1) * passes + trainer._step % passes
+        rng = numpy_generator(trainer.args.seed, Stream.PROMPTS, generation)
         while True:
             for place in rng.permutation(len(dataset)):
                 row = dataset[int(place)]

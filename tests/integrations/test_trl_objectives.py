@@ -218,6 +218,38 @@ def test_dynamic_sampling_trains_on_mixed_groups(make_trainer: Trainers) -> None
     assert costs[0] == costs[1]
 
 
+class Drawn(EstimatorGRPOTrainer):
+    """Keeps the places in the dataset that are generated for, by forward pass."""
+
+    def roll_out(self, inputs: Any) -> Any:
+        drawn = vars(self).setdefault("drawn", {})
+        drawn.setdefault(self._step, []).append(inputs[0]["place"])
+        return super().roll_out(inputs)
+
+
+def test_each_generation_of_a_step_draws_prompts_of_its_own(make_trainer: Trainers) -> None:
+    def train() -> dict[int, list[int]]:
+        trainer = make_trainer(
+            Drawn,
+            [by_row],
+            {"row": [0] * 36 + [2] * 4, "place": [*range(40)]},
+            {"estimator": "grpo", "rollout": {"name": "dynamic_sampling", "max_draws": 40}},
+            gradient_accumulation_steps=3,
+            steps_per_generation=1,
+            per_device_train_batch_size=6,
+            **STEPS,
+        )
+        trainer.train()
+        return dict(trainer.drawn)
+
+    drawn = train()
+    # Two steps of three passes; what comes after the prompt that TRL hands over.
+    assert [*drawn] == [*range(6)]
+    further = [tuple(places[1:]) for places in drawn.values() if places[1:]]
+    assert len(further) == len(set(further)) > 3
+    assert train() == drawn
+
+
 def test_rows_of_several_draws_keep_what_is_theirs(make_trainer: Trainers) -> None:
     trainer = make_trainer(
         Keeper,
@@ -257,10 +289,13 @@ def test_a_policy_that_drops_groups_fills_the_step_up(make_trainer: Trainers) ->
     assert trainer.state.log_history[0]["cost/utilisation"] == pytest.approx(1 / 3)
 
 
+OF_TRL = {"beta", "epsilon", "max_completion_length", "sapo_temperature_neg"}
+
+
 def test_what_does_not_fit_is_refused(make_trainer: Trainers) -> None:
     def make(functions: list[Any] | None = None, **arguments: Any) -> Any:
         settings = {"num_generations": 6, "max_steps": 1}
-        settings |= {name: arguments.pop(name) for name in ("beta", "epsilon") if name in arguments}
+        settings |= {name: arguments.pop(name) for name in OF_TRL & arguments.keys()}
         given = {"estimator": "grpo", **arguments}
         functions = functions or [by_row]
         return make_trainer(EstimatorGRPOTrainer, functions, {"row": [0]}, given, **settings)
@@ -271,6 +306,8 @@ def test_what_does_not_fit_is_refused(make_trainer: Trainers) -> None:
         make(objective={"name": "clipped", "correction": "token_truncate"})
     with pytest.raises(ConfigError, match=r"renew_every: expected 0, got 3; sync_ref_model"):
         make(objective={"name": "clipped", "kl_coef": 0.1, "renew_every": 3}, beta=0.1)
+    with pytest.raises(ConfigError, match=r"max_completion_length: objective 'clipped' divides"):
+        make(objective="dr_grpo", max_completion_length=None)
     with pytest.raises(ConfigError, match=r"no objective is called 'cisp'.*cispo"):
         make(objective="cisp")
     with pytest.raises(ConfigError, match=r"rollout policy 'retry' draws with a reference"):
@@ -283,6 +320,8 @@ def test_what_does_not_fit_is_refused(make_trainer: Trainers) -> None:
         make([by_row, liking], rollout="dynamic_sampling")
     with pytest.warns(AdvsweepWarning, match=r"epsilon=0.3 has no effect: objective 'cispo'"):
         make(objective="cispo", epsilon=0.3)
+    with pytest.warns(AdvsweepWarning, match=r"sapo_temperature_neg=9.0 has no effect"):
+        make(objective="sapo", sapo_temperature_neg=9.0)
     with pytest.warns(AdvsweepWarning, match=r"beta=0.1 has no effect: objective 'cispo'"):
         make(objective="cispo", beta=0.1)
     with pytest.raises(TrainingError, match=r"step 1: expected 1 groups with different verdicts"):

@@ -52,7 +52,10 @@ def _shared_objective(spec: str) -> Objective:
     objective = build_objective(json.loads(spec), where=KEY)
     theirs = {
         "the reference's log-probabilities": (objective.needs_reference, "actor.use_kl_loss"),
-        "entropies": (objective.needs_entropy, "actor.entropy_coeff"),
+        "entropies": (
+            objective.needs_entropy,
+            "actor.entropy_coeff (top_entropy_quantile has no equivalent)",
+        ),
         "the sampler's log-probabilities": (
             objective.needs_sampler,
             "algorithm.rollout_correction",
@@ -64,4 +67,9 @@ def _shared_objective(spec: str) -> Objective:
                 f"{KEY}: objective '{objective.name}' as set needs {what}, which verl hands over "
                 f"to no policy loss; expected one without, and {setting} of verl"
             )
+    if objective.for_completions(1) != objective:
+        raise ConfigError(
+            f"{KEY}.max_tokens: expected a number with aggregation=constant, got null; give verl's "
+            f"data.max_response_length"
+        )
     return objective

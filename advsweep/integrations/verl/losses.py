@@ -29,7 +29,8 @@ def compute_policy_loss(
 
     The signature is that of verl's own losses. verl adds up the losses of the micro-batches of a
     process, and takes the mean over processes. Weights of verl's rollout correction multiply the
-    advantages. Metrics have advsweep's names.
+    token losses. Metrics have advsweep's names; they are those of the whole batch where its
+    micro-batches have equal numbers of rollouts.
 
     Args:
         loss_agg_mode: not read: the objective aggregates as its own options say.
@@ -46,16 +47,16 @@ def compute_policy_loss(
     rollouts, tokens = info.get("global_batch_size"), info.get("batch_num_tokens")
     rollouts = max(rows, 1) if rollouts is None else rollouts
     tokens = max(int(mask.sum()), 1) if tokens is None else tokens
-    weights = 1.0 if rollout_is_weights is None else rollout_is_weights
     output = objective_of(config.policy_loss).loss(
         LossInputs(
             log_probs=log_prob,
             old_log_probs=old_log_prob,
             completion_mask=mask,
-            advantages=advantages * weights,
+            advantages=advantages,
             rollouts=rollouts / processes,
             tokens=tokens / processes,
             parts=processes,
+            weights=rollout_is_weights,
         )
     )
     # verl logs means over micro-batches, and ours add up.

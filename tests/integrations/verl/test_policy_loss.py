@@ -47,6 +47,13 @@ SAME = {
         ["policy_loss.loss_mode=cispo"],
         ["name=cispo", "clip_low=0.2", "clip_high=0.2"],
     ),
+    "dro": (["policy_loss.loss_mode=dro"], ["name=dro"]),
+    "kl_cov": (["policy_loss.loss_mode=kl_cov"], ["name=kl_cov"]),
+    "clip_cov": (
+        # All candidates are dropped, as verl draws at random.
+        ["policy_loss.loss_mode=clip_cov", "policy_loss.clip_cov_ratio=1.0"],
+        ["name=clip_cov", "fraction=1.0"],
+    ),
 }
 
 
@@ -115,6 +122,8 @@ MISTAKES = {
     "unknown": (["name=cisp"], "no objective is called 'cisp'"),
     "kl": (["name=clipped", "kl_coef=0.1"], "the reference's log-probabilities.*use_kl_loss"),
     "entropy": (["name=clipped", "entropy_coef=0.1"], "needs entropies.*actor.entropy_coeff"),
+    "length": (["name=dr_grpo"], "max_tokens: expected a number with aggregation=constant"),
+    "top entropies": (["name=clipped", "top_entropy_quantile=0.2"], "has no equivalent"),
     "sampler": (["name=clipped", "correction=token_truncate"], "algorithm.rollout_correction"),
 }
 
