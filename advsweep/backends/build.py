@@ -192,6 +192,12 @@ def _check(run: Run) -> None:
             f"estimator: '{estimator.name}' weighs the parts of a reward apart, and that of task "
             f"'{task.label}' has one; expected several, as task.reward={{accuracy: 1, format: 0.5}}"
         )
+    given = estimator.plain().get("weights") if "reward_parts" in estimator.needs else None
+    if given and len(given) != len(task.part_weights):
+        raise ConfigError(
+            f"estimator.weights: expected {len(task.part_weights)} numbers, one for each part of "
+            f"task.reward, or null for the parts' own weights, got {len(given)}"
+        )
     if run.optimizer.name not in backend.optimizers:
         raise ConfigError(
             f"optimizer: backend '{backend.name}' trains with "

@@ -471,7 +471,11 @@ def collect_and_weigh(
     seconds = time.perf_counter() - started
     if run.rollout.mask_truncated and drawn.truncated is not None:
         keep, cut_off = advantages.keep, drawn.truncated.flatten()[collected.rows(run.drawn_size)]
-        advantages = replace(advantages, keep=keep & ~cut_off.view(keep.shape), counted=keep)
+        whole = keep & ~cut_off.view(keep.shape)
+        # Metrics of advantages are of what the loss has; zeros stay in its means over rollouts.
+        inside = whole[..., None] if advantages.per_token else whole
+        values = torch.where(inside, advantages.values, 0.0)
+        advantages = replace(advantages, values=values, keep=whole, counted=keep)
     (metrics,) = metrics_of_rollouts([run], source, collected, drawn, advantages, [advantages.info])
     rate = {"control/rate": base_rate} if run.control.base_samples else {}
     return collected, advantages, {**metrics, **rate, "time/estimator": seconds}

@@ -110,6 +110,8 @@ class Collected:
         ref_rewards: rewards of reference rollouts for the same prompts, if the policy provides
             them.
         greedy_rewards: reward of a greedy rollout of each prompt, if the policy provides them.
+        solve_rates: share of correct ones among the rollouts that are trained on, if these are
+            some of a group's.
         turns: the turn of each group drawn, counted from 1, if prompts may come in several.
         last_turn: the turn after which no prompt comes again.
         rollouts: numbers of the rollouts of each group that are trained on, from 0 in the order of
@@ -119,6 +121,7 @@ class Collected:
     groups: Int[Tensor, " groups"]
     ref_rewards: Float[Tensor, "groups rollouts"] | None = None
     greedy_rewards: Float[Tensor, " groups"] | None = None
+    solve_rates: Float[Tensor, " groups"] | None = None
     turns: Int[Tensor, " drawn"] | None = None
     last_turn: int = 1
     rollouts: Int[Tensor, "groups trained"] | None = None
@@ -126,8 +129,8 @@ class Collected:
     @property
     def inputs(self) -> dict[str, Any]:
         """The fields of `GroupBatch` that the policy provides."""
-        given = {"ref_rewards": self.ref_rewards, "greedy_rewards": self.greedy_rewards}
-        return {name: value for name, value in given.items() if value is not None}
+        names = ("ref_rewards", "greedy_rewards", "solve_rates")
+        return {name: own for name in names if (own := getattr(self, name)) is not None}
 
     def rows(self, drawn: int) -> Int[Tensor, " rows"]:
         """Return the numbers of the rollouts trained on among all drawn, group after group.

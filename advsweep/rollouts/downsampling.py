@@ -30,6 +30,7 @@ class Downsampling(RolloutPolicy):
     scored are chosen last. A subclass implements `_choose`.
     """
 
+    provides: ClassVar[frozenset[str]] = frozenset({"solve_rates"})
     selects: ClassVar[bool] = True
 
     drawn: int | None = option(
@@ -46,8 +47,14 @@ class Downsampling(RolloutPolicy):
 
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
         rewards = source.draw(prompts)
-        chosen = self._choose(rewards, source.lengths, source.group_size)
-        return Collected(torch.arange(len(rewards)), rollouts=chosen.sort(dim=1).values)
+        chosen = self._choose(rewards, source.lengths, source.group_size).sort(dim=1).values
+        outcomes = source.outcomes.gather(1, chosen)
+        scored = (~outcomes.isnan()).sum(dim=1).clamp(min=1)
+        return Collected(
+            torch.arange(len(rewards)),
+            solve_rates=(outcomes == 1).sum(dim=1) / scored,
+            rollouts=chosen,
+        )
 
     @abstractmethod
     def _choose(self, rewards: PerRollout, lengths: PerRollout, size: int) -> Chosen:

@@ -194,28 +194,30 @@ class Retry(RolloutPolicy):
     """
 
     name: ClassVar[str] = "retry"
+    revision: ClassVar[int] = 2  # in 1, groups were judged by their rewards alone
     draws_again: ClassVar[bool] = True
 
     turns: int = option(2, ge=1, help="turns of a prompt at most, the first included")
     retry_if: RetryIf = option(
         "first", help="the next turn comes if the first, all or any rollouts failed"
     )
-    success: float = option(1.0, help="rewards from this on are no failures")
+    success: float = option(1.0, help="with on=reward: rewards from this on are no failures")
 
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
-        rewards = source.draw(prompts)
+        judged = self.judged(source.draw(prompts), source.outcomes)
         # The groups of the last turn, and the prompt and the turn of every group.
-        last = torch.arange(len(rewards))
+        last = torch.arange(len(judged))
         owners, turns = [last], [torch.ones_like(last)]
         current = last
         for turn in range(2, self.turns + 1):
-            failed = self._failed(rewards)
+            failed = self._failed(judged)
             current, last = current[failed], last[failed]
             if not len(current):
                 break
             assert isinstance(source, RepeatingSource)
             rewards = source.draw_again(current)
             current = sum(map(len, owners)) + torch.arange(len(current))
+            judged = self.judged(rewards, source.outcomes[current])
             owners.append(last)
             turns.append(torch.full_like(last, turn))
         # The turns of a prompt stand together, so that minibatches are of all turns alike.

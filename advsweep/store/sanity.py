@@ -73,10 +73,13 @@ def _shares(
     # Groups that the rollout policy drops are not part of `collapse/acr_after`.
     after = store.metrics.means(run_ids, "collapse/acr_after", first=first)
     trained = store.metrics.means(run_ids, "cost/utilisation", first=first)
+    # Of the rollouts that a step asks for: some policies draw many more than they train on.
+    drawn = store.metrics.means(run_ids, "cost/rollouts", first=first)
     found: dict[int, float | None] = {}
     for run_id in run_ids:
         if run_id in after:
-            found[run_id] = (1 - after[run_id]) * trained.get(run_id, 1.0)
+            share = trained.get(run_id, 1.0) * drawn.get(run_id, 1.0)
+            found[run_id] = (1 - after[run_id]) * min(share, 1.0)
         else:
             found[run_id] = 0.0 if trained.get(run_id) == 0 else None
     return found

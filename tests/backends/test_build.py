@@ -290,6 +290,21 @@ def test_graded_rewards_need_an_estimator_that_can_use_them(
             build_run({**config, "estimator": {"name": estimator}})
 
 
+@pytest.mark.parametrize(
+    ("reward", "weights", "message"),
+    [
+        ("accuracy", None, "estimator: 'gdpo' weighs the parts of a reward apart, and that of"),
+        ({"accuracy": 1, "format": 1}, [1, 2, 3], "estimator.weights: expected 2 numbers, one"),
+    ],
+)
+def test_parts_of_the_reward_are_as_many_as_their_weights(config, reward, weights, message):
+    task = {"name": "countdown", "reward": reward}
+    estimator = {"name": "gdpo", "weights": weights}
+    config = {**config, "task": task, "estimator": estimator, "backend": {"name": "tiny"}}
+    with pytest.raises(ConfigError, match=message):
+        build_run(config)
+
+
 def test_without_its_data_a_run_is_planned_under_an_identity_that_is_not_final(config, tmp_path):
     file = tmp_path / "later.jsonl"
     task = {"name": "dataset", "data": str(file), "held_out": 2, "verifier": "numeric"}

@@ -172,7 +172,8 @@ REMEMBERED = {
     "references of each step": {**REFERENCES, "rollout": {"name": "reference", "update_every": 1}},
     "references of some": {**REFERENCES, "rollout": {"name": "reference", "update_every": 2}},
     "retries": {"rollout": {"name": "retry", "turns": 3}},
-    "more rollouts": {"rollout": {"name": "pods", "drawn": 5, "mask_truncated": True}},
+    "more rollouts": {"rollout": {"name": "pods", "drawn": 5}},
+    "whole rollouts": {"rollout": {"mask_truncated": True}},
     "a renewed penalty": {"objective": {"name": "clipped", "kl_coef": 0.1, "renew_every": 2}},
     "moments": {"optimizer": {"name": "adamw", "reset_every": 3}, "estimator": "reinforce"},
     "reset layers": {"backend": LAYERS, "estimator": "reinforce"},
@@ -597,11 +598,12 @@ def test_the_rollout_policy_chooses_the_groups(backend, small_run, train, tmp_pa
     assert points[1]["cost/rollouts"] == pytest.approx(drawn)
 
 
-def test_the_rollout_policy_chooses_the_rollouts(backend, small_run, train, tmp_path):
+@pytest.mark.parametrize("policy", [{"name": "gfpo", "metric": "length"}, {"name": "pods"}])
+def test_the_rollout_policy_chooses_the_rollouts(backend, small_run, train, tmp_path, policy):
     if Can.SELECTION not in BACKENDS.get(backend).supports:
         pytest.skip("it trains on whole groups")
     spy, witness = Spy(), Witness()
-    run = small_run(backend, steps=1, rollout={"name": "gfpo", "metric": "length", "drawn": 7})
+    run = small_run(backend, steps=1, rollout={**policy, "drawn": 7})
     points = train(replace(run, estimator=spy, objective=witness), tmp_path).points[1]
     (batch,) = spy.batches
     size = run.prompts_per_step * run.group_size
@@ -610,7 +612,11 @@ def test_the_rollout_policy_chooses_the_rollouts(backend, small_run, train, tmp_
     assert points["cost/utilisation"] == pytest.approx(
         spy._keep(Groups(batch)).sum() / 7 * run.group_size / size
     )
-    assert batch.lengths.mean() <= points["cost/tokens"] / (7 * run.prompts_per_step)
+    if policy["name"] == "gfpo":
+        assert batch.lengths.mean() <= points["cost/tokens"] / (7 * run.prompts_per_step)
+    # The estimator knows of the rollouts that are left out nothing.
+    solved = (batch.rewards == 1).to(batch.solve_rates).mean(dim=1)
+    assert batch.solve_rates.tolist() == pytest.approx(solved.tolist())
     # Rows of the loss have the advantage and the length of the same rollout.
     given = {
         (np.float32(a), int(n))
@@ -630,8 +636,10 @@ def test_the_rollout_policy_chooses_the_rollouts(backend, small_run, train, tmp_
 def test_truncated_rollouts_count_and_are_not_trained_on(backend, small_run, train, tmp_path):
     spy, witness = Spy(), Witness()
     wild = {"temperature": 3.0}
+    if backend == "bandit":
+        pytest.skip("its rollouts are one token")
     run = small_run(backend, steps=1, rollout={"mask_truncated": True}, generation=wild)
-    train(replace(run, estimator=spy, objective=witness), tmp_path)
+    points = train(replace(run, estimator=spy, objective=witness), tmp_path).points[1]
     (batch,) = spy.batches
     if not batch.truncated.any():
         pytest.skip("its rollouts are whole")
@@ -642,6 +650,9 @@ def test_truncated_rollouts_count_and_are_not_trained_on(backend, small_run, tra
     assert sum(inputs.tokens for inputs in witness.seen) == epochs * batch.lengths[whole].sum()
     trained = {np.float32(a) for a in spy.values(batch.rewards)[whole].tolist()}
     assert trained.issuperset(np.float32(a) for i in witness.seen for a in i.advantages.tolist())
+    # What is measured of advantages is that of the loss.
+    zero = (spy.values(batch.rewards) * whole == 0).double().mean()
+    assert points["advantage/zero_fraction"] == pytest.approx(zero.item())
 
 
 # Numbers that are none

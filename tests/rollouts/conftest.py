@@ -48,7 +48,9 @@ class Script:
     def outcomes(self) -> Tensor:
         if not self.verdicts:
             return torch.tensor(self._drawn)
-        return torch.tensor([self.verdicts[i % len(self.verdicts)] for i in range(sum(self.asked))])
+        return torch.tensor(
+            [self.verdicts[i % len(self.verdicts)] for i in range(len(self._drawn))]
+        )
 
     def draw(self, prompts: int) -> Tensor:
         first = sum(self.asked)

@@ -69,6 +69,8 @@ def test_unscorable_rollouts_are_no_failures(policy: RolloutPolicy, script: Any)
     first = policy.collect(script(rows, references=rows * 20), 3)
     second = policy.collect(script(whole, references=whole * 20), 3)
     assert torch.equal(first.groups, second.groups)
+    if first.rollouts is not None:
+        assert first.rollouts.shape == (3, 2)
 
 
 def test_unknown_options_are_refused(policy: RolloutPolicy) -> None:

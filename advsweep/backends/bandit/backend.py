@@ -93,6 +93,11 @@ class BanditBackend(OwnBackend):
                 "evaluation.select_on.task: a table has only the prompts of its own task; expected "
                 "select_on.share"
             )
+        if run.rollout.mask_truncated:
+            raise ConfigError(
+                "rollout.mask_truncated: expected false with backend 'bandit', whose rollouts are "
+                "one token and never cut off, got true"
+            )
         self.check_minibatches(run)
 
     def completion_tokens(self, run: Run) -> int:

@@ -270,6 +270,10 @@ def test_evaluations_agree_with_the_exact_numbers(bandit, train, tmp_path):
     [
         ({"model": {"name": "tiny"}}, "model: backend 'bandit' trains the model 'table'"),
         ({"task": {"name": "countdown"}}, "task: backend 'bandit' needs a bandit"),
+        (
+            {"rollout": {"name": "plain", "mask_truncated": True}},
+            "rollout.mask_truncated: expected false with",
+        ),
         ({"backend": {"minibatches": 9}}, "backend.minibatches: expected at most .* = 8, got 9"),
         (
             {"task": {"name": "toy"}, "estimator": {"name": "psr"}},
