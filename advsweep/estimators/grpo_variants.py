@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from advsweep.components import option
-from advsweep.errors import BatchError
+from advsweep.errors import BatchError, ConfigError
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.baselines import GRPO
 from advsweep.estimators.batch import Groups, Std, standardise
@@ -68,6 +68,8 @@ class AAPO(GRPO):
         if self.scale is None:
             unscaled = self.preset == "released_7b"
             self.scale = "mean" if unscaled else "std"
+        if self.scale == "mean" and self.scope != "group":
+            raise ConfigError(f"scope: expected group with scale=mean, got {self.scope}")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         margin = groups.rewards - groups.finite("ref_rewards")

@@ -284,12 +284,18 @@ class KLInReward(Wrapper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.binary_only or self.verifier_free:
-            does = "reads no rewards" if self.verifier_free else "is for rewards of 0 and 1 only"
-            raise ConfigError(
-                f"base: expected an estimator of rewards of any size, got '{self._inner.name}', "
-                f"which {does}"
-            )
+        faults = {
+            "reads no rewards": self.verifier_free,
+            "is for rewards of 0 and 1 only": self.binary_only,
+            "reads their means as solve rates": self.rates,
+            "reads the parts of the reward alone": "reward_parts" in self.needs,
+        }
+        for fault, is_there in faults.items():
+            if is_there:
+                raise ConfigError(
+                    f"base: expected an estimator of rewards of any size, got "
+                    f"'{self._inner.name}', which {fault}"
+                )
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         penalties = token_penalties(groups, self.kl).sum(dim=-1)

@@ -50,6 +50,7 @@ class Wrapper(Estimator):
             group_multiple=math.lcm(self.group_multiple, inner.group_multiple),
             exchangeable=self.exchangeable and inner.exchangeable,
             binary_only=self.binary_only or inner.binary_only,
+            rates=self.rates or inner.rates,
             verifier_free=inner.verifier_free,
             stateful=inner.stateful,
             per_group=self.per_group and inner.per_group,
@@ -247,8 +248,10 @@ class AGRAE(Wrapper):
     def _base_spec(self, spec: str | dict[str, Any]) -> str | dict[str, Any]:
         given = {"name": spec} if isinstance(spec, str) else spec
         name = str(given.get("name"))
-        has_presets = name in ESTIMATORS and "preset" in ESTIMATORS.get(name).__dataclass_fields__
-        return {"preset": "released", **given} if self.released and has_presets else given
+        is_there = name in ESTIMATORS and "released" in getattr(
+            ESTIMATORS.get(name), "conventions", ()
+        )
+        return {"preset": "released", **given} if self.released and is_there else given
 
     def _check_rewards(self, groups: Groups) -> None:
         super()._check_rewards(groups)

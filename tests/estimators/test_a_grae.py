@@ -106,6 +106,9 @@ def test_released_base_conventions_give_way_to_explicit_ones() -> None:
     explicit = build_estimator("a_grae", released=True, base=base).plain()["base"]
     assert (explicit["std"], explicit["eps"]) == ("population", 1e-6)
     assert build_estimator("a_grae", released=True, base="rloo").plain()["base"] == {"name": "rloo"}
+    # Presets of others are no conventions of the code's.
+    whitened = build_estimator("a_grae", released=True, base="whitened").plain()["base"]
+    assert whitened["preset"] == "trl"
 
 
 def test_rates_outside_the_unit_interval_are_refused() -> None:

@@ -149,7 +149,6 @@ REFUSED: list[tuple[dict[str, Any], GroupBatch, str]] = [
         parts_of([1, 0], [math.inf, 1], rewards=PAIR.rewards),
         "parts: expected fin",
     ),
-    ({"name": "kl_in_reward", "base": "maxrl", "beta": 9}, PAIR, r"needs it in \[0, 1\], got"),
 ]
 
 
@@ -164,6 +163,9 @@ def test_what_does_not_fit_is_refused(spec: Any, batch: GroupBatch, message: str
     [
         ({"name": "kl_in_reward", "base": "psr"}, "got 'psr', which is for rewards of 0 and 1"),
         ({"name": "kl_in_reward", "base": "rent"}, "got 'rent', which reads no rewards"),
+        ({"name": "kl_in_reward", "base": "maxrl"}, "got 'maxrl', which reads their means as"),
+        ({"name": "kl_in_reward", "base": "gdpo"}, "got 'gdpo', which reads the parts of"),
+        ({"name": "aapo", "scale": "mean", "scope": "running"}, "scope: expected group with scale"),
         ({"name": "gdpo", "scope": "batch"}, "scope: expected group with order=normalise"),
         ({"name": "whitened", "base": "optimal_token_baseline"}, "gives one per token"),
     ],

@@ -321,6 +321,12 @@ def check_effects(run: Run, given: Mapping[str, Any], known: dict[Any, str]) -> 
             f"factor of the rates; expected match=step, which makes the steps equal, "
             f"match=none, or optimizer=sgd"
         )
+    unread = run.rollout.provides - run.estimator.needs - run.estimator.uses
+    if unread and not run.rollout.selects:
+        yield (
+            f"rollout: estimator '{run.estimator.name}' does not read the {', '.join(unread)} "
+            f"that '{run.rollout.name}' draws"
+        )
     if optimizer.warmup_steps > run.steps:
         yield (
             f"optimizer.warmup_steps: the learning rate never rises to lr, as "

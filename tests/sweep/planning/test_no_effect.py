@@ -91,6 +91,10 @@ def test_what_trains_is_neither_refused_nor_warned_of(overrides):
             ["evaluation.at=[2,200,256,512]"],
             "evaluation.at: no evaluation is made after step 256, which is above steps=200",
         ),
+        (
+            ["rollout=greedy", "backend=tiny"],
+            "rollout: estimator 'grpo' does not read the greedy_rewards",
+        ),
         (["evaluation.n=16"], "evaluation.k: 1, 8, 16 instead of 1, 8, 64, 128"),
         (["stopping=median", "steps=20"], "stopping: rule 'median' judges no run"),
     ],
