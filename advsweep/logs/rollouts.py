@@ -272,7 +272,14 @@ def _files_of(path: Path) -> list[Path]:
     if len(runs) > 1:
         names = first_of([printable_line(run.home.name) for run in runs], 5)
         raise ConfigError(f"{path}: expected rollouts of one run, got {names}; name one")
-    return (runs[0].training if runs else line_files(path)) or log_files(path)
+    if files := runs[0].training if runs else line_files(path):
+        return files
+    logs = log_files(path)
+    if len(logs) > 1:
+        # Samples of all logs have ids from 1 on: those of two would become groups.
+        names = first_of([printable_line(log.name) for log in logs], 5)
+        raise ConfigError(f"{path}: expected one log of inspect_ai, got {names}; name one")
+    return logs
 
 
 def _objects(file: Path, notes: RolloutNotes) -> Iterable[Fields]:

@@ -151,6 +151,13 @@ def test_scores_of_many_scorers_do_not_fill_the_memory(tmp_path: Path, monkeypat
         read("inspect", tmp_path)
 
 
+def test_samples_of_two_logs_are_no_groups(tmp_path: Path) -> None:
+    write(tmp_path / "a.eval")
+    write(tmp_path / "b.eval")
+    with pytest.raises(ConfigError, match=r"expected one log of inspect_ai, got a.eval, b.eval"):
+        list(read_rollouts(tmp_path))
+
+
 def test_the_newest_log_of_each_model_and_task_counts(tmp_path: Path) -> None:
     for name, created, model in (
         ("b", "2026-01-01", "m"),

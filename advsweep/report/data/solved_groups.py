@@ -35,6 +35,11 @@ def solved_groups(store: Store, run_id: int, notes: RolloutNotes) -> list[Rollou
     (run,) = store.runs.select(ids=[run_id])
     size: Any = run.config.get("group_size")
     prompts: Any = run.config.get("prompts_per_step")
+    rollout: Any = run.config.get("rollout") or {}
+    selects = "drawn" in rollout
+    if selects and isinstance(size, int):
+        # Of a group, `solved/K` counts all rollouts that were drawn.
+        size = rollout["drawn"] or 2 * size
     if not is_whole(size, 2, _LARGEST_GROUP + 1) or not is_whole(prompts, 1, _MOST_GROUPS + 1):
         raise ReportError(
             f"run {run_id}: expected groups of 2 to {_LARGEST_GROUP} rollouts, as solved/K has no "
@@ -48,6 +53,9 @@ def solved_groups(store: Store, run_id: int, notes: RolloutNotes) -> list[Rollou
 
     shares = pd.DataFrame({k: recorded(f"solved/{k}") for k in range(size + 1)}).fillna(0.0)
     drawn = recorded("cost/rollouts").reindex(shares.index).fillna(1.0) * prompts
+    # Policies that may draw more prompts; others draw more rollouts, which are in no `solved/K`.
+    if selects or rollout.get("name") in ("reference", "greedy", "retry"):
+        drawn = pd.Series(float(prompts), index=shares.index)
     groups = drawn.where(drawn.between(1, _MOST_GROUPS)).round()
     exact = shares.mul(groups, axis=0)
     counts = exact.round()

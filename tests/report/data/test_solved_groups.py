@@ -46,6 +46,24 @@ def test_groups_are_as_many_as_their_shares() -> None:
     assert not notes.left_out
 
 
+@pytest.mark.parametrize(
+    ("rollout", "cost"),
+    [
+        ({"name": "reference"}, 2.0),  # a group of the base model for each
+        ({"name": "greedy"}, 1.5),
+        ({"name": "retry"}, 1.75),  # later turns are not in solved/K
+        ({"name": "pods", "drawn": 2}, 2.0),
+        ({"name": "gfpo", "drawn": None}, 4.0),
+    ],
+)
+def test_rollouts_beside_the_groups_are_no_groups(rollout: dict[str, Any], cost: float) -> None:
+    metrics = {"solved/0": {1: 0.25}, "solved/2": {1: 0.75}, "cost/rollouts": {1: cost}}
+    config = {"group_size": 1 if "drawn" in rollout else 2, "prompts_per_step": 4}
+    stored: Any = Stored({**config, "rollout": rollout}, metrics)
+    (step,) = solved_groups(stored, 1, RolloutNotes())
+    assert [g.rewards for g in step.groups] == [[0, 0], *[[1, 1]] * 3]
+
+
 def test_steps_that_do_not_add_up_are_left_out() -> None:
     nan = float("nan")
     metrics = {

@@ -172,6 +172,15 @@ def test_keys_without_effect_make_no_rows(lab):
     ]
 
 
+def test_rows_are_named_by_parts_that_others_lack(lab):
+    part = {"weight": 1.0, "limit": 4}
+    lab.run("grpo", 0, task__reward={"accuracy": {"weight": 1.0}})
+    lab.run("grpo", 0, task__reward={"accuracy": {"weight": 1.0}, "overlong": part})
+    groups = [row.group for row in build_report(lab.store, "demo").rows[1:]]
+    assert groups[0] == {"estimator": "grpo"}
+    assert groups[1]["task.reward.overlong.limit"] == 4
+
+
 def test_revisions_have_rows_of_their_own(lab):
     # The same config with another hash: a component's revision was raised.
     ids = [lab.run("grpo", 0), lab.run("grpo", 0, group_size=9)]
