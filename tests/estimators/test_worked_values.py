@@ -115,6 +115,13 @@ def test_worked_values(
     assert values[[0, 2]].tolist() == pytest.approx([success, failure], abs=1e-9)
 
 
+def test_a_lone_success_is_all_that_pass_at_k_has() -> None:
+    batch = GroupBatch(rewards=torch.eye(8, dtype=torch.float64)[:1])
+    for scale, expected in (("mean", 1.0), ("std", 1 / (math.sqrt(1 / 8) + 1e-6))):
+        values = build_estimator("passk_loo", scale=scale)(batch)
+        assert values.tolist() == [pytest.approx([expected] + [0.0] * 7)]
+
+
 def test_every_other_estimator_has_worked_values_of_its_own() -> None:
     others = {"a_grae", "aapo", "avspo", "dcpo", "entropy_shaped", "fade", "grpo_lead", "ha_dw"}
     others |= {"intuitor", "rent", "t2t", "opo", "optimal_token_baseline", "remax"}
