@@ -87,17 +87,6 @@ def test_missing_inputs_and_impossible_rates_are_refused() -> None:
             group_masses(build_estimator("grpo"), k, 8)
 
 
-def test_expected_masses_are_the_binomial_mean_of_group_masses() -> None:
-    p, size = 0.3, 6
-    for spec in ("grpo", "rloo", "asym_re", "softmax", {"name": "passk_loo", "k": 2}):
-        estimator = build_estimator(spec)
-        chances = [math.comb(size, k) * p**k * (1 - p) ** (size - k) for k in range(size + 1)]
-        groups = [group_masses(estimator, k, size) for k in range(size + 1)]
-        for side in (0, 1):
-            mean = sum(c * g[side] for c, g in zip(chances, groups, strict=True))
-            assert expected(spec, p, size)[side] == pytest.approx(mean)
-
-
 def test_populations_between_two_groups_are_interpolated() -> None:
     # maxrl: q on both sides, which is linear in p; with a group of 10,000 rates below 1/10,000
     # lie between nothing and one success, of which q is 0 and 0.9999.

@@ -260,30 +260,6 @@ def test_a_run_of_a_stack_has_the_metrics_it_has_alone(
         assert together[run] == alone
 
 
-def test_what_only_some_runs_of_a_stack_have() -> None:
-    batch = GroupBatch(rewards=torch.cat((ROWS, ROWS[1:2].expand(4, 4))))
-    advantages = build_estimator("dr_grpo").compute(batch)
-    first, second = stacked_rollout_metrics(
-        batch, advantages, [{}, {"tau": 2.0}], levels=[1, 1, 2, 2, 2, 2, 2, 3]
-    )
-    assert first.keys() - second.keys() == {
-        "collapse/acr/level_1",
-        "mass/sign_ratio",
-        "update/quality",
-        "weight/effective_prompts",
-        "weight/variance",
-    }
-    assert second.keys() - first.keys() == {"collapse/acr/level_3", "estimator/tau"}
-    assert first == rollout_metrics(
-        GroupBatch(rewards=ROWS),
-        build_estimator("dr_grpo").compute(batch.select(torch.arange(4))),
-        levels=[1, 1, 2, 2],
-    )
-    assert second["collapse/acr"] == 1.0
-    assert second["solved/0"] == 1.0
-    assert second["prompts/fully_unsolved"] == 4.0
-
-
 def test_partial_credit_is_seen_without_a_threshold() -> None:
     """Two groups nearly solved and two nearly failed have no success, and no group is equal."""
     rows = torch.tensor([[0.95, 0.98], [1.0, 0.0]]), torch.tensor([[0.05, 0.02], [0.0, 0.0]])
