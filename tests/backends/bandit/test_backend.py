@@ -13,14 +13,6 @@ from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import ConfigError
 from advsweep.objectives.base import LossInputs
 
-TOY = {
-    "task": {"name": "toy"},
-    "estimator": {"name": "dr_grpo"},
-    "optimizer": {"name": "sgd", "lr": 0.1},
-    "prompts_per_step": 1,
-    "group_size": 2,
-}
-
 
 @pytest.fixture
 def bandit(small_config):
@@ -53,26 +45,6 @@ def first_source(run):
 
 def rows_of(source, prompts):
     return torch.arange(prompts) if source.rows is None else source.rows[0]
-
-
-@pytest.mark.parametrize("group_size", [2, 5])
-def test_the_toy_is_algorithm_1(bandit, train, tmp_path, group_size):
-    """With the samples of a training, the paper's loop over actions gives its logits."""
-    run = bandit(**{**TOY, "group_size": group_size}, steps=1)
-    train(run, tmp_path)
-    source, logits = first_source(run)
-    actions, rewards = source.actions[0, 0].tolist(), [0.5, 1.0, 0.0]
-    policy = torch.softmax(logits[0], dim=0).tolist()
-    mean = sum(rewards[a] for a in actions) / group_size
-    gradient = [0.0, 0.0, 0.0]
-    for action in actions:
-        advantage = rewards[action] - mean
-        for other in range(3):
-            score = 1 - policy[other] if other == action else -policy[other]
-            gradient[other] += score * advantage
-    expected = [0.1 * g / group_size for g in gradient]
-    assert max(map(abs, expected)) > 0.005
-    assert parameters_after(run, tmp_path, 1)[0].tolist() == pytest.approx(expected, abs=1e-7)
 
 
 @pytest.mark.parametrize("rank", [0, 4])

@@ -260,27 +260,6 @@ def test_metrics_are_those_of_the_whole_table(small_run, estimator, rank, optimi
         last = change
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_metrics_of_some_steps_are_those_of_every_step(small_run, train, tmp_path, estimator):
-    """The cosine included, although the step before is measured for it alone."""
-    points = {}
-    for every in (1, 3):
-        run = small_run(
-            "bandit",
-            estimator={"name": estimator},
-            optimizer={"name": "sgd", "lr": 5.0},
-            backend={"metrics_every": every},
-            steps=6,
-        )
-        points[every] = train(run, tmp_path / str(every)).points
-    for step in (3, 6):
-        for name in ("change_norm", "step_norm", "update_cosine"):
-            found, expected = (points[every][step][f"optim/{name}"] for every in (3, 1))
-            assert found == pytest.approx(expected, rel=1e-5, abs=1e-6), (step, name)
-        assert points[3][step]["policy/kl_step"] == points[1][step]["policy/kl_step"]
-    assert "optim/step_norm" not in points[3][2]
-
-
 def test_advantages_by_behaviour():
     """Behaviour 0 has 1 and -3, behaviour 2 has 2; the dropped rollout does not count."""
     experience = Experience(

@@ -11,9 +11,7 @@ from advsweep.backends.bandit.tables import (
     Logits,
     Policy,
     ShiftedPolicy,
-    entropy_gradient,
     exact_metrics,
-    score_gradient,
 )
 from advsweep.backends.bandit.update import PARAMETERS, fresh_moments, move
 from advsweep.backends.models import Table
@@ -68,16 +66,6 @@ def test_the_base_policy_is_where_parameters_begin():
         assert torch.equal(logits.of(logits.origin()), base)
 
 
-def test_a_shared_map_pulls_gradients_back_as_autograd_does():
-    logits = Logits(Table(rank=4), _base())
-    assert logits.origin().shape == (1, 4, 64)
-    generator = torch.Generator().manual_seed(0)
-    gradient = torch.randn(logits.base.shape, generator=generator)
-    parameters = torch.randn(1, 4, 64, generator=generator, requires_grad=True)
-    (expected,) = torch.autograd.grad((logits.of(parameters) * gradient).sum(), parameters)
-    assert torch.allclose(logits.pull_back(gradient), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("overlap", [0.0, 0.3, 1.0])
 def test_prompts_overlap_as_much_as_they_are_to(overlap):
     logits = Logits(Table(rank=8, overlap=overlap), _base(prompts_per_level=40))
@@ -108,15 +96,6 @@ def test_entropy_and_certainty():
     assert policy.certainties().item() == pytest.approx(expected)
 
 
-def test_samples_follow_the_distribution(logits):
-    """Every number of an even grid is one sample: shares are probabilities to the grid's width."""
-    policy = Policy.of(logits)
-    grid = (torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000
-    actions = policy.sample(grid.expand(2, -1))
-    shares = torch.nn.functional.one_hot(actions, 5).double().mean(dim=1)
-    assert torch.allclose(shares, policy.probabilities, atol=1.01e-4)
-
-
 @pytest.mark.parametrize("behaviours", [2, 3, 16, 60, 64, 65, 80, 256])
 def test_however_many_behaviours_there_are_all_have_their_share(behaviours):
     """Some of them have none, at the ends of rows and of stretches within them too."""
@@ -133,23 +112,6 @@ def test_however_many_behaviours_there_are_all_have_their_share(behaviours):
     shares = torch.stack([torch.bincount(a, minlength=behaviours) for a in actions[:, :count]])
     # Sums of float32 are off by some 1e-7 in each place.
     assert torch.allclose(shares / count, policy.probabilities, atol=2.5e-5)
-
-
-def test_the_score_gradient_is_that_of_autograd(logits):
-    actions = torch.tensor([[0, 0, 3], [1, 2, 4]])
-    weights = torch.tensor([[0.5, -1.0, 2.0], [1.0, 1.0, -0.3]], dtype=torch.float64)
-    z = logits.clone().requires_grad_()
-    policy = Policy.of(z)
-    (expected,) = torch.autograd.grad((policy.log_probs(actions) * weights).sum(), z)
-    found = score_gradient(Policy(policy.log.detach()), actions, weights)
-    assert torch.allclose(found, expected)
-
-
-def test_the_entropy_gradient_is_that_of_autograd(logits):
-    z = logits.clone().requires_grad_()
-    policy = Policy.of(z)
-    (expected,) = torch.autograd.grad(policy.entropies.sum(), z)
-    assert torch.allclose(entropy_gradient(Policy(policy.log.detach())), expected)
 
 
 TEMPERATURES = torch.tensor([1.0, 0.7, 2.0])[:, None, None]

@@ -90,16 +90,6 @@ def rows(draw):
     return owner, tokens, lengths
 
 
-def test_the_example():
-    colon, plus, minus = 14, 10, 11
-    tokens = np.array([[colon, 3, plus, 4], [colon, 3, plus, 4], [colon, 3, minus, 4]])
-    packing = pack(np.zeros(3, dtype=int), tokens, np.full(3, 4))
-    assert packing.node.tolist() == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 4, 5]]
-    assert packing.rows.tolist() == [0, 2]
-    # Nodes 4 and 5 stand in slots 2 and 3 of the second distinct row, 4 slots wide.
-    assert packing.slots.tolist() == [0, 1, 2, 3, 6, 7]
-
-
 @given(rows())
 def test_slots_share_a_node_where_all_before_them_is_the_same(drawn):
     owner, tokens, lengths = drawn

@@ -140,20 +140,6 @@ def test_runs_that_train_other_levels_share_a_base(model):
     assert base_key(model, Countdown()) != base_key(model, Routes())
 
 
-def test_the_task_chooses_the_shares_of_mistakes(model):
-    countdown, routes = Countdown(), Routes()
-    own = dataclasses.replace(model, random_share=0.0)
-    filled = [model.for_task(countdown), model.for_task(routes), own.for_task(routes)]
-    shares = [(each.random_share, each.left_to_right_share) for each in filled]
-    assert shares == [(0.1, 0.6), (0.05, 0.25), (0.0, 0.25)]
-    known = dataclasses.replace(model, random_share=0.05, left_to_right_share=0.25)
-    assert base_key(model, routes) == base_key(known, routes)
-    assert base_key(own, routes) != base_key(model, routes)
-    assert known.for_task(countdown) is known
-    with pytest.raises(ConfigError, match=r"left_to_right_share: .* 1 - random_share = 0\.5, got"):
-        dataclasses.replace(model, random_share=0.5).for_task(countdown)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -60,25 +60,6 @@ def test_rollouts_end_at_their_end_mark_or_the_limit(model, make_weights, task, 
 
 
 @pytest.mark.slow
-def test_tokens_come_as_often_as_their_probabilities_say(
-    model, make_weights, task, prompts, plain_logits
-):
-    """Frequencies of the first two tokens within 4.5 standard errors."""
-    weights, n = make_weights(model), 20_000
-    prompt = prompts[np.array([4])]
-    rollouts = draw(weights, model, task, prompt, n)
-    tokens = torch.from_numpy(prompt.tokens[0, : prompt.lengths[0]])
-    first = plain_logits(weights, model, tokens)[-1].softmax(-1)
-    likely = int(first.argmax())
-    second = plain_logits(weights, model, torch.cat((tokens, torch.tensor([likely]))))
-    begun = rollouts.tokens[rollouts.tokens[:, 0] == likely]
-    for column, p in ((rollouts.tokens[:, 0], first), (begun[:, 1], second[-1].softmax(-1))):
-        share = torch.bincount(column, minlength=task.vocabulary_size) / len(column)
-        error = 4.5 * (p * (1 - p) / len(column)).sqrt() + 1 / len(column)
-        assert ((share - p).abs() <= error).all()
-
-
-@pytest.mark.slow
 def test_rollouts_stand_with_their_prompts_whatever_is_sampled_together(
     model, make_weights, task, prompts, plain_logits, monkeypatch
 ):
