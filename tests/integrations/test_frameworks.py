@@ -312,14 +312,6 @@ def test_prime_scores_a_group(prime: Any) -> None:
     assert scored(prime, []) == []
 
 
-def test_primes_own_grpo_is_dr_grpo(prime: Any) -> None:
-    use_in_prime("dr_grpo")
-    rewards = torch.rand(8, generator=torch.Generator().manual_seed(0))
-    assert scored(prime, group_of(*rewards.tolist())) == pytest.approx(
-        (rewards - rewards.mean()).tolist(), abs=1e-6
-    )
-
-
 def test_prime_refuses_what_one_group_does_not_show(prime: Any) -> None:
     for name, fields in (
         ("fade", {"mode": "alpha_only"}),

@@ -89,13 +89,6 @@ def test_prompts_are_known_again() -> None:
     assert set(rows.estimator.state_dict()["visits"]) == {"one", "two"}
 
 
-def test_rollouts_without_a_reward_enter_no_statistic() -> None:
-    rows = SwiftAdvantages("dr_grpo")
-    scorable = torch.tensor([True, True, False])
-    values = rows.advantages(torch.tensor([1.0, 0, 7]), [0, 0, 0], scorable=scorable)
-    assert values.tolist() == [0.5, -0.5, 0]
-
-
 def test_inputs_that_are_not_given_are_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="needs token_entropies, which SkyRL does not hand over"):
         SkyrlAdvantages("entropy_shaped")

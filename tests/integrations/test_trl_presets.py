@@ -120,16 +120,6 @@ def test_preset_trl_is_trl_to_the_last_bit(
     assert torch.equal(ours, theirs)
 
 
-def test_trl_makes_noise_of_equal_rewards(advantages_of_trl: Callable[..., Tensor]) -> None:
-    # Were TRL to repair it, the preset would have to follow.
-    table = [[0.9] * 6, [1.0] * 6]
-    theirs = advantages_of_trl([table])
-    assert (theirs[0] != 0).all()
-    assert torch.equal(theirs[1], torch.zeros(6))
-    assert torch.equal(build_estimator("grpo", preset="trl")(as_batch([table])), theirs)
-    assert torch.equal(build_estimator("grpo")(as_batch([table])), torch.zeros(2, 6))
-
-
 def test_weighted_reward_functions(advantages_of_trl: Callable[..., Tensor]) -> None:
     table = scripted_rewards(6)
     tables, weights = [table, table[::-1], table[5:] + table[:5]], [0.3, 1.7, -0.4]
