@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
 
 import pytest
 import safetensors.torch
@@ -19,8 +17,6 @@ from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny import pretraining
 from advsweep.backends.tiny.weights import last_layers
 from advsweep.errors import ConfigError
-from advsweep.estimators.base import Estimator
-from advsweep.rollouts import ROLLOUTS
 from advsweep.tasks.base import SymbolTask
 from advsweep.tasks.countdown import Countdown
 
@@ -220,34 +216,6 @@ def test_missing_keys_are_named(config, key, message):
     del config[key]
     with pytest.raises(ConfigError, match=message):
         build_run(config)
-
-
-class Only:
-    """A registry that builds one class whatever the name."""
-
-    def __init__(self, cls):
-        self._cls = cls
-
-    def build(self, spec, *, where):
-        return self._cls.build({"name": spec}, where=where)
-
-
-@dataclass(kw_only=True)
-class Wanting(Estimator):
-    """Needs what no backend gives."""
-
-    name: ClassVar[str] = "wanting"
-    needs: ClassVar[frozenset[str]] = frozenset({"ref_rewards", "lengths"})
-
-
-def test_estimators_that_the_backend_cannot_serve_are_refused(config, monkeypatch):
-    monkeypatch.setitem(cast(dict[str, Any], NODES), "estimator", Only(Wanting))
-    expected = "estimator: 'wanting' needs ref_rewards, which backend 'fake' .*does not give"
-    with pytest.raises(ConfigError, match=expected):
-        build_run(config)
-    # A rollout policy adds to what the backend gives.
-    monkeypatch.setattr(ROLLOUTS.get("plain"), "provides", frozenset({"ref_rewards"}))
-    assert build_run(config).estimator == Wanting()
 
 
 def test_the_backend_has_the_last_word(config, monkeypatch):

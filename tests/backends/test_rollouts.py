@@ -121,63 +121,6 @@ def test_greedy_rollouts_leave_the_others_alone(backend, small_config, small_run
     assert greedy[1]["cost/rollouts"] == pytest.approx(1 + 1 / run.group_size)
 
 
-@pytest.mark.slow
-def test_references_come_from_the_base_model(backend, small_run, train, tmp_path):
-    """A margin of r - r_ref alone says how far the policy is ahead of the base."""
-    run = small_run(
-        backend,
-        estimator={"name": "aapo", "delta_low": "-inf", "delta_high": "inf"},
-        rollout={"name": "reference"},
-        steps=80,
-        prompts_per_step=32,
-        # Logits of a table have no weights behind them that add up.
-        optimizer={"lr": 0.02 if backend == "bandit" else 1e-3},
-        backend={"checkpoint_every": 0},
-        evaluation={"every": 0},
-    )
-    points = train(run, tmp_path).points
-
-    def mean(name: str, steps: range) -> float:
-        return sum(points[step][name] for step in steps) / len(steps)
-
-    # The rest of AAPO sums to 0, so that the mean advantage is the mean margin.
-    last = range(71, 81)
-    margin = mean("mass/success", last) - mean("mass/failure", last)
-    gain = mean("reward/mean", last) - mean("reward/mean", range(1, 4))
-    assert gain > 0.15
-    assert margin == pytest.approx(gain, abs=0.08)
-    assert points[1]["mass/success"] - points[1]["mass/failure"] == pytest.approx(0, abs=0.08)
-
-
-def test_the_policy_and_the_estimator_filter_drop_agree(backend, small_run, train, tmp_path):
-    """In everything but what the estimator sees of the dropped groups, with one minibatch."""
-    options = {} if backend == "fake" else {"minibatches": 1}
-    same = {"backend": options, "objective": {"name": "clipped", "aggregation": "token_mean"}}
-    policy = small_run(backend, rollout={"name": "filter_drop"}, **same)
-    estimator = small_run(backend, estimator={"name": "filter_drop"}, **same)
-    first = train(policy, tmp_path / "policy").lasting
-    second = train(estimator, tmp_path / "estimator").lasting
-    over_groups = {
-        "collapse/acr_after",
-        "advantage/zero_fraction",
-        "advantage/abs_mean",
-        "mass/success",
-        "mass/failure",
-        "mass/sign_ratio",
-        "weight/effective_prompts",
-        "weight/variance",
-        "update/quality",
-        "entropy/drift",
-        "entropy/covariance",
-    }
-    for step, values in without(over_groups, first).items():
-        assert values == pytest.approx(without(over_groups, second)[step], rel=1e-3, abs=1e-6)
-    assert any(0 < values["collapse/acr"] < 1 for values in first.values())
-    for values in first.values():
-        assert values["cost/utilisation"] == pytest.approx(1 - values["collapse/acr"])
-        assert values.get("collapse/acr_after", 0) == 0
-
-
 def test_dynamic_sampling_costs_what_it_discards(backend, small_run, train, tmp_path):
     run = small_run(backend, rollout={"name": "dynamic_sampling", "max_draws": 100})
     points = train(run, tmp_path).points

@@ -158,27 +158,6 @@ def test_lora(small_run, train, ask, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_renewed_reference_is_kept(small_run, train, tmp_path):
-    rollout = {"name": "reference", "update_every": 2}
-    run = small_run("trl", rollout=rollout, estimator={"name": "aapo"})
-    whole = train(run, tmp_path / "whole")
-    begun = train(run, tmp_path / "parts", stop_after=3)
-    rest = train(run, tmp_path / "parts")
-    assert begun.lasting | rest.lasting == whole.lasting
-    assert all(values["cost/rollouts"] == 2 for values in whole.points.values())
-    files = [Checkpoints(tmp_path / p, run.identity).load(5).files for p in ("whole", "parts")]
-    assert dict(files[0]) == dict(files[1])
-    assert "reference.safetensors" in files[0]
-    other = small_run("trl", rollout={"name": "reference"}, estimator={"name": "aapo"})
-    assert (
-        "reference.safetensors"
-        not in Checkpoints(tmp_path / "other", other.identity)
-        .load(train(other, tmp_path / "other").checkpoints[-1][0])
-        .files
-    )
-
-
-@pytest.mark.slow
 def test_a_step_without_groups_leaves_the_weights_alone(small_run, train, tmp_path):
     """Moments and all: a gradient of 0 would let them move the weights on."""
     run = small_run(
@@ -245,10 +224,3 @@ def test_a_high_learning_rate_is_a_warning(small_run):
     assert "optimizer.lr=1e-6" in caution
     assert cautions(optimizer={"lr": 1e-5}) == []
     assert cautions(optimizer={"lr": 3e-4}, model={"lora_rank": 4}) == []
-
-
-def test_characters_that_the_tokenizer_leaves_out_are_a_warning(small_run):
-    assert small_run("trl").backend.cautions(small_run("trl", optimizer={"lr": 1e-6})) == []
-    run = small_run("trl", optimizer={"lr": 1e-6}, task={"name": "routes", "levels": [0]})
-    [caution] = run.backend.cautions(run)
-    assert "leaves out characters of" in caution

@@ -1,6 +1,5 @@
 """`advsweep eval` of models: counted once, resumable, greedy and cut as protocols ask for."""
 
-import importlib
 import json
 
 import pytest
@@ -32,27 +31,6 @@ def test_an_evaluation_is_made_once(advsweep, monkeypatch):
     assert _evaluated(advsweep, "--samples", "4", "--set", "evaluation.temperature=0.6") == first
     [listed] = advsweep("ls", "--models", "--format", "json")
     assert (listed["task"], listed["n"]) == ("countdown", 4)
-
-
-def test_an_interrupted_evaluation_goes_on(advsweep, monkeypatch, tmp_path):
-    # `advsweep.evaluation.evaluate` is the function, which hides the module.
-    module = importlib.import_module("advsweep.evaluation.evaluate")
-    monkeypatch.setattr(module, "PIECE_SAMPLES", 8)  # two problems of four samples
-    whole = _evaluated(advsweep, "--samples", "4", store="b.db")
-    sample, calls = ModelSampler.sample, []
-
-    def dying(self, problems, n, **how):
-        calls.append(len(problems))
-        if len(calls) == 2:
-            raise RuntimeError("the machine went down")
-        return sample(self, problems, n, **how)
-
-    monkeypatch.setattr(ModelSampler, "sample", dying)
-    with pytest.raises(RuntimeError, match="went down"):
-        _evaluated(advsweep, "--samples", "4")
-    assert _evaluated(advsweep, "--samples", "4")["problems"] == whole["problems"]
-    assert calls == [2, 2, 2, 2]  # the first piece was not sampled again
-    assert not any((tmp_path / "a-runs" / ".evaluations").iterdir())
 
 
 def test_greedy_is_the_limit_of_a_small_top_p(exported_base):

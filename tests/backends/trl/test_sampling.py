@@ -22,7 +22,11 @@ def test_signals_are_those_of_a_forward_pass(exported_base, small_run, temperatu
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     from advsweep.backends.trl.ends import Ends
-    from advsweep.backends.trl.sampling import StatisticsRecorder, recording
+    from advsweep.backends.trl.sampling import (
+        StatisticsRecorder,
+        completion_statistics,
+        recording,
+    )
 
     folder = exported_base()
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -52,6 +56,13 @@ def test_signals_are_those_of_a_forward_pass(exported_base, small_run, temperatu
         completions.append(row[:end])
     signals = recorder.statistics(completions)
     assert not signals.tokens
+    real = zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)
+    given = [ids[mask].tolist() for ids, mask in real]
+    pad = {"pad_id": tokenizer.pad_token_id, "rows": 4}
+    scored = completion_statistics(model, given, completions, temperature=temperature, **pad)
+    for name in ("lengths", "surprisal", "entropy", "certainty"):
+        found, expected = getattr(scored, name), getattr(signals, name)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     tokens = recorder.statistics(completions, each_token=True).tokens["token_entropies"]
     # Some end early and some never, and the last token counts in both cases.
     unfinished = [c for c in completions if c[-1] != tokenizer.eos_token_id]
