@@ -165,7 +165,7 @@ def test_a_policy_that_gives_what_is_missing_is_named(backend, small_config):
         build_run(small_config(backend, estimator={"name": "aapo"}))
 
 
-@pytest.mark.parametrize("retry_if", ["first", "all", "any"])
+@pytest.mark.parametrize("retry_if", ["all", "any"])
 @pytest.mark.parametrize("backend", ["tiny", "bandit"])
 def test_failed_prompts_are_tried_again(backend, small_run, train, tmp_path, retry_if):
     """The metrics of turns fit those of the whole step."""

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
 
-GROUP_SIZES = [2, 3, 6, 8, 16, 33]
+GROUP_SIZES = [2, 3, 8, 33]
 
 
 def scripted_rewards(group_size: int) -> list[list[float | None]]:
@@ -144,7 +144,7 @@ def as_parts(tables: list[list[list[float | None]]], weights: list[float]) -> Gr
     return replace(batch, reward_parts=parts, part_weights=tuple(weights))
 
 
-@pytest.mark.parametrize("size", [2, 6, 16])
+@pytest.mark.parametrize("size", [2, 6])
 def test_the_deviation_of_the_batch_is_trls(
     advantages_of_trl: Callable[..., Tensor], size: int
 ) -> None:
@@ -154,7 +154,7 @@ def test_the_deviation_of_the_batch_is_trls(
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [2, 6, 16])
+@pytest.mark.parametrize("size", [2, 6])
 def test_parts_of_the_reward_are_normalised_as_in_trl(
     advantages_of_trl: Callable[..., Tensor], size: int
 ) -> None:

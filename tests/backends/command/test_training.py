@@ -30,20 +30,6 @@ def test_metrics_checkpoints_and_output_are_reported(command_run, train, tmp_pat
     assert reporter.resumptions == []
 
 
-def test_seeds_and_estimators_reach_the_command(command_run, train, tmp_path):
-    runs = [command_run(), command_run(), command_run(config={"seed": 2})]
-    runs.append(command_run(config={"estimator": {"name": "rloo"}}))
-    first, again, seed, estimator = (
-        train(run, tmp_path / str(i)).points for i, run in enumerate(runs)
-    )
-    assert first == again
-    assert first[6] != seed[6]
-    assert first[6] != estimator[6]
-    assert runs[0].identity == runs[1].identity
-    assert len({run.identity for run in runs}) == 3
-    assert runs[0].config_hash == runs[2].config_hash != runs[3].config_hash
-
-
 def test_a_finished_run_has_nothing_left_to_do(command_run, train, tmp_path):
     train(command_run(), tmp_path)
     again = train(command_run(), tmp_path)

@@ -22,11 +22,13 @@ def _evaluated(advsweep, *arguments, store="a.db"):
     return record
 
 
-def test_an_evaluation_is_made_once(advsweep, monkeypatch):
+def test_an_evaluation_is_made_once(advsweep, monkeypatch, tmp_path):
     first = _evaluated(advsweep, "--samples", "4", "--set", "evaluation.temperature=0.6")
     assert [problem["n"] for problem in first["problems"]] == [4] * 6
     assert first["settings"]["temperature"] == 0.6
     assert first["settings"]["k"] == [1, 4]  # those of the protocol up to n, and n
+    # Its pieces are gone.
+    assert not any((tmp_path / "a-runs" / ".evaluations").iterdir())
     monkeypatch.setattr(ModelSampler, "sample", lambda *a, **k: pytest.fail("sampled again"))
     assert _evaluated(advsweep, "--samples", "4", "--set", "evaluation.temperature=0.6") == first
     [listed] = advsweep("ls", "--models", "--format", "json")
