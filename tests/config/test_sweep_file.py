@@ -1,11 +1,6 @@
 """Spaces: unions of grids with zipped values."""
 
-import itertools
-import math
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advsweep.config import space
 from advsweep.config.overrides import parse_overrides
@@ -83,7 +78,6 @@ def test_the_last_override_of_a_key_counts_and_a_deletion_is_one():
         ({"name": ""}, r"^sweep.name: expected a text"),
         ({"tune": [1e-4, 2e-4]}, r"^sweep.tune: expected a mapping such as"),
         ({"tune": {"key": "optimizer.lr"}}, r"^sweep.tune.values: expected a value, got none"),
-        ({"tune": {"values": [1]}}, r"^sweep.tune.values: expected two or more"),
         ({"controls": "aa"}, r"^sweep.controls: expected a list such as \[aa, placebo\]"),
         ({"controls": ["none"]}, r"^sweep.controls\[0\]: expected the name of a control"),
         ({"controls": [{"rate": 1}]}, r"^sweep.controls\[0\]: expected the name of a control"),
@@ -169,19 +163,6 @@ def test_a_function_that_yaml_took_apart_is_refused():
     # What YAML makes of {a: choice(4,8)}.
     with pytest.raises(ConfigError, match=r"closing bracket.*quote the call: 'choice\(4,"):
         points({"common": {"a": "choice(4", "8)": None}})
-
-
-grids = st.dictionaries(
-    st.sampled_from("abcd"), st.lists(st.integers(), min_size=1, max_size=3), max_size=4
-)
-
-
-@given(seeds=st.integers(1, 3), common=grids, blocks=st.lists(grids, min_size=1, max_size=3))
-def test_a_space_has_the_product_of_each_blocks_lists(seeds, common, blocks):
-    found = points({"seeds": seeds, "common": common, "blocks": blocks})
-    sizes = [math.prod(len(v) for v in (common | block).values()) for block in blocks]
-    assert len(found) == seeds * sum(sizes)
-    assert all(set(common) <= set(point) for point in found)
 
 
 TIME = {"gpu_hours": 20, "steps": 500, "source": "Table 7"}
@@ -310,30 +291,3 @@ def test_true_is_not_one():
 def test_what_does_not_fit_or_never_holds_is_refused(node, message):
     with pytest.raises(ConfigError, match=message):
         read_space(node, [])
-
-
-values = st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True)
-
-
-@given(a=values, b=values, seeds=st.integers(1, 2), data=st.data())
-def test_exclusion_is_a_filter_of_the_product(a, b, seeds, data):
-    left_out = {"a": data.draw(st.sampled_from(a)), "b": data.draw(st.sampled_from(b))}
-    node = {"seeds": seeds, **block(a=a, b=b, exclude=[left_out])}
-    assert [(p["a"], p["b"], p["seed"]) for p in points(node)] == [
-        (x, y, seed)
-        for x, y, seed in itertools.product(a, b, range(seeds))
-        if (x, y) != (left_out["a"], left_out["b"])
-    ]
-
-
-@given(a=values, b=values, c=values, data=st.data())
-def test_a_condition_is_as_good_as_a_block_of_its_own(a, b, c, data):
-    held = data.draw(st.sampled_from(a))
-    found = points(block(a=a, b=b, when=[{"if": {"a": held}, "c": c}]))
-    others = [value for value in a if value != held]
-    union = [{"a": held, "b": b, "c": c}, *([{"a": others, "b": b}] if others else [])]
-    assert sorted(map(_key, found)) == sorted(map(_key, points({"blocks": union})))
-
-
-def _key(point):
-    return sorted(point.items())
