@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from advsweep.importing.write import config_hash, plain, seed_of, stored_config
+from advsweep.importing.write import config_hash, plain, stored_config
 from advsweep.logs.names import NamePattern, assign, estimator_node, merged
-from advsweep.printable import printable_line
-from advsweep.store import checks
 
 
 def test_assignments_are_nested():
@@ -79,26 +73,6 @@ def test_nodes_that_reports_read_have_a_name_and_sizes_are_numbers():
         "their_group_size": "8",
         "seed": 1,
     }
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)  # fmt: skip
-
-
-@pytest.mark.slow
-@settings(deadline=None, derandomize=True, max_examples=40)
-@given(
-    st.dictionaries(st.text(max_size=9) | st.sampled_from(["estimator", "seed", "model"]), values)
-)
-def test_any_config_becomes_one_that_every_store_accepts(theirs):
-    config = stored_config(theirs, form="csv", rows=None, seed=seed_of(theirs))
-    assert checks._is_json(config)
-    assert json.loads(json.dumps(config)) == config
-    assert all(printable_line(key) == key for key in config)
-    assert len(config_hash(config)) == 64
 
 
 def test_secrets_are_masked() -> None:

@@ -216,17 +216,6 @@ def test_arguments_tell_losses_seeds_and_rates_apart(tmp_path: Path) -> None:
     assert not any(run.notes for run in runs)
 
 
-def test_damaged_files_do_not_hide_the_rest(tmp_path: Path) -> None:
-    path = state(tmp_path, [1, 2, 3])
-    path.write_text(path.read_text()[:-60])
-    completions(tmp_path, 1)
-    (tmp_path / "completions" / "completions_00002.parquet").write_bytes(b"PAR1")
-    (run,) = read(tmp_path)
-    assert sorted(values(run)) == [1]
-    assert run.left_out["states that are cut (trainer_state.json)"] == 1
-    assert sum(run.left_out.values()) == 2
-
-
 @pytest.mark.parametrize("name", ["nothing", "."])
 def test_what_is_no_run_of_trl_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="expected"):

@@ -5,18 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.logs import LoggedStep, open_metric_log
-
-anything = settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=30,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 
 
 def _read(tmp_path: Path, text: str, **options):
@@ -45,25 +36,6 @@ def test_a_number_of_two_meanings_is_refused(tmp_path, cell):
         _read(tmp_path, f"step;a\n1;{cell}\n")
     steps, log = _read(tmp_path, 'step;a;b\n1;0.234;"0.9,0.95"\n')
     assert (steps, log.config) == ([LoggedStep(1, {"a": 0.234})], {"b": "0.9,0.95"})
-
-
-@anything
-@given(
-    st.lists(st.integers(0, 10**9).map(lambda n: n / 1000), min_size=1, max_size=4),
-    st.sampled_from([".", ","]),
-    st.booleans(),
-)
-def test_numbers_of_any_form_are_the_same_or_refused(tmp_path, numbers, decimal, grouped):
-    """Whatever a spreadsheet makes of a column: never another number, and none vanishes."""
-    cells = [f"{number:,.3f}" if grouped else f"{number:.3f}" for number in numbers]
-    if decimal == ",":
-        cells = [cell.translate(str.maketrans(",.", ".,")) for cell in cells]
-    text = "step;a\n" + "".join(f"{step};{cell}\n" for step, cell in enumerate(cells))
-    try:
-        steps, _ = _read(tmp_path, text)
-    except ConfigError:
-        return
-    assert [values["a"] for _, values in steps] == numbers
 
 
 def test_a_text_where_numbers_are_is_counted(tmp_path):
@@ -124,15 +96,3 @@ def test_a_table_without_a_step_is_refused_with_what_it_has(tmp_path):
         _read(tmp_path, "time,reward\n1,2\n")
     steps, _ = _read(tmp_path, "time,reward\n1,2\n", step_keys=("time",))
     assert steps == [LoggedStep(1, {"reward": 2.0})]
-
-
-@anything
-@given(
-    st.lists(st.tuples(st.integers(0, 99), st.floats(-1e6, 1e6)), max_size=6), st.integers(0, 99)
-)
-def test_a_cut_table_has_no_wrong_value(tmp_path, rows, cut):
-    text = "step,a\n" + "".join(f"{step},{value!r}\n" for step, value in rows)
-    steps, _ = _read(tmp_path, text[: 7 + cut])
-    for found, (step, value) in zip(steps, rows, strict=False):
-        if found.values:
-            assert (found.step, found.values["a"]) == (step, value)

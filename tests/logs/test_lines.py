@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError, UnknownNameError
 from advsweep.logs import READERS, ImportOptions, LoggedStep, lines, open_metric_log
-from advsweep.logs.base import LAST_STEP, StepTable, whole_step
+from advsweep.logs.base import LAST_STEP, whole_step
 from advsweep.logs.lines import MAX_LINE
 from advsweep.logs.names import NameMap
-
-anything = settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=30,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 
 
 def test_a_line_is_a_step_with_its_numbers(tmp_path):
@@ -179,24 +169,6 @@ def test_steps_are_whole_numbers(value, step):
     assert whole_step(value) == step
 
 
-@anything
-@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=4))
-def test_any_bytes_read_the_same_in_one_piece_or_several(tmp_path: Path, data: bytes, cuts):
-    whole = tmp_path / "whole.jsonl"
-    whole.write_bytes(data)
-    expected = open_metric_log("jsonl", whole)
-    steps = list(expected.steps())
-    grown = tmp_path / "grown.jsonl"
-    grown.write_bytes(b"")
-    log, found = open_metric_log("jsonl", grown), []
-    for end in [*sorted(cuts), len(data)]:
-        grown.write_bytes(data[:end])
-        found += list(log.poll())
-    log.finish()
-    assert found + list(log.poll()) == steps
-    assert log.left_out == expected.left_out
-
-
 # Regular expressions with named groups
 
 GROUPS = r"step (?P<step>\d+).*reward[=:] (?P<reward__mean>\S+)"
@@ -243,24 +215,6 @@ def test_a_hostile_name_stays_text(tmp_path):
 def test_patterns_without_a_value_are_refused(tmp_path, pattern):
     with pytest.raises(ConfigError, match="pattern: expected"):
         open_metric_log("pattern", tmp_path / "x", pattern=pattern)
-
-
-@anything
-@given(
-    st.lists(
-        st.builds(
-            LoggedStep,
-            st.integers(0, LAST_STEP),
-            st.dictionaries(st.text(), st.floats(allow_nan=False), max_size=3),
-        )
-    )
-)
-def test_a_table_holds_the_steps_of_a_file(steps):
-    table = StepTable()
-    for step in steps:
-        table.append(step)
-    assert list(table) == steps
-    assert list(table) == steps
 
 
 def test_reading_a_large_file_is_shown(tmp_path, monkeypatch):

@@ -148,36 +148,6 @@ def test_a_step_has_the_metrics_that_our_backends_record(
             assert got == pytest.approx(metrics.get(metric, NAN), abs=1e-12, nan_ok=True), field
 
 
-def assert_equal(first: Replay, second: Replay) -> None:
-    assert first.estimators.keys() == second.estimators.keys()
-    for label, own in first.estimators.items():
-        other = second.estimators[label]
-        for part in ("overall", "by_step", "by_rate"):
-            a, b = getattr(own, part), getattr(other, part)
-            for field in a._fields:
-                x, y = getattr(a, field), getattr(b, field)
-                np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9, err_msg=f"{label} {field}")
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_order_of_prompts_and_of_the_dump_does_not_matter(seed: int) -> None:
-    # A prompt twice in a step is visited in order by dcpo, so prompts differ here.
-    random = np.random.default_rng(seed)
-    steps = [
-        RolloutStep(s, [g._replace(prompt=f"p{i}") for i, g in enumerate(groups)])
-        for s, groups in drawn(3, 5, seed=seed)
-    ]
-    mixed = [
-        RolloutStep(s, [groups[i] for i in random.permutation(len(groups))]) for s, groups in steps
-    ]
-    # The mean that whitened subtracts is 0 but for rounding, which depends on the order.
-    every = [name for name in names() if name != "whitened"]
-    assert_equal(replayed(steps, *every), replayed(mixed[::-1], *every))
-
-
-SCALED = ("grpo", "dr_grpo", "rloo", "min_baseline", "mc_grpo")
-
-
 def test_memory_starts_fresh_and_goes_from_step_to_step() -> None:
     steps = [step(1, [1, 0]), step(2, [1, 1]), step(3, [0, 0])]
     estimator = build_estimator("dcpo")
@@ -295,6 +265,17 @@ def test_steps_without_a_scorable_rollout_have_no_numbers() -> None:
         assert np.isnan(own.by_step.mass_success[0])
         assert own.overall.mass_success == pytest.approx(0.5)
     assert found.groups.tolist() == [0, 1]
+
+
+def assert_equal(first: Replay, second: Replay) -> None:
+    assert first.estimators.keys() == second.estimators.keys()
+    for label, own in first.estimators.items():
+        other = second.estimators[label]
+        for part in ("overall", "by_step", "by_rate"):
+            a, b = getattr(own, part), getattr(other, part)
+            for field in a._fields:
+                x, y = getattr(a, field), getattr(b, field)
+                np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9, err_msg=f"{label} {field}")
 
 
 def test_prompts_are_names_and_nothing_else() -> None:

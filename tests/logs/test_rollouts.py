@@ -3,13 +3,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.logs.rollouts import (
@@ -268,53 +265,3 @@ def test_inputs_have_the_names_of_the_batch() -> None:
     other = {"rewards", "mask", "lengths", "truncated", "part_weights"}
     other |= COUNTERS | PER_PART | PER_PROMPT | PER_TOKEN
     assert set(INPUTS) == GroupBatch.__dataclass_fields__.keys() - other
-
-
-groups = st.lists(
-    st.tuples(st.text(max_size=5), st.lists(st.floats(-2, 2), min_size=1, max_size=4)),
-    min_size=1,
-    max_size=4,
-)
-
-
-@settings(max_examples=50, deadline=None)
-@given(steps=st.lists(groups, min_size=1, max_size=4), cut=st.integers(0, 200))
-def test_what_is_written_is_read_until_the_cut(
-    tmp_path_factory: pytest.TempPathFactory,
-    steps: list[list[tuple[str, list[float]]]],
-    cut: int,
-) -> None:
-    lines = [
-        json.dumps({"step": number, "prompt": prompt, "rewards": rewards})
-        for number, step in enumerate(steps, start=1)
-        for prompt, rewards in step
-    ]
-    path = tmp_path_factory.mktemp("dump") / "r.jsonl"
-    text = "\n".join(lines) + "\n"
-    path.write_text(text[: len(text) - min(cut, len(lines[-1]))])
-    notes = RolloutNotes()
-    whole = [(s, p, r) for s, step in enumerate(steps, start=1) for p, r in step]
-    expected = whole if cut <= 1 else whole[:-1]
-    if not expected:
-        with pytest.raises(ConfigError):
-            list(read_rollouts(path, notes=notes))
-        return
-    found = [
-        (step, group.prompt, group.rewards)
-        for step, groups in read_rollouts(path, notes=notes)
-        for group in groups
-    ]
-    assert found == expected
-    # Without its line break alone, a line is whole.
-    assert notes.left_out["lines that are cut or damaged"] == (cut > 1)
-
-
-def test_reading_imports_no_torch() -> None:
-    import subprocess
-
-    modules = "advsweep.logs.rollouts"
-    code = f"import sys, {modules}; print('torch' in sys.modules)"
-    found = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert found.stdout == "False\n"

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from advsweep.logs import LoggedStep, open_metric_log
 from advsweep.logs.tensorboard import event_files
@@ -88,25 +86,3 @@ def test_what_follows_a_damaged_record_is_left_out(tmp_path, place):
     steps = list(log.steps())
     assert [step for step, _ in steps] in ([0, 1], [0, 1, 2])
     assert sum(log.left_out.values()) >= 1
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> bytes:
-    return _write(tmp_path_factory.mktemp("events"), 6).read_bytes()
-
-
-@settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=30,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(st.integers(0, 10**6), st.integers(0, 255), st.integers(0, 10**6))
-def test_a_mutated_or_cut_file_has_no_wrong_value(tmp_path, whole, place, byte, end):
-    data = bytearray(whole)
-    data[place % len(data)] = byte
-    file = tmp_path / "events.out.tfevents.1.host.1.0"
-    file.write_bytes(data[: end % (len(data) + 1)])
-    for step, values in open_metric_log("tensorboard", file).steps():
-        for name, value in values.items():
-            assert value == step + {"m0": 0.0, "m1": 0.25}[name]
