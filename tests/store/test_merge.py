@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from advsweep.errors import StoreError
 from advsweep.store import (
@@ -27,7 +25,7 @@ from tests.store.conftest import evaluation_of
 
 
 @pytest.fixture
-def other(tmp_path: Path, clock, monkeypatch) -> Iterator[Store]:
+def other(tmp_path: Path, clock) -> Iterator[Store]:
     """The store that is merged into `store`."""
     with open_store(str(tmp_path / "other.db"), clock=clock) as opened:
         yield opened
@@ -216,35 +214,3 @@ def test_a_dry_run_reports_the_same_and_changes_nothing(store, other, new_run):
 def test_a_store_is_not_merged_into_itself(store):
     with open_store(store.url) as same, pytest.raises(StoreError, match="another store"):
         merge(store, same)
-
-
-_RUNS = st.dictionaries(
-    st.integers(0, 3),
-    st.tuples(st.sampled_from([Status.DONE, Status.FAILED, Status.INTERRUPTED]), st.integers(1, 4)),
-)
-
-
-@settings(max_examples=5, deadline=None)
-@given(here=_RUNS, there=_RUNS)
-def test_merging_both_ways_gives_the_same_runs(
-    here: dict[int, tuple[Status, int]],
-    there: dict[int, tuple[Status, int]],
-    new_run: Callable[..., NewRun],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    folder = tmp_path_factory.mktemp("merge")
-    with open_store(str(folder / "a.db")) as a, open_store(str(folder / "b.db")) as b:
-        for store, runs in ((a, here), (b, there)):
-            for seed, (end, step) in runs.items():
-                _make(store, new_run(seed=seed, steps=4), end, 4 if end is Status.DONE else step)
-        merge(a, b)
-        merge(b, a)
-        states = [
-            {
-                run.seed: (run.status is Status.DONE, run.step, len(store.metrics.points(run.id)))
-                for run in store.runs.select()
-            }
-            for store in (a, b)
-        ]
-    assert states[0] == states[1]
-    assert states[0].keys() == here.keys() | there.keys()

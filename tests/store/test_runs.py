@@ -164,13 +164,6 @@ def _pruned(store, new_run, seed: int = 0) -> int:
     return run_id
 
 
-def test_a_pruned_run_has_its_rule_and_reason(store, new_run):
-    run_id = _pruned(store, new_run)
-    [run] = store.runs.select(status=Status.PRUNED)
-    assert (run.id, run.stopping, run.error) == (run_id, RULE, "too many collapsed groups")
-    assert store.runs.count(status=Status.PRUNED) == 1
-
-
 def test_only_another_rule_frees_a_pruned_run(store, new_run):
     run_id = _pruned(store, new_run)
     store.runs.set_stopping([run_id], dict(RULE))
