@@ -16,18 +16,9 @@ FOLDER = conf_directory() / "experiment"
 NAMES = sorted(
     path.relative_to(FOLDER).with_suffix("").as_posix()
     for path in FOLDER.rglob("*.yaml")
-    if not path.stem.startswith("_")
+    # tests/test_gpu_study.py plans the one for GPUs, which needs vLLM.
+    if not path.stem.startswith("_") and path.parent.name != "gpu"
 )
-# Papers' experiments on the bandit, without data and GPUs; and the project's own studies.
-BANDITS = [
-    name for name in NAMES if re.search(r"/(acr_predicts(_shared)?$|toy|temperatures$)", name)
-]
-STUDIES = [
-    name for name in NAMES if re.search(r"(^leaderboard|/study|_(rloo|rollouts|tiny)$)", name)
-]
-# tests/test_gpu_study.py plans it; it needs vLLM.
-GPU = ["gpu/routes"]
-PAPERS = [name for name in NAMES if "/" in name and name not in [*BANDITS, *STUDIES, *GPU]]
 AVSPO = "avspo/table1_qwen25_math_1_5b"
 
 
@@ -47,18 +38,22 @@ def planned(name):
     return make_plan([f"+experiment={name}"], fetch=False)
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.slow
-def test_a_paper_s_runs_are_planned_without_data_and_weights(name):
-    plan = planned(name)
+def test_its_runs_are_planned(name):
+    """Tables of papers need data, weights and GPUs that are not here, and nothing else does."""
+    plan, is_paper = planned(name), bool(re.search(r"/(table\d|lcb)", name))
     assert plan.runs
     assert not plan.duplicates
-    assert plan.absent
-    assert plan.name == re.sub("[/_]", "-", name)
-    assert plan.executor.resources.gpus >= 1
+    assert bool(plan.absent) == is_paper
+    assert (plan.executor.resources.gpus >= 1) == is_paper
     identities = {run.run.identity for run in plan.runs}
     assert len(identities) == len(plan.runs)
-    assert all(identity.startswith("?") for identity in identities)
+    assert all(identity.startswith("?") == is_paper for identity in identities)
+    if is_paper:
+        assert plan.name == re.sub("[/_]", "-", name)
+    if "study" in name:
+        assert len({run.run.seed for run in plan.runs}) > 2
 
 
 @pytest.mark.slow
@@ -74,23 +69,3 @@ def test_gpu_hours_are_those_that_the_paper_prints():
     left = estimate(planned("aapo/table1_7b"), None, slots=1)
     # One epoch of 266 steps of 384 s on eight GPUs.
     assert left.gpu_hours == pytest.approx(8 * 266 * 384 / 3600, abs=0.5)
-
-
-@pytest.mark.parametrize("name", BANDITS)
-def test_a_bandit_s_runs_are_planned(name):
-    plan = planned(name)
-    assert plan.name == re.sub("[/_]", "-", name)
-    assert not plan.duplicates
-    assert not plan.absent
-    assert plan.executor.resources.gpus == 0
-
-
-@pytest.mark.parametrize("name", STUDIES)
-@pytest.mark.slow
-def test_a_study_s_runs_are_planned(name):
-    plan = planned(name)
-    assert plan.runs
-    assert not plan.duplicates
-    assert not plan.absent
-    assert plan.executor.resources.gpus == 0
-    assert len({run.run.seed for run in plan.runs}) > 2

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import advsweep_fake as fake
 import pytest
@@ -310,10 +310,6 @@ def test_a_run_that_falls_silent_is_killed_and_goes_on(plan, store, undisturbed)
     assert (outcome.done, outcome.exit_code) == (2, 0)
     assert any("gave no sign of life for 3 s and was killed; retry 1 of 2" in m for m in messages)
     assert_sound(store, undisturbed, forty)
-
-
-class Inject(Protocol):
-    def __call__(self, **fault): ...
 
 
 @pytest.fixture

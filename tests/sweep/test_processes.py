@@ -13,7 +13,7 @@ import pytest
 from advsweep.store import Status, open_store
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
-from tests.sweep.helpers import measured, wait_until, workers
+from tests.sweep.helpers import log_of, measured, wait_until, workers
 
 pytestmark = pytest.mark.slow
 
@@ -79,8 +79,7 @@ def test_killed_runs_and_killed_parents_change_nothing(plan, store, launch, undi
     assert stopped.status is Status.INTERRUPTED
     assert stopped.error == "the process that started it is gone"
     assert stopped.step >= 8
-    log = (stopped.directory / "log.txt").read_text(encoding="utf-8")
-    assert "interrupted: the process that started it is gone" in log
+    assert "interrupted: the process that started it is gone" in log_of(stopped)
 
     outcome = execute(plan(*SLOW, "seed=0,1", "executor=debug"), store)
     assert (outcome.done, outcome.exit_code) == (2, 0)

@@ -7,7 +7,7 @@ import yaml
 
 from advsweep.errors import ConfigError
 from advsweep.store import Status, open_store
-from advsweep.store.records import TUNE_KEY, ValueState
+from advsweep.store.records import TUNE_KEY
 from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.tuning import execute_tuning, plan_tuning
@@ -120,9 +120,9 @@ class StoppedError(Exception):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [2, 14, 18])
+@pytest.mark.parametrize("after", [14, 18])
 def test_an_interrupted_sweep_comes_to_the_same_end(write, store, tmp_path, after):
-    """Killed among the first values, among those that the grid grows by, and in the test runs."""
+    """Killed among the values that the grid grows by, and in the test runs."""
     tuning = planned(write())
     starts = 0
 
@@ -160,19 +160,6 @@ def test_what_the_store_says_was_chosen_is_not_read(write, store):
     assert tuning.read(store) == record
     rates = {p.run.optimizer.lr for p in tuning.plan_test(tuning.read(store)).runs}
     assert rates == {arm.chosen for arm in record.arms}
-
-
-@pytest.mark.slow
-def test_a_value_at_which_training_fails_is_not_chosen(write, store):
-    fake = {"defaults": [{"override /executor": "debug"}, {"override /backend": "fake"}]}
-    tune = {"key": "backend.nan_at", "values": [3, 100], "extend": 1, "seeds": 1}
-    tuning = planned(write({**fake, "task": {"held_out_per_level": 2}}, tune=tune, controls=None))
-    record = trained(tuning, store)
-    for arm in record.arms:
-        states = {each.value: each.state for each in arm.grid}
-        assert states.pop(3) is ValueState.FAILED
-        assert set(states.values()) == {ValueState.DONE}
-        assert arm.chosen != 3
 
 
 @pytest.mark.slow
@@ -220,7 +207,6 @@ def test_an_unknown_metric_is_refused_once_runs_show_which_there_are(write, stor
             {"blocks": [{"estimator": "grpo", "optimizer.lr": [1, 2]}]},
             "sweep.tune.key: expected a key that nothing else sets, got 'optimizer.lr', which",
         ),
-        ({"baseline": "psr"}, "sweep.baseline: expected an estimator or a method of the sweep"),
         (
             {"controls": ["placebo"], "common": {"task": "toy"}},
             "control: 'placebo' changes a verifier's verdicts",

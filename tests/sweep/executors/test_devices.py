@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advsweep.sweep.executors.local import (
     Device,
@@ -45,36 +41,8 @@ def test_they_are_asked_of_nvidia_smi(free_memory, monkeypatch):
     assert visible_devices() == [Device("1", 40960, 40000)]
 
 
-SHARES = st.one_of(st.floats(0.05, 1.0), st.sampled_from([1 / 3, 1 / 7, 0.1, 0.2]))
-GPUS = st.one_of(SHARES, st.integers(1, 4).map(float))
-
-
 def a100(name, free=40000):
     return Device(name, 40960, free)
-
-
-@given(devices=st.integers(1, 6), gpus=GPUS, runs=st.integers(1, 30), data=st.data())
-def test_nothing_is_given_out_twice_and_every_run_gets_its_turn(devices, gpus, runs, data):
-    known = [Device(f"GPU-{i}") for i in range(devices)]
-    books = DevicePool(gpus, lambda: known)
-    most = room(devices, gpus)
-    held: list[tuple[str, ...]] = []
-    placed = 0
-    while most and placed < runs:
-        slot = books.take()
-        if slot is None:
-            assert len(held) == most
-            books.taken.subtract(held.pop(data.draw(st.integers(0, len(held) - 1))))
-            continue
-        placed += 1
-        held.append(slot)
-        assert len(set(slot)) == len(slot) == max(1, int(gpus))
-        loads = Counter(name for each in held for name in each)
-        assert all(count * min(gpus, 1) <= 1 + 1e-6 for count in loads.values())
-        assert len(held) <= most
-    if not most:
-        assert gpus > devices
-        assert books.take() is None
 
 
 def test_a_share_is_of_memory_that_is_free_whoever_has_the_rest():
@@ -89,6 +57,11 @@ def test_a_share_is_of_memory_that_is_free_whoever_has_the_rest():
     assert take(0.5, a100("0", free=18431), a100("1"), taken="1") == ("1",)
     assert take(0.5, a100("0"), a100("1"), taken="0") == ("1",)
     assert take(1, Device("MIG-0")) == ("MIG-0",)
+    # Two halves are a whole, and so are three thirds.
+    assert take(0.5, a100("0"), taken="00") is None
+    assert take(1 / 3, a100("0"), taken="00") == ("0",)
+    assert take(2, a100("0"), a100("1"), a100("2"), taken="0") == ("1", "2")
+    assert take(2, a100("0")) is None
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.report.tables.build import build_report
-from advsweep.report.tables.render import render
 from advsweep.store import Status
 from advsweep.sweep.scheduler.execute import execute
 from tests.sweep.helpers import measured, wait_until
@@ -59,19 +57,6 @@ def once(condition, do):
             left.pop()()
 
     return take
-
-
-@pytest.mark.slow
-def test_a_sweep_on_ray_gives_the_same_table(cluster, plan, store, undisturbed_store):
-    on_ray = plan("seed=0,1", "steps=40", "executor=ray", name="same")
-    outcome = execute(on_ray, store)
-    assert (outcome.done, outcome.exit_code) == (2, 0)
-    assert measured(store) == measured(undisturbed_store)
-    tables = [render(build_report(each, "same"), "csv") for each in (store, undisturbed_store)]
-    assert tables[0] == tables[1]
-    for run in store.runs.select():
-        assert "done" in (run.directory / "log.txt").read_text(encoding="utf-8")
-        assert store.runs.environment(run.id)["command"] != ""
 
 
 @pytest.mark.slow

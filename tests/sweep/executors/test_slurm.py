@@ -25,7 +25,7 @@ from advsweep.sweep.executors.slurm import SlurmExecutor, SlurmJob, process_name
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import QueueWork, execute
 from advsweep.sweep.scheduler.runs import ScheduledRun, schedule_runs
-from tests.sweep.helpers import wait_until
+from tests.sweep.helpers import log_of, wait_until
 
 ON_SLURM = ("executor=slurm", "executor.partition=gpu", "executor.account=lab")
 
@@ -133,7 +133,7 @@ def test_a_job_takes_one_run_after_another(slurm, plan, store, undisturbed_store
     assert table(store) == table(undisturbed_store)
     # Both were trained by one worker, each with a log of its own.
     assert len({run.pid for run in store.runs.select()}) == 1
-    assert all(log_of(store, run.id).count("training grpo") == 1 for run in store.runs.select())
+    assert all(log_of(run).count("training grpo") == 1 for run in store.runs.select())
 
 
 @pytest.mark.slow
@@ -147,9 +147,8 @@ def test_a_run_whose_time_is_up_is_queued_again_and_goes_on(slurm, plan, store):
     job = int(Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(job, signal.SIGUSR2)  # what Slurm sends ahead of the end
     wait_until(lambda: store.runs.select()[0].status is Status.DONE)
-    log = (run.directory / "log.txt").read_text(encoding="utf-8")
-    assert "interrupted: asked to stop" in log
-    assert "resuming after step" in log
+    assert "interrupted: asked to stop" in log_of(run)
+    assert "resuming after step" in log_of(run)
     steps = [step for _, step, _ in store.metrics.points(run.id, ["reward/mean"])]
     assert steps == list(range(1, 61))
 
@@ -203,11 +202,6 @@ def work(store, runs, policy=None):
     return QueueWork(runs, remote_environment(1, store.url), policy or Policy())
 
 
-def log_of(store, run_id):
-    [run] = store.runs.select(ids=[run_id])
-    return (run.directory / "log.txt").read_text(encoding="utf-8")
-
-
 @pytest.mark.slow
 def test_a_job_holds_its_run_to_its_limits_and_tries_again_by_the_class_of_failure(store, order):
     slow = order("backend.step_seconds=0.5")
@@ -216,7 +210,7 @@ def test_a_job_holds_its_run_to_its_limits_and_tries_again_by_the_class_of_failu
     [run] = store.runs.select()
     assert (run.status, run.failure) == (Status.FAILED, Failure.TIMEOUT)
     assert run.error == "took longer than its time limit of 3 s"
-    assert log_of(store, run.id).count(" training grpo") <= 1
+    assert log_of(run).count(" training grpo") <= 1
 
 
 @pytest.mark.slow

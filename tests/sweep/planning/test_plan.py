@@ -85,8 +85,6 @@ def test_an_unnamed_sweep_is_named_by_its_content():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("estimator=grop", "estimator: no estimator is called 'grop'; did you mean 'grpo'"),
-        ("estimatr=grpo", "estimatr: no config group or key is called 'estimatr'; did you mean"),
         ("+foo=1", "foo: no config group or key is called 'foo'"),
         ("+steps.foo=1", "steps.foo: expected steps to be a mapping, got 200"),
         ("+task.foo.bar=1", "task.foo: countdown has no parameter 'foo'"),
@@ -98,14 +96,10 @@ def test_an_unnamed_sweep_is_named_by_its_content():
             "generation.max_tokens: sampling has no parameter 'max_tokens'; known: temperature; "
             "generation=transformers and generation=vllm have more",
         ),
-        ("steps=abc", "steps: expected an integer, got 'abc'"),
-        ("steps=0", "steps: expected >= 1, got 0"),
         ("optimizer.lr=fast", "optimizer.lr: expected a number, got 'fast'"),
         ("evaluation.k=[1,256]", "evaluation.k: expected every k of pass@k to be at most n=128"),
         ("~estimator", "estimator: expected one of a_grae, "),
         ("estimator=rloo group_size=1", "group_size: expected >= 2, which"),
-        ("estimator.name=fade", "estimator.name: expected another key; choose by estimator=NAME"),
-        ("sweep.sedes=3", "sweep.sedes: no such key; did you mean 'seeds'?"),
         ("sweep.blocks.0=3", "expected one of sweep.name, sweep.seeds, sweep.tune"),
     ],
 )

@@ -41,8 +41,6 @@ class WandbServer(ThreadingHTTPServer):
         summaries: by id, the newest of each run.
         ends: by id, the exit code of each run that was finished.
         requests: how many there were.
-        answering: cleared, it keeps its clients waiting.
-        asked: set by the first request.
     """
 
     daemon_threads = True
@@ -54,9 +52,6 @@ class WandbServer(ThreadingHTTPServer):
         self.summaries: dict[str, dict[str, Any]] = {}
         self.ends: dict[str, int] = {}
         self.requests = 0
-        self.answering = threading.Event()
-        self.answering.set()
-        self.asked = threading.Event()
 
     @property
     def url(self):
@@ -64,8 +59,6 @@ class WandbServer(ThreadingHTTPServer):
 
     def answer(self, path, asked):
         self.requests += 1
-        self.asked.set()
-        self.answering.wait()
         if path.endswith("/file_stream"):
             self._stream(path.split("/")[-2], asked)
             return {}
@@ -161,7 +154,6 @@ def wandb_server(monkeypatch, tmp_path):
     for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_ENTITY", "WANDB_DIR"):
         monkeypatch.delenv(name, raising=False)
     yield server
-    server.answering.set()
     server.shutdown()
     thread.join()
     server.server_close()
