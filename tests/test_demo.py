@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import csv
-import io
-import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -20,12 +15,6 @@ from advsweep.report.claims.lists import claim_lists
 from advsweep.sweep.planning.plan import make_plan
 
 RESULTS = Path(__file__).parents[1] / "experiments" / "demo"
-# The demo's estimators and nothing else of its size: a base that is hardly trained, few steps.
-SMALL = [
-    *("+experiment=demo", "steps=4", "prompts_per_step=8", "sweep.seeds=1"),
-    *("model.pretraining_steps=20", "model.pretraining_batch=32", "task.held_out_per_level=2"),
-    *("evaluation.n=8", "evaluation.k=[1,8]", "backend.checkpoint_every=2"),
-]
 
 
 def test_the_demo_compares_four_estimators_with_four_bases_each():
@@ -71,38 +60,3 @@ def test_the_committed_demo_has_a_settled_difference_between_trained_estimators(
         assert int(row["n"]) == 4
         assert float(row["p_adjusted"]) <= 0.05
         assert float(row["low"]) > 0 or float(row["high"]) < 0
-
-
-@pytest.mark.slow
-def test_a_small_demo_from_sweep_to_export(tmp_path):
-    def advsweep(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments],
-            cwd=tmp_path,
-            env=os.environ,
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    advsweep("sweep", "--jobs", "2", *SMALL)
-    runs = json.loads(advsweep("ls", "demo", "--format", "json"))
-    assert {run["status"] for run in runs} == {"done"}
-    rows = list(csv.DictReader(io.StringIO(advsweep("report", "demo", "--format", "csv"))))
-    trained = [run["estimator"] for run in runs[::-1]]
-    assert [row["estimator"] for row in rows] == ["base", "guess", *trained]
-    for row in rows[2:]:
-        assert 0 <= float(row["collapse/acr@first100"]) <= 1
-        assert 0 <= float(row["pass@1"]) <= float(row["pass@8"]) <= 1
-        assert float(row["entropy/answer"]) >= 0
-
-    before = advsweep("report", "demo", "--format", "json")
-    advsweep("sweep", "--jobs", "2", *SMALL)
-    assert advsweep("report", "demo", "--format", "json") == before
-
-    exported = tmp_path / "exported"
-    advsweep("export", str(runs[0]["id"]), "--to", "hf", str(exported))
-    assert json.loads((exported / "config.json").read_text())["model_type"] == "qwen2"
