@@ -286,3 +286,24 @@ def test_a_project_online_is_read_through_its_api():
     assert (run.key, run.config) == ("me/project/abc", {"estimator": "grpo", "seed": 1})
     assert list(run.steps) == [LoggedStep(0, {"reward/mean": 0.5}), LoggedStep(1, {})]
     assert run.left_out == {"values of loss that are NaN or infinite": 1}
+
+
+@pytest.mark.slow
+def test_imports_into_postgresql(postgres_url, logs):
+    from advsweep.store import open_store
+
+    with open_store(postgres_url) as store:
+        _import(store, logs, pattern=PATTERN, sweep="theirs")
+        before = _contents(store)
+        assert len(before) == 6
+        assert _import(store, logs, pattern=PATTERN).count(ImportAction.UNCHANGED) == 6
+        config = {"backend": {"name": "imported", "format": "x"}, "estimator": {"name": "grpo"}}
+        for correct in (1, 2):
+            results = [ProblemCount(1, "p", 4, correct)]
+            write_run(
+                store,
+                gather("x", "a", config, [LoggedStep(1, {"a": 0.5})], results),
+                environment={},
+            )
+        (record,) = store.evaluations.select([7])
+        assert record.c.tolist() == [2]

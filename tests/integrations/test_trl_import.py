@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ from advsweep.cli import main
 from advsweep.diagnostics import rollout_metrics
 from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.logs import READERS, ImportOptions
+from advsweep.logs.base import ImportedRun
 from advsweep.logs.names import NameMap
+from tests.importing.conftest import read, values
+from tests.integrations.conftest import MakeTrainer
 
 trl = pytest.importorskip("trl", minversion="1.16")
 pytestmark = [
@@ -116,3 +121,78 @@ def test_a_report_in_two_commands(
     assert "collapse/acr" in page
     command(monkeypatch, "import", "trl", str(folder), "--set", "seed=0", "--store", store)
     assert "1 unchanged" in capsys.readouterr().out
+
+
+def letters(completions: list[str], **_: Any) -> list[float]:
+    return [float(any(x in text for x in "abcd")) for text in completions]
+
+
+def short(completions: list[str], **_: Any) -> list[float]:
+    return [1 / (1 + len(text)) for text in completions]
+
+
+@pytest.fixture
+def losses(make_trainer: MakeTrainer, tmp_path: Path) -> dict[str, dict[int, float]]:
+    """Two trainings with weighted reward functions below `losses`; the rewards that they log."""
+    logged = {}
+    for loss in ("dapo", "dr_grpo"):
+        trainer = make_trainer(
+            trl.GRPOTrainer,
+            [letters, short],
+            {"own": [0, 1]},
+            output_dir=str(tmp_path / "losses" / f"{loss}-s7"),
+            loss_type=loss,
+            reward_weights=[1.0, 0.2],
+            seed=7,
+            num_generations=GROUP,
+            learning_rate=1e-2,
+            max_steps=6,
+            save_strategy="steps",
+            save_steps=3,
+            logging_steps=1,
+            log_completions=True,
+        )
+        trainer.train()
+        rows = trainer.state.log_history
+        logged[loss] = {row["step"]: row["reward"] for row in rows if "reward" in row}
+    return logged
+
+
+def test_a_copy_keeps_losses_weights_and_every_step(
+    losses: dict[str, dict[int, float]], tmp_path: Path
+) -> None:
+    source = shutil.copytree(tmp_path / "losses", tmp_path / "copy")
+    # In the copy the first checkpoint is the newest file.
+    for age, file in enumerate(sorted(source.rglob("trainer_state.json"))):
+        os.utime(file, (10**9 - age, 10**9 - age))
+
+    def rewards(runs: list[ImportedRun]) -> list[dict[int, float]]:
+        found = [values(run) for run in runs]
+        return [{step: own["reward/mean"] for step, own in steps.items()} for steps in found]
+
+    logged = [pytest.approx(own, rel=1e-6) for own in losses.values()]
+    runs = read("trl", source)
+    assert rewards(runs) == logged
+    assert [run.config["loss_type"] for run in runs] == ["dapo", "dr_grpo"]
+    for run in runs:
+        assert (run.config["seed"], run.config["optimizer"]["lr"]) == (7, 1e-2)
+        assert "the reward is letters + 0.2 short" in run.notes
+        # Both prompts are the same text, which makes two groups nevertheless.
+        assert (run.config["prompts_per_step"], run.config["group_size"]) == (2, GROUP)
+        assert run.config["estimator"] == {"name": "grpo", "preset": "trl"}
+    for file in source.rglob("training_args.bin"):
+        file.unlink()
+    runs = read("trl", source, reward_weights={"short": 0.2})
+    assert rewards(runs) == logged
+    assert not any("fits the log" in note for run in runs for note in run.notes)
+    runs = read("trl", source)
+    assert rewards(runs) == logged
+    for run in runs:
+        (note,) = [note for note in run.notes if "fits the log" in note]
+        assert "--set reward_weights.letters=1 --set reward_weights.short=0.2 fits the log" in note
+    # The last checkpoint was cut on the way.
+    cut = source / "dapo-s7" / "checkpoint-6" / "trainer_state.json"
+    cut.write_bytes(cut.read_bytes()[:1500])
+    run, _ = read("trl", source, reward_weights={"short": 0.2})
+    assert "states that are cut (checkpoint-6/trainer_state.json)" in run.left_out
+    assert rewards([run]) == [logged[0]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 import torch
 from typer.testing import Result
 
+from advsweep.backends import BACKENDS
 from advsweep.cli.catalogue import plugin_registries
 from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.logs import READERS, ImportOptions
@@ -297,3 +299,20 @@ def test_the_backend_trains_like_tiny_and_writes_a_profile(
             own, tiny = (np.array(curves[run.id]) for run in (profiled, plain))
             assert own.size > 0
             assert np.array_equal(own, tiny)
+
+
+def test_the_contract_suites_find_them(site: Path) -> None:
+    """As the page says: the suites of advsweep's own components run on those of others."""
+    assert {"capped_grpo"} <= set(build_estimator("capped_grpo").plain().values())
+    suites = ["tests/estimators/test_contract.py", "tests/rollouts/test_contract.py"]
+    suites += ["tests/backends/test_contract.py"]
+    tried = "capped_grpo or max_variance or (profiled and (resumes or goes_on or reaches))"
+    command = [sys.executable, "-m", "pytest", "-n", "0", *suites, "-k", tried]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    [passed] = re.findall(r"(\d+) passed", done.stdout)
+    assert int(passed) > 60
+    assert BACKENDS.get("profiled").name == "profiled"
