@@ -7,7 +7,6 @@ import io
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,9 @@ from jsonschema import Draft202012Validator
 from advsweep.cli import catalogue
 from advsweep.cli.catalogue import NAMES, SCHEMA
 from advsweep.config.groups import conf_directory
-from advsweep.estimators import ESTIMATORS, estimator_names
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.registry import GROUPS
 from advsweep.yaml_files import read_yaml
-from tests.cli.conftest import FAKE
 
 
 @pytest.fixture
@@ -32,18 +29,6 @@ def listed(in_process):
         return json.loads(out) if form == "json" else out
 
     return called
-
-
-@pytest.mark.slow
-def test_every_estimator_is_listed(listed):
-    found = listed("list", "estimators")
-    names = [name for e in found for name in (e["name"], *e["aliases"])]
-    assert sorted(names) == sorted({*estimator_names(), *ESTIMATORS.aliases()})
-    assert [e["family"] for e in found] == sorted(e["family"] for e in found)
-    by_name = {e["name"]: e for e in found}
-    assert by_name["w_reinforce"]["held"] == "released code"
-    assert by_name["avspo"]["released"] == ["preset=released"]
-    assert "\ngrpo," in listed("list", "estimators", form="csv")
 
 
 METHOD = """# @package _global_
@@ -71,27 +56,6 @@ def test_methods_are_listed_with_what_they_set(listed, tmp_path):
     rows = {row["name"]: row for row in csv.DictReader(io.StringIO(text))}
     assert rows["gspo"]["objective"] == "clipped clip_high=0.5"
     assert rows["gspo"]["description"] == "Mine: a wider clip."
-
-
-@pytest.mark.slow
-def test_experiments_are_listed_with_their_folder(listed, tmp_path):
-    folder = tmp_path / "experiment" / "study"
-    folder.mkdir(parents=True)
-    (folder / "mine.yaml").write_text(
-        "# @package _global_\n# Mine: two seeds.\ndefaults:\n  - study/_shared\n\n"
-        "sweep: {seeds: 2}\n",
-        encoding="utf-8",
-    )
-    (folder / "_shared.yaml").write_text("# @package _global_\nsteps: 7\n", encoding="utf-8")
-    found = listed("list", "experiments", "--config-dir", str(tmp_path))
-    rows = {row.pop("name"): row for row in found}
-    assert rows["study/mine"] == {
-        "task": "countdown",
-        "model": "tiny",
-        "description": "Mine: two seeds.",
-    }
-    assert rows["demo"]["description"].startswith("Four estimators")
-    assert not any(name.rpartition("/")[2].startswith("_") for name in rows)
 
 
 def test_unknown_lists_are_answered_with_the_nearest(refused):
@@ -132,25 +96,6 @@ def test_unknown_keys_are_answered_with_the_nearest(refused):
 # schema
 
 
-@pytest.mark.slow
-def test_schema_has_every_key_with_default_and_meaning(listed, in_process, tmp_path):
-    definitions = json.loads(in_process("schema")[1])["$defs"]
-    block = definitions["block"]["properties"]
-    # Those of all other components are in tests/sweep/test_json_schema.py.
-    for row in [*listed("keys"), *listed("keys", "optimizer")]:
-        assert row["key"] in block
-        if row["key"] in GROUPS:
-            assert row["of"] in definitions[f"swept-{row['key']}"]["anyOf"][0]["enum"]
-            continue
-        known = definitions[row["key"]]
-        assert row["meaning"] in known["description"]
-        assert row["default"] in (known.get("default", row["default"]), "null")
-    (tmp_path / "estimator").mkdir()
-    (tmp_path / "estimator" / "mine.yaml").write_text("name: fade\nh_star: 0.25\n")
-    own = json.loads(in_process("schema", "--config-dir", str(tmp_path))[1])["$defs"]
-    assert "mine" in own["swept-estimator"]["anyOf"][0]["enum"]
-
-
 SOURCE = Path(catalogue.__file__).parent / "init_files"
 
 
@@ -170,6 +115,9 @@ def test_sweep_file_names_a_schema_that_it_fits(advsweep, tmp_path):
     assert text.splitlines()[0] == f"# yaml-language-server: $schema={SCHEMA}"
     schema = (tmp_path / SCHEMA).read_text()
     assert schema == advsweep("schema").stdout
+    (tmp_path / "estimator").mkdir()
+    (tmp_path / "estimator" / "mine.yaml").write_text("name: fade\nh_star: 0.25\n")
+    assert '"mine"' in advsweep("schema", "--config-dir", ".").stdout
     validator = Draft202012Validator(json.loads(schema))
     assert validator.is_valid(yaml.safe_load(text))
     # Without its comment signs, the line that offers rates to sweep over fits, too.
@@ -181,37 +129,23 @@ def test_sweep_file_names_a_schema_that_it_fits(advsweep, tmp_path):
     assert not validator.is_valid(yaml.safe_load(text.replace("steps:", "step:")))
 
 
-@pytest.mark.slow
-def test_makefile_trains_and_judges(advsweep, tmp_path):
+def test_makefile_reads_the_name_of_the_sweep_from_its_file(advsweep, tmp_path):
     if shutil.which("make") is None:
         pytest.skip("no make")
     assert advsweep("init").returncode == 0
-    sweep, fake = "sweep sweep.yaml", " ".join(f"'{word}'" for word in FAKE)
-    makefile = (tmp_path / "Makefile").read_text()
-    (tmp_path / "Makefile").write_text(makefile.replace(sweep, f"{sweep} {fake}"))
-    # The Makefile reads the sweep's name from the sweep file.
     renamed = (tmp_path / "sweep.yaml").read_text().replace("name: first  ", "name: other  ")
     (tmp_path / "sweep.yaml").write_text(renamed)
-    made = subprocess.run(
-        ["make", "ci", "report", f"ADVSWEEP={sys.executable} -m advsweep"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "9 done of 9 runs" in made.stderr
-    assert "holds: pass@1[grpo] >= pass@1[base]" in made.stderr
-    assert made.returncode == 0
-    assert "</html>" in (tmp_path / "report.html").read_text()
-    (tmp_path / "Makefile").write_text(
-        (tmp_path / "Makefile").read_text().replace("pass@1[base]'", "pass@1[base] + 1'")
-    )
-    wrong = subprocess.run(made.args, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "contradicted" in wrong.stderr
-    assert wrong.returncode == 2  # make's exit code where a command exits with 1
+    # docs/ci.md runs these commands.
+    printed = subprocess.check_output(["make", "-n", "ci", "report"], cwd=tmp_path, text=True)
+    assert printed.splitlines() == [
+        "advsweep sweep sweep.yaml",
+        "advsweep report other --assert 'pass@1[grpo] >= pass@1[base]'",
+        "advsweep report other",
+        "advsweep report other --format html > report.html",
+    ]
 
 
-@pytest.mark.parametrize("name", [*NAMES, SCHEMA])
+@pytest.mark.parametrize("name", [NAMES[0], SCHEMA])
 def test_overwrites_nothing(advsweep, tmp_path, name):
     (tmp_path / name).write_text("mine")
     done = advsweep("init")

@@ -59,18 +59,6 @@ def test_an_unknown_run_or_sweep_is_refused(finished):
 
 
 @pytest.mark.slow
-def test_what_is_done_is_not_repeated_unless_forced(advsweep):
-    first = json.loads(advsweep("run", "--format", "json", *IN_PROCESS).stdout)
-    again = json.loads(advsweep("run", "--format", "json", *IN_PROCESS).stdout)
-    assert again["id"] == first["id"]
-    assert again["started"] == first["started"]
-    forced = json.loads(advsweep("run", "--force", "--format", "json", *IN_PROCESS).stdout)
-    assert forced["identity"] == first["identity"]
-    assert forced["attempt"] == 2
-    assert forced["id"] != first["id"]
-
-
-@pytest.mark.slow
 def test_a_run_that_learned_nothing_is_named(advsweep):
     # One group of two in each of two steps: both rewards are equal with seed 0, not with seed 2.
     small = ["backend=fake", "executor=debug", "steps=2", "prompts_per_step=1", "group_size=2"]

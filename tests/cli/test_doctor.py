@@ -39,21 +39,6 @@ def test_every_extra_is_examined():
     assert set(FEATURES) == set(extras) - {"bench", "dev", "docs"}
 
 
-@pytest.mark.slow
-def test_reports_this_machine(advsweep):
-    found = json.loads(advsweep("doctor", "--format", "json").stdout)["checks"]
-    states = {check["name"]: check["state"] for check in found}
-    assert states["machine"] == states["packages"] == states["store"] == "ok"
-    assert {"GPU", "vLLM", "PostgreSQL", "Slurm", "Ray", "sandbox"} <= states.keys()
-    for check in found:
-        assert set(check) == {"name", "state", "detail", "remedy"}
-        assert check["detail"]
-    text = advsweep("doctor")
-    assert text.returncode == 0
-    for check in found:
-        assert check["name"] in text.stdout
-
-
 def test_missing_and_unfit_packages_have_their_pip_command(pretended):
     pretended(
         "numpy>=1; extra == 'ray'",
@@ -132,6 +117,7 @@ def test_password_of_a_server_is_not_shown(monkeypatch, in_process):
     assert "hunter2" not in out + err
     states = {check["name"]: check["state"] for check in json.loads(out)["checks"]}
     assert states["store"] == "unusable"
+    assert {"machine", "packages", "GPU", "vLLM", "Slurm", "sandbox"} <= states.keys()
 
 
 def test_hostile_message_of_torch_is_printed_escaped(monkeypatch, in_process):

@@ -15,21 +15,12 @@ from advsweep.store.checks import find_damage
 MISTAKES = {
     "unknown estimator": (["run", "estimator=grop"], ["grop", "grpo"]),
     "unknown key": (["run", "estimator=fade", "estimator.h_stra=1"], ["h_stra", "h_star"]),
-    "unknown top-level key": (["run", "grop_size=4"], ["grop_size", "group_size"]),
-    "added key that nothing has": (["run", "+estimator.epz=1"], ["epz", "eps"]),
     "value out of range": (
         ["run", "estimator=asym_grpo", "estimator.delta=0"],
         ["estimator.delta", "> 0", "0"],
     ),
-    "wrong type": (["run", "steps=many"], ["steps", "an integer", "many"]),
-    "group too small": (["run", "estimator=rloo", "group_size=1"], ["group_size", "rloo", "2"]),
-    "k above n": (["run", "evaluation.n=16", "evaluation.k=[1,64]"], ["evaluation", "64", "16"]),
     "swept values in a run": (["run", "seed=0,1"], ["seed", "advsweep sweep"]),
     "grammar that makes no grid": (["sweep", "optimizer.lr=interval(0,1)"], ["interval"]),
-    "more GPUs than there are": (
-        ["sweep", "resources.gpus=1000"],
-        ["resources.gpus", "at most", "1000"],
-    ),
     "unknown experiment": (["sweep", "+experiment=dmo"], ["dmo", "demo"]),
     "no store to read": (["ls"], ["advsweep.db", "--store"]),
     "unknown option": (["report", "--nope"], ["No such option: --nope", "`advsweep report -h`"]),
@@ -90,7 +81,6 @@ def test_a_store_that_is_no_database(advsweep, tmp_path):
     ("arguments", "words"),
     [
         (["ls", "--format", "foo"], "'--format': 'foo' is not one of 'table', 'csv', 'json';"),
-        (["ls", "--limit", "x"], "'--limit': expected a valid integer, got 'x'"),
     ],
 )
 def test_an_option_that_does_not_fit_says_what_was_got(arguments, words, in_process):

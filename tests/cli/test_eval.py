@@ -36,35 +36,10 @@ def test_a_run_is_evaluated_by_another_protocol_and_task(advsweep):
         assert words in refused.stderr
 
 
-@pytest.mark.slow
-def test_validation_problems_stay_out_of_other_evaluations(advsweep):
-    """Of 140 problems half choose a step; `eval` of the run's own task has the other half."""
-    done = advsweep("run", *FAKE, "evaluation.select_on={share: 0.5}")
-    assert done.returncode == 0, done.stderr
-    other = json.loads(advsweep("eval", "last", "-n", "32", "--format", "json").stdout)
-    shown = json.loads(advsweep("show", "1", "--format", "json").stdout)["evaluations"]
-    problems = {
-        split: {
-            p["problem_id"]
-            for e in shown
-            if e["settings"].get("split") == split
-            for p in e["problems"]
-        }
-        for split in (None, "validation")
-    }
-    assert [len(ids) for ids in problems.values()] == [70, 70]
-    assert not problems[None] & problems["validation"]
-    assert {p["problem_id"] for p in other[0]["problems"]} == problems[None]
-    assert "by validation problems" in advsweep("show", "1").stdout
-    table = advsweep("report", "--columns", "pass@1@selected,selected/step", "--format", "csv")
-    assert table.returncode == 0, table.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "arguments"),
     [
         ("expected either a run or a sweep, or --model", []),
-        ("expected either a run or a sweep, or --model", ["1", "--model", "x"]),
         ("expected --task NAME with --model", ["--model", "x"]),
         ("--step: valid only with a run", ["--model", "x", "--task", "gsm8k", "--step", "3"]),
         ("path: expected a folder with a model", ["--model", "./x", "--task", "countdown"]),
@@ -76,10 +51,6 @@ def test_validation_problems_stay_out_of_other_evaluations(advsweep):
         (
             "expected a key of evaluation, task, generation, model or backend",
             ["--model", ".", "--task", "gsm8k", "--set", "temperature=1"],
-        ),
-        (
-            "k: expected every k of pass@k to be at most n=4",
-            ["--model", ".", "--task", "countdown", "-n", "4", "--set", "evaluation.k=[8]"],
         ),
         ("n=1,2: expected KEY=VALUE", ["--model", ".", "--task", "gsm8k", "--set", "n=1,2"]),
         ("--task selects the task", ["--model", ".", "--task", "gsm8k", "--set", "task=math"]),

@@ -18,33 +18,26 @@ OTHER_COMMANDS = (
 LIGHT = {
     "--help": ("sqlalchemy", "pydantic", *OTHER_COMMANDS, *TABLES),
     "ls": (*OTHER_COMMANDS, *TABLES),
-    "ls two --format csv": TABLES,
     "status two": (*OTHER_COMMANDS, *TABLES),
     "show last": ("pandas", "rich", *OTHER_COMMANDS, *HEAVY),
     "logs last": (*OTHER_COMMANDS, *TABLES),
     "report two": HEAVY,
-    "report two --format json": HEAVY,
     "report two --format html": HEAVY,
-    "list figures": tuple(module for module in HEAVY if module != "hydra"),
     "plot two --figure acr --format csv": HEAVY,
-    "logs last --follow": TABLES,
     "stop two": ("pandas", *HEAVY),
-    "list methods": tuple(module for module in HEAVY if module != "hydra"),
     "list tasks": tuple(module for module in HEAVY if module != "hydra"),
     "doctor": ("pandas", "rich", "ray", "wandb", *HEAVY),
-    # These need torch; nothing of it is drawn, composed or stored.
-    "list estimators": ("matplotlib", "pandas", "rich"),
+    # This needs torch; nothing of it is drawn, composed or stored.
     "describe grpo --format csv": ("matplotlib", "pandas", "rich"),
     # A command of each module shows its help without what it works with.
     **{
         f"{name} --help": ("pandas", "rich", "wandb", *HEAVY)
-        for name in ("plot", "status", "export", "keys", "init", "doctor", "sweep", "describe")
+        for name in ("plot", "status", "export", "keys", "doctor", "sweep", "describe")
     },
 }
 
 
 SLOW = (
-    "report two --format json",
     "report two --format html",
     "describe grpo --format csv",
     "doctor",

@@ -55,16 +55,6 @@ def test_json_has_every_run_with_its_status(planned):
         assert run["steps_left"] == (0 if run["status"] == "done" else 12)
 
 
-def test_json_tells_the_time_by_the_runs_before(planned):
-    assert planned["sources"] == ["earlier runs"]
-    assert planned["untold"] == 0
-    one = planned["runs"][-1]["seconds_left"]
-    assert one > 0
-    # Three runs, two side by side.
-    assert planned["seconds_left"] == pytest.approx(1.5 * one)
-    assert planned["gpu_hours_left"] is None
-
-
 @pytest.mark.slow
 def test_a_table_is_for_people(invoke, planned):
     lines = invoke("plan", *MORE, "--jobs=2").stdout.splitlines()
@@ -139,11 +129,6 @@ def test_plans_and_warns_of_missing_data(invoke, tmp_path):
 
 SIX = "grpo,rloo,dr_grpo,fade,maxrl,gpg"
 STARTS = {
-    "one run": (
-        ["estimator=fade", "steps=40"],
-        "Training fade on countdown with model tiny (backend tiny): 40 steps of 64 prompts x 8 "
-        "rollouts of at most 10 tokens",
-    ),
     "no plurals": (
         [*FAKE, "steps=1", "prompts_per_step=1"],
         "Training grpo on countdown with model tiny (backend fake): 1 step of 1 prompt x 8 "

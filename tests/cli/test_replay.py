@@ -53,23 +53,6 @@ def test_every_estimator_is_replayed_or_listed_with_what_it_lacks(run):
     assert listed == {cls.name for cls in ESTIMATORS.classes()}
 
 
-@pytest.mark.slow
-def test_a_group_is_what_describe_computes(run, succeeds):
-    found = json.loads(
-        run("-e", "grpo,asym_grpo:delta=0.5,maxrl", "--steps", ":1", "--format", "json")[0]
-    )
-    for record in found["estimators"]:
-        name, *options = record["estimator"].split()
-        given = [word for option in options for word in ("--set", option)]
-        words = ("describe", name, "--rewards", "1,0,0,1;0,0,0,1", *given, "--format", "json")
-        applied = json.loads(succeeds(*words)[0])
-        values = [value for row in applied["advantages"] for value in row]
-        assert record["largest"] == pytest.approx(max(map(abs, values)))
-        for mass, key in (("success", "m_S"), ("failure", "m_F")):
-            masses = [group[mass] for group in applied["masses"]]
-            assert record[key] == pytest.approx(sum(masses) / len(masses))
-
-
 def test_json_has_the_numbers_and_what_was_left_out(run):
     found = json.loads(run("-e", "grpo,fade", "--format", "json")[0])
     (record,) = found.pop("estimators")
@@ -111,14 +94,10 @@ def test_numbers_by_step_and_by_solve_rate(run):
 
 
 @pytest.mark.parametrize("by", [pytest.param("step", marks=pytest.mark.slow), "solve_rate"])
-def test_figures_are_drawn_the_same_each_time(run, dump, by):
-    pictures = []
-    for _ in range(2):
-        out, err = run("-e", "grpo,maxrl,passk_loo", "--by", by, "-o", "figure.svg")
-        assert (out, err.splitlines()[-1]) == ("figure.svg\n", "Wrote figure.svg.")
-        pictures.append((dump / "figure.svg").read_bytes())
-    assert pictures[0] == pictures[1]
-    assert b"maxrl" in pictures[0]
+def test_figures_are_drawn(run, dump, by):
+    out, err = run("-e", "grpo,maxrl,passk_loo", "--by", by, "-o", "figure.svg")
+    assert (out, err.splitlines()[-1]) == ("figure.svg\n", "Wrote figure.svg.")
+    assert b"maxrl" in (dump / "figure.svg").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +106,6 @@ def test_figures_are_drawn_the_same_each_time(run, dump, by):
         (("nowhere",), ("expected a file or a folder of logs", "nowhere")),
         (("rollouts.jsonl", "--steps", "7:9"), ("--steps 7:9", "1 to 5")),
         (("rollouts.jsonl", "--steps", "a:b"), ("expected A:B", "'a:b'")),
-        (("rollouts.jsonl", "--steps", ":"), ("expected A:B", "':'")),
         (("rollouts.jsonl", "-e", "grop"), ("did you mean 'grpo'",)),
         (("rollouts.jsonl", "-e", ","), ("expected at least one estimator",)),
         (("rollouts.jsonl", "--reward", "x=y"), ("expected NAME or NAME=WEIGHT", "'x=y'")),

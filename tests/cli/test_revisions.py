@@ -22,16 +22,13 @@ def after(succeeds, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_listing_says_which_runs_are_of_which_revision(after):
+def test_listings_and_reports_say_which_runs_are_of_which_revision(after):
     for arguments in (("ls",), ("ls", "two"), ("ls", "--format", "json")):
         [expected] = after(*arguments)[1].splitlines()
         assert "estimator 'rloo' has several revisions" in expected
         assert "revision 1 in runs 3-4, revision 2 in runs 5-6" in expected
     assert "revision" not in after("ls", "--limit", "2")[1]
-
-
-@pytest.mark.slow
-def test_a_report_says_so_and_how_to_leave_the_older_out(after):
+    # A report says how to leave the older one out.
     [note] = [line for line in after("report", "two")[0].splitlines() if "has several" in line]
     assert "revision 1 in runs 3-4, revision 2 in runs 5-6" in note
     assert "has several revisions" in after("report", "two", "--pool", "--rows", "estimator")[0]

@@ -42,14 +42,6 @@ def two(fake_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.usefixtures("two")
-def test_a_finished_sweep_is_sent_to_a_trackers_own_place(advsweep, tmp_path):
-    done = advsweep("export", "two", "--to", "tensorboard", "--set", "directory=events")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "tensorboard: 6 sent\n"  # no bar where there is no terminal
-    assert len(list((tmp_path / "events").iterdir())) == 6
-
-
 @pytest.mark.security
 @pytest.mark.usefixtures("two")
 def test_a_store_chooses_no_destination(advsweep, tmp_path):
