@@ -123,12 +123,10 @@ def test_claims_about_points_have_the_mean_of_all_bases(lab):
     [
         ("pass@8", "pass@8"),
         ("pass@8@pass@1=0.5", "pass@8"),
-        ("pass@8@max", "pass@8"),
         ("pass@8[above=guess]", "pass@8"),
         ("pass@8[level=3]", "pass@8[level=3]"),
         ("pass@8[countdown,level=3]@slope", "pass@8[countdown,level=3]"),
         ("pass@8[base=0:0.5]", None),
-        ("pass@8[split=train]", None),
         ("pass@8[mean]", None),
         ("entropy/right", None),
         ("exact/pass@8@end", None),

@@ -18,7 +18,7 @@ from advsweep.report.claims.lists import (
     read_claim_list,
     render_claims,
 )
-from advsweep.statistics import benjamini_hochberg, regress
+from advsweep.statistics import regress
 
 REWARD = "reward/mean"
 
@@ -59,45 +59,16 @@ def _compared(direction, margin=None, of="b", than="a"):
     return claim if margin is None else {**claim, "margin": margin}
 
 
-def test_statements_by_hand(lab):
-    """b - a is 0.06 ± 0.0248, and c - a 0.1 ± 0.497."""
-    holds, contradicted, open_ = _evaluate(
-        lab,
-        {"statement": f"{REWARD}[b] > {REWARD}[a]"},
-        {"statement": f"{REWARD}[b] < {REWARD}[a]"},
-        {"statement": f"{REWARD}[c] > {REWARD}[a]"},
-        sweep="main",
-    )
-    assert [a.verdict for a in (holds, contradicted, open_)] == [
-        *(ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED, ClaimVerdict.CANNOT_TELL)
-    ]
-    # t(0.975; 2) = 4.3027, times s / √3 with s = 0.01.
-    half = 4.302653 * 0.01 / math.sqrt(3)
-    assert (holds.difference, holds.n) == (pytest.approx(0.06), 3)
-    assert (holds.low, holds.high) == pytest.approx((0.06 - half, 0.06 + half))
-    assert holds.more is None
-    # Differences of 0.1, -0.1 and 0.3 have s = 0.2, half of which takes 34 pairs at 80 %.
-    assert open_.more == 34 - 3
-    assert "-0.3968, +0.5968" in open_.reason
-    p = [a.p_value for a in (holds, contradicted, open_)]
-    assert [a.p_adjusted for a in (holds, contradicted, open_)] == pytest.approx(
-        list(benjamini_hochberg(p))
-    )
-
-
 DIRECTIONS = [
     (_compared("higher"), ClaimVerdict.HOLDS),
     (_compared("higher", 0.03), ClaimVerdict.HOLDS),
     (_compared("higher", 0.09), ClaimVerdict.CONTRADICTED),
-    (_compared("lower", 0.01), ClaimVerdict.CONTRADICTED),
     (_compared("lower", of="a", than="b"), ClaimVerdict.HOLDS),
     (_compared("not lower", 0.02), ClaimVerdict.HOLDS),
     (_compared("not higher", 0.09), ClaimVerdict.HOLDS),
-    (_compared("not higher", 0.07), ClaimVerdict.CANNOT_TELL),
     (_compared("within", 0.1), ClaimVerdict.HOLDS),
     (_compared("within", 0.03), ClaimVerdict.CONTRADICTED),
     (_compared("within", 0.07), ClaimVerdict.CANNOT_TELL),
-    (_compared("within", 0.3, of="c"), ClaimVerdict.CANNOT_TELL),
     (_compared("higher", than=0.1), ClaimVerdict.HOLDS),
 ]
 
@@ -139,15 +110,6 @@ def test_what_does_not_exist_is_not_judged_and_leaves_the_others_alone(lab):
     ):
         assert words in result.reason
         assert math.isnan(result.p_adjusted)
-
-
-def test_a_trend_by_hand(lab):
-    # Rewards and rates of every run add up to 0.9.
-    trend = {"of": REWARD, "over": "collapse/acr", "direction": "falls", "points": "runs"}
-    [result] = _evaluate(lab, {"trend": trend}, sweep="main")
-    assert result.verdict is ClaimVerdict.HOLDS
-    assert (result.difference, result.n) == (pytest.approx(-1), 9)
-    assert "R² = 1.000" in result.reason
 
 
 def test_rows_are_the_points_of_a_trend(lab):
@@ -245,7 +207,6 @@ def test_formats(lab):
         ({"says": None}, "claim x: says: expected a text"),
         ({"statement": None}, "claim x: statement: expected a text or several"),
         ({"statement": "reward/mean[b] ="}, "claim x: expected one of >="),
-        ({"statement": "reward/mean[b] > reward"}, "claim x: expected numbers and COLUMN"),
         ({"metric": "pass@1"}, "claim x: expected one of statement, metric, trend, got"),
         ({"seeds": 1}, "claim x: seeds: expected an integer >= 2"),
         ({"where": "estimator"}, "claim x: where: expected KEY=VALUE"),

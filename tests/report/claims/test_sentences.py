@@ -7,13 +7,10 @@ import pytest
 from advsweep.report.claims.sentences import (
     find_differences,
     judge_difference,
-    lay_out_short,
-    shorten_report,
 )
 from advsweep.report.data.columns import parse_outcomes
 from advsweep.report.data.runs import name_group
 from advsweep.report.tables.build import build_report
-from advsweep.writing import write_table
 
 SEEDS = range(5)
 NOISE = [0.0, 0.01, 0.02, 0.01, 0.0]
@@ -94,32 +91,3 @@ def test_a_difference_that_the_correction_withdraws_is_not_significant(lab, cons
     assert finding.text.startswith("not significant after Benjamini-Hochberg: reward/mean@end (")
     assert f", p adj {fade.p_adjusted:.3f})" in finding.text
     assert finding.outcome == "not significant"
-
-
-def test_the_same_difference_for_every_seed_has_no_test(lab, constant):
-    for seed in SEEDS:
-        lab.run("grpo", seed, points=constant(reward__mean=0.5 + seed / 10), solved=None)
-        lab.run("fade", seed, points=constant(reward__mean=0.6 + seed / 10), solved=None)
-    [one] = find_differences(build_report(lab.store, "demo"))
-    assert one.text == "same for every seed: reward/mean@end (+0.100 no spread)"
-
-
-@pytest.fixture
-def whole(demo):
-    return build_report(demo.store, "demo")
-
-
-def test_few_columns_keep_their_numbers(whole):
-    short = shorten_report(whole)
-    names = [column.name for column in short.columns]
-    assert names[0] == "collapse/acr@end"
-    assert set(names[1:]) == {"pass@1", "pass@2"}
-    assert short.rows == whole.rows
-    assert short.differences == whole.differences
-
-
-def test_it_fits_a_terminal_of_80_characters(whole):
-    text = write_table(lay_out_short(shorten_report(whole)), width=80, styled=False, wrapped=True)
-    assert max(map(len, text.splitlines())) <= 80
-    assert len(text.splitlines()) <= 12
-    assert "mean ± half the 95 % Student t interval over seeds" in text

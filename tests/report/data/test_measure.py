@@ -110,9 +110,7 @@ def test_where_a_training_metric_is_equal(costly):
     ("text", "error", "message"),
     [
         ("hours", ConfigError, "--at: expected steps, rollouts, tokens, seconds, one of these"),
-        ("pass@1", ConfigError, "--at: expected steps"),
         ("rollouts=-1", ConfigError, "--at: expected steps"),
-        ("rollouts=many", ConfigError, "--at: expected steps"),
         ("rollouts=2000", ReportError, "no run of the table comes to it; they are from 0 to 1280"),
         ("pass@1=1.5", ReportError, "no run of the table comes to it; they are from 0.125 to 1"),
         ("collapse/arc=1", NotFoundError, "no run has a metric 'collapse/arc'; did you mean"),

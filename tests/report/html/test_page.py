@@ -226,12 +226,6 @@ def test_no_text_of_a_store_becomes_markup(lab, constant, visit):
     assert page.locator("img").count() == 0
 
 
-def test_values_arrive_in_the_browser(page):
-    values = np.array([0.0, -1.5, 0.123456789, 3e-30, -7e30, np.nan, np.inf, 1 / 3, 65535.7])
-    arrived = np.array(page.evaluate("t => [...unpack(t)].map(String)", pack(values)), dtype=float)
-    np.testing.assert_allclose(arrived, values, rtol=2**-16)
-
-
 def test_bands_in_the_browser_are_those_of_the_statistics(page):
     runs = [[0.1, 0.5, np.nan], [0.3, 0.5, 2.0], [0.2, np.nan, np.nan]]
     texts = [pack(np.array(run)) for run in runs]
@@ -247,34 +241,21 @@ def test_bands_in_the_browser_are_those_of_the_statistics(page):
     np.testing.assert_allclose(np.array(got, dtype=float), expected, rtol=1e-4)
 
 
-def test_five_hundred_runs_fit_and_work(lab, visit):
+def test_many_rows_are_chosen_and_long_curves_thinned(lab, visit):
     rng = np.random.default_rng(0)
-    names = ["reward/mean", "collapse/acr", "entropy/token", *(f"more/m{i:02}" for i in range(15))]
-    settings = {f"model__parameter{i}": i / 3 for i in range(50)}
-    for number in range(500):
-        variant, seed = divmod(number, 5)
-        lab.run(
-            ("grpo", "fade", "avspo", "rloo", "drgrpo")[variant % 5],
-            seed,
-            points=[
-                (name, step, value)
-                for name in names
-                for step, value in enumerate(rng.random(100).tolist(), 1)
-            ],
-            optimizer__lr=1e-4 * (1 + variant),
-            **settings,
-        )
-    text = _render(lab.store)
-    assert len(text.encode()) < 5_000_000
-    page = visit(text)
-    assert page.locator("#matching").text_content() == "500 runs"
+    for number in range(20):
+        variant, seed = divmod(number, 2)
+        points = [("reward/mean", step, value) for step, value in enumerate(rng.random(300), 1)]
+        lab.run(("grpo", "fade")[variant % 2], seed, points=points, optimizer__lr=1 + variant)
+    page = visit(_render(lab.store))
+    assert page.locator("#matching").text_content() == "20 runs"
     assert len(_labels(_chart(page))) == 8
     assert _chart(page).locator("path.band").count() == 0
-    page.get_by_label("show rows with these words").fill("FADE lr=0.0002")
-    assert _labels(_chart(page)) == ["fade lr=0.0002"]
+    page.get_by_label("show rows with these words").fill("FADE lr=2")
+    assert _labels(_chart(page)) == ["fade lr=2"]
     assert "curves are thinned" in page.locator("#figure-notes").inner_text()
     page.get_by_role("button", name="all", exact=True).click()
-    assert len(_labels(_chart(page))) == 100
+    assert len(_labels(_chart(page))) == 10
     header = page.locator("#runs").get_by_role("columnheader", name="reward/mean")
     header.get_by_role("button").click()
     place = page.locator("#runs thead th").all_text_contents().index("reward/mean")
@@ -283,7 +264,5 @@ def test_five_hundred_runs_fit_and_work(lab, visit):
         place,
     )
     assert values == sorted(values)
-    page.get_by_label("filter").fill("fade seed=3")
-    assert page.locator("#matching").text_content() == "20 of 500 runs"
-    page.locator("#runs tbody tr:not([hidden]) button.open").first.click()
-    assert "model.parameter7" in page.locator("tr.details").inner_text()
+    page.get_by_label("filter").fill("fade seed=1")
+    assert page.locator("#matching").text_content() == "5 of 20 runs"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import subprocess
-import sys
 
 import pytest
 
@@ -323,22 +320,16 @@ def test_refuses_runs_with_different_evaluations(lab):
     assert "temperature" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("key", "first", "second"),
-    [
-        ("verifier", "numeric", "numeric tolerance=0.1"),
-        ("max_tokens", 1024, 512),
-        ("system", "1a2b3c4d", "none"),
-    ],
-)
-def test_refuses_runs_with_different_verifiers(lab, key, first, second):
-    runs = [lab.run(estimator, 0, solved=None) for estimator in ("grpo", "fade")]
-    for run_id, value in zip(runs, (first, second), strict=True):
-        lab.evaluate(run_id, f"{run_id}@20", 20, (2, 0), **{key: value})
-        lab.evaluate(run_id, "base", 0, (1, 0), **{key: value})
-    some = f"one table cannot hold them: {key}: {first} (1 run) and {second} (1 run);"
-    with pytest.raises(ReportError, match=re.escape(some)):
+def test_refuses_runs_with_different_verifiers(lab):
+    for estimator, verifier, tokens in (("grpo", "numeric", 1024), ("fade", "choice", 512)):
+        run = lab.run(estimator, 0, solved=None)
+        own = {"verifier": verifier, "max_tokens": tokens, "system": estimator}
+        lab.evaluate(run, f"{run}@20", 20, (2, 0), **own)
+        lab.evaluate(run, "base", 0, (1, 0), **own)
+    with pytest.raises(ReportError, match="one table cannot hold them") as error:
         build_report(lab.store, "demo")
+    for key in ("verifier: ", "max_tokens: ", "system: "):
+        assert key in str(error.value)
 
 
 def test_last_used_shared_protocol_counts(lab):
@@ -394,21 +385,3 @@ def test_how_learning_rates_were_matched(lab, constant):
             "rates": {"grpo": [9.92157e-05], "dr_grpo": [3e-4]},
         }
     ]
-
-
-def test_a_report_loads_no_torch(demo, tmp_path):
-    program = (
-        "import sys\n"
-        "from advsweep.report.tables.build import build_report\n"
-        "from advsweep.report.tables.render import render\n"
-        "from advsweep.writing import FORMATS\n"
-        "from advsweep.store import open_store\n"
-        "report = build_report(open_store('advsweep.db', create=False), 'demo')\n"
-        "for name in FORMATS: render(report, name)\n"
-        "heavy = ('torch', 'hydra', 'alembic', 'scipy.stats', 'scipy.optimize')\n"
-        "print([m for m in heavy if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
