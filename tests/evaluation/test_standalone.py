@@ -58,6 +58,12 @@ def test_uses_the_first_method_that_fits(evaluated):
     assert evaluated({"fast": unfit, None: silent}) == (None, ["too wide"])
 
 
+def test_validation_problems_are_left_out(store):
+    half = EvaluationSettings(n=2, k=(1,), select_on={"share": 0.5})
+    weights = EvaluationSubject("model:x", {None: silent})
+    assert len(evaluate_subject(store, weights, TASK, half).problem_ids) == 1
+
+
 def test_does_not_repeat_an_evaluation_by_another_method(evaluated):
     assert evaluated({None: silent}) == (None, [])
     assert evaluated({"fast": unfit, None: unfit}) == (None, [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import re
 import shlex
 import subprocess
@@ -60,20 +59,6 @@ def test_every_page_study_and_group_is_in_the_navigation(reference: dict[str, st
     found = navigation()
     assert len(found) == len(set(found))
     assert [page for page in pages if page not in found] == []
-
-
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda p: p.name)
-def test_links_of_pages_lead_to_files(page: Path, reference: dict[str, str]) -> None:
-    generated = {*reference, "estimators/index.md"}
-    for address in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
-        path = address.partition("#")[0]
-        if "://" in address or not path:
-            continue
-        target = Path(os.path.normpath(page.parent / path))
-        if target.is_relative_to(DOCS / "reference"):
-            assert target.relative_to(DOCS / "reference").as_posix() in generated, address
-        else:
-            assert target.exists(), address
 
 
 def test_the_readme_is_short_and_has_the_numbers_of_the_study() -> None:
@@ -252,20 +237,6 @@ def test_words_are_appended_to_their_command_alone(tmp_path: Path) -> None:
         "```text\n[sweep][a=b c][d][steps=2]\n[report][--short]\n[plan][steps=2]\n[ls]\n```\n",
     )
     assert page_blocks.check_page(page, tmp_path) == 1
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("0.25 ± 0.01", "0.125   ± 0.2*"),
-        ("run 0a1b2c3d", "run ffffffff"),
-        ("took 50 s", "took 2 min"),
-        ("a\n\n───", "a\n--------"),
-    ],
-)
-def test_outputs_may_differ_in_numbers_digests_times_and_rules(one: str, other: str) -> None:
-    assert page_blocks.skeleton(one) == page_blocks.skeleton(other)
-    assert page_blocks.skeleton(one) != page_blocks.skeleton(f"{other} more")
 
 
 def test_output_and_figures_are_written_into_the_page(tmp_path: Path) -> None:

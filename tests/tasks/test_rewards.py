@@ -108,7 +108,6 @@ def test_a_sum_is_weighted_and_keeps_the_unscorable() -> None:
         ("length", "reward: no reward is called 'length'"),
         ({"formt": 1}, r"reward\.formt: no reward is called 'formt'; did you mean 'format'"),
         ({"format": "much"}, r"reward\.format\.weight: expected a number, got 'much'"),
-        ({"cosine": {"length": 0}}, r"reward\.cosine\.length: expected > 0, got 0"),
         ({"format": {"delimiter": ""}}, r"reward\.format\.delimiter: expected a text"),
     ],
 )

@@ -9,8 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advsweep.tasks import route_maps as exact
 from advsweep.tasks.base import Problem, Split
@@ -24,7 +22,6 @@ from advsweep.tasks.route_maps import (
     RouteMap,
     prompts_of_levels,
     route_map,
-    solvable,
     walk,
     write,
 )
@@ -108,17 +105,6 @@ def test_walks_pass_the_stop_first_and_may_fail() -> None:
     assert arrived.mean() == pytest.approx(0.9526, abs=4 * 0.0095)
 
 
-def test_prompts_are_judged_alone() -> None:
-    """The judgement of a prompt does not depend on the others."""
-    level = prompts_of_levels()[6][:600]
-    passed, solutions = solvable(route_map().open, level)
-    assert 0.5 < passed.mean() < 1
-    order = np.random.default_rng(2).permutation(600)[:100]
-    again, same = solvable(route_map().open, level[order])
-    assert (again == passed[order]).all()
-    assert (same[again] == solutions[order][again]).all()
-
-
 def test_tables_of_a_small_map(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ways from 0 to 3: over 4 with two links, over 1 and 2 with three."""
     monkeypatch.setattr(exact, "route_map", lambda seed: RouteMap(RING, RING))
@@ -137,30 +123,6 @@ def test_tables_of_a_small_map(monkeypatch: pytest.MonkeyPatch) -> None:
     assert walker[0, 4, 5] == pytest.approx(0.25)
 
 
-def walk_at_random(start: int, stop: int, goal: int, rng: np.random.Generator) -> bool:
-    """Walk to unvisited neighbours until the goal, 8 nodes or a dead end."""
-    adjacent, visited = route_map().open.adjacent, [start]
-    while len(visited) <= 8 and visited[-1] != goal:
-        free = [n for n in np.flatnonzero(adjacent[visited[-1]]).tolist() if n not in visited]
-        if not free:
-            return False
-        visited.append(free[rng.integers(len(free))])
-    return visited[-1] == goal and (stop == NO_STOP or stop in visited)
-
-
-def test_walker_equals_simulated_walks(routes: Routes) -> None:
-    rng = np.random.default_rng(1)
-    rates = routes.floors()["walker"].rates
-    held_out = routes.problems(Split.HELD_OUT)
-    for problem in (held_out[0], held_out[31], held_out[95]):
-        start, *stop, goal = map(NODE_SYMBOLS.index, problem.prompt[:-1])
-        stops = stop[0] if stop else NO_STOP
-        found = np.mean([walk_at_random(start, stops, goal, rng) for _ in range(4000)])
-        rate = rates[problem.id]
-        assert 0 < rate < 0.5
-        assert found == pytest.approx(rate, abs=4 * (rate / 4000) ** 0.5)
-
-
 def solves(prompt: str, text: str, links: Links) -> bool:
     """Plain Python's verdict on an answer."""
     start, *stop, goal = prompt.removesuffix(":")
@@ -174,22 +136,6 @@ def solves(prompt: str, text: str, links: Links) -> bool:
         and all(symbol in text for symbol in stop)
         and all(links.adjacent[a, b] for a, b in steps)
     )
-
-
-def is_readable(text: str) -> bool:
-    return 1 <= len(text) <= 8 and all(symbol in NODE_SYMBOLS for symbol in text)
-
-
-def agrees(task: Routes, problems: list[Problem], texts: list[str]) -> None:
-    scores = task.score(problems, texts)
-    assert scores.dtype == np.float64
-    links = route_map().open
-    assert scores.tolist() == [
-        float(solves(problem.prompt, text, links))
-        for problem, text in zip(problems, texts, strict=True)
-    ]
-    answers = task.answers(problems, texts)
-    assert answers == [text if is_readable(text) else None for text in texts]
 
 
 def problem_of(prompt: str) -> Problem:
@@ -228,18 +174,10 @@ def test_answers_have_at_most_eight_nodes(routes: Routes, monkeypatch: pytest.Mo
     """On a line A-B-...-Z, I is eight links away from A, and J nine."""
     line = dict(itertools.pairwise("ABCDEFGHIJ"))
     monkeypatch.setattr("advsweep.tasks.routes._linked", lambda map_seed: line)
-    problems = [problem_of("AI:"), problem_of("AJ:"), problem_of("AI:")]
-    texts = ["BCDEFGHI", "BCDEFGHIJ", "BCDEFGHIJ"]
-    assert routes.score(problems, texts).tolist() == [1.0, 0.0, 0.0]
-    assert routes.answers(problems, texts) == ["BCDEFGHI", None, None]
-
-
-@given(
-    st.integers(0, 2**32),
-    st.lists(st.text(st.sampled_from(NODE_SYMBOLS + ": é"), max_size=10), max_size=20),
-)
-def test_verifier_agrees_with_python_on_noise(routes: Routes, seed: int, texts: list[str]) -> None:
-    agrees(routes, routes.draw(len(texts), np.random.default_rng(seed)), texts)
+    problems = [problem_of(prompt) for prompt in ("AI:", "AJ:", "AI:", "AI:")]
+    texts = ["BCDEFGHI", "BCDEFGHIJ", "BCDEFGHIJ", "B:"]
+    assert routes.score(problems, texts).tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert routes.answers(problems, texts) == ["BCDEFGHI", None, None, None]
 
 
 def test_problems_have_solutions_and_fitting_prompts(routes: Routes) -> None:

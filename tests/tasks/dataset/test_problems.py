@@ -150,7 +150,6 @@ def test_duplicates_are_left_out(write: Write) -> None:
     [
         ("She has 48.\n#### 1,080", "auto", "1,080"),
         (r"so \boxed{3} or \boxed{4}", "auto", "4"),
-        ("72", "auto", "72"),
         ("#### 7", "whole", "#### 7"),
         (r"#### 7 \boxed{8}", "boxed", "8"),
         (r"so \fbox{3}", "boxed", "3"),
@@ -160,10 +159,8 @@ def test_duplicates_are_left_out(write: Write) -> None:
         ("with $x = 3$ it is 17", "hashes", ""),
         (r"with $x = 3$ it is \boxed{17", "auto", ""),
         (27.0, "auto", "27"),
-        (27.5, "auto", "27.5"),
         (0, "auto", "0"),
         (["$3$", "$4$"], "whole", "3, 4"),
-        (["2"], "auto", "2"),
     ],
 )
 def test_reference_answers_are_read_from_their_column(
@@ -212,7 +209,6 @@ def test_options_and_tests_become_part_of_the_prompt(write: Write) -> None:
         ({"id_column": "level"}, "id_column: expected another 'level' in every row, got 'Level 1'"),
         ({"options_column": "level"}, "options_column: expected a list of 1 to 26 options"),
         ({"tests_column": "level"}, "tests_column: expected a list of tests, .* of row 1"),
-        ({"level_file": "/none"}, "data: .* there is no '/none'"),
         ({"data": "/none.jsonl"}, "data: expected a file .* there is no '/none.jsonl'"),
     ],
 )
@@ -230,7 +226,6 @@ def test_bad_data_is_refused(sums: str, fields: dict[str, Any], message: str) ->
         ),
         ({"question": "a?", "answer": []}, "gold_column: expected an answer"),
         ({"question": " ", "answer": 1}, "question_column: expected a text in 'question' of row 2"),
-        ({"answer": 1}, "question_column: expected a text"),
     ],
 )
 def test_bad_rows_are_refused(write: Write, row: dict[str, Any], message: str) -> None:

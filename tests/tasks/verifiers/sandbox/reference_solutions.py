@@ -14,53 +14,32 @@ from typing import Any
 # A function in Python, and cases: arguments and result.
 FUNCTIONS: list[tuple[str, list[tuple[tuple[Any, ...], Any]]]] = [
     ("def double(x):\n    return 2 * x", [((3,), 6), ((-2**70,), -2**71), ((0,), 0)]),
-    ("def factorial(n):\n    return 1 if n < 2 else n * factorial(n - 1)", [((0,), 1), ((25,), 15511210043330985984000000)]),
-    ("def gcd(a, b):\n    while b:\n        a, b = b, a % b\n    return a", [((12, 18), 6), ((7, 0), 7)]),
-    ("def is_prime(n):\n    return n > 1 and all(n % d for d in range(2, int(n**0.5) + 1))", [((7,), True), ((9,), False), ((1,), False)]),
     ("def mean(xs):\n    return sum(xs) / len(xs)", [(([1, 2, 4],), 7 / 3), (([-0.5, 0.5],), 0.0)]),
-    ("import math\ndef hypotenuse(a, b):\n    return math.sqrt(a * a + b * b)", [((3, 4), 5.0), ((1, 1), 2**0.5)]),
     ("def reciprocal(x):\n    return 1 / x if x else float('inf')", [((4,), 0.25), ((0,), math.inf)]),
     ("def reverse(s):\n    return s[::-1]", [(("abc",), "cba"), (("",), ""), (("é😀",), "😀é")]),
     ("def is_palindrome(s):\n    s = [c.lower() for c in s if c.isalnum()]\n    return s == s[::-1]", [(("A man, a plan, a canal: Panama",), True), (("ab",), False)]),
     ("import re\ndef vowels(s):\n    return re.findall('[aeiou]', s)", [(("education",), ["e", "u", "a", "i", "o"]), (("xyz",), [])]),
-    ("def words(s):\n    return s.split()", [(("a b  c\n",), ["a", "b", "c"])]),
-    ("def caesar(s, k):\n    return ''.join(chr((ord(c) - 97 + k) % 26 + 97) for c in s)", [(("xyz", 3), "abc")]),
-    ("def squares(n):\n    return [i * i for i in range(n)]", [((4,), [0, 1, 4, 9]), ((0,), [])]),
-    ("def evens(xs):\n    return list(filter(lambda x: x % 2 == 0, xs))", [(([1, 2, 4],), [2, 4])]),
-    ("def transpose(m):\n    return [list(row) for row in zip(*m)]", [(([[1, 2], [3, 4]],), [[1, 3], [2, 4]])]),
     ("def flatten(x):\n    return [z for y in x for z in (flatten(y) if isinstance(y, list) else [y])]", [(([1, [2, [3, []]]],), [1, 2, 3])]),
     ("def pairs(xs):\n    return list(zip(xs, xs[1:]))", [(([1, 2, 3],), [(1, 2), (2, 3)])]),
-    ("def min_max(xs):\n    return min(xs), max(xs)", [(([3, 1, 2],), (1, 3))]),
     ("def common(a, b):\n    return set(a) & set(b)", [(([1, 2, 3], [2, 3, 4]), {2, 3}), (([], [1]), set())]),
     ("def subsets(xs):\n    return {frozenset(x for i, x in enumerate(xs) if n >> i & 1) for n in range(2 ** len(xs))}", [(([1, 2],), {frozenset(), frozenset({1}), frozenset({2}), frozenset({1, 2})})]),
     ("from collections import Counter\ndef frequencies(xs):\n    return Counter(xs)", [(("aab",), {"a": 2, "b": 1})]),
     ("from collections import defaultdict\ndef by_length(xs):\n    found = defaultdict(list)\n    for x in xs:\n        found[len(x)].append(x)\n    return found", [((["a", "bb", "c"],), {1: ["a", "c"], 2: ["bb"]})]),
     ("from collections import namedtuple\nPoint = namedtuple('Point', 'x y')\ndef midpoint(a, b):\n    return Point((a[0] + b[0]) / 2, (a[1] + b[1]) / 2)", [(((0, 0), (2, 4)), (1.0, 2.0))]),
-    ("from collections import OrderedDict\ndef unique(xs):\n    return list(OrderedDict.fromkeys(xs))", [(([3, 1, 3],), [3, 1])]),
     ("def invert(d):\n    return {v: k for k, v in d.items()}", [(({1: "a", (2, 3): None},), {"a": 1, None: (2, 3)})]),
-    ("def merge(a, b):\n    return {**a, **b}", [(({"x": 1}, {"x": 2.5, True: b"z"}), {"x": 2.5, True: b"z"})]),
     ("from typing import List, Optional\ndef second(xs: List[int]) -> Optional[int]:\n    xs = sorted(set(xs))\n    return xs[-2] if len(xs) > 1 else None", [(([1, 5, 5, 3],), 3), (([1],), None)]),
     ("def nothing(x):\n    pass", [((1,), None)]),
     ("def encode(s):\n    return s.encode()", [(("é",), b"\xc3\xa9")]),
-    ("def rotate(z):\n    return z * 1j", [((1 + 2j,), -2 + 1j)]),
     ("from functools import lru_cache\n@lru_cache(None)\ndef fibonacci(n):\n    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)", [((90,), 2880067194370816120)]),
-    ("from functools import reduce\nimport operator\ndef product(xs):\n    return reduce(operator.mul, xs, 1)", [(([1, 2, 3, 4],), 24), (([],), 1)]),
-    ("from itertools import permutations\ndef arrangements(s):\n    return [''.join(p) for p in permutations(s)]", [(("abc",), ["abc", "acb", "bac", "bca", "cab", "cba"])]),
-    ("import heapq\ndef smallest(xs, k):\n    return heapq.nsmallest(k, xs)", [(([5, 1, 4], 2), [1, 4])]),
-    ("from bisect import bisect_left\ndef place(xs, x):\n    return bisect_left(xs, x)", [(([1, 3, 5], 4), 2)]),
     ("from heapq import *\nfrom math import *\ndef ceiling(x):\n    return ceil(x)", [((1.2,), 2), ((-1.2,), -1)]),
-    ("def binary(n):\n    return bin(n)[2:]", [((10,), "1010")]),
     ("def to_tuple(xs):\n    return tuple(map(tuple, xs))", [(([[1], [2, 3], []],), ((1,), (2, 3), ()))]),
     ("def matrix(n):\n    return [[0] * n] * n", [((2,), [[0, 0], [0, 0]])]),
-    ("def digits(n):\n    return set(map(int, str(n)))", [((1231,), {1, 2, 3})]),
     ("def sum_of(*numbers, start=0):\n    return sum(numbers, start)", [((1, 2, 3), 6), ((), 0)]),
     ("class Stack:\n    def __init__(self):\n        self.items = []\ndef balanced(s):\n    stack = Stack()\n    for c in s:\n        if c == '(':\n            stack.items.append(c)\n        elif not stack.items or not stack.items.pop():\n            return False\n    return not stack.items", [(("(())",), True), (("())",), False)]),
     ("def collatz(n):\n    yield n\n    while n > 1:\n        n = 3 * n + 1 if n % 2 else n // 2\n        yield n", [((6,), iter([6, 3, 10, 5, 16, 8, 4, 2, 1]))]),
     ("def doubled(xs):\n    return map(lambda x: 2 * x, xs)", [(([1, 2],), iter([2, 4]))]),
     ("def names(d):\n    return d.keys()", [(({"b": 1, "a": 2},), iter(["b", "a"]))]),
     ("import enum\nclass Color(enum.IntEnum):\n    RED = 1\ndef red():\n    return [Color.RED, True]", [((), [1, True])]),
-    ("def run_length(s):\n    out = []\n    for c in s:\n        if out and out[-1][0] == c:\n            out[-1][1] += 1\n        else:\n            out.append([c, 1])\n    return out", [(("aab",), [["a", 2], ["b", 1]])]),
-    ("def lcs(a, b):\n    t = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]\n    for i, x in enumerate(a):\n        for j, y in enumerate(b):\n            t[i + 1][j + 1] = t[i][j] + 1 if x == y else max(t[i][j + 1], t[i + 1][j])\n    return t[-1][-1]", [(("abcde", "ace"), 3)]),
 ]  # fmt: skip
 # ruff: noqa: E501  (a function of the table is a line)
 
@@ -68,7 +47,6 @@ FUNCTIONS: list[tuple[str, list[tuple[tuple[Any, ...], Any]]]] = [
 OTHERS = {
     "in place": ("def order(x):\n    x.sort()", "", "x = [3, 1]\norder(x)\nassert x == [1, 3]"),
     "in place, nested": ("def turn(m):\n    m[:] = [list(r) for r in zip(*m[::-1])]", "", "m = [[1, 2], [3, 4]]\nassert turn(m) is None\nassert m == [[3, 1], [4, 2]]"),
-    "in place, one item": ("def flip(m):\n    m[0][1] = 5", "", "m = [[1, 2]]\nflip(m)\nassert m == [[1, 5]]"),
     "in place, others": ("def change(d, s, *, more):\n    d['a'] = 1\n    s.add(2)\n    more.clear()", "", "d, s, m = {}, {1}, [1]\nchange(d, s, more=m)\nassert (d, s, m) == ({'a': 1}, {1, 2}, [])"),
     "an error": ("def root(x):\n    if x < 0:\n        raise ValueError('negative')\n    return x ** 0.5", "", "try:\n    root(-1)\n    assert False\nexcept ValueError as error:\n    assert str(error) == 'negative'"),
     "an error of its own": ("class Bad(KeyError):\n    pass\ndef find(x):\n    raise Bad(x)", "", "try:\n    find(1)\nexcept KeyError:\n    pass\nelse:\n    assert False"),
@@ -79,7 +57,6 @@ OTHERS = {
     "the setup's helper": ("def root(c):\n    return -c[0] / c[1]", "def poly(c, x):\n    return sum(a * x**i for i, a in enumerate(c))", "import random\ndef check(candidate):\n    rng = random.Random(0)\n    for _ in range(20):\n        c = [rng.randint(1, 9), rng.randint(1, 9)]\n        assert abs(poly(c, candidate(list(c)))) < 1e-4\ncheck(root)"),
     "a name of a builtin": ("def sum(a, b):\n    return a + b", "", "assert sum(10, 15) == 25\nassert sum(2, 4) == 6"),
     "a name of a module": ("def heapq(xs):\n    return min(xs)", "", "assert heapq([2, 1]) == 1"),
-    "a loop": ("def add(a, b):\n    return a + b", "", "for a in range(3):\n    for b in range(3):\n        assert add(a, b) == a + b, (a, b)"),
     "a loop over cases": ("def add(a, b):\n    return a + b", "", "cases = [((1, 2), 3), ((2, 2), 4)]\nfor given, expected in cases:\n    assert add(*given) == expected\nassert all(add(*g) == e for g, e in cases)\nassert list(map(add, [1], [2])) == [3]"),
     "named arguments": ("def f(*a, **k):\n    return a, k", "", "assert f(1, *[2], b=3) == ((1, 2), {'b': 3})"),
     "sorted by a key": ("def f(x):\n    return list(x)", "", "assert sorted(f('ba'), key=lambda c: -ord(c)) == ['b', 'a']\nr = f('ba')\nr.sort()\nassert r[0].upper() == 'A'"),
@@ -95,19 +72,14 @@ OTHERS = {
 
 # Programs, and pairs of standard input and output.
 SCRIPTS = {
-    "input": ("a, b = int(input()), int(input())\nprint(a + b)", [("1\n2\n", "3\n"), ("5\n-5", "0")]),
     "readline": ("import sys\ninput = sys.stdin.readline\nn = int(input())\nfor _ in range(n):\n    print(*map(lambda x: 2 * int(x), input().split()))", [("2\n1 2\n3\n", "2 4\n6\n")]),
-    "the whole input": ("import sys\nprint(sum(map(int, sys.stdin.read().split())))", [("1 2\n3\n", "6"), ("", "0")]),
     "bytes": ("import sys\ndata = sys.stdin.buffer.read().split()\nsys.stdout.write(str(len(data)))", [("a b c", "3\n")]),
     "descriptors": ("import os\nos.write(1, os.read(0, 100)[::-1])", [("abc", "cba")]),
     "open(0)": ("print(open(0).read().count('a'))", [("banana\n", "3")]),
     "a main function": ("def main():\n    print(input().title())\n\nif __name__ == '__main__':\n    main()", [("ab cd", "Ab Cd\n")]),
     "an early exit": ("import sys\nif input() == 'no':\n    print('NO')\n    sys.exit()\nprint('YES')\nexit(0)", [("no", "NO"), ("yes", "YES")]),
-    "numbers": ("print('%.6f' % (1 / int(input())))", [("4", "0.25"), ("8", "0.125000")]),
     "spaces": ("for word in input().split():\n    print(word, end=' ')\nprint()", [("a b", "a b")]),
     "a deep recursion": ("import sys\nsys.setrecursionlimit(10**5)\ndef f(n):\n    return 0 if n == 0 else 1 + f(n - 1)\nprint(f(int(input())))", [("5000", "5000")]),
-    "a class": ("class Solution:\n    def solve(self, s):\n        return s[::-1]\nprint(Solution().solve(input()))", [("abc", "cba")]),
-    "no input": ("print('hello')", [("", "hello\n")]),
     "long output": ("for i in range(int(input())):\n    print(i)", [("20000", "\n".join(map(str, range(20000))))]),
     "other letters": ("print(input() + 'é')", [("ü", "üé")]),
 }  # fmt: skip
@@ -194,19 +166,3 @@ def _forms(
     yield "unittest", source, [case, run], "import unittest"
     lines = "\n".join(f"result = {name}{call}\nassert result == {r}" for call, r in expected)
     yield "variables", source, [lines], ""
-    results = [result for _, result in calls]
-    if all(type(result) is bool for result in results):
-        yield "truth", source, [f"assert {'' if r else 'not '}{name}{c}" for c, r in calls], ""
-        yield "identity", source, [f"assert {name}{call} is {r}" for call, r in calls], ""
-    elif all(type(result) in (int, float) and math.isfinite(result) for result in results):
-        yield "near", source, [f"assert abs({name}{c} - {r}) < 1e-6" for c, r in calls], ""
-        close = [f"assert math.isclose({name}{c}, {r}, rel_tol=1e-6)" for c, r in calls]
-        yield "isclose", source, close, "import math"
-    elif all(type(result) in (list, tuple, set) for result in results):
-        if all(len({type(item) for item in result} - {list}) < 2 for result in results):
-            texts = [
-                f"assert sorted({name}{call}, key=repr) == sorted({r!r}, key=repr)"
-                for call, r in calls
-            ]
-            yield "sorted", source, texts, ""
-        yield "length", source, [f"assert len({name}{call}) == {len(r)}" for call, r in calls], ""

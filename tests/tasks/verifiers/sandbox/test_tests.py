@@ -57,8 +57,8 @@ def make() -> Callable[..., Code]:
     return make
 
 
-def test_there_are_a_few_hundred_solutions() -> None:
-    assert len(SOLUTIONS) > 300
+def test_there_are_many_solutions() -> None:
+    assert len(SOLUTIONS) > 150
     assert len({solution.name for solution in SOLUTIONS}) == len(SOLUTIONS)
 
 
@@ -88,7 +88,7 @@ def test_right_programs_are_correct_and_changed_ones_wrong(make: Callable[..., C
 def test_some_right_programs_are_correct_in_every_isolation(
     make: Callable[..., Code], isolation: str
 ) -> None:
-    found = judged(make(isolation), SOLUTIONS[::41])
+    found = judged(make(isolation), SOLUTIONS[::23])
     assert found == [(name, Outcome.CORRECT, Outcome.WRONG) for name, *_ in found]
 
 
@@ -155,31 +155,22 @@ NODE = "class Node:\n    def __init__(self, v):\n        self.v, self.left = v, 
 LIVE = [
     ("def f(g, x): return g(g(x))", "", "assert f(lambda x: x + 1, 1) == 3", "f(lambda x: x + 1, 1)"),
     ("def f(g, x): return g(x)", "", "assert f(abs, -1) == 1", "f(abs, -1)"),
-    ("def f(g, x): return g(x)", "", "def g(x):\n    return x\nassert f(g, 1) == 1", "f(g, 1)"),
     ("def f(n): return lambda x: x + n", "", "assert f(1)(2) == 3", "f(1)(2)"),
-    ("def f(n): return [abs]", "", "assert f(1)[0](-2) == 2", "f(1)[0](-2)"),
     (f"{NODE}def f(v): return Node(v)", "", "assert f(1).v == 1", "f(1).v"),
     ("class Bad(ValueError): pass\ndef f(x): raise Bad", "", "try:\n    f(1)\nexcept Bad:\n    pass", "Bad, f"),
     (f"{NODE}def f(n): return 1 + f(n.left) if n else 0", "root = Node(1)\nroot.left = Node(2)", "assert f(root) == 2", "Node, f"),
     ("def f(n): return n.v", NODE, "assert f(Node(1)) == 1", "class Node: def __init__(self, v): self.v, self.left = v, N…"),
-    (NODE, "", "n = Node(1)\nassert n.v == 1", "class Node"),
     (NODE, "", "n = Node(1)\nn.left = 2\nassert n.left == 2", "class Node"),
-    (NODE, "", "assert isinstance(Node(1), Node)", "class Node"),
     ("class Stack(list):\n    def push(self, x): self.append(x)", "", "s = Stack()\ns.push(1)\nassert len(s) == 1", "class Stack"),
-    ("class Stack(list):\n    def push(self, x): self.append(x)", "", "s = Stack()\ns.push(1)\nassert s[0] == 1", "class Stack"),
     ("class Solution:\n    def __init__(self, x): self.x = x\n    def f(self): return self.x", "", "assert Solution(1).f() == 1", "Solution(1)"),
     ("def f(x): return x", "", "assert callable(f)", "callable(f)"),
-    ("def f(x): return x", "", "assert f.__name__ == 'f'", "f.__name__"),
     ("def f(x): return x", "", "assert [f][0](1) == 1", "[f]"),
     ("K = 3\ndef f(x): return [x] * K", "", "assert len(f(1)) == K", "K, f"),
-    ("K = 3", "", "assert K == 3", "K == 3"),
     ("def encode(x): return x\ndef decode(x): return x", "", "assert decode(encode(1)) == 1", "decode, encode"),
     ("from decimal import Decimal\ndef f(): return Decimal(1)", "", "from decimal import Decimal\nassert f() == Decimal(1)", "Decimal"),
     ("def f(x): return x", "import numpy as np", "assert (f(np.ones(1)) == np.ones(1)).all()", "np"),
-    ("import asyncio\nasync def f(x): return x", "", "import asyncio\nassert asyncio.run(f(1)) == 1", "asyncio"),
     ("def f(x): return '1 + 1'", "", "assert eval(f(1)) == 2", "eval"),
     ("def f(x): print(x)", "", "import io, sys\nsys.stdout = io.StringIO()\nf(1)\nassert sys.stdout.getvalue() == '1\\n'", "sys.stdout"),
-    ("def f(x): print(x)", "from contextlib import redirect_stdout", "import io\nwith redirect_stdout(io.StringIO()) as s:\n    f(1)\nassert s.getvalue() == '1\\n'", "redirect_stdout"),
 ]  # fmt: skip
 
 
