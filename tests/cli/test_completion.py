@@ -39,6 +39,7 @@ def test_commands_and_options_of_all_commands_are_completed():
         ("run optimizer.lr = 1", ""),
         ("run --config-dir /none estimator = power_a", ""),
         ("run est", ""),
+        ("sweep +experiment=aapo/_", ""),  # files that others include
     ],
 )
 def test_members_of_groups_are_completed(words, values):
