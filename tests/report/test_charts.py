@@ -113,6 +113,13 @@ def test_curves_of_any_metrics_and_of_evaluations(lab):
     assert [r["mean"] for r in found] == pytest.approx([0.5, 0.125, 0.5, 0.25])
 
 
+def test_curves_leave_non_finite_values_out(lab):
+    lab.run("grpo", 0, points=[("reward/mean", 1, math.nan), ("reward/mean", 2, 0.5)])
+    lab.run("grpo", 1, points=[("reward/mean", 1, 0.25), ("reward/mean", 2, 0.7)])
+    found = records_of(lab, "curves")
+    assert [(r["step"], r["mean"], r["n"]) for r in found] == [(1, 0.25, 1), (2, 0.6, 2)]
+
+
 def test_a_metric_without_finite_values_is_refused(lab):
     lab.run("grpo", points=[("reward/mean", 1, math.nan)])
     with pytest.raises(ReportError, match="reward/mean is not a number at any step of any run"):
