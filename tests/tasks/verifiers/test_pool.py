@@ -89,6 +89,12 @@ def test_an_answer_that_hangs_is_wrong_and_holds_up_no_other(
     assert outcomes(pool.judge([WRONG])) == [Outcome.WRONG]
 
 
+def test_reference_answers_are_read(make: Callable[..., VerifierPool]) -> None:
+    readable, unreadable = make().judge([({"answer": "x"}, None), ({"answer": " "}, None)])
+    assert readable.outcome is Outcome.CORRECT
+    assert unreadable.outcome is Outcome.UNSCORABLE
+
+
 def test_a_worker_that_was_killed_is_replaced(make: Callable[..., VerifierPool]) -> None:
     pool = make()
     pool.judge([RIGHT])
