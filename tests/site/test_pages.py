@@ -239,6 +239,20 @@ def test_words_are_appended_to_their_command_alone(tmp_path: Path) -> None:
     assert page_blocks.check_page(page, tmp_path) == 1
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("0.25 ± 0.01", "0.125   ± 0.2*"),
+        ("run 0a1b2c3d", "run ffffffff"),
+        ("took 50 s", "took 2 min"),
+        ("a\n\n───", "a\n--------"),
+    ],
+)
+def test_outputs_may_differ_in_numbers_digests_times_and_rules(one: str, other: str) -> None:
+    assert page_blocks.skeleton(one) == page_blocks.skeleton(other)
+    assert page_blocks.skeleton(one) != page_blocks.skeleton(f"{other} more")
+
+
 def test_output_and_figures_are_written_into_the_page(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     text = (
