@@ -40,3 +40,11 @@ def test_pipes_get_whole_lines_and_programs_all_columns(monkeypatch, capsys, how
     assert (WORDS * 3).strip() in printed.out
     assert ("more" in printed.out) == (how != "table")
     assert printed.err == ""
+
+
+def test_wrapped_text_cannot_draw_a_line_of_its_own(terminal):
+    print_listing([{"name": "n", "text": f"{WORDS}\x1b[2J\nFORGED {WORDS}"}], "table")
+    text = terminal.readouterr().out
+    assert "\x1b" not in text
+    assert r"\x1b[2J\nFORGED" in text
+    assert all(line.startswith(("name", "n  ", "   ")) for line in text.splitlines())
