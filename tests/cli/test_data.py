@@ -89,6 +89,36 @@ def test_a_folder_with_other_files_is_refused(call, tmp_path):
     assert call("export", "1", "new", "--to", "tensorboard")[0] == 0
 
 
+def _jsonl(folder):
+    for estimator, gain in (("grpo", 0.0), ("rloo", 0.25)):
+        for seed in range(2):
+            file = folder / f"{estimator}-s{seed}.jsonl"
+            rows = [{"step": i, "reward": i / 100 + gain + seed / 50} for i in range(1, 11)]
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 11, "re')
+
+
+@pytest.mark.slow
+def test_the_block_says_what_was_taken_renamed_and_left(advsweep, tmp_path):
+    (tmp_path / "logs").mkdir()
+    _jsonl(tmp_path / "logs")
+    words = ("import", "jsonl", "logs", "--name-pattern", "{estimator}-s{seed}", "--sweep", "x")
+    planned = advsweep(*words, "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert planned.stdout.startswith("would take 4 runs (4 new), 40 steps (40 new), 1 metric\n")
+    done = advsweep(*words)
+    assert done.stdout.splitlines() == [
+        "took       4 runs (4 new), 40 steps (40 new), 1 metric",
+        "renamed    reward -> reward/mean",
+        "kept       nothing",
+        "left out   incomplete lines (4)",
+    ]
+    again = json.loads(advsweep(*words, "--format", "json").stdout)
+    assert {run["action"] for run in again["runs"]} == {"unchanged"}
+    rows = json.loads(advsweep("report", "x", "--format", "json").stdout)["rows"]
+    assert [row["group"]["estimator"] for row in rows] == ["grpo", "rloo"]
+    assert "reward/mean" in advsweep("report", "x", "--format", "html").stdout
+
+
 def test_a_run_of_dumps_is_imported_and_shown(called, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
