@@ -61,8 +61,9 @@ class Wrapper(Estimator):
         return spec
 
     def _check_rewards(self, groups: Groups) -> None:
-        super()._check_rewards(groups)
+        # The base first, so that the message names it.
         self._inner._check_rewards(groups)
+        super()._check_rewards(groups)
 
     def _keep(self, groups: Groups) -> FlagPerRollout:
         return self._inner._keep(groups)
