@@ -27,7 +27,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo studies papers smoke gpu-study test test-all test-slow test-pages test-security test-portable test-trl test-vllm test-verl soak check readme docs bench clean
+.PHONY: help install demo studies papers smoke gpu-study test test-all test-slow test-programs test-pages test-security test-portable test-trl test-vllm test-verl soak check readme docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -108,10 +108,19 @@ gpu-study: $(if $(filter small,$(SIZE)),$(VENV)/.dev,$(GPU_VENV)/.study)  ## fiv
 test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, in about 7 minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m 'not slow' $(PYTEST_ARGS)
 
-test-all: test-slow test-pages smoke test-vllm test-verl test-portable  ## every other test: slow, pages, studies, PostgreSQL, Ray, browser, TRL, vLLM, verl
+# Whole programs around the package, and what trains with TRL: CI runs them beside the other tests.
+PROGRAMS := tests/plugins tests/test_action.py tests/test_gpu_study.py tests/test_one_file.py \
+  tests/test_search_example.py tests/test_soak.py tests/test_wheel.py
+TRL_TESTS := tests/backends/trl tests/integrations
 
-test-slow: $(VENV)/.dev  ## the tests that `make test` leaves out, but for those of pages, vLLM and verl
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow --ignore=tests/site $(PYTEST_ARGS)
+test-all: test-slow test-programs test-trl test-pages smoke test-vllm test-verl test-portable  ## every other test: slow, pages, studies, PostgreSQL, Ray, browser, TRL, vLLM, verl
+
+test-slow: $(VENV)/.dev  ## the tests that `make test` leaves out, but for those of the other targets
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow \
+	  $(addprefix --ignore=,tests/site $(PROGRAMS) $(TRL_TESTS)) $(PYTEST_ARGS)
+
+test-programs: $(VENV)/.dev  ## the wheel, the GitHub Action, the examples, the GPU study in small, the soak test
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow $(PROGRAMS) $(PYTEST_ARGS)
 
 test-pages: $(VENV)/.dev $(VENV)/.docs  ## builds the documentation site and runs the blocks of its pages and the notebooks
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m slow tests/site $(PYTEST_ARGS)
@@ -125,7 +134,7 @@ test-portable: $(VENV)/.dev  ## the fast tests of what computes with torch, on t
 	  $(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not security' $(TORCH_TESTS) $(PYTEST_ARGS)
 
 test-trl: $(VENV)/.dev  ## the tests of the TRL backend alone
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/trl tests/integrations $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(TRL_TESTS) $(PYTEST_ARGS)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/test_contract.py -k trl
 
 test-vllm: $(VLLM_VENV)/.tests  ## the tests of vLLM on this machine's CPU, in .venv-vllm

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -189,7 +190,8 @@ def test_a_copy_keeps_losses_weights_and_every_step(
     assert rewards(runs) == logged
     for run in runs:
         (note,) = [note for note in run.notes if "fits the log" in note]
-        assert "--set reward_weights.letters=1 --set reward_weights.short=0.2 fits the log" in note
+        # TRL's log has single precision.
+        assert re.search(r"letters=1 --set reward_weights\.short=0\.(2|19999\d|20000\d) fits", note)
     # The last checkpoint was cut on the way.
     cut = source / "dapo-s7" / "checkpoint-6" / "trainer_state.json"
     cut.write_bytes(cut.read_bytes()[:1500])

@@ -47,6 +47,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
+        patched.delenv("ADVSWEEP_STORE", raising=False)
         sweep = ["estimator=grpo,ha_dw", "--name", "two"]
         patched.setattr("sys.argv", ["advsweep", "sweep", *SMALL, *sweep])
         with pytest.raises(SystemExit) as end:
@@ -60,6 +61,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     """`advsweep ARGUMENTS`: its exit code, and what it printed on stdout and stderr."""
 
     def called(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.delenv("ADVSWEEP_STORE", raising=False)
         monkeypatch.setattr("sys.argv", ["advsweep", *arguments])
         with pytest.raises(SystemExit) as end:
             main()

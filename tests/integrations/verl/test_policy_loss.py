@@ -47,7 +47,7 @@ SAME = {
         ["policy_loss.loss_mode=cispo"],
         ["name=cispo", "clip_low=0.2", "clip_high=0.2"],
     ),
-    "dro": (["policy_loss.loss_mode=dro"], ["name=dro"]),
+    "dro": (["policy_loss.loss_mode=dro", "+policy_loss.dro_beta=1.0"], ["name=dro"]),
     "kl_cov": (["policy_loss.loss_mode=kl_cov"], ["name=kl_cov"]),
     "clip_cov": (
         # All candidates are dropped, as verl draws at random.
