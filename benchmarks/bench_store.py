@@ -192,7 +192,8 @@ def _judgements(store: Store) -> None:
         store.metrics.record(run_id, points)
     for rule in (EarlyAcr(), MedianRule(), Asha()):
         store.runs.set_stopping(ids[:1], rule.plain())
-        judge = StoppingCheck(store, ids[0], rule)
+        (run,) = store.runs.select(ids=ids[:1])
+        judge = StoppingCheck(store, run)
         step = next(step for step in range(1, 51) if rule.is_due(step))
         cost = _milliseconds(lambda judge=judge, step=step: judge.judge(step))
         show(f"a judgement by `{rule.name}` beside {LISTED_RUNS:,} runs", cost, "100")

@@ -195,7 +195,7 @@ def measure(task: str, steps: int, trl_steps: int) -> None:
     results = count(sampler, run.task, settings, problems, settings.seed)
     seconds = time.process_time() - started
     show(f"evaluation, {len(results)} problems x {run.evaluation.n} samples", f"{seconds:.1f} s")
-    n, c = np.array([r.n for r in results]), np.array([r.c for r in results])
+    n, c = (np.array([getattr(r.counts, name) for r in results]) for name in ("n", "c"))
     for k in run.evaluation.k:
         show(f"base pass@{k}", f"{np.mean(pass_at_k(n, c, k)):.3f}")
 

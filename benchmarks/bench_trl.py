@@ -38,6 +38,7 @@ from bench_estimators import OPTIONS, SMALL, batch
 from figures import head, show
 from transformers import TrainerCallback
 
+from advsweep.backends import training_loop
 from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
 from advsweep.backends.tiny.pretraining import base_weights
@@ -190,8 +191,8 @@ def train_both(run: Run, folder: Path) -> tuple[dict[str, list[float]], dict[str
         return loss
 
     our_trainer.EstimatorTrainer._compute_loss = recorded  # type: ignore[method-assign]
-    clocks.timed(our_trainer, "compute_advantages", JUDGING)
-    clocks.timed(our_trainer, "rollout_metrics", JUDGING)
+    clocks.timed(training_loop, "compute_advantages", JUDGING)
+    clocks.timed(training_loop, "metrics_of_rollouts", JUDGING)
     clocks.timed(StatisticsRecorder, "__call__", SIGNALS)
     clocks.timed(StatisticsRecorder, "signals", SIGNALS)
 

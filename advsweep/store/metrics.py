@@ -63,8 +63,9 @@ class Metrics(StorePart):
         with self._database.write() as connection:
             if run_id in self._guard.held or step is not None or stage is not None:
                 self._guard.renew(connection, run_id, step=step, stage=stage)
-            names = {name for name, _, _ in points}
-            ids = self._ids | metric_ids(connection, names - self._ids.keys())
+            ids = self._ids
+            if unknown := {name for name, _, _ in points} - ids.keys():
+                ids = ids | metric_ids(connection, unknown)
             write_points(connection, run_id, [(ids[name], s, value) for name, s, value in points])
         # New ids are valid only once the transaction is committed.
         self._ids = ids
