@@ -25,8 +25,17 @@ def batch(prompts: int, group_size: int) -> GroupBatch:
     generator = torch.Generator().manual_seed(0)
     solve_rates = torch.rand(prompts, 1, generator=generator)
     rewards = (torch.rand(prompts, group_size, generator=generator) < solve_rates).float()
+    per_token = (*rewards.shape, 10)
     return GroupBatch(
         rewards=rewards,
+        reward_parts=torch.stack((rewards, rewards.flip(1)), dim=2),
+        greedy_rewards=rewards[:, 0],
+        frequencies=torch.rand(prompts, generator=generator),
+        prompt_ids=tuple(map(str, range(prompts))),
+        answered=torch.ones(rewards.shape, dtype=torch.bool),
+        token_entropies=torch.rand(per_token, generator=generator),
+        token_kl=torch.rand(per_token, generator=generator),
+        token_grad_norms=torch.rand(per_token, generator=generator),
         lengths=torch.randint(5, 10, rewards.shape, generator=generator).float(),
         ref_rewards=rewards.flip(1),
         token_entropy=torch.rand(rewards.shape, generator=generator),

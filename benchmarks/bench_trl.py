@@ -194,7 +194,7 @@ def train_both(run: Run, folder: Path) -> tuple[dict[str, list[float]], dict[str
     clocks.timed(training_loop, "compute_advantages", JUDGING)
     clocks.timed(training_loop, "metrics_of_rollouts", JUDGING)
     clocks.timed(StatisticsRecorder, "__call__", SIGNALS)
-    clocks.timed(StatisticsRecorder, "signals", SIGNALS)
+    clocks.timed(StatisticsRecorder, "statistics", SIGNALS)
 
     def end_our_step() -> None:
         clocks.end_step()
