@@ -24,7 +24,7 @@ from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.config.settings import Match
 from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.errors import ConfigError
-from advsweep.estimators.batch import Advantages, GroupBatch
+from advsweep.estimators.batch import Advantages, GroupBatch, share_correct
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -444,7 +444,7 @@ class LanguageSource:
             token_entropy_exact=token_mean(statistics.entropy),
             **tokens,
             self_certainty=token_mean(statistics.certainty),
-            solve_rates=((self.outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
+            solve_rates=share_correct(self.outcomes == 1, scored),
             answered=self._grouped("answered"),
             reward_parts=parts,
             part_weights=None if parts is None else self._run.task.part_weights,

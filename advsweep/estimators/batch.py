@@ -115,6 +115,11 @@ class GroupBatch:
         return replace(self, **chosen)
 
 
+def share_correct(correct: FlagPerRollout, scored: FlagPerRollout) -> Float[Tensor, " prompts"]:
+    """Return the share of correct ones among the scored rollouts of each group; 0 without any."""
+    return (correct & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1)
+
+
 def spread_input(
     name: str, value: float, rewards: PerRollout, tokens: int = 1
 ) -> Tensor | tuple[str, ...] | float:

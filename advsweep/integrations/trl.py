@@ -29,6 +29,7 @@ from advsweep.backends.trl.steps import pick_rows, rows_of
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
+from advsweep.estimators.batch import share_correct
 from advsweep.integrations.objectives import build_objective
 from advsweep.integrations.rows import MEMORY_FILE, load_memory, prompt_name, save_memory
 from advsweep.integrations.trl_loss import (
@@ -251,8 +252,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         }
         if "solve_rates" in wanted and self._names_success and self.success is not None:
             solved = (scored[:, self.success] == 1).view(groups["mask"].shape)
-            count = groups["mask"].sum(dim=1).clamp(min=1)
-            groups["solve_rates"] = (solved & groups["mask"]).sum(dim=1) / count
+            groups["solve_rates"] = share_correct(solved, groups["mask"])
         weights = None
         if "reward_parts" in wanted:
             groups["reward_parts"] = scored.view(-1, self.num_generations, scored.shape[1])

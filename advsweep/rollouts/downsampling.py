@@ -10,6 +10,7 @@ import torch
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
+from advsweep.estimators.batch import share_correct
 from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
 
 if TYPE_CHECKING:
@@ -49,10 +50,9 @@ class Downsampling(RolloutPolicy):
         rewards = source.draw(prompts)
         chosen = self._choose(rewards, source.lengths, source.group_size).sort(dim=1).values
         outcomes = source.outcomes.gather(1, chosen)
-        scored = (~outcomes.isnan()).sum(dim=1).clamp(min=1)
         return Collected(
             torch.arange(len(rewards)),
-            solve_rates=(outcomes == 1).sum(dim=1) / scored,
+            solve_rates=share_correct(outcomes == 1, ~outcomes.isnan()),
             rollouts=chosen,
         )
 
