@@ -11,6 +11,11 @@ from advsweep.objectives.base import Objective
 from advsweep.yaml_files import read_yaml
 
 
+def lacks_length(objective: Objective) -> bool:
+    """Return whether the loss divides by the length of the longest completion, which is not set."""
+    return objective.for_completions(1) != objective
+
+
 def build_objective(spec: Objective | Mapping[str, Any] | str, where: str = "") -> Objective:
     """Return an objective, built from its name or a mapping with a `name` if it is one of these.
 

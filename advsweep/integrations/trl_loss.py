@@ -13,6 +13,7 @@ import trl
 from torch import Tensor
 
 from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.integrations.objectives import lacks_length
 from advsweep.objectives.base import LossInputs, Objective
 
 # Settings of TRL's own loss.
@@ -114,7 +115,7 @@ def check_objective(trainer: Any, objective: Objective) -> None:
         raise ConfigError(
             f"renew_every: expected 0, got {every}; sync_ref_model=True renews TRL's reference"
         )
-    if trainer.max_completion_length is None and objective.for_completions(1) != objective:
+    if trainer.max_completion_length is None and lacks_length(objective):
         raise ConfigError(
             f"max_completion_length: {label} divides by the length of the longest completion: "
             f"expected it, or the objective's max_tokens, got neither"

@@ -10,7 +10,7 @@ from typing import Any
 from verl.workers import config as verl_config
 
 from advsweep.errors import ConfigError
-from advsweep.integrations.objectives import build_objective
+from advsweep.integrations.objectives import build_objective, lacks_length
 from advsweep.integrations.verl.spec import NAME, read_spec
 from advsweep.objectives.base import Objective
 
@@ -67,7 +67,7 @@ def _shared_objective(spec: str) -> Objective:
                 f"{KEY}: objective '{objective.name}' as set needs {what}, which verl hands over "
                 f"to no policy loss; expected one without, and {setting} of verl"
             )
-    if objective.for_completions(1) != objective:
+    if lacks_length(objective):
         raise ConfigError(
             f"{KEY}.max_tokens: expected a number with aggregation=constant, got null; give verl's "
             f"data.max_response_length"
