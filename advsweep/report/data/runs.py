@@ -247,13 +247,13 @@ def group_runs(
         }
         for leaf in leaves
     ]
-    equal: dict[str, list[Mapping[str, Any]]] = {}
+    shared: dict[str, set[str]] = {}
+    for text, leaf in zip(map(json.dumps, names), leaves, strict=True):
+        shared[text] = shared.get(text, leaf.keys()) & leaf.keys()
     for name, leaf in zip(names, leaves, strict=True):
-        equal.setdefault(json.dumps(name), []).append(leaf)
-    for name, leaf in zip(names, leaves, strict=True):
-        # Some may lack a key, such as that of a part of the reward.
-        others = equal[json.dumps(name)]
-        name |= {k: v for k, v in leaf.items() if any(k not in other for other in others)}
+        # Of equal names, some may lack a key, such as that of a part of the reward.
+        known = shared[json.dumps(name)]
+        name |= {key: value for key, value in leaf.items() if key not in known}
     # Equal names have different revisions of a component, from before and after a fix.
     alike = Counter(map(json.dumps, names))
     return [
