@@ -105,7 +105,7 @@ gpu-study: $(if $(filter small,$(SIZE)),$(VENV)/.dev,$(GPU_VENV)/.study)  ## fiv
 	@OMP_NUM_THREADS=1 $(GPU_STUDY_VENV)/bin/python experiments/gpu/study.py \
 	  --size $(SIZE) --jobs $(JOBS) $(OVERRIDES)
 
-test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, in about 7 minutes
+test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, in about 10 minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m 'not slow' $(PYTEST_ARGS)
 
 # Whole programs around the package, and what trains with TRL: CI runs them beside the other tests.

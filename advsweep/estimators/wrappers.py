@@ -249,10 +249,8 @@ class AGRAE(Wrapper):
     def _base_spec(self, spec: str | dict[str, Any]) -> str | dict[str, Any]:
         given = {"name": spec} if isinstance(spec, str) else spec
         name = str(given.get("name"))
-        is_there = name in ESTIMATORS and "released" in getattr(
-            ESTIMATORS.get(name), "conventions", ()
-        )
-        return {"preset": "released", **given} if self.released and is_there else given
+        known = getattr(ESTIMATORS.get(name), "conventions", ()) if name in ESTIMATORS else ()
+        return {"preset": "released", **given} if self.released and "released" in known else given
 
     def _check_rewards(self, groups: Groups) -> None:
         super()._check_rewards(groups)
