@@ -32,8 +32,8 @@ def _found(store, new_run, *steps):
         ([{"cost/utilisation": 0.0}] * 2, "nothing"),
         ([{"cost/utilisation": 0.0}] * 199 + [{"collapse/acr_after": 0.0, "cost/utilisation": 1.0}],
          "hardly anything"),
-        # Of 100 rollouts a step trains on one, which has an advantage.
-        ([{"collapse/acr_after": 0.0, "cost/utilisation": 0.01, "cost/rollouts": 100.0}], None),
+        # Of 200 rollouts a step trains on one, which has an advantage.
+        ([{"collapse/acr_after": 0.0, "cost/utilisation": 0.005, "cost/rollouts": 200.0}], None),
         # An estimator with advantages in groups of equal rewards.
         ([ALL_WRONG | {"collapse/acr_after": 0.0, "cost/utilisation": 1.0}], None),
         ([{"collapse/acr_after": 1.0, "cost/utilisation": 1.0},
