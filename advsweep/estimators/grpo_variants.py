@@ -69,7 +69,9 @@ class AAPO(GRPO):
             unscaled = self.preset == "released_7b"
             self.scale = "mean" if unscaled else "std"
         if self.scale == "mean" and self.scope != "group":
-            raise ConfigError(f"scope: expected group with scale=mean, got {self.scope}")
+            raise ConfigError(
+                f"scope: expected group with scale=mean, which divides by no σ, got {self.scope}"
+            )
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         margin = groups.rewards - groups.finite("ref_rewards")

@@ -43,7 +43,8 @@ class LossInputs:
         reference_log_probs: log π of the sampled tokens under the base model, without gradient.
         sampler_log_probs: the same as the sampler computed them, with older weights or other
             kernels; NaN where it did not. None if the weights in training have sampled.
-        weights: weights of the token losses, of a correction that the trainer makes itself.
+        weights: factors of the token losses, from a correction that the trainer makes itself;
+            None for 1.
         entropies: exact entropy of each next-token distribution, in nats, with gradient.
     """
 

@@ -263,7 +263,7 @@ class Corrected(Objective):
 
         precise = log_ratio.double()
         metrics["sampler/kl"] = mean(precise.expm1() - precise)
-        # The row is for minibatches without a rollout.
+        # The row of -∞ is for minibatches without a rollout.
         largest = F.pad(log_ratio.where(counted, -math.inf), (0, 0, 0, 1), value=-math.inf)
         largest = largest.amax(dim=(-2, -1)).where(number > 0, math.nan)
         metrics["sampler/ratio_max"] = largest.exp()

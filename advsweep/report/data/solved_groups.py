@@ -53,7 +53,7 @@ def solved_groups(store: Store, run_id: int, notes: RolloutNotes) -> list[Rollou
 
     shares = pd.DataFrame({k: recorded(f"solved/{k}") for k in range(size + 1)}).fillna(0.0)
     drawn = recorded("cost/rollouts").reindex(shares.index).fillna(1.0) * prompts
-    # Policies that may draw more prompts; others draw more rollouts, which are in no `solved/K`.
+    # These draw more rollouts of the same prompts, which are in no `solved/K`, and no more prompts.
     if selects or rollout.get("name") in ("reference", "greedy", "retry"):
         drawn = pd.Series(float(prompts), index=shares.index)
     groups = drawn.where(drawn.between(1, _MOST_GROUPS)).round()
