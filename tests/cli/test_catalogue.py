@@ -135,7 +135,9 @@ def test_makefile_reads_the_name_of_the_sweep_from_its_file(tmp_path):
     renamed = (SOURCE / "sweep.yaml").read_text().replace("name: first  ", "name: other  ")
     (tmp_path / "sweep.yaml").write_text(renamed)
     # docs/ci.md runs these commands.
-    printed = subprocess.check_output(["make", "-n", "ci", "report"], cwd=tmp_path, text=True)
+    printed = subprocess.check_output(
+        ["make", "--no-print-directory", "-n", "ci", "report"], cwd=tmp_path, text=True
+    )
     assert printed.splitlines() == [
         "advsweep sweep sweep.yaml",
         "advsweep report other --assert 'pass@1[grpo] >= pass@1[base]'",
