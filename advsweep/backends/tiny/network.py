@@ -1,16 +1,12 @@
-"""The forward pass over many short sequences at once.
+"""The forward pass over many short sequences at once, and its backward pass.
 
 Tokens are packed, `[nodes, width]` (see `tokens`); only the attention works on padded rows. A
-prompt is encoded once: the rollouts that continue it attend to its keys and values, their
-*prefix*, and to their own past.
+prompt is encoded once: the rollouts that continue it attend to its nodes and to their own past.
 
-Before a pass the weights are fused into a form that takes fewer operations and gives the same
-function:
-
-    scale of RMSNorm      into the matrix after it: (x w) Mᵀ = x (M w)ᵀ
-    1/√d of attention     into the query's matrix
-    q, k, v; gate, up     one matrix each
-    rotary pairs          (i, i + d/2) become neighbours: a rotation is one complex product
+A minibatch is so small that calling an operation costs as much as computing it. So the backward
+pass is written out: it takes half the operations that autograd records, keeps what the forward
+pass has computed, and writes every gradient into one vector. The tests hold it against autograd's
+of a plain forward pass, in double precision.
 """
 
 from __future__ import annotations
@@ -19,15 +15,14 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from advsweep.backends.tiny.tokens import Encoded, Layout, Prefixes, lay_out, pack
-from advsweep.backends.tiny.weights import EMBEDDING, FINAL_NORM, HEAD, Weights, block_weights
+from advsweep.backends.tiny.tokens import Encoded, Layout, lay_out, pack
 
 if TYPE_CHECKING:
     from jaxtyping import Complex, Float, Int
@@ -37,146 +32,294 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Block:
-    """The fused weights of one transformer block."""
+    """The weights of one transformer block, or their gradients; views of one vector.
 
+    Matrices that are applied to the same input are one: queries, keys and values; gate and up.
+    """
+
+    attention_norm: Float[Tensor, " width"]
     qkv: Float[Tensor, "q+k+v width"]
     qkv_bias: Float[Tensor, " q+k+v"]
     out: Float[Tensor, "width width"]
+    mlp_norm: Float[Tensor, " width"]
     gate_up: Float[Tensor, "gate+up width"]
     down: Float[Tensor, "width mlp"]
 
 
 @dataclass(frozen=True)
 class Network:
-    """A model with fused weights; gradients flow back to the original weights."""
+    """A model with its weights, or their gradients."""
 
     model: TinyModel
     embedding: Float[Tensor, "vocabulary width"]
     blocks: Sequence[Block]
+    norm: Float[Tensor, " width"]
     head: Float[Tensor, "vocabulary width"]
 
-
-def fuse(weights: Weights, model: TinyModel) -> Network:
-    """Fuse weights for the forward pass."""
-    blocks = [_fuse_block(block_weights(weights, i), model) for i in range(model.layers)]
-    embedding = weights[EMBEDDING]
-    head = embedding if model.tied_embeddings else weights[HEAD]
-    return Network(model, embedding, blocks, head * weights[FINAL_NORM])
-
-
-def _fuse_block(weights: Weights, model: TinyModel) -> Block:
-    def qkv(kind: str) -> Tensor:
-        q, k, v = (weights[f"self_attn.{part}_proj.{kind}"] for part in "qkv")
-        q = q / math.sqrt(model.head_width)
-        return torch.cat((_pair(q, model.heads), _pair(k, model.kv_heads), v))
-
-    gate_up = torch.cat((weights["mlp.gate_proj.weight"], weights["mlp.up_proj.weight"]))
-    return Block(
-        qkv=qkv("weight") * weights["input_layernorm.weight"],
-        qkv_bias=qkv("bias"),
-        out=weights["self_attn.o_proj.weight"],
-        gate_up=gate_up * weights["post_attention_layernorm.weight"],
-        down=weights["mlp.down_proj.weight"],
-    )
-
-
-def _pair(rows: Float[Tensor, "features ..."], heads: int) -> Float[Tensor, "features ..."]:
-    """Make features i and i + d/2 of each head neighbours."""
-    return rows.view(heads, 2, -1, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
+    @classmethod
+    def of(cls, flat: Float[Tensor, " weights"], model: TinyModel) -> Network:
+        """Return the network whose weights are views of a vector; see `weights.flatten`."""
+        width, kv, mlp = model.width, model.kv_heads * model.head_width, model.mlp_width
+        shapes = {
+            "attention_norm": (width,),
+            "qkv": (width + 2 * kv, width),
+            "qkv_bias": (width + 2 * kv,),
+            "out": (width, width),
+            "mlp_norm": (width,),
+            "gate_up": (2 * mlp, width),
+            "down": (width, mlp),
+        }
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        of_blocks = model.layers * sum(sizes)
+        symbols = (flat.numel() - of_blocks - width) // (1 if model.tied_embeddings else 2)
+        first, in_blocks, norm, last = torch.split(
+            flat, [symbols, of_blocks, width, flat.numel() - symbols - of_blocks - width]
+        )
+        blocks = []
+        for own in in_blocks.view(model.layers, -1):
+            parts = zip(shapes.items(), torch.split(own, sizes), strict=True)
+            blocks.append(Block(**{name: part.view(shape) for (name, shape), part in parts}))
+        embedding = first.view(-1, width)
+        head = embedding if model.tied_embeddings else last.view(-1, width)
+        return cls(model, embedding, blocks, norm, head)
 
 
-# Rotated keys and values of every node, for each block.
-KeysValues = Sequence["Float[Tensor, 'nodes k+v']"]
+@dataclass(frozen=True)
+class _BlockPass:
+    """What the backward pass of a block needs from the forward pass."""
+
+    attention: _Normalised
+    qkv: Float[Tensor, "q+k+v width"]
+    queries: Float[Tensor, "rows*kv_heads shared*slots head"]
+    keys: Float[Tensor, "rows*kv_heads keys head"]
+    values: Float[Tensor, "rows*kv_heads keys head"]
+    weights: Float[Tensor, "rows*kv_heads shared*slots keys"]
+    attended: Float[Tensor, "nodes width"]
+    mlp: _Normalised
+    gate: Float[Tensor, "nodes mlp"]
+    up: Float[Tensor, "nodes mlp"]
+    activated: Float[Tensor, "nodes mlp"]
+    hidden: Float[Tensor, "nodes mlp"]
 
 
-def encode_prefix(network: Network, layout: Layout) -> KeysValues:
-    """Return the keys and values of every node, for rows that continue these prefixes."""
-    return _run(network, layout, None, keys_only=True)[1]
+@dataclass(frozen=True)
+class _Normalised:
+    """RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467, Eq. 4): x r w, r = 1/√(mean x² + ε)."""
+
+    x: Float[Tensor, "nodes width"]
+    inverse: Float[Tensor, "nodes 1"]
+    scaled: Float[Tensor, "nodes width"]
+
+    @classmethod
+    def of(
+        cls, x: Float[Tensor, "nodes width"], weight: Float[Tensor, " width"], eps: float
+    ) -> _Normalised:
+        inverse = torch.rsqrt(x.square().mean(dim=-1, keepdim=True).add_(eps))
+        x = x * inverse
+        return cls(x, inverse, x * weight)
+
+    def backward(
+        self,
+        gradient: Float[Tensor, "nodes width"],
+        weight: Float[Tensor, " width"],
+        of_weight: Float[Tensor, " width"],
+    ) -> Float[Tensor, "nodes width"]:
+        """Return the gradient of the input from that of the result; set that of the weight."""
+        product = gradient * self.x
+        torch.sum(product, dim=0, out=of_weight)
+        along = product @ weight[:, None] / len(weight)
+        return (gradient * weight).addcmul_(self.x, along, value=-1).mul_(self.inverse)
 
 
-def extend(
-    network: Network, layout: Layout, past: KeysValues | None = None
-) -> tuple[Float[Tensor, "nodes vocabulary"], KeysValues]:
-    """Return the logits after every node, and its keys and values.
+def forward(
+    network: Network, layout: Layout, kept: list[_BlockPass] | None = None
+) -> tuple[Float[Tensor, "nodes width"], list[Float[Tensor, "nodes k+v"]]]:
+    """Return the residual stream after the last block, and every block's rotated keys and values.
 
     Args:
-        past: keys and values of the prefixes of the layout.
-    """
-    x, keys_values = _run(network, layout, past, keys_only=False)
-    return F.linear(normalise(x, network.model.norm_eps), network.head), keys_values
-
-
-def _run(
-    network: Network, layout: Layout, past: KeysValues | None, *, keys_only: bool
-) -> tuple[Float[Tensor, "nodes width"], KeysValues]:
-    """Return the residual stream after the last block, and keys and values of every block.
-
-    Args:
-        keys_only: stop in the last block after its keys and values.
+        kept: gets what the backward pass needs.
     """
     model = network.model
-    keys_values: list[Tensor] = []
+    turns = rotations(model, int(layout.positions.max()) + 1)[layout.positions, None]
+    keys_values = []
     x = F.embedding(layout.tokens, network.embedding)
-    rotation = rotations(model, int(layout.positions.max()) + 1).index_select(0, layout.positions)
-    for i, block in enumerate(network.blocks):
-        qkv = F.linear(normalise(x, model.norm_eps), block.qkv, block.qkv_bias)
-        pairs = torch.view_as_complex(qkv.view(*rotation.shape, 2))
-        qkv = torch.view_as_real(pairs * rotation).view_as(qkv)
-        q, kv = torch.split(qkv, [model.width, qkv.shape[1] - model.width], dim=1)
-        keys_values.append(kv)
-        if keys_only and i == len(network.blocks) - 1:
-            break
-        attended = _attend(q, kv if past is None else torch.cat((past[i], kv)), layout, model)
-        x = x + F.linear(attended, block.out)
-        gate, up = F.linear(normalise(x, model.norm_eps), block.gate_up).chunk(2, dim=-1)
-        x = x + F.linear(F.silu(gate) * up, block.down)
+    for block in network.blocks:
+        attention = _Normalised.of(x, block.attention_norm, model.norm_eps)
+        weight, bias = in_pairs(block, model)
+        qkv = torch.addmm(bias, attention.scaled, weight.T)
+        _rotate(qkv, turns, model)
+        keys_values.append(qkv[:, model.width :])
+        q, k, v = _in_rows(qkv, layout, model)
+        scores = (q @ k.transpose(1, 2)).view(len(layout.bias), -1, *layout.bias.shape[2:])
+        scores = torch.add(layout.bias, scores, alpha=1 / math.sqrt(model.head_width))
+        weights = scores.softmax(dim=-1).view(len(q), q.shape[1], -1)
+        attended = _by_node(weights @ v, layout, model)
+        x = torch.addmm(x, attended, block.out.T)
+        mlp = _Normalised.of(x, block.mlp_norm, model.norm_eps)
+        gate, up = (mlp.scaled @ block.gate_up.T).chunk(2, dim=-1)
+        activated = F.silu(gate)
+        hidden = activated * up
+        x = torch.addmm(x, hidden, block.down.T)
+        if kept is not None:
+            of_attention = (attention, weight, q, k, v, weights, attended)
+            kept.append(_BlockPass(*of_attention, mlp, gate, up, activated, hidden))
     return x, keys_values
 
 
-def normalise(x: Float[Tensor, "nodes width"], eps: float) -> Float[Tensor, "nodes width"]:
-    """Apply RMSNorm without its scale (Zhang and Sennrich 2019, arXiv:1910.07467, Eq. 4)."""
-    return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps)
+def _backward(
+    x: Float[Tensor, "nodes width"],
+    network: Network,
+    gradients: Network,
+    layout: Layout,
+    kept: Sequence[_BlockPass],
+) -> None:
+    """Set the gradients of the blocks; add those of the embedding.
 
-
-def rotations(model: TinyModel, positions: int) -> Complex[Tensor, "positions heads pairs"]:
-    """Return e^{i m θ_j} for position m and pair j of every head of q and k, θ_j = θ^(-2j/d).
-
-    Ones for the heads of v follow, so that one product rotates q, k and v.
-    Source: Su et al. 2021 (arXiv:2104.09864), Eq. 15.
+    Args:
+        x: the gradient of the residual stream after the last block.
     """
-    turned, still = model.heads + model.kv_heads, model.kv_heads
-    return _rotations(model.rope_theta, model.head_width, turned, still, positions)
+    model = network.model
+    # Back by the same angles.
+    turns = rotations(model, int(layout.positions.max()) + 1)[layout.positions, None].conj()
+    pairs = _pairs(model)
+    scale = 1 / math.sqrt(model.head_width)
+    for block, of, at in zip(
+        reversed(network.blocks), reversed(gradients.blocks), reversed(kept), strict=True
+    ):
+        torch.mm(x.T, at.hidden, out=of.down)
+        of_hidden = x @ block.down
+        of_gate = torch.ops.aten.silu_backward(of_hidden * at.up, at.gate)
+        of_gate_up = torch.cat((of_gate, of_hidden.mul_(at.activated)), dim=-1)
+        torch.mm(of_gate_up.T, at.mlp.scaled, out=of.gate_up)
+        x = x + at.mlp.backward(of_gate_up @ block.gate_up, block.mlp_norm, of.mlp_norm)
+
+        torch.mm(x.T, at.attended, out=of.out)
+        of_attended = torch.zeros(layout.queries.numel(), model.width, dtype=x.dtype)
+        of_attended.index_copy_(0, layout.slots, x @ block.out)
+        of_attended = _heads_first(of_attended, layout, model)
+        of_weights = of_attended @ at.values.transpose(1, 2)
+        of_values = at.weights.transpose(1, 2) @ of_attended
+        of_scores = torch.ops.aten._softmax_backward_data(of_weights, at.weights, -1, x.dtype)
+        of_scores.mul_(scale)
+        of_queries = _by_node(of_scores @ at.keys, layout, model)
+        of_keys = of_scores.transpose(1, 2) @ at.queries
+        by_key = torch.stack((of_keys, of_values)).view(
+            2, *layout.keys.shape[:1], model.kv_heads, -1, model.head_width
+        )
+        by_key = by_key.permute(1, 3, 0, 2, 4).reshape(layout.keys.numel(), -1)
+        of_kv = torch.zeros(len(x), by_key.shape[1], dtype=x.dtype)
+        of_kv.index_add_(0, layout.keys.view(-1), by_key)
+        of_qkv = torch.cat((of_queries, of_kv), dim=1)
+        _rotate(of_qkv, turns, model)
+        of.qkv.index_copy_(0, pairs, of_qkv.T @ at.attention.scaled)
+        of.qkv_bias.index_copy_(0, pairs, of_qkv.sum(dim=0))
+        x = x + at.attention.backward(of_qkv @ at.qkv, block.attention_norm, of.attention_norm)
+    gradients.embedding.index_add_(0, layout.tokens, x)
+
+
+class _Logits(torch.autograd.Function):
+    """The logits after some nodes, as a function of the vector of weights."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, flat: Tensor, model: TinyModel, layout: Layout, first: int
+    ) -> Float[Tensor, "nodes vocabulary"]:
+        network = Network.of(flat, model)
+        kept: list[_BlockPass] = []
+        x, _ = forward(network, layout, kept)
+        end = _Normalised.of(x[first:], network.norm, model.norm_eps)
+        ctx.pass_ = network, layout, kept, end, first
+        ctx.flat = flat
+        return end.scaled @ network.head.T
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Float[Tensor, "nodes vocabulary"]) -> tuple[Any, ...]:
+        network, layout, kept, end, first = ctx.pass_
+        found = torch.empty_like(ctx.flat)
+        gradients = Network.of(found, network.model)
+        if gradients.head is not gradients.embedding:
+            gradients.embedding.zero_()
+        torch.mm(gradient.T, end.scaled, out=gradients.head)
+        x = torch.zeros(len(layout.tokens), network.model.width, dtype=found.dtype)
+        x[first:] = end.backward(gradient @ network.head, network.norm, gradients.norm)
+        _backward(x, network, gradients, layout, kept)
+        return found, None, None, None
+
+
+def in_pairs(
+    block: Block, model: TinyModel
+) -> tuple[Float[Tensor, "q+k+v width"], Float[Tensor, " q+k+v"]]:
+    """Return matrix and bias of q, k and v such that rotary pairs are neighbours.
+
+    The weights have the pairs (i, i + d/2) of each head of q and k, as transformers has them. As
+    neighbours, a pair is a complex number, and the rotation one product.
+    """
+    pairs = _pairs(model)
+    return block.qkv.index_select(0, pairs), block.qkv_bias.index_select(0, pairs)
+
+
+def _pairs(model: TinyModel) -> Int[Tensor, " q+k+v"]:
+    return _pairs_of(model.heads + model.kv_heads, model.kv_heads, model.head_width)
 
 
 @functools.cache
-def _rotations(
-    theta: float, head_width: int, turned: int, still: int, positions: int
-) -> Complex[Tensor, "positions heads pairs"]:
+def _pairs_of(turned: int, still: int, head_width: int) -> Int[Tensor, " q+k+v"]:
+    rows = torch.arange((turned + still) * head_width)
+    paired = rows[: turned * head_width].view(turned, 2, -1).transpose(1, 2).flatten()
+    return torch.cat((paired, rows[turned * head_width :]))
+
+
+def rotations(model: TinyModel, positions: int) -> Complex[Tensor, "positions pairs"]:
+    """Return e^{i m θ_j} for position m and pair j of a head, θ_j = θ^(-2j/d).
+
+    Source: Su et al. 2021 (arXiv:2104.09864), Eq. 15.
+    """
+    return _rotations(model.rope_theta, model.head_width, positions)
+
+
+@functools.cache
+def _rotations(theta: float, head_width: int, positions: int) -> Complex[Tensor, "positions pairs"]:
     frequencies = theta ** (-torch.arange(0, head_width, 2) / head_width)
-    angles = torch.arange(positions)[:, None, None] * frequencies
-    rotation = torch.polar(torch.ones_like(angles), angles).expand(-1, turned, -1)
-    ones = torch.ones(positions, still, len(frequencies), dtype=rotation.dtype)
-    return torch.cat((rotation, ones), dim=1)
+    angles = torch.arange(positions)[:, None] * frequencies
+    return torch.polar(torch.ones_like(angles), angles)
 
 
-def _attend(
-    q: Float[Tensor, "nodes q"],
-    kv: Float[Tensor, "prefixes_and_nodes k+v"],
-    layout: Layout,
-    model: TinyModel,
-) -> Float[Tensor, "nodes width"]:
-    """Compute the attention of every row's queries over its keys; return it per node."""
-    rows, slots = layout.queries.shape
+def _rotate(
+    qkv: Float[Tensor, "nodes q+k+v"], turns: Complex[Tensor, "nodes 1 pairs"], model: TinyModel
+) -> None:
+    """Turn the pairs of q and k in place; v, behind them, has no position."""
+    turned = qkv[:, : (model.heads + model.kv_heads) * model.head_width]
+    torch.view_as_complex(turned.view(len(qkv), -1, model.head_width // 2, 2)).mul_(turns)
+
+
+def _in_rows(
+    qkv: Float[Tensor, "nodes q+k+v"], layout: Layout, model: TinyModel
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the queries of every row's slots, and the keys and values that they attend to."""
     groups, head = model.kv_heads, model.head_width
-    # Query heads that share a key-value head form one matrix with more rows.
-    q = q.index_select(0, layout.queries.view(-1)).view(rows, slots, groups, -1, head)
-    q = q.permute(0, 2, 3, 1, 4).reshape(rows, groups, -1, head)
-    kv = kv.index_select(0, layout.keys.view(-1)).view(rows, -1, 2, groups, head)
-    k, v = kv.unbind(2)
-    scores = (q @ k.permute(0, 2, 3, 1)).view(rows, model.heads, slots, -1) + layout.bias
-    weights = scores.softmax(dim=-1).view(rows, groups, q.shape[2], -1)
-    out = (weights @ v.transpose(1, 2)).view(rows, model.heads, slots, head)
-    return out.transpose(1, 2).reshape(rows * slots, -1).index_select(0, layout.slots)
+    q = qkv[:, : model.width].index_select(0, layout.queries.view(-1))
+    kv = qkv[:, model.width :].index_select(0, layout.keys.view(-1))
+    kv = kv.view(*layout.keys.shape, 2, groups, head).permute(2, 0, 3, 1, 4)
+    k, v = kv.reshape(2, -1, layout.keys.shape[1], head)
+    return _heads_first(q, layout, model), k, v
+
+
+def _heads_first(
+    x: Float[Tensor, "rows*slots width"], layout: Layout, model: TinyModel
+) -> Float[Tensor, "rows*kv_heads shared*slots head"]:
+    """Make the heads that share a key and value head one matrix with more rows."""
+    rows, slots = layout.queries.shape
+    x = x.view(rows, slots, model.kv_heads, -1, model.head_width).permute(0, 2, 3, 1, 4)
+    return x.reshape(rows * model.kv_heads, -1, model.head_width)
+
+
+def _by_node(
+    x: Float[Tensor, "rows*kv_heads shared*slots head"], layout: Layout, model: TinyModel
+) -> Float[Tensor, "nodes width"]:
+    """Undo `_heads_first` and keep the slot of each node."""
+    rows, slots = layout.queries.shape
+    x = x.view(rows, model.heads, slots, model.head_width).transpose(1, 2)
+    return x.reshape(rows * slots, model.width).index_select(0, layout.slots)
 
 
 @dataclass(frozen=True)
@@ -187,14 +330,15 @@ class Continuations:
     that character predicts the first token. Common beginnings of rows are computed once.
 
     Attributes:
-        prefixes: layout of the prompts without their last characters.
-        rows: layout of the completions without their last tokens.
-        node: the node that predicts each token of each completion; 0 past the end.
+        layout: prompts without their last characters, then completions without their last tokens.
+        first: the first node of a completion.
+        node: the node that predicts each token of each completion, from `first`; arbitrary past
+            the end.
         tokens: tokens of the completions, end marks included.
     """
 
-    prefixes: Layout
-    rows: Layout
+    layout: Layout
+    first: int
     node: Int[Tensor, "rows tokens"]
     tokens: Int[Tensor, "rows tokens"]
 
@@ -215,28 +359,39 @@ class Continuations:
             lengths: tokens per completion, at least 1.
         """
         in_use, owner = np.unique(owner, return_inverse=True)
-        starts = prompts.lengths[in_use] - 1
+        count, starts = len(in_use), prompts.lengths[in_use] - 1
         openings = prompts.tokens[in_use, starts]
-        prefix_tokens = prompts.tokens[in_use, : int(starts.max())]
-        prefixes = pack(np.zeros_like(in_use), prefix_tokens, starts)
-        row_tokens = np.concatenate((openings[owner, None], tokens[:, :-1]), axis=1)
-        rows = pack(owner, row_tokens, lengths)
+        width = max(tokens.shape[1], int(starts.max()))
+        both = np.zeros((count + len(owner), width), dtype=np.int64)
+        both[:count, : starts.max()] = prompts.tokens[in_use, : starts.max()]
+        both[count:, 0] = openings[owner]
+        both[count:, 1 : tokens.shape[1]] = tokens[:, :-1]
+        # Prompts may share beginnings, too. Their owner is the first, and so are their nodes.
+        none = np.zeros_like(in_use)
+        packing = pack(np.concatenate((none, owner + 1)), both, np.concatenate((starts, lengths)))
+        prefix, start = np.concatenate((none, owner)), np.concatenate((none, starts[owner]))
+        first = int(packing.node[:count].max()) + 1
+        node = np.maximum(packing.node[count:, : tokens.shape[1]] - first, 0)
         return cls(
-            prefixes=lay_out(prefixes, prefix_tokens),
-            rows=lay_out(rows, row_tokens, Prefixes(prefixes, owner, starts[owner])),
-            node=torch.from_numpy(rows.node),
+            layout=lay_out(packing, both, prefix, start),
+            first=first,
+            node=torch.from_numpy(node),
             tokens=torch.from_numpy(tokens),
         )
 
     def log_probs(
-        self, network: Network, temperature: float, *, entropies: bool = False
+        self,
+        flat: Float[Tensor, " weights"],
+        model: TinyModel,
+        temperature: float,
+        *,
+        entropies: bool = False,
     ) -> tuple[Float[Tensor, "rows tokens"], Float[Tensor, "rows tokens"] | None]:
         """Return log π of each token and, with `entropies`, the entropy of its distribution.
 
         Values past the end of a completion are arbitrary.
         """
-        logits, _ = extend(network, self.rows, encode_prefix(network, self.prefixes))
-        log_p = F.log_softmax(logits / temperature, dim=-1)
+        log_p = F.log_softmax(self._logits(flat, model) / temperature, dim=-1)
         place = (self.node * log_p.shape[1] + self.tokens).view(-1)
         chosen = log_p.view(-1).index_select(0, place).view(self.node.shape)
         if not entropies:
@@ -245,14 +400,26 @@ class Continuations:
         return chosen, entropy.index_select(0, self.node.view(-1)).view(self.node.shape)
 
     def kl(
-        self, network: Network, other: Network, temperature: float
+        self,
+        flat: Float[Tensor, " weights"],
+        other: Float[Tensor, " weights"],
+        model: TinyModel,
+        temperature: float,
     ) -> Float[Tensor, "rows tokens"]:
         """Return KL(π ‖ other) of the distribution that each token is drawn from, in nats.
 
         Values past the end of a completion are arbitrary. In double precision, as the KL of nearly
         equal distributions is a small difference of large numbers.
         """
-        both = (extend(n, self.rows, encode_prefix(n, self.prefixes))[0] for n in (network, other))
+        both = (self._logits(weights, model) for weights in (flat, other))
         log_p, log_q = (F.log_softmax(logits.double() / temperature, dim=-1) for logits in both)
         kl = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
         return kl.index_select(0, self.node.view(-1)).view(self.node.shape)
+
+    def _logits(
+        self, flat: Float[Tensor, " weights"], model: TinyModel
+    ) -> Float[Tensor, "nodes vocabulary"]:
+        logits: Tensor = _Logits.apply(  # type: ignore[no-untyped-call]
+            flat, model, self.layout, self.first
+        )
+        return logits

@@ -12,9 +12,16 @@ from filelock import FileLock, Timeout
 from advsweep.backends.base import hash_json
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
-from advsweep.backends.tiny.network import Continuations, fuse
+from advsweep.backends.tiny.network import Continuations
 from advsweep.backends.tiny.tokens import Encoded, encode
-from advsweep.backends.tiny.weights import Weights, from_bytes, initial_weights, to_bytes
+from advsweep.backends.tiny.weights import (
+    Weights,
+    flatten,
+    from_bytes,
+    initial_weights,
+    to_bytes,
+    unflatten,
+)
 from advsweep.errors import CheckpointError
 from advsweep.local_files import cache_folder
 from advsweep.tasks.base import CorpusShares
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import SymbolTask
 
 # Increased when a fix changes the weights that a recipe gives.
-REVISION = 1
+REVISION = 2
 
 _WEIGHTS = "model.safetensors"
 _BETAS = (0.9, 0.95)
@@ -136,22 +143,22 @@ def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = Non
         shares=CorpusShares(model.random_share or 0.0, model.left_to_right_share or 0.0),
     )
     prompts, completions = encode(pairs[0], task), encode(pairs[1], task, end=True)
-    parameters = [weight.requires_grad_() for weight in weights.values()]
-    optimizer = torch.optim.AdamW(parameters, betas=_BETAS, weight_decay=0.0, fused=True)
+    flat = flatten(weights, model).requires_grad_()
+    optimizer = torch.optim.AdamW([flat], betas=_BETAS, weight_decay=0.0, fused=True)
     for step in range(steps):
         if reporter and step % _UPDATES_PER_REPORT == 0:
             reporter.progress(_STAGE, step, steps)
         _poll(reporter)
         optimizer.param_groups[0]["lr"] = model.pretraining_lr * _schedule(step, model)
         rows = slice(step * batch, (step + 1) * batch)
-        loss = _loss(weights, model, prompts[rows], completions[rows])
+        loss = _loss(flat, model, prompts[rows], completions[rows])
         optimizer.zero_grad()
         torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(parameters, _MAX_GRAD_NORM)
+        torch.nn.utils.clip_grad_norm_(flat, _MAX_GRAD_NORM)
         optimizer.step()
     if reporter:
         reporter.progress(_STAGE, steps, steps)
-    return {name: weight.detach() for name, weight in weights.items()}
+    return unflatten(flat.detach(), model)
 
 
 def _schedule(step: int, model: TinyModel) -> float:
@@ -164,11 +171,11 @@ def _schedule(step: int, model: TinyModel) -> float:
 
 
 def _loss(
-    weights: Weights, model: TinyModel, prompts: Encoded, completions: Encoded
+    flat: Float[Tensor, " weights"], model: TinyModel, prompts: Encoded, completions: Encoded
 ) -> Float[Tensor, ""]:
     """Return the mean of -log p over the tokens of the completions."""
     rows = np.arange(len(prompts.lengths))
     layout = Continuations.lay_out(prompts, rows, completions.tokens, completions.lengths)
-    log_probs, _ = layout.log_probs(fuse(weights, model), temperature=1.0)
+    log_probs, _ = layout.log_probs(flat, model, temperature=1.0)
     mask = torch.from_numpy(completions.mask)
     return -log_probs.where(mask, 0.0).sum() / mask.sum()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from advsweep.backends.randomness import Stream, torch_generator
 from advsweep.backends.step_changes import at_answers, mean_by_problem, measured_answers
-from advsweep.backends.tiny.network import Continuations, extend, fuse, rotations
+from advsweep.backends.tiny.network import Continuations, Network, forward, in_pairs, rotations
 from advsweep.backends.tiny.tokens import MASKED, Encoded, decode, encode, lay_out, pack
 from advsweep.tasks.base import Completions
 
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from advsweep.backends.models import TinyModel
-    from advsweep.backends.tiny.network import Network
-    from advsweep.backends.tiny.weights import Weights
     from advsweep.tasks.base import Problem, SymbolTask
 
 # Rollouts sampled together; more do not fit into the CPU's cache.
 _COLUMNS = 512
+
+# Columns that have ended are dropped once at most this share still runs: dropping copies the cache.
+_KEPT = 0.75
 
 
 @dataclass(frozen=True)
@@ -121,43 +122,43 @@ def _sample(
     records_squares: bool,
 ) -> Rollouts:
     """Sample until every column has ended."""
-    steps, columns = task.max_completion_length, decoder.logits.shape[1]
-    uniform = torch.rand(steps, columns, generator=generator)
-    tokens = torch.full((steps, columns), task.pad_id)
-    log_probs, entropies, certainties, squares = (torch.zeros(steps, columns) for _ in range(4))
-    lengths = torch.full((columns,), steps)
-    running = torch.ones(columns, dtype=torch.bool)
+    steps, count = task.max_completion_length, decoder.logits.shape[1]
+    uniform = torch.rand(steps, count, generator=generator)
+    tokens = torch.full((count, steps), task.pad_id)
+    log_probs, entropies, certainties, squares = (torch.zeros(count, steps) for _ in range(4))
+    lengths = torch.full((count,), steps)
+    columns, running = torch.arange(count), torch.ones(count, dtype=torch.bool)
     for step in range(steps):
         log_p = F.log_softmax(decoder.logits / (temperature or 1.0), dim=0)
         p = log_p.exp()
-        n = p.shape[1]
         if temperature == 0:
             token = log_p.argmax(dim=0)
         else:
             cumulated = (p if top_p == 1 else _nucleus(p, top_p)).cumsum(dim=0)
             # Relative to the last cumulated probability, which rounding keeps from being 1.
-            passed = cumulated <= uniform[step, :n] * cumulated[-1]
+            passed = cumulated <= uniform[step, columns] * cumulated[-1]
             token = passed.sum(dim=0).clamp_(max=len(p) - 1)
-        tokens[step, :n] = token
-        log_probs[step, :n] = log_p.gather(0, token[None])[0]
-        entropies[step, :n] = -(p * log_p).sum(dim=0)
-        certainties[step, :n] = -log_p.mean(dim=0) - math.log(len(p))
+        tokens[columns, step] = token
+        log_probs[columns, step] = log_p.gather(0, token[None])[0]
+        entropies[columns, step] = -(p * log_p).sum(dim=0)
+        certainties[columns, step] = -log_p.mean(dim=0) - math.log(len(p))
         if records_squares:
-            squares[step, :n] = p.square().sum(dim=0)
-        ended = running[:n] & (token == task.eos_id)
-        lengths[:n].masked_fill_(ended, step + 1)
-        running[:n] &= ~ended
-        left = running.nonzero()
+            squares[columns, step] = p.square().sum(dim=0)
+        ended = running & (token == task.eos_id)
+        lengths[columns[ended]] = step + 1
+        running &= ~ended
+        left = running.nonzero()[:, 0]
         if step == steps - 1 or len(left) == 0:
             break
-        groups = int(left[-1]) // decoder.size + 1
-        decoder.feed(token[: groups * decoder.size])
-    of_tokens = (log_probs, entropies, certainties, squares)
-    rollouts = Rollouts(tokens.T, lengths, *(values.T for values in of_tokens))
+        if len(left) <= _KEPT * len(columns):
+            decoder.keep(left)
+            columns, running, token = columns[left], running[left], token[left]
+        decoder.feed(token)
+    rollouts = Rollouts(tokens, lengths, log_probs, entropies, certainties, squares)
     past = ~rollouts.mask
-    rollouts.tokens.masked_fill_(past, task.pad_id)
-    for per_token in of_tokens:
-        per_token.T.masked_fill_(past, 0)
+    tokens.masked_fill_(past, task.pad_id)
+    for per_token in (log_probs, entropies, certainties, squares):
+        per_token.masked_fill_(past, 0)
     return rollouts
 
 
@@ -178,11 +179,7 @@ def _nucleus(
 class _Decoder:
     """Feeds tokens to the network, one per column and step.
 
-    The columns of a prompt are neighbours and share its keys and values. Keys and values of
-    generated tokens go into a cache per column.
-
     Attributes:
-        size: columns per prompt.
         logits: logits of the next token of each column, `[vocabulary, columns]`.
     """
 
@@ -190,97 +187,93 @@ class _Decoder:
         """Encode each prompt once.
 
         Args:
+            size: columns per prompt.
             steps: the most tokens that are generated; the last is never fed.
         """
         model = network.model
-        groups, head = model.kv_heads, model.head_width
-        packing = pack(np.zeros_like(prompts.lengths), prompts.tokens, prompts.lengths)
-        logits, keys_values = extend(network, lay_out(packing, prompts.tokens))
-        node = torch.from_numpy(packing.node)
+        none = np.zeros_like(prompts.lengths)
+        packing = pack(none, prompts.tokens, prompts.lengths)
+        x, keys_values = forward(network, lay_out(packing, prompts.tokens, none, none))
+        node, lengths = torch.from_numpy(packing.node), torch.from_numpy(prompts.lengths)
         rows, slots = node.shape
-        lengths = torch.from_numpy(prompts.lengths)
-        turns = rotations(model, int(lengths.max()) + steps)[:, 0].T
-        self.size = size
-        last = logits[node[torch.arange(rows), lengths - 1]]
-        self.logits = last.T.repeat_interleave(size, dim=-1)
         self._network = network
+        # Fused: (x w) Mᵀ = x (M w)ᵀ.
+        paired = [in_pairs(block, model) for block in network.blocks]
+        norms = [block.attention_norm for block in network.blocks]
+        self._qkv = [
+            (m * norm, bias[:, None]) for (m, bias), norm in zip(paired, norms, strict=True)
+        ]
+        self._gate_up = [b.gate_up * b.mlp_norm for b in network.blocks]
+        self._head = network.head * network.norm
         self._embedding = network.embedding.T.contiguous()
+        turns = rotations(model, int(lengths.max()) + steps).T
         self._cos, self._sin = turns.real.contiguous(), turns.imag.contiguous()
-        self._positions = lengths.repeat_interleave(size, dim=-1)
-        self._fed = 0
-        # One matrix per prompt and key-value head.
-        padding = torch.arange(slots) >= lengths[:, None]
-        self._bias = torch.where(padding, MASKED, 0.0).repeat_interleave(groups, dim=0)[:, None]
-        prefixes = [kv[node.view(-1)].view(rows, slots, 2, groups, head) for kv in keys_values]
-        self._prefix_keys = [
-            p[:, :, 0].permute(0, 2, 3, 1).reshape(-1, head, slots) for p in prefixes
-        ]
-        self._prefix_values = [
-            p[:, :, 1].transpose(1, 2).reshape(-1, slots, head) for p in prefixes
-        ]
-        shape = (steps - 1, groups, head, rows * size)
-        self._keys = [torch.empty(shape) for _ in keys_values]
-        self._values = [torch.empty(shape) for _ in keys_values]
+        self._filled = slots
+        self._positions = lengths.repeat_interleave(size)
+        last = x[node[torch.arange(rows), lengths - 1]].T
+        self.logits = (self._head @ _normalise(last, model.norm_eps)).repeat_interleave(size, 1)
+        padding = torch.arange(slots)[:, None] >= lengths
+        self._bias = torch.where(padding, MASKED, 0.0).repeat_interleave(size, 1)[:, None, None]
+        # Keys and values of the prompt, then of the tokens that are fed.
+        shape = (2, slots + steps - 1, model.kv_heads, model.head_width, rows * size)
+        self._cache = [torch.empty(shape) for _ in keys_values]
+        for cache, kv in zip(self._cache, keys_values, strict=True):
+            prefix = kv[node].view(rows, slots, 2, model.kv_heads, -1).permute(2, 1, 3, 4, 0)
+            cache[:, :slots] = prefix.repeat_interleave(size, dim=-1)
+
+    def keep(self, columns: Int[Tensor, " some"]) -> None:
+        """Drop all other columns."""
+        self._positions = self._positions[columns]
+        self._bias = self._bias[..., columns]
+        for i, cache in enumerate(self._cache):
+            self._cache[i] = torch.empty((*cache.shape[:-1], len(columns)))
+            filled = cache[:, : self._filled].index_select(-1, columns)
+            self._cache[i][:, : self._filled] = filled
 
     def feed(self, tokens: Int[Tensor, " columns"]) -> None:
-        """Append a token to each of the first columns, in whole groups; drop the others."""
-        n, eps = len(tokens), self._network.model.norm_eps
-        positions = self._positions[:n]
-        cos, sin = self._cos[:, positions], self._sin[:, positions]
+        """Append a token to each column."""
+        model = self._network.model
+        eps = model.norm_eps
+        cos, sin = self._cos[:, self._positions], self._sin[:, self._positions]
         x = self._embedding[:, tokens]
         for i, block in enumerate(self._network.blocks):
-            qkv = torch.addmm(block.qkv_bias[:, None], block.qkv, _normalise(x, eps))
-            x = torch.addmm(x, block.out, self._attend(i, qkv, cos, sin))
-            gate, up = (block.gate_up @ _normalise(x, eps)).chunk(2)
+            matrix, bias = self._qkv[i]
+            qkv = torch.addmm(bias, matrix, _normalise(x, eps))
+            x = torch.addmm(x, block.out, self._attend(self._cache[i], qkv, cos, sin))
+            gate, up = (self._gate_up[i] @ _normalise(x, eps)).chunk(2)
             x = torch.addmm(x, block.down, F.silu(gate, inplace=True).mul_(up))
-        self.logits = self._network.head @ _normalise(x, eps)
-        self._fed += 1
-        self._positions = positions + 1
+        self.logits = self._head @ _normalise(x, eps)
+        self._filled += 1
+        self._positions = self._positions + 1
 
     def _attend(
         self,
-        block: int,
+        cache: Float[Tensor, "2 places kv_heads head columns"],
         qkv: Float[Tensor, "q+k+v columns"],
         cos: Float[Tensor, "pairs columns"],
         sin: Float[Tensor, "pairs columns"],
     ) -> Float[Tensor, "width columns"]:
-        """Add new tokens to the cache; return their attention over prompt and cache.
+        """Add new tokens to the cache; return their attention over all that it holds.
 
         Rotates qkv in place.
         """
         model, n = self._network.model, qkv.shape[1]
         groups, head = model.kv_heads, model.head_width
-        shared, prompts, slots = model.heads // groups, n // self.size, self._bias.shape[-1]
-        # Each pair of q and k in place; v, behind them, has no position.
+        # The pairs of q and k in place; v, behind them, has no position.
         first, second = qkv[: (model.heads + groups) * head].view(-1, head // 2, 2, n).unbind(2)
         turned = (first * cos).addcmul_(second, sin, value=-1)
         second.mul_(cos).addcmul_(first, sin)
         first.copy_(turned)
-        q, k, v = torch.split(qkv.view(-1, head, n), [model.heads, groups, groups])
-        keys, values = self._keys[block], self._values[block]
-        keys[self._fed, ..., :n] = k
-        values[self._fed, ..., :n] = v
-        keys, values = (c[: self._fed + 1, :, None, :, :n] for c in (keys, values))
-
-        # Over the prompts: one matrix product per prompt and key-value head.
-        split = (groups, shared, -1, prompts, self.size)
-        queries = q.view(split).permute(3, 0, 1, 4, 2).reshape(prompts * groups, -1, head)
-        of_prompts = slice(prompts * groups)
-        prefix_keys = self._prefix_keys[block][of_prompts]
-        prefix_scores = torch.baddbmm(self._bias[of_prompts], queries, prefix_keys)
-        # Over each column's own tokens: elementwise products, summed.
-        scores = torch.empty(slots + self._fed + 1, groups, shared, n)
-        scores[:slots].view(slots, groups, shared, prompts, -1).copy_(
-            prefix_scores.view(prompts, groups, shared, -1, slots).permute(4, 1, 2, 0, 3)
-        )
-        torch.sum(keys * q.view(groups, shared, head, n), dim=3, out=scores[slots:])
-        weights = scores.softmax(dim=0)
-        prefix_weights = weights[:slots].view(slots, groups, shared, prompts, -1)
-        prefix_weights = prefix_weights.permute(3, 1, 2, 4, 0).reshape(prompts * groups, -1, slots)
-        prefix_out = torch.bmm(prefix_weights, self._prefix_values[block][of_prompts])
-        out = (values * weights[slots:, :, :, None]).sum(dim=0).view(split)
-        out += prefix_out.view(prompts, groups, shared, -1, head).permute(1, 2, 4, 0, 3)
-        return out.view(model.width, n)
+        q, kv = torch.split(qkv, [model.width, qkv.shape[0] - model.width])
+        cache[:, self._filled] = kv.view(2, groups, head, n)
+        keys, values = cache[:, : self._filled + 1, :, None]
+        # A matrix product per column would be tiny: elementwise products, summed.
+        q = (q / math.sqrt(head)).view(groups, -1, head, n)
+        scores = (keys * q).sum(dim=3)
+        scores[: len(self._bias)] += self._bias
+        weights = scores.softmax(dim=0)[:, :, :, None]
+        out: Tensor = (values * weights).sum(dim=0).view(model.width, n)
+        return out
 
 
 def _normalise(x: Float[Tensor, "width columns"], eps: float) -> Float[Tensor, "width columns"]:
@@ -297,16 +290,17 @@ class TinySampler:
 
     def __init__(
         self,
-        weights: Weights,
+        weights: Float[Tensor, " weights"],
         model: TinyModel,
         task: SymbolTask,
-        base: Weights | None = None,
+        base: Float[Tensor, " weights"] | None = None,
         top_p: float = 1.0,
     ) -> None:
-        self._top_p = top_p
-        self._network = fuse({name: w.detach().clone() for name, w in weights.items()}, model)
-        self._base = None if base is None else fuse(base, model)
+        self._weights = weights.detach().clone()
+        self._model = model
         self._task = task
+        self._base = base
+        self._top_p = top_p
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
@@ -314,7 +308,7 @@ class TinySampler:
         """Draw n completions per problem; the same seed gives the same completions."""
         prompts = encode([problem.prompt for problem in problems], self._task)
         rollouts = sample(
-            self._network,
+            Network.of(self._weights, self._model),
             self._task,
             prompts,
             n,
@@ -345,6 +339,6 @@ class TinySampler:
         continuations = Continuations.lay_out(
             prompts, rows // n, some.tokens.numpy(), some.lengths.numpy()
         )
-        kl = continuations.kl(self._network, self._base, temperature)
+        kl = continuations.kl(self._weights, self._base, self._model, temperature)
         sums = kl.where(some.mask, 0.0).sum(dim=1)
         return mean_by_problem(at_answers(sums, len(rollouts.lengths)), n)

@@ -138,8 +138,7 @@ class Layout:
         tokens, positions: token and position of each node.
         queries: the node in each slot of each row.
         slots: place of each node, as a flat index into `queries`.
-        keys: the nodes that each row attends to: those of its prefix, numbered as in the pass
-            that computed them, then its own, numbered after the nodes of all prefixes.
+        keys: the nodes that each row attends to: those of the row that it continues, then its own.
         bias: 0 if a query may see a key, else `MASKED`.
     """
 
@@ -151,45 +150,29 @@ class Layout:
     bias: Float[Tensor, "rows 1 slots keys"]
 
 
-@dataclass(frozen=True)
-class Prefixes:
-    """The prefixes that rows continue.
-
-    Attributes:
-        packing: packing of the prefixes.
-        owner: the prefix of each row.
-        starts: length of each row's prefix, the position of its first slot.
-    """
-
-    packing: Packing
-    owner: Int[np.ndarray, " rows"]
-    starts: Int[np.ndarray, " rows"]
-
-
 def lay_out(
-    packing: Packing, tokens: Int[np.ndarray, "rows slots"], prefixes: Prefixes | None = None
+    packing: Packing,
+    tokens: Int[np.ndarray, "rows slots"],
+    prefix: Int[np.ndarray, " rows"],
+    starts: Int[np.ndarray, " rows"],
 ) -> Layout:
-    """Lay out rows that continue prefixes, or that start at position 0.
+    """Lay out rows, some of which continue others.
 
     Args:
         tokens: the tokens that `packing` was made from.
+        prefix: the row that each row continues.
+        starts: length of that row, the position of the first slot; 0: it continues none.
     """
     rows, slots = packing.rows, tokens.shape[1]
-    queries = packing.node[rows]
-    if prefixes is None:
-        past, starts, offset = queries[:, :0], np.zeros_like(rows), 0
-    else:
-        past = prefixes.packing.node[prefixes.owner[rows]]
-        starts, offset = prefixes.starts[rows], len(prefixes.packing.slots)
-    before = past.shape[1]
-    own = slice(before, before + slots)
+    queries, starts = packing.node[rows], starts[rows]
+    before = int(starts.max())
     keys = np.zeros((len(rows), max(before + slots, _NARROW)), dtype=np.int64)
-    keys[:, :before] = past
-    keys[:, own] = queries + offset
+    keys[:, :before] = packing.node[prefix[rows], :before]
+    keys[:, before : before + slots] = queries
     bias = np.full((len(rows), 1, slots, keys.shape[1]), MASKED, dtype=np.float32)
     seen = np.arange(before) < starts[:, None]
     bias[..., :before] = np.where(seen, 0, MASKED)[:, None, None]
-    bias[..., own] = np.triu(np.full((slots, slots), MASKED), k=1)
+    bias[..., before : before + slots] = np.triu(np.full((slots, slots), MASKED), k=1)
     return Layout(
         tokens=torch.from_numpy(tokens[rows].ravel()[packing.slots]),
         positions=torch.from_numpy((starts[:, None] + np.arange(slots)).ravel()[packing.slots]),

@@ -16,15 +16,17 @@ import torch.nn.functional as F
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
-from advsweep.backends.tiny.network import Continuations, fuse
+from advsweep.backends.tiny.network import Continuations, Network
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
 from advsweep.backends.tiny.tokens import Encoded, decode, encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.weights import (
     Weights,
+    flatten,
     from_bytes,
     last_layers,
     to_bytes,
+    unflatten,
 )
 from advsweep.backends.training_loop import (
     LanguageSource,
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Run
     from advsweep.backends.models import TinyModel
     from advsweep.backends.tiny.backend import TinyBackend
-    from advsweep.backends.tiny.network import Network
     from advsweep.tasks.base import Problem, SymbolTask
 
 WEIGHTS_FILE = "model.safetensors"
@@ -52,6 +53,7 @@ _REFERENCE_FILE = "reference.safetensors"
 _HISTORY_FILE = "history.safetensors"
 _PENALTY_FILE = "penalty.safetensors"
 _CHANGE_FILE = "change.safetensors"
+_WEIGHTS = "weights"
 
 
 class TinyTrainer:
@@ -66,20 +68,21 @@ class TinyTrainer:
         # A copy, as planned runs share their components and each training has a memory.
         self._estimator = copy.deepcopy(run.estimator)
         self._estimator.reset()
-        # Sorted, as the optimizer keeps moments by position and bases may differ in their order.
-        self._weights = {name: base[name].clone() for name in sorted(base)}
+        self._base = flatten(base, model)
+        self._weights = self._base.clone()
+        # A view for what reads and copies the weights, without their gradient.
+        self._values = self._weights.detach()
         self._history = WeightHistory(options.stale_steps)
-        self._base = base
-        self._renewed: Weights | None = None
-        self._penalty: Weights | None = None
+        self._renewed: Tensor | None = None
+        self._penalty: Tensor | None = None
         self._options = options
-        # It trains these tensors in place; what is to stay as it was has to be a copy.
-        self._update = PolicyUpdate(run, options, model, self._weights, base)
-        self._meter = ChangeMeter(self._weights)
+        # It trains the weights in place; what is to stay as it was has to be a copy.
+        self._update = PolicyUpdate(run, options, model, self._weights, self._base)
+        self._meter = ChangeMeter({_WEIGHTS: self._values})
 
     def step(self, step: int) -> Mapping[str, float]:
         run = self._run
-        sampling = self._history.sampling(self._weights)
+        sampling = self._history.sampling(self._values)
         reference = self._base if self._renewed is None else self._renewed
         anchor = self._base if self._penalty is None else self._penalty
         source = _Source(
@@ -111,7 +114,7 @@ class TinyTrainer:
                 update["entropy/change"] = self._update.entropy_change(experience)
         # After the update: the reference of the next step is what this one has made.
         if run.rollout.renews_reference(step):
-            self._renewed = self._copy()
+            self._renewed = self._values.clone()
         changes = self._meter.measure()
         self._reset(step)
         return {
@@ -129,61 +132,52 @@ class TinyTrainer:
         # The base stays in memory, so a resumed run finds the same rate.
         return base_solve_rate(self._run, TinySampler(self._base, self._model, self._task))
 
-    def _copy(self) -> Weights:
-        return {name: w.detach().clone() for name, w in self._weights.items()}
-
     def _reset(self, step: int) -> None:
         """Make the resets that are due after a step; the next step's metrics have their effect."""
         run, options = self._run, self._options
         if run.objective.renews_reference(step):
-            self._penalty = self._copy()
+            self._penalty = self._values.clone()
             self._update.renew_reference(self._penalty)
         if run.optimizer.resets(step):
             self._update.reset_moments()
         if options.reset_layers and step % options.reset_layers_every == 0:
-            with torch.no_grad():
-                for name in last_layers(self._model, options.reset_layers):
-                    self._weights[name].copy_(self._base[name])
+            ours, base = (unflatten(flat, self._model) for flat in (self._values, self._base))
+            for name in last_layers(self._model, options.reset_layers):
+                ours[name].copy_(base[name])
             self._meter.begin()
 
     def sampler(self) -> TinySampler:
         top_p = self._run.evaluation.top_p
-        return TinySampler(self._weights, self._model, self._task, self._base, top_p)
+        return TinySampler(self._values, self._model, self._task, self._base, top_p)
 
-    @torch.no_grad()
     def change_norm(self) -> float:
-        changes = [w - self._base[name] for name, w in self._weights.items()]
-        return torch.nn.utils.get_total_norm(changes).item()
+        return float(torch.linalg.vector_norm(self._values - self._base))
 
     def state(self) -> Mapping[str, bytes]:
         # No generators: all randomness of a step follows from the seed and its number.
-        always = {
-            WEIGHTS_FILE: self._weights,
+        vectors = {
             _OPTIMIZER_FILE: self._update.state(),
             _CHANGE_FILE: self._meter.state(),
-        }
-        sometimes = {
-            _REFERENCE_FILE: self._renewed,
             _HISTORY_FILE: self._history.state(),
-            _PENALTY_FILE: self._penalty,
+            _REFERENCE_FILE: {} if self._renewed is None else {_WEIGHTS: self._renewed},
+            _PENALTY_FILE: {} if self._penalty is None else {_WEIGHTS: self._penalty},
         }
-        files = always | {name: weights for name, weights in sometimes.items() if weights}
-        memory = json.dumps(self._estimator.state_dict()).encode()
-        return {_ESTIMATOR_FILE: memory, **{name: to_bytes(own) for name, own in files.items()}}
+        return {
+            WEIGHTS_FILE: to_bytes(unflatten(self._values, self._model)),
+            _ESTIMATOR_FILE: json.dumps(self._estimator.state_dict()).encode(),
+            **{name: to_bytes(own) for name, own in vectors.items() if own},
+        }
 
     def restore(self, files: Mapping[str, bytes]) -> None:
         kept = {n: from_bytes(files[n]) for n in files if n.endswith(".safetensors")}
-        with torch.no_grad():
-            for name, weight in kept[WEIGHTS_FILE].items():
-                self._weights[name].copy_(weight)
+        self._values.copy_(flatten(kept[WEIGHTS_FILE], self._model))
         self._update.restore(kept[_OPTIMIZER_FILE])
         self._estimator.load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
-        self._renewed = kept.get(_REFERENCE_FILE)
+        self._renewed = kept.get(_REFERENCE_FILE, {}).get(_WEIGHTS)
         self._history.restore(kept.get(_HISTORY_FILE, {}))
-        self._penalty = kept.get(_PENALTY_FILE)
+        self._penalty = kept.get(_PENALTY_FILE, {}).get(_WEIGHTS)
         if self._penalty is not None:
             self._update.renew_reference(self._penalty)
-        # Checkpoints of earlier versions lack it.
         self._meter.restore(kept.get(_CHANGE_FILE, {}))
 
 
@@ -195,35 +189,26 @@ class WeightHistory:
     """
 
     def __init__(self, lag: int) -> None:
-        self._lag = lag
-        self._kept: deque[Weights] = deque(maxlen=lag + 1)
+        self._kept: deque[Tensor] = deque(maxlen=lag + 1)
 
-    def sampling(self, current: Weights) -> Weights:
+    def sampling(self, current: Float[Tensor, " weights"]) -> Float[Tensor, " weights"]:
         """Return the weights of `lag` steps ago, or the first ones; call this once per step.
 
         Args:
             current: the weights before the step, which it will change in place.
         """
-        if self._lag == 0:
+        if self._kept.maxlen == 1:
             return current
-        self._kept.append({name: weight.detach().clone() for name, weight in current.items()})
+        self._kept.append(current.clone())
         return self._kept[0]
 
-    def state(self) -> Weights:
-        """Return what the next steps need, by `PLACE/WEIGHT`; empty without a lag."""
-        return {
-            f"{place}/{name}": weight
-            for place, weights in enumerate(self._kept)
-            for name, weight in weights.items()
-        }
+    def state(self) -> dict[str, Tensor]:
+        """Return what the next steps need, by place; empty without a lag."""
+        return {str(place): weights for place, weights in enumerate(self._kept)}
 
-    def restore(self, state: Weights) -> None:
+    def restore(self, state: Mapping[str, Tensor]) -> None:
         """Load what `state` returned."""
-        by_place: dict[int, Weights] = {}
-        for key, weight in state.items():
-            place, name = key.split("/", 1)
-            by_place.setdefault(int(place), {})[name] = weight
-        self._kept = deque((by_place[place] for place in sorted(by_place)), self._lag + 1)
+        self._kept.extend(state[place] for place in sorted(state, key=int))
 
 
 class _Source(LanguageSource):
@@ -243,9 +228,9 @@ class _Source(LanguageSource):
         run: Run,
         task: SymbolTask,
         model: TinyModel,
-        weights: Weights,
-        reference: Weights,
-        anchor: Weights,
+        weights: Tensor,
+        reference: Tensor,
+        anchor: Tensor,
         step: int,
         base_rate: float,
     ) -> None:
@@ -272,7 +257,7 @@ class _Source(LanguageSource):
         return self._draw([self._problems[group] for group in groups.tolist()])
 
     def _draw(self, problems: list[Problem]) -> Float[Tensor, "prompts rollouts"]:
-        rollouts, scores = self._sample(self._network, problems, self._generator)
+        rollouts, scores = self._sample(self._weights, problems, self._generator)
         self._rollouts.append(rollouts)
         tokens = {}
         if "token_entropies" in self._read:
@@ -294,15 +279,13 @@ class _Source(LanguageSource):
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         problems = [self._problems[group] for group in groups.tolist()]
-        with torch.no_grad():
-            network = fuse(self._reference, self._model)
-        _, scores = self._sample(network, problems, self._reference_generator)
+        _, scores = self._sample(self._reference, problems, self._reference_generator)
         self.references += len(scores.rewards)
         return scores.rewards.view(len(problems), -1)
 
     def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
         problems = [self._problems[group] for group in groups.tolist()]
-        _, scores = self._sample(self._network, problems, self._reference_generator, greedy=True)
+        _, scores = self._sample(self._weights, problems, self._reference_generator, greedy=True)
         self.references += len(problems)
         return scores.rewards
 
@@ -313,26 +296,19 @@ class _Source(LanguageSource):
         """Return all rollouts drawn, group by group."""
         return Rollouts.concatenate(self._rollouts)
 
-    @functools.cached_property
-    def _network(self) -> Network:
-        # Fused once: the weights change only after the last draw of a step.
-        with torch.no_grad():
-            return fuse(self._weights, self._model)
-
     def _log_probs(
-        self, weights: Weights, prompts: Encoded, rollouts: Rollouts
+        self, weights: Float[Tensor, " weights"], prompts: Encoded, rollouts: Rollouts
     ) -> Float[Tensor, "rows tokens"]:
         """Return log π of the tokens of groups of rollouts, arbitrary past their ends."""
         owner = np.arange(len(prompts.lengths)).repeat(self._run.drawn_size)
         tokens, lengths = rollouts.tokens.numpy(), rollouts.lengths.numpy()
         continuations = Continuations.lay_out(prompts, owner, tokens, lengths)
-        with torch.no_grad():
-            network = fuse(weights, self._model)
-            return continuations.log_probs(network, self._run.generation.temperature)[0]
+        temperature = self._run.generation.temperature
+        return continuations.log_probs(weights, self._model, temperature)[0]
 
     def _sample(
         self,
-        network: Network,
+        weights: Float[Tensor, " weights"],
         problems: Sequence[Problem],
         generator: torch.Generator,
         *,
@@ -341,7 +317,7 @@ class _Source(LanguageSource):
         """Sample a group for each problem, or a greedy rollout, and score them."""
         started = time.perf_counter()
         rollouts = sample(
-            network,
+            Network.of(weights, self._model),
             self._task,
             encode([problem.prompt for problem in problems], self._task),
             1 if greedy else self._run.drawn_size,

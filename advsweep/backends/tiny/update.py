@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from advsweep.backends.step_changes import evenly_spaced, kl_estimate, update_means
-from advsweep.backends.tiny.network import Continuations, fuse
+from advsweep.backends.tiny.network import Continuations
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
 from advsweep.estimators.batch import nonzero_rows
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from advsweep.backends.tiny.backend import TinyBackend
     from advsweep.backends.tiny.sampling import Rollouts
     from advsweep.backends.tiny.tokens import Encoded
-    from advsweep.backends.tiny.weights import Weights
     from advsweep.objectives.base import LossOutput
 
 
@@ -62,9 +62,14 @@ class PolicyUpdate:
     """
 
     def __init__(
-        self, run: Run, options: TinyBackend, model: TinyModel, weights: Weights, base: Weights
+        self,
+        run: Run,
+        options: TinyBackend,
+        model: TinyModel,
+        weights: Float[Tensor, " weights"],
+        base: Float[Tensor, " weights"],
     ) -> None:
-        self._weights = weights
+        self._weights = weights.requires_grad_()
         self._model = model
         self._options = options
         self._objective = run.objective
@@ -74,13 +79,10 @@ class PolicyUpdate:
         self._settings = settings
         self._steps = run.total_steps
         self._lr = settings.lr * run.learning_rate_scale
-        self._reference = fuse(base, model) if run.objective.needs_reference else None
+        self._reference = base if run.objective.needs_reference else None
         self._skip = options.skip_zero_advantages and run.objective.skips_exactly
-        for weight in weights.values():
-            weight.requires_grad_()
-            weight.grad = torch.zeros_like(weight)
         self._optimizer = torch.optim.AdamW(
-            weights.values(),
+            [weights],
             betas=(settings.beta1, settings.beta2),
             eps=settings.eps,
             weight_decay=settings.weight_decay,
@@ -105,10 +107,14 @@ class PolicyUpdate:
         parts = np.array_split(groups, self._options.minibatches)
         minibatches = [slice(p[0] * size, (p[-1] + 1) * size) for p in parts if len(p)]
         old = self._old_log_probs(experience)
-        updates = [
-            self._train_on(step, experience, rows, old)
-            for rows in minibatches * self._options.inner_epochs
+        prepared = [
+            self._prepare(experience, rows, old)
+            for rows in minibatches
             if experience.keep[rows].any()
+        ]
+        updates = [
+            self._train_on(step, continuations, inputs)
+            for continuations, inputs in prepared * self._options.inner_epochs
         ]
         return {**update_means(updates), "optim/lr": lr}
 
@@ -124,7 +130,7 @@ class PolicyUpdate:
             return old
         rows = experience.keep.nonzero()[:, 0]
         current, _ = self._continuations(experience, rows).log_probs(
-            fuse(self._weights, self._model), self._temperature
+            self._weights, self._model, self._temperature
         )
         return old.index_copy(0, rows, current)
 
@@ -139,7 +145,7 @@ class PolicyUpdate:
         rows = kept[evenly_spaced(len(kept), _KL_ROLLOUTS)]
         rollouts = experience.rollouts[rows]
         log_probs, _ = self._continuations(experience, rows).log_probs(
-            fuse(self._weights, self._model), self._temperature
+            self._weights, self._model, self._temperature
         )
         kl, tokens = kl_estimate(rollouts.log_probs, log_probs, rollouts.mask).tolist()
         return float(kl / tokens)
@@ -155,89 +161,84 @@ class PolicyUpdate:
         rollouts = experience.rollouts[rows]
         continuations = self._continuations(experience, rows)
         _, entropies = continuations.log_probs(
-            fuse(self._weights, self._model), self._temperature, entropies=True
+            self._weights, self._model, self._temperature, entropies=True
         )
         assert entropies is not None
         change = torch.where(rollouts.mask, entropies - rollouts.entropies, 0.0).sum(dim=1)
         return (change / rollouts.lengths).double().mean().item()
 
-    def renew_reference(self, weights: Weights) -> None:
+    def renew_reference(self, weights: Float[Tensor, " weights"]) -> None:
         """Make weights the reference of the KL penalty."""
-        with torch.no_grad():
-            self._reference = fuse(weights, self._model)
+        self._reference = weights
 
     def reset_moments(self) -> None:
         """Let the optimizer start anew."""
         self._optimizer.state.clear()
 
-    def state(self) -> Weights:
-        """Return the optimizer's moments and step counts, by `WEIGHT/MOMENT`."""
-        return {
-            f"{name}/{moment}": value
-            for name, weight in self._weights.items()
-            for moment, value in self._optimizer.state[weight].items()
-        }
+    def state(self) -> dict[str, Tensor]:
+        """Return the optimizer's moments and its count of steps."""
+        return dict(self._optimizer.state[self._weights])
 
-    def restore(self, state: Weights) -> None:
+    def restore(self, state: Mapping[str, Tensor]) -> None:
         """Load what `state` returned."""
-        for key, value in state.items():
-            name, moment = key.rsplit("/", 1)
-            self._optimizer.state[self._weights[name]][moment] = value
+        self._optimizer.state[self._weights].update(state)
+
+    def _prepare(
+        self, experience: Experience, rows: slice, old: Float[Tensor, "rows tokens"]
+    ) -> tuple[Continuations | None, LossInputs]:
+        """Lay out a minibatch; its inputs lack what depends on the current weights.
+
+        Without continuations, every rollout is skipped and the loss has no gradient.
+        """
+        keep, advantages = experience.keep[rows], experience.advantages[rows]
+        used = keep & nonzero_rows(advantages) if self._skip else keep
+        index = rows.start + used.nonzero()[:, 0]
+        rollouts = experience.rollouts[index]
+        continuations = self._continuations(experience, index) if len(index) else None
+        reference = None
+        if continuations is not None and self._reference is not None:
+            reference, _ = continuations.log_probs(self._reference, self._model, self._temperature)
+        given = self._options.stale_steps > 0 or self._objective.needs_sampler
+        return continuations, LossInputs(
+            log_probs=rollouts.log_probs,
+            old_log_probs=old[index],
+            completion_mask=rollouts.mask,
+            advantages=advantages[used],
+            rollouts=int(experience.counted[rows].sum()),
+            tokens=int(experience.rollouts.lengths[rows][keep].sum()),
+            reference_log_probs=reference,
+            sampler_log_probs=rollouts.log_probs if given else None,
+        )
 
     def _train_on(
-        self, step: int, experience: Experience, rows: slice, old: Float[Tensor, "rows tokens"]
+        self, step: int, continuations: Continuations | None, inputs: LossInputs
     ) -> dict[str, float]:
-        """Make one optimizer step on some rows."""
-        output = self._loss(experience, rows, old)
+        """Make one optimizer step on a minibatch."""
+        output = self._loss(continuations, inputs)
         _check(step, "loss", output.loss.item())
-        self._optimizer.zero_grad(set_to_none=False)
+        self._weights.grad = None
         if output.loss.requires_grad:
             torch.autograd.backward(output.loss)
-        weights, largest = list(self._weights.values()), self._settings.max_grad_norm
-        if largest > 0:
-            norm = torch.nn.utils.clip_grad_norm_(weights, largest).item()
         else:
-            gradients = [w.grad for w in weights if w.grad is not None]
-            norm = torch.nn.utils.get_total_norm(gradients).item()
+            # Every rollout is skipped; the optimizer goes on with its moments.
+            self._weights.grad = torch.zeros_like(self._weights)
+        largest = self._settings.max_grad_norm or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self._weights, largest).item()
         _check(step, "gradient norm", norm)
         self._optimizer.step()
         metrics = {name: value.item() for name, value in output.metrics.items()}
         return {**metrics, "optim/grad_norm": norm}
 
-    def _loss(
-        self, experience: Experience, rows: slice, old: Float[Tensor, "rows tokens"]
-    ) -> LossOutput:
-        """Return the objective's loss; it has no gradient if every rollout is skipped."""
-        objective = self._objective
-        keep, advantages = experience.keep[rows], experience.advantages[rows]
-        used = keep & nonzero_rows(advantages) if self._skip else keep
-        index = rows.start + used.nonzero()[:, 0]
-        rollouts = experience.rollouts[index]
-        log_probs, reference, entropies = rollouts.log_probs, None, None
-        if len(index):
-            continuations = self._continuations(experience, index)
+    def _loss(self, continuations: Continuations | None, inputs: LossInputs) -> LossOutput:
+        if continuations is not None:
             log_probs, entropies = continuations.log_probs(
-                fuse(self._weights, self._model),
+                self._weights,
+                self._model,
                 self._temperature,
-                entropies=objective.needs_entropy,
+                entropies=self._objective.needs_entropy,
             )
-            if self._reference is not None:
-                with torch.no_grad():
-                    reference, _ = continuations.log_probs(self._reference, self._temperature)
-        given = self._options.stale_steps > 0 or objective.needs_sampler
-        return objective.loss(
-            LossInputs(
-                log_probs=log_probs,
-                old_log_probs=old[index],
-                completion_mask=rollouts.mask,
-                advantages=advantages[used],
-                rollouts=int(experience.counted[rows].sum()),
-                tokens=int(experience.rollouts.lengths[rows][keep].sum()),
-                reference_log_probs=reference,
-                sampler_log_probs=rollouts.log_probs if given else None,
-                entropies=entropies,
-            )
-        )
+            inputs = replace(inputs, log_probs=log_probs, entropies=entropies)
+        return self._objective.loss(inputs)
 
     @staticmethod
     def _continuations(experience: Experience, rows: Int[Tensor, " some"]) -> Continuations:

@@ -1,6 +1,8 @@
-"""Weights by the names of transformers' Qwen2ForCausalLM, and their export for transformers.
+"""Weights by the names of transformers' Qwen2ForCausalLM, as one vector, and their export.
 
-Training, checkpoints and exports hold the same tensors, so an export is a copy.
+Checkpoints and exports hold the same tensors, so an export is a copy. Training holds them as one
+vector, in the order of `weight_shapes`: an optimizer step, a norm or a copy is then one operation,
+and weights that the forward pass applies to the same input are one matrix.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from torch import Tensor
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from advsweep.backends.models import TinyModel
     from advsweep.tasks.base import SymbolTask
 
@@ -34,10 +38,10 @@ def weight_shapes(model: TinyModel, vocabulary: int) -> dict[str, tuple[int, ...
     block = {
         "input_layernorm.weight": (width,),
         "self_attn.q_proj.weight": (width, width),
-        "self_attn.q_proj.bias": (width,),
         "self_attn.k_proj.weight": (kv_width, width),
-        "self_attn.k_proj.bias": (kv_width,),
         "self_attn.v_proj.weight": (kv_width, width),
+        "self_attn.q_proj.bias": (width,),
+        "self_attn.k_proj.bias": (kv_width,),
         "self_attn.v_proj.bias": (kv_width,),
         "self_attn.o_proj.weight": (width, width),
         "post_attention_layernorm.weight": (width,),
@@ -54,10 +58,21 @@ def weight_shapes(model: TinyModel, vocabulary: int) -> dict[str, tuple[int, ...
     return shapes
 
 
-def block_weights(weights: Weights, block: int) -> Weights:
-    """Return the weights of a block, by their names in the block."""
-    prefix = _block_prefix(block)
-    return {n.removeprefix(prefix): w for n, w in weights.items() if n.startswith(prefix)}
+def flatten(weights: Weights, model: TinyModel) -> Float[Tensor, " weights"]:
+    """Return a copy of the weights as one vector."""
+    names = weight_shapes(model, weights[EMBEDDING].shape[0])
+    return torch.cat([weights[name].detach().reshape(-1) for name in names])
+
+
+def unflatten(flat: Float[Tensor, " weights"], model: TinyModel) -> Weights:
+    """Return views of a vector of weights, by their names."""
+    fixed, one = (
+        sum(math.prod(shape) for shape in weight_shapes(model, symbols).values())
+        for symbols in (0, 1)
+    )
+    shapes = weight_shapes(model, (flat.numel() - fixed) // (one - fixed))
+    parts = torch.split(flat, [math.prod(shape) for shape in shapes.values()])
+    return {n: part.view(shapes[n]) for n, part in zip(shapes, parts, strict=True)}
 
 
 def last_layers(model: TinyModel, layers: int) -> list[str]:
@@ -92,8 +107,9 @@ def initial_weights(model: TinyModel, vocabulary: int, generator: torch.Generato
 
 def to_bytes(weights: Weights) -> bytes:
     """Return the weights as a safetensors file."""
-    detached = {name: w.detach().contiguous() for name, w in weights.items()}
-    return safetensors.torch.save(detached, metadata={"format": "pt"})
+    # Copies: a file holds no tensors that share memory.
+    copies = {name: w.detach().clone() for name, w in weights.items()}
+    return safetensors.torch.save(copies, metadata={"format": "pt"})
 
 
 def from_bytes(content: bytes) -> Weights:

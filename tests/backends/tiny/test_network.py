@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from advsweep.backends.tiny.network import Continuations, fuse
+from advsweep.backends.tiny.network import Continuations
 from advsweep.backends.tiny.tokens import decode, encode, pack
+from advsweep.backends.tiny.weights import flatten, unflatten
 from advsweep.tasks.countdown import Countdown
 
 TEMPERATURE = 0.8
@@ -27,10 +28,10 @@ def test_log_probs_equal_the_plain_forward_pass(
     owner, tokens, lengths = completions(40)
     continuations = Continuations.lay_out(prompts, owner, tokens, lengths)
     packed, entropies = continuations.log_probs(
-        fuse(weights, any_model), TEMPERATURE, entropies=True
+        flatten(weights, any_model), any_model, TEMPERATURE, entropies=True
     )
     assert entropies is not None
-    assert len(continuations.rows.tokens) < lengths.sum()
+    assert len(continuations.layout.tokens) - continuations.first < lengths.sum()
     for row, length in enumerate(lengths):
         prompt = torch.from_numpy(prompts.tokens[owner[row], : prompts.lengths[owner[row]]])
         completion = torch.from_numpy(tokens[row, :length])
@@ -44,13 +45,15 @@ def test_gradients_equal_those_of_the_plain_forward_pass(
 ):
     """In double precision, so that nothing but the mathematics can differ."""
     weights = {k: w.double().requires_grad_() for k, w in make_weights(any_model).items()}
+    flat = flatten(weights, any_model).requires_grad_()
     owner, tokens, lengths = completions(20)
     weight = torch.from_numpy(np.random.default_rng(1).normal(size=tokens.shape))
     weight[np.arange(tokens.shape[1]) >= lengths[:, None]] = 0
 
     continuations = Continuations.lay_out(prompts, owner, tokens, lengths)
-    packed, _ = continuations.log_probs(fuse(weights, any_model), TEMPERATURE)
-    found = torch.autograd.grad((packed * weight).sum(), list(weights.values()))
+    packed, _ = continuations.log_probs(flat, any_model, TEMPERATURE)
+    (gradient,) = torch.autograd.grad((packed * weight).sum(), flat)
+    found = unflatten(gradient, any_model)
 
     plain = torch.zeros((), dtype=torch.double)
     for row, length in enumerate(lengths):
@@ -59,8 +62,10 @@ def test_gradients_equal_those_of_the_plain_forward_pass(
         log_probs, _ = plain_log_probs(plain_logits, weights, any_model, prompt, completion)
         plain = plain + (log_probs * weight[row, :length]).sum()
     expected = torch.autograd.grad(plain, list(weights.values()))
-    for name, one, other in zip(weights, found, expected, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5, msg=lambda m, n=name: n + m)
+    for name, other in zip(weights, expected, strict=True):
+        torch.testing.assert_close(
+            found[name], other, atol=1e-6, rtol=1e-5, msg=lambda m, n=name: n + m
+        )
 
 
 TASK = Countdown()

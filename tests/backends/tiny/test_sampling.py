@@ -8,13 +8,17 @@ import torch
 import torch.nn.functional as F
 
 from advsweep.backends.tiny import sampling
-from advsweep.backends.tiny.network import fuse
+from advsweep.backends.tiny.network import Network
 from advsweep.backends.tiny.sampling import TinySampler, sample
 from advsweep.backends.tiny.tokens import Encoded, encode
+from advsweep.backends.tiny.weights import flatten
 
 
 def draw(weights, model, task, prompts, size, *, temperature=1.0, seed=0, **how):
-    generator, network = torch.Generator().manual_seed(seed), fuse(weights, model)
+    generator, network = (
+        torch.Generator().manual_seed(seed),
+        Network.of(flatten(weights, model), model),
+    )
     return sample(network, task, prompts, size, temperature=temperature, generator=generator, **how)
 
 
@@ -109,7 +113,7 @@ def test_top_p_samples_from_the_nucleus_in_its_proportions(
 
 def test_the_sampler_answers_problem_by_problem(model, make_weights, task, problems):
     weights = make_weights(model)
-    sampler = TinySampler(weights, model, task)
+    sampler = TinySampler(flatten(weights, model), model, task)
     answers = sampler.sample(problems, 6, temperature=1.0, seed=0)
     assert [len(texts) for texts in answers.texts] == [6] * len(problems)
     assert answers.token_entropy is not None
@@ -119,7 +123,14 @@ def test_the_sampler_answers_problem_by_problem(model, make_weights, task, probl
     # The mean over tokens, not over completions.
     prompts = encode([problem.prompt for problem in problems], task)
     generator = sampling.torch_generator(0, sampling.Stream.EVALUATION)
-    rollouts = sample(fuse(weights, model), task, prompts, 6, temperature=1.0, generator=generator)
+    rollouts = sample(
+        Network.of(flatten(weights, model), model),
+        task,
+        prompts,
+        6,
+        temperature=1.0,
+        generator=generator,
+    )
     rows = slice(12, 18)
     expected = rollouts.entropies[rows].sum() / rollouts.lengths[rows].sum()
     assert answers.token_entropy[2] == pytest.approx(expected.item(), rel=1e-5)
@@ -131,8 +142,10 @@ def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
     """Against a plain forward pass, of the answers 0 and 32; 12 answers to a problem."""
     weights, base = make_weights(model), make_weights(model, seed=5)
     some, temperature = problems[:4], 0.7
-    alone = TinySampler(weights, model, task).sample(some, 12, temperature=temperature, seed=0)
-    found = TinySampler(weights, model, task, base).sample(
+    alone = TinySampler(flatten(weights, model), model, task).sample(
+        some, 12, temperature=temperature, seed=0
+    )
+    found = TinySampler(flatten(weights, model), model, task, flatten(base, model)).sample(
         some, 12, temperature=temperature, seed=0
     )
     assert found.texts == alone.texts
@@ -141,7 +154,7 @@ def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
     prompts = encode([problem.prompt for problem in some], task)
     generator = sampling.torch_generator(0, sampling.Stream.EVALUATION)
     how = {"temperature": temperature, "generator": generator}
-    rollouts = sample(fuse(weights, model), task, prompts, 12, **how)
+    rollouts = sample(Network.of(flatten(weights, model), model), task, prompts, 12, **how)
     for problem, answer in ((0, 0), (2, 8)):
         row = problem * 12 + answer
         prompt = torch.from_numpy(prompts.tokens[problem, : prompts.lengths[problem]])
@@ -158,13 +171,13 @@ def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (1.0, 0.9)])
 def test_truncated_answers_have_no_kl(model, make_weights, task, problems, temperature, top_p):
     weights = make_weights(model)
-    sampler = TinySampler(weights, model, task, weights, top_p)
+    sampler = TinySampler(flatten(weights, model), model, task, flatten(weights, model), top_p)
     assert sampler.sample(problems, 1, temperature=temperature, seed=0).kl_base is None
 
 
 def test_the_sampler_keeps_the_weights_it_was_given(model, make_weights, task, problems):
     weights = make_weights(model)
-    sampler = TinySampler(weights, model, task)
+    sampler = TinySampler(flatten(weights, model), model, task)
     before = sampler.sample(problems, 2, temperature=1.0, seed=0)
     for weight in weights.values():
         weight.zero_()

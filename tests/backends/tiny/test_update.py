@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from advsweep.backends.tiny.network import fuse
+from advsweep.backends.tiny.network import Network
 from advsweep.backends.tiny.sampling import sample
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
+from advsweep.backends.tiny.weights import flatten, unflatten
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
 from advsweep.objectives.clipped import Clipped
-from tests.backends.tiny.conftest import Witness
+from tests.backends.tiny.conftest import MODELS, Witness
 
 G = 4
 TEMPERATURE = 0.9
@@ -25,7 +26,7 @@ FREE = AdamW(max_grad_norm=0.0, lr=1e-6)
 @pytest.fixture
 def experience(model, make_weights, task, prompts):
     """Rollouts of slightly other weights, so that ratios are not 1 and some are clipped."""
-    network = fuse(make_weights(model, seed=1), model)
+    network = Network.of(flatten(make_weights(model, seed=1), model), model)
     generator = torch.Generator().manual_seed(0)
     rollouts = sample(network, task, prompts, G, temperature=1.3, generator=generator)
     advantages = torch.randn(len(rollouts.lengths), generator=generator)
@@ -50,14 +51,18 @@ def make_update(small_run, model, make_weights):
             prompts_per_step=16,
         )
         run = replace(run, objective=objective, optimizer=optimizer)
-        weights, base = make_weights(model, seed=2), make_weights(model, seed=3)
-        return PolicyUpdate(run, run.backend, model, weights, base), weights
+        flat, base = (flatten(make_weights(model, seed=seed), model) for seed in (2, 3))
+        return PolicyUpdate(run, run.backend, model, flat, base), flat
 
     return make
 
 
-def gradients(weights):
-    return {name: w.grad.clone() for name, w in weights.items() if w.grad is not None}
+def views(flat):
+    return unflatten(flat.detach(), MODELS["grouped"])
+
+
+def gradients(flat):
+    return views(flat.grad)
 
 
 def naive_loss(objective, weights, base, model, experience, plain_logits):
@@ -98,8 +103,8 @@ OBJECTIVES = {
 def test_gradients_equal_those_of_the_naive_loss(
     objective, experience, make_update, model, make_weights, plain_logits
 ):
-    update, weights = make_update(objective)
-    plain = {name: w.detach().clone().requires_grad_() for name, w in weights.items()}
+    update, flat = make_update(objective)
+    plain = {name: w.clone().requires_grad_() for name, w in views(flat).items()}
     metrics = update.step(1, experience)
     base = make_weights(model, seed=3)
     loss = naive_loss(objective, plain, base, model, experience, plain_logits)
@@ -108,25 +113,24 @@ def test_gradients_equal_those_of_the_naive_loss(
     if not objective.entropy_coef:
         total = metrics["loss/policy"] + objective.kl_coef * metrics.get("loss/kl", 0.0)
         assert total == pytest.approx(loss.item(), abs=1e-5)
-    expected = gradients(plain)
+    expected = {name: w.grad for name, w in plain.items()}
     norm = torch.stack([g.norm() for g in expected.values()]).norm().item()
     assert metrics["optim/grad_norm"] == pytest.approx(norm, rel=1e-4)
-    for name, gradient in gradients(weights).items():
+    for name, gradient in gradients(flat).items():
         torch.testing.assert_close(gradient, expected[name], atol=2e-5 * norm, rtol=0)
 
 
 def test_skipping_rollouts_of_advantage_0_changes_nothing(experience, make_update):
     found = []
     for skip in (True, False):
-        update, weights = make_update(Clipped(), skip_zero_advantages=skip)
+        update, flat = make_update(Clipped(), skip_zero_advantages=skip)
         metrics = update.step(1, experience)
-        found.append((metrics, gradients(weights), weights))
+        found.append((metrics, flat.grad, flat.detach()))
     (skipped, fewer, one), (whole, all_of_them, other) = found
     assert skipped == pytest.approx(whole, rel=1e-5)
     scale = whole["optim/grad_norm"]
-    for name in fewer:
-        torch.testing.assert_close(fewer[name], all_of_them[name], atol=1e-6 * scale, rtol=0)
-        torch.testing.assert_close(one[name], other[name], atol=1e-9, rtol=1e-6)
+    torch.testing.assert_close(fewer, all_of_them, atol=1e-6 * scale, rtol=0)
+    torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-6)
 
 
 def test_advantages_of_0_alone_still_move_the_moments(experience, make_update):
@@ -134,16 +138,15 @@ def test_advantages_of_0_alone_still_move_the_moments(experience, make_update):
     nothing = replace(experience, advantages=torch.zeros_like(experience.advantages))
     ends = []
     for skip in (True, False):
-        update, weights = make_update(Clipped(), AdamW(lr=1e-3), skip_zero_advantages=skip)
+        update, flat = make_update(Clipped(), AdamW(lr=1e-3), skip_zero_advantages=skip)
         update.step(1, experience)
-        before = {name: w.detach().clone() for name, w in weights.items()}
+        before = flat.detach().clone()
         metrics = update.step(2, nothing)
         assert metrics["optim/grad_norm"] == 0
         assert metrics["loss/policy"] == 0
-        assert not torch.equal(before["model.norm.weight"], weights["model.norm.weight"])
-        ends.append(weights)
-    for name, weight in ends[0].items():
-        torch.testing.assert_close(weight, ends[1][name], atol=1e-6, rtol=0)
+        assert not torch.equal(before, flat)
+        ends.append(flat.detach())
+    torch.testing.assert_close(*ends, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(("minibatches", "epochs"), [(1, 1), (3, 1), (4, 2), (11, 1)])
@@ -169,18 +172,17 @@ def test_minibatches_hold_whole_groups_and_epochs_repeat_them(
 
 
 def test_gradients_are_clipped(experience, make_update):
-    update, weights = make_update(Clipped(), AdamW(lr=1e-6, max_grad_norm=1e-3))
+    update, flat = make_update(Clipped(), AdamW(lr=1e-6, max_grad_norm=1e-3))
     metrics = update.step(1, experience)
     assert metrics["optim/grad_norm"] > 0.01
-    norm = torch.stack([g.norm() for g in gradients(weights).values()]).norm()
-    assert norm == pytest.approx(1e-3, rel=1e-3)
+    assert flat.grad.norm() == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_a_loss_that_is_no_number_leaves_the_weights_alone(experience, make_update):
-    update, weights = make_update(Clipped())
-    before = {name: w.detach().clone() for name, w in weights.items()}
+    update, flat = make_update(Clipped())
+    before = flat.detach().clone()
     broken = experience.advantages.clone()
     broken[-1] = torch.nan
     with pytest.raises(TrainingError, match="step 7: expected a finite loss, got nan"):
         update.step(7, replace(experience, advantages=broken))
-    assert all(torch.equal(before[name], w) for name, w in weights.items())
+    assert torch.equal(before, flat)

@@ -6,10 +6,11 @@ import torch
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny import pretraining
 from advsweep.backends.tiny import update as tiny_update
-from advsweep.backends.tiny.network import fuse
+from advsweep.backends.tiny.network import Network
 from advsweep.backends.tiny.sampling import sample
 from advsweep.backends.tiny.tokens import encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
+from advsweep.backends.tiny.weights import flatten, unflatten
 from advsweep.backends.trl import steps
 from advsweep.backends.trl.steps import StepEffect
 from advsweep.backends.trl.training import Training
@@ -34,7 +35,7 @@ def drawn(run, base):
     problems = run.task.draw(PROMPTS, numpy_generator(3, Stream.PROMPTS))
     prompts = encode([problem.prompt for problem in problems], run.task)
     rollouts = sample(
-        fuse(base, run.model),
+        Network.of(flatten(base, run.model), run.model),
         run.task,
         prompts,
         SIZE,
@@ -94,12 +95,13 @@ def test_one_batch_gives_equal_loss_and_gradient(
         advantages = advantages[:, None] * (1 + torch.arange(rollouts.tokens.shape[1]) % 3)
     keep = torch.arange(PROMPTS * SIZE) % 7 != 0
 
-    weights = {name: weight.clone() for name, weight in moved.items()}
-    update = PolicyUpdate(tiny, tiny.backend, tiny.model, weights, base)
+    flat = flatten(moved, tiny.model)
+    update = PolicyUpdate(tiny, tiny.backend, tiny.model, flat, flatten(base, tiny.model))
     # Those that are left out count, as if they were truncated.
     counted = torch.ones_like(keep)
     experience = Experience(prompts, rollouts, SIZE, advantages, keep, counted)
-    expected = update._loss(experience, slice(0, PROMPTS * SIZE), experience.rollouts.log_probs)
+    every = slice(0, PROMPTS * SIZE)
+    expected = update._loss(*update._prepare(experience, every, rollouts.log_probs))
     torch.autograd.backward(expected.loss)
 
     backend = ours.backend
@@ -132,11 +134,12 @@ def test_one_batch_gives_equal_loss_and_gradient(
 
     assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-5, abs=1e-6)
     gradients = {name: weight.grad for name, weight in model.named_parameters()}
-    assert set(gradients) == set(weights)
-    largest = max(weight.grad.abs().max().item() for weight in weights.values())
+    of_tiny = unflatten(flat.grad, tiny.model)
+    assert set(gradients) == set(of_tiny)
+    largest = flat.grad.abs().max().item()
     assert largest > 0.01
-    for name, weight in weights.items():
-        torch.testing.assert_close(gradients[name], weight.grad, rtol=1e-5, atol=1e-5 * largest)
+    for name, gradient in of_tiny.items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-5, atol=1e-5 * largest)
 
 
 class Silent:
