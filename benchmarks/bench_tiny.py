@@ -6,9 +6,9 @@ Figures are of the machine at hand, in CPU seconds of one thread; a step is 64 p
 rollouts. On countdown it has two updates, and the targets are 8 steps per CPU second where
 rollouts of advantage 0 are skipped, 5 times TRL's, and 1 GB of memory. On routes it has the
 studies' eight updates (4 minibatches, 2 inner epochs); the targets are 0.2 CPU seconds per
-step, 8 times TRL's steps, and 30 CPU seconds for the base model. The loss of each objective
-takes at most 3 % of a step more than that of `clipped`. TRL comes with the extra `bench`;
-without it its rows are left out.
+step, 8 times TRL's steps, and 30 CPU seconds for the base model. A step has at least a third of
+the rate of its largest matrix products. The loss of each objective takes at most 3 % of a step
+more than that of `clipped`. TRL comes with the extra `bench`; without it its rows are left out.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ os.environ.update(
 
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
+from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny.pretraining import pretrain
 from advsweep.backends.tiny.sampling import TinySampler
 from advsweep.backends.tiny.trainer import TinyTrainer
-from advsweep.backends.tiny.weights import Weights, export_folder
+from advsweep.backends.tiny.weights import Weights, export_folder, flatten
 from advsweep.config.validation import reported_problems
 from advsweep.evaluation.evaluate import count
 from advsweep.objectives import OBJECTIVES
@@ -163,6 +165,27 @@ def loss_seconds(name: str, updates: int, steps: int = 50) -> float:
     return (time.process_time() - started) / steps
 
 
+def matrix_rate(model: TinyModel) -> float:
+    """Returns floating-point operations per second of the network's largest products."""
+    x, matrix = torch.randn(512, model.width), torch.randn(model.width, 2 * model.mlp_width)
+    seconds = []
+    for _ in range(20):
+        started = time.perf_counter()
+        for _ in range(100):
+            x @ matrix
+        seconds.append(time.perf_counter() - started)
+    return 200 * x.shape[0] * matrix.numel() / min(seconds)
+
+
+def operations(run: Run, base: Weights, steps: int) -> float:
+    """Returns the floating-point operations of a step, by torch's counter."""
+    trainer = TinyTrainer(run, run.backend, run.model, run.task, base)
+    with FlopCounterMode(display=False) as counter:
+        for step in range(1, steps + 1):
+            trainer.step(step)
+    return counter.get_total_flops() / steps
+
+
 def show(what: str, figure: str) -> None:
     print(f"{what:<52}{figure}", flush=True)
 
@@ -190,7 +213,7 @@ def measure(task: str, steps: int, trl_steps: int) -> None:
     show("pretraining of the base model", f"{time.process_time() - started:.0f} s")
 
     started = time.process_time()
-    sampler, settings = TinySampler(base, run.model, run.task), run.evaluation
+    sampler, settings = TinySampler(flatten(base, run.model), run.model, run.task), run.evaluation
     problems = reported_problems(run.task, settings)
     results = count(sampler, run.task, settings, problems, settings.seed)
     seconds = time.process_time() - started
@@ -204,6 +227,9 @@ def measure(task: str, steps: int, trl_steps: int) -> None:
     ours, rewards = train(run, base, steps)
     show("training, rollouts of advantage 0 skipped", f"{1 / ours:.1f} steps/s")
     show("  mean reward, first and last 5 steps", first_and_last(rewards))
+    speed = operations(run, base, WARM_UP + steps) / ours
+    show("  floating-point operations", f"{speed / 1e9:.0f} GFLOP/s")
+    show("  of the core's matrix rate", f"{speed / matrix_rate(run.model):.0%}")
     updates = run.backend.minibatches * run.backend.inner_epochs
     clipped = min(loss_seconds("clipped", updates) for _ in range(5))
     for name in OBJECTIVES.names():
