@@ -9,12 +9,14 @@ A sweep that was interrupted is resumed. `experiments/NAME/study.yaml` says what
 
     experiments: {fade/study: tiny, fade/study_bandit: bandit}   # sweep files and their backends;
                                          # null: no piece of it, as it is large or like another
+    piece: ['sweep.seeds=1']             # more overrides that make a piece of a sweep
     smoke: {study-fade: 'entropy/token[dr_grpo] > 0'}         # what a piece of a sweep must show
     after: [[weights, study-fade]]       # commands between the training and the tables
     tables:                              # each as FILE.csv and FILE.md
-      - {file: report, sweep: study-fade, rank: pass@1, columns: [pass@1, pass@32]}
+      - {file: report, sweep: study-fade, sort: 'rank:pass@1', columns: [pass@1, pass@32]}
     figures:                             # runs.csv has every run of these sweeps
       - {file: passk.svg, sweep: study-fade, figure: passk}
+      - {file: frontier.svg, records: frontier.csv, sweep: study-fade, figure: frontier}
 
 `claims.yaml` beside it has the study's claims; their verdicts are written to `claims.csv`.
 """
@@ -38,10 +40,8 @@ from advsweep.report.claims.lists import read_claim_list
 
 FOLDER = Path(__file__).resolve().parent
 CHANGE = "optim/change_norm"
-FIGURE_OPTIONS = (
-    *("figure", "metric", "where", "smooth", "x"),
-    *("baseline", "margin", "control"),
-)
+TABLE_OPTIONS = ("sort", "baseline", "rows", "where", "at")
+FIGURE_OPTIONS = ("figure", "metric", "where", "smooth", "x", "baseline", "margin")
 VERDICT = [
     *("claim", "verdict", "n", "difference", "low", "high", "p_value", "p_adjusted"),
     *("setting", "reason", "study"),
@@ -89,13 +89,16 @@ def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
     values = pd.concat([runs_of(sweep, store) for sweep in sweeps])
     values.to_csv(folder / "runs.csv", index=False, float_format="%.6g")
     for table in study.get("tables", []):
-        options = _options(table, ("rank", "baseline", "rows", "where", "at"))
+        options = _options(table, TABLE_OPTIONS)
         options += ["--columns", ",".join(table["columns"])] if "columns" in table else []
         for form, suffix in (("csv", "csv"), ("markdown", "md")):
             write(f"{table['file']}.{suffix}", "report", table["sweep"], *options, "--format", form)
     for figure in study.get("figures", []):
         options = _options(figure, FIGURE_OPTIONS)
-        advsweep("plot", figure["sweep"], *options, "-o", str(folder / figure["file"]), store=store)
+        options += ["-o", str(folder / figure["file"]), "--format", "csv"]
+        records = advsweep("plot", figure["sweep"], *options, store=store)
+        if "records" in figure:
+            (folder / figure["records"]).write_text(records, encoding="utf-8")
     verdicts = judge_claims(folder, store)
     verdicts.to_csv(folder / "claims.csv", index=False, float_format="%.6g")
 
@@ -155,7 +158,8 @@ def smoke(study: Mapping[str, Any], store: str) -> None:
     """Trains a piece of every sweep and holds its report against what it must show."""
     for experiment, backend in study["experiments"].items():
         if backend is not None:
-            advsweep("sweep", f"+experiment={experiment}", *SMOKE[backend], store=store)
+            overrides = [*SMOKE[backend], *study.get("piece", [])]
+            advsweep("sweep", f"+experiment={experiment}", *overrides, store=store)
     for sweep, assertion in study["smoke"].items():
         advsweep("report", sweep, "--assert", assertion, store=store)
 

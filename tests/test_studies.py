@@ -7,13 +7,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 import yaml
 
 import advsweep
+from advsweep.cli.app import app
 from advsweep.report.claims.lists import claim_lists, read_claim_list
 from advsweep.statistics import compare_seeds
 
@@ -23,6 +26,7 @@ TRAINED = [f"{name}/report" for name in STUDIES if name != "leaderboard"]
 RANGES = [f"leaderboard/{name}" for name in ("easy", "middle", "hard")]
 NOT_DRAWN_YET = {"forest.svg", *(f"forest_{name}.svg" for name in ("easy", "middle", "hard"))}
 """The stores of these studies are gone; the figures are drawn when the studies are run again."""
+ROOT: Any = typer.main.get_command(app)
 Rows = list[dict[str, str]]
 
 
@@ -46,6 +50,26 @@ def test_every_file_of_a_study_is_there_and_named_on_its_page(name: str) -> None
         assert (FOLDER / name / file).is_file(), file
     for file in ("claims.csv", "runs.csv"):
         assert file in page
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_commands_have_the_options_of_a_study(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import study
+
+    described = yaml.safe_load((FOLDER / name / "study.yaml").read_text("utf-8"))
+    for kind, command, options, others in (
+        ("tables", "report", study.TABLE_OPTIONS, {"file", "sweep", "columns"}),
+        ("figures", "plot", study.FIGURE_OPTIONS, {"file", "sweep", "records"}),
+    ):
+        for entry in described.get(kind, []):
+            assert set(entry) <= {*options, *others}
+        offered = {
+            opt for parameter in ROOT.get_command(None, command).params for opt in parameter.opts
+        }
+        assert {f"--{option}" for option in options} <= offered
 
 
 @pytest.mark.parametrize("name", [*TRAINED, *RANGES])

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from advsweep.backends.build import build_run
 from advsweep.cli import options
 from advsweep.cli.execution import without_prompts
 from advsweep.cli.options import complete_target
@@ -27,6 +26,7 @@ from advsweep.logs.names import NamePattern, assign
 from advsweep.store import RunRecord, Status, Store, open_store
 from advsweep.store.merge import merge as merge_stores
 from advsweep.store.run_folders import owner_of
+from advsweep.sweep.planning.resume import stored_run
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.tracking.base import Tracking, sync
 
@@ -227,7 +227,7 @@ def export(
         if directory is None:
             raise ConfigError("DIR: expected a folder for the weights, got none")
         record = opened.runs.find(target)
-        run = build_run(record.config)
+        run = stored_run(record)
         last = record.step if step is None else step
         run.backend.export(run, record.directory, last, directory)
         echo_line(f"Wrote run {record.id} after step {last} to {directory}.", err=True)

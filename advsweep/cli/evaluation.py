@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS
-from advsweep.backends.build import build_run
 from advsweep.cli import options, runs
 from advsweep.cli.output import echo_line, print_json, progress_bar
 from advsweep.components import fields_of, option_of
@@ -30,6 +29,7 @@ from advsweep.evaluation.standalone import (
 from advsweep.local_files import replace_file
 from advsweep.store import open_store
 from advsweep.sweep.planning.plan import with_fitting_k
+from advsweep.sweep.planning.resume import stored_run
 from advsweep.sweep.registry import config_groups
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split, Task
@@ -210,7 +210,7 @@ def evaluate(
         for record in runs.find_targets(opened, targets or []).runs:
             request = parse(model=None, run_config=record.config)
             last = record.step if step is None else step
-            run = build_run(record.config)
+            run = stored_run(record)
             problems = request.task.for_seed(run.seed)
             # The validation problems of the run, on which its step may be chosen, stay out.
             is_own = problems.identity() == run.task.identity()

@@ -1,15 +1,14 @@
 """Print the leaderboard's tables as markdown.
 
     python experiments/leaderboard/make_table.py > experiments/leaderboard/table.md
-    python experiments/leaderboard/make_table.py --rates > experiments/leaderboard/rates.md
     python experiments/leaderboard/make_table.py --short    # the table of README.md: `make readme`
 
-The first table has a row per estimator and, for each range of difficulty, the places by pass@1
-that the tests leave open and the differences to RLOO in the three primary outcomes, from the
-reports of that range. A difference in bold has an adjusted p below .05: Benjamini-Hochberg over
-the primary outcomes of all estimators in the range. The second and third have a row per
-estimator and a column per learning rate on the hard levels, from the values of each run in
-`rates.csv`.
+Each range of difficulty has a table with a row per estimator, sorted by pass@1: the learning rate
+that its tuning chose, the rates with at least 90 % of the best rate's pass@1, pass@1, and the
+differences to RLOO in the three primary outcomes. A difference in bold has an adjusted p below
+.05: Benjamini-Hochberg over the primary outcomes of all rows of the range, as in its report. The
+last column is the mean distance from RLOO's frontier, in nats of correct-answer entropy at equal
+pass@1, unadjusted. The short table has the differences in pass@1 alone.
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ import csv
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import fmean
-
-from advsweep.statistics import benjamini_hochberg, compare_paired
 
 FOLDER = Path(__file__).resolve().parent
-RANGES = ("easy", "middle", "hard")
-OUTCOMES = ("pass@1", "pass@32[above=guess]", "entropy/right")
+RANGES = {"easy": "levels 0 to 2", "middle": "levels 2 to 4", "hard": "levels 4 to 6"}
+OUTCOMES = ("pass@1", "pass@32[above=guess]", "entropy/right_rarefied")
+BASELINE = "rloo"
 LEVEL = 0.05
+GOOD = 0.9
 Row = dict[str, str]
 
 
@@ -34,96 +32,90 @@ def read(name: str) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def settled(rows: list[Row]) -> set[tuple[str, str]]:
-    """Return the (estimator, outcome) whose difference to RLOO is significant in a range."""
-    family = {
-        (row["estimator"], outcome): float(row[f"{outcome}_p"])
-        for row in rows
-        for outcome in OUTCOMES
-        if row["rank_low"] and row[f"{outcome}_p"]
-    }
-    adjusted = benjamini_hochberg(list(family.values()))
-    return {key for key, p in zip(family, adjusted, strict=True) if p < LEVEL}
+def label(row: Row) -> str:
+    """Name an estimator; GRPO with σ of the batch is a variant of GRPO."""
+    scope = row.get("estimator.scope", "")
+    return f"{row['estimator']} ({scope})" if scope == "batch" else row["estimator"]
 
 
-def cells(row: Row, bold: set[tuple[str, str]]) -> list[str]:
-    """Return an estimator's places and differences; those of a base or floor are values."""
-    low, high = row["rank_low"], row["rank_high"]
-    shown = [low if low == high else f"{low}–{high}"]
-    for outcome in OUTCOMES:
-        difference = row[f"{outcome}_difference"]
-        if low and difference:
-            text = f"{float(difference):+.3f}"
-            shown.append(f"**{text}**" if (row["estimator"], outcome) in bold else text)
-        else:
-            shown.append(f"{float(row[outcome]):.3f}" if row[outcome] else "–")
-    return shown
+def rate(text: str) -> str:
+    return f"{float(text):.0e}".replace("e-0", "e-")
 
 
-def print_ranges() -> None:
-    reports = {name: read(name) for name in RANGES}
-    lines: dict[str, list[str]] = defaultdict(list)
-    places: dict[str, int] = defaultdict(int)
-    for rows in reports.values():
-        bold = settled(rows)
-        for row in rows:
-            lines[row["estimator"]] += cells(row, bold)
-            places[row["estimator"]] += int(row["rank_low"] or 0) + int(row["rank_high"] or 0)
-    headers = ("rank", "Δ pass@1", "Δ pass@32", "Δ entropy")
-    print("| |", " | ".join(f"{name}: {header}" for name in RANGES for header in headers), "|")
-    print("| :-- |", " | ".join(["--:"] * (len(headers) * len(RANGES))), "|")
-    for estimator in sorted(lines, key=lambda name: places[name]):
-        print(f"| {estimator} |", " | ".join(lines[estimator]), "|")
+def good_rates(name: str) -> dict[str, str]:
+    """Return, for each estimator, the least and greatest rate near its best in the tuning."""
+    scores: dict[str, dict[float, float]] = defaultdict(dict)
+    for row in read(f"{name}_rates"):
+        if row["optimizer.lr"]:
+            scores[label(row)][float(row["optimizer.lr"])] = float(row["pass@1"])
+    found = {}
+    for estimator, by_rate in scores.items():
+        best = max(by_rate.values())
+        good = [rate(str(lr)) for lr, score in sorted(by_rate.items()) if score >= GOOD * best]
+        found[estimator] = good[0] if len(good) == 1 else f"{good[0]} to {good[-1]}"
+    return found
 
 
-Values = dict[tuple[str, str], dict[int, dict[str, float]]]
+def difference(row: Row, outcome: str) -> str:
+    """Return a difference with its 95 % interval, bold if it is significant."""
+    found = [row[f"{outcome}_difference{end}"] for end in ("", "_low", "_high")]
+    if not found[0]:
+        return ""
+    value, low, high = (f"{float(number):+.3f}" for number in found)
+    adjusted = row[f"{outcome}_p_adjusted"]
+    value = f"**{value}**" if adjusted and float(adjusted) <= LEVEL else value
+    return f"{value} [{low}, {high}]"
 
 
-def final_values() -> tuple[Values, dict[int, dict[str, float]]]:
-    """Return the last evaluation of each (estimator, rate) by seed, and that of the bases."""
-    last: Values = defaultdict(dict)
-    bases: dict[int, dict[str, float]] = {}
-    rows = sorted(read("rates"), key=lambda row: int(row["step"]))
+def off_frontier(name: str) -> dict[str, str]:
+    found = {}
+    for row in read(f"frontier_{name}"):
+        if not row["step"] and row["off"]:
+            mean, low, high = (f"{float(row[end]):+.3f}" for end in ("off", "low", "high"))
+            found[row["row"]] = f"{mean} [{low}, {high}]"
+    return found
+
+
+def print_range(name: str, levels: str) -> None:
+    rows, good, off = read(name), good_rates(name), off_frontier(name)
+    rows.sort(key=lambda row: (bool(row["optimizer.lr"]), -float(row["pass@1"])))
+    print(f"**{name.capitalize()}**, {levels}:\n")
+    print("| | rate | good rates | pass@1 | Δ pass@1 | Δ pass@32 | Δ entropy | off frontier |")
+    print("| :-- |", " | ".join(["--:"] * 7), "|")
     for row in rows:
-        values = {name: float(row[name]) for name in ("pass@1", "pass@32") if row[name]}
-        if int(row["step"]) == 0:
-            bases[int(row["seed"])] = values
-        else:
-            last[row["estimator"], row["optimizer.lr"]][int(row["seed"])] = values
-    return last, bases
+        own = label(row)
+        cells = [
+            rate(row["optimizer.lr"]) if row["optimizer.lr"] else "",
+            good.get(own, ""),
+            f"{float(row['pass@1']):.3f}",
+            *(difference(row, outcome) for outcome in OUTCOMES),
+            off.get(own, ""),
+        ]
+        print(f"| {own} |", " | ".join(cells), "|")
+    print()
 
 
-def print_rates(*, short: bool) -> None:
-    """Print pass@1 by rate: its gain over the base with an interval, or the values as well."""
-    last, bases = final_values()
-    rates = sorted({rate for _, rate in last}, key=float)
-    print("| |", " | ".join(f"{float(rate):.0e}".replace("e-0", "e-") for rate in rates), "|")
-    print("| :-- |", " | ".join(["--:"] * len(rates)), "|")
-    for estimator in dict.fromkeys(name for name, _ in last):
-        texts = []
-        for rate in rates:
-            runs = last[estimator, rate]
-            seeds = sorted(runs)
-            gain = compare_paired(
-                [runs[seed]["pass@1"] for seed in seeds], [bases[seed]["pass@1"] for seed in seeds]
-            )
-            text = f"{gain.difference:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
-            if not short:
-                pass_1, pass_32 = (
-                    fmean(runs[seed][name] for seed in seeds) for name in ("pass@1", "pass@32")
-                )
-                text = f"{pass_1:.3f} / {pass_32:.3f}<br>{text}"
-            texts.append(text)
-        print(f"| `{estimator}` |", " | ".join(texts), "|")
+def print_short() -> None:
+    cells: dict[str, dict[str, str]] = defaultdict(dict)
+    scores: dict[str, float] = defaultdict(float)
+    for name in RANGES:
+        for row in read(name):
+            if row["optimizer.lr"]:
+                text = difference(row, "pass@1") or f"{float(row['pass@1']):.3f}"
+                cells[label(row)][name] = text
+                scores[label(row)] += float(row["pass@1"])
+    print("| |", " | ".join(RANGES), "|")
+    print("| :-- |", " | ".join(["--:"] * len(RANGES)), "|")
+    for own in sorted(cells, key=lambda own: -scores[own]):
+        print(f"| `{own}` |", " | ".join(cells[own].get(name, "") for name in RANGES), "|")
 
 
 def main() -> None:
     if sys.argv[1:] == ["--short"]:
-        print_rates(short=True)
-    elif sys.argv[1:] == ["--rates"]:
-        print_rates(short=False)
+        print_short()
     else:
-        print_ranges()
+        for name, levels in RANGES.items():
+            print_range(name, levels)
 
 
 if __name__ == "__main__":

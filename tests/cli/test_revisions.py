@@ -39,3 +39,12 @@ def test_listings_and_reports_say_which_runs_are_of_which_revision(after):
         hashes = {run.id: run.config_hash[:8] for run in store.runs.select()}
     assert condition == f"config_hash!={hashes[3]}"
     assert hashes[3] == hashes[4] != hashes[5]
+
+
+@pytest.mark.parametrize("arguments", [("eval", "3"), ("export", "3", "weights")])
+def test_a_run_of_an_earlier_revision_is_neither_evaluated_nor_exported(after, called, arguments):
+    """Its base model and its sampler are others now."""
+    code, _, err = called(*arguments)
+    assert code == 2
+    assert err.startswith("advsweep: run 3: expected the run")
+    assert "revised one of its components" in err

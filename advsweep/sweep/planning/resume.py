@@ -22,6 +22,7 @@ from advsweep.sweep.registry import SETTINGS, config_groups
 from advsweep.sweep.tracking.base import NoTracking
 
 if TYPE_CHECKING:
+    from advsweep.backends.base import Run
     from advsweep.store import RunRecord, SweepRecord
 
 # Config nodes by group: executor, resources, stopping and tracking.
@@ -110,24 +111,30 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
         return patch(groups, Composition(changed, unresolved=True), values)
 
 
+def stored_run(record: RunRecord) -> Run:
+    """Build a run of a store from its config.
+
+    Raises:
+        ConfigError: it has another identity now, since a component was revised.
+    """
+    run = build_run(record.config)
+    if run.identity != record.identity:
+        raise ConfigError(
+            f"run {record.id}: expected the run {record.identity[:10]} that was planned, got "
+            f"{run.identity[:10]} by this version of advsweep, which revised one of its "
+            "components; start a new run with `advsweep run` or `advsweep sweep`"
+        )
+    return run
+
+
 def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> Plan:
     """Plan runs of a store again.
 
     Raises:
-        ConfigError: a run has another identity now, since a component was revised; or the
-            settings do not fit.
+        ConfigError: a run has another identity now, or the settings do not fit.
     """
-    planned = []
-    for record in records:
-        # Trained on under the old identity, its later steps would be those of another component.
-        run = build_run(record.config)
-        if run.identity != record.identity:
-            raise ConfigError(
-                f"run {record.id}: expected the run {record.identity[:10]} that was planned, got "
-                f"{run.identity[:10]} by this version of advsweep, which revised one of its "
-                "components; start a new run with `advsweep run` or `advsweep sweep`"
-            )
-        planned.append(PlannedRun(run, record.config))
+    # Trained on under the old identity, later steps would be those of another component.
+    planned = [PlannedRun(stored_run(record), record.config) for record in records]
     built = {
         group: SETTINGS[group].build(node, where=group)
         for group, node in settings.items()
