@@ -132,6 +132,41 @@ def test_a_table_of_the_leaderboard_follows_from_the_values_of_its_runs() -> Non
             assert getattr(found, end) == pytest.approx(recorded, abs=2e-5), name
 
 
+NUMBER = r"[+-]?\d*\.\d+"
+ON_A_PAGE = re.compile(rf"(?<![\d.])({NUMBER}) \[({NUMBER}), ({NUMBER})\]")
+IN_A_REASON = re.compile(rf"({NUMBER}), 95 % interval \[({NUMBER}), ({NUMBER})\]")
+
+
+def intervals(folder: Path) -> list[tuple[float, ...]]:
+    """Every number with its interval in a study's CSVs, in the reasons of its verdicts too."""
+    found = []
+    for path in folder.glob("*.csv"):
+        rows = read(f"{folder.name}/{path.stem}")
+        named = [(name, f"{name}_low", f"{name}_high") for name in rows[0]]
+        named += [("difference", "low", "high"), ("off", "low", "high")]
+        columns = [names for names in named if set(names) <= set(rows[0])]
+        for row in rows:
+            texts = [[row[name] for name in names] for names in columns]
+            texts += IN_A_REASON.findall(row.get("reason", ""))
+            found += [tuple(map(float, text)) for text in texts if all(text)]
+    return found
+
+
+@pytest.mark.parametrize("name", ["a_grae", "demo", "fade", "leaderboard", "two_stage"])
+def test_the_intervals_on_a_page_are_those_of_its_files(name: str) -> None:
+    known = np.array(intervals(FOLDER / name))
+    page = (FOLDER / name / "README.md").read_text("utf-8")
+    printed = ON_A_PAGE.findall(page)
+    assert len(printed) > 5
+    for texts in printed:
+        # A page may turn a difference round, or give its size.
+        ways = [known, -known[:, [0, 2, 1]]]
+        digits = len(texts[1].partition(".")[2])
+        wanted = np.array([float(text) for text in texts])
+        least = min(np.abs(way - wanted).max(axis=1).min() for way in ways)
+        assert least <= 0.51 * 10**-digits, texts
+
+
 @pytest.mark.slow
 def test_the_values_of_a_study_s_runs_are_those_of_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -71,6 +71,21 @@ def test_rows_are_sorted_with_a_a_rows_on_top(arms: Any) -> None:
     assert {"grpo", "dr_grpo (A/A)", "psr"} <= texts
 
 
+def test_a_row_far_from_the_others_is_an_arrow_at_the_end_of_the_axis(arms: Any) -> None:
+    for seed, more in enumerate((0, 1, 3)):
+        for estimator in ("asym_grpo", "opo", "power_alpha"):
+            arms.run(estimator, seed, solved=(9 + more, 4 - seed % 2))
+    drawn = forest(arms)
+    panel = drawn.panels[0]
+    [arrow] = [series for series in panel.series if series.style.marker == "<"]
+    assert panel.x_limits is not None
+    found = {r["row"]: r for r in drawn.records if r["outcome"] == "pass@1"}
+    assert found["a_grae"]["difference"] < panel.x_limits[0] < arrow.x.item() < 0
+    assert "At an arrow, off the axis of pass@1: a_grae -0.406." in flat(drawn)
+    near = [r for row, r in found.items() if row != "a_grae"]
+    assert all(panel.x_limits[0] < r["low"] < r["high"] < panel.x_limits[1] for r in near)
+
+
 def test_margins_are_shaded(arms: Any) -> None:
     drawn = forest(arms, margin=("0.02", "entropy/right=0.1"))
     assert [panel.span for panel in drawn.panels] == [(-m, m) for m in (0.02, 0.02, 0.1)]

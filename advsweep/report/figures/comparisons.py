@@ -25,6 +25,8 @@ _AA = f"({AA.title})"
 _NUMBERS = ("difference", "low", "high", "n", "paired")
 # The number of steps that count as early.
 FIRST = 100
+# A difference that is so many times as far from 0 as the median one is drawn at the axis' end.
+_FAR = 4
 
 
 def forest(
@@ -99,18 +101,20 @@ def _forest_panel(
     name: str, differences: pd.DataFrame, labels: Sequence[str], margin: float, *, is_named: bool
 ) -> chart.Panel:
     """Draw the differences in an outcome."""
-    series = []
-    for (control, is_filled), own in differences.groupby(["control", "is_filled"]):
-        colour, marker = (COLOURS[1], "D") if control else (COLOURS[0], "o")
-        style = RowStyle(colour, marker, int(not is_filled))
-        ends = {"x_low": own["low"], "x_high": own["high"]}
-        series.append(
-            chart.Series("", style, own["difference"], own["place"], chart.POINTS, **ends)
-        )
+    far = _is_far(differences)
     # 0 and the margin stay in view, so that small differences look small.
-    ends_of_all = differences[["low", "high"]].to_numpy()
-    wide = 1.2 * margin or float(np.abs(ends_of_all).max()) / 4 or 1.0
-    low, high = min(ends_of_all.min(), -wide), max(ends_of_all.max(), wide)
+    ends = differences.loc[~far, ["low", "high"]].to_numpy()
+    wide = 1.2 * margin or float(np.abs(ends).max()) / 4 or 1.0
+    low, high = min(ends.min(), -wide), max(ends.max(), wide)
+    side = np.sign(differences["difference"]).where(far, 0).rename("side")
+    series = []
+    for (control, is_filled, beyond), own in differences.groupby(["control", "is_filled", side]):
+        colour, marker = (COLOURS[1], "D") if control else (COLOURS[0], "o")
+        style = RowStyle(colour, {-1: "<", 1: ">"}.get(beyond, marker), int(not is_filled))
+        x, x_low, x_high = (own[name].clip(low, high) for name in ("difference", "low", "high"))
+        series.append(
+            chart.Series("", style, x, own["place"], chart.POINTS, x_low=x_low, x_high=x_high)
+        )
     pad = 0.05 * (high - low)
     return chart.Panel(
         title=name,
@@ -122,6 +126,12 @@ def _forest_panel(
         span=(-margin, margin) if margin else None,
         height=0.5 + 0.21 * len(labels),
     )
+
+
+def _is_far(differences: pd.DataFrame) -> pd.Series:
+    """Say which differences are too far from 0 to be drawn to scale with the others."""
+    ends = differences[["low", "high"]].abs().max(axis=1)
+    return ends > _FAR * ends.median()
 
 
 def _margins(texts: Sequence[str], outcomes: Sequence[str]) -> dict[str, float]:
@@ -157,6 +167,11 @@ def _forest_notes(table: pd.DataFrame, margins: Mapping[str, float], family: str
         notes.append(f"filled: p of at most {LEVEL} after Benjamini-Hochberg over {family}")
     if not is_tested.all():
         notes.append(f"described without a test: {', '.join(is_tested.index[~is_tested])}")
+    for name, own in table.groupby("outcome", sort=False):
+        far = own[_is_far(own)]
+        texts = [f"{row} {show(x)}" for row, x in zip(far["row"], far["difference"], strict=True)]
+        if texts:
+            notes.append(f"at an arrow, off the axis of {name}: {', '.join(texts)}")
     if margins:
         listed = ", ".join(f"{name} {margin:g}" for name, margin in margins.items())
         notes.append(f"shaded: the margin of equivalence ({listed})")
