@@ -28,10 +28,10 @@ def script(name: str) -> ModuleType:
 
 
 @pytest.mark.slow
-def test_the_sweep_differs_from_the_leaderboard_s_in_model_backend_and_rate_alone():
+def test_the_sweep_differs_from_the_cpu_s_in_model_backend_and_rate_alone():
     # vLLM is not installed everywhere, and planning refuses it where it is not.
     gpu = make_plan(["+experiment=gpu/routes", "generation=transformers"]).runs
-    cpu = make_plan(["+experiment=leaderboard/middle"]).runs
+    cpu = make_plan(["+experiment=gpu/cpu"]).runs
     ours, theirs = gpu[0].config, cpu[0].config
     for key in ("task", "objective", "rollout", "evaluation", "steps"):
         assert ours[key] == theirs[key], key

@@ -1,6 +1,6 @@
-"""Writes what the runs of a GPU cost, and whether they agree with the CPU's leaderboard.
+"""Writes what the runs of a GPU cost, and whether they agree with those on a CPU.
 
-    python experiments/gpu/report.py FOLDER --cpu experiments/leaderboard/middle.csv
+    python experiments/gpu/report.py FOLDER --cpu experiments/gpu/cpu.csv
 
 FOLDER is that of study.py; its `results` gets three tables, each as CSV and in report.md:
 
@@ -33,7 +33,7 @@ METRICS = {
     "entropy/right": "entropy/right",
     "collapse/acr@first30": "collapse/acr@first30",
 }
-"""Columns that are compared, and their names in the leaderboard's report."""
+"""Columns that are compared, and their names in the report of the CPU's."""
 PARTS = ("time/rollout", "time/reward", "time/estimator", "time/update")
 MEMORY = ("memory/peak_mb", "memory/peak_gpu_mb")
 GAP = "sampler/log_prob_gap"
@@ -82,7 +82,7 @@ def agreement(runs: pd.DataFrame, cpu: pd.DataFrame | None) -> pd.DataFrame:
 
     Args:
         runs: a row per run: `estimator`, `seed` and the metrics.
-        cpu: the leaderboard's report, with the columns of `advsweep report --format csv`;
+        cpu: the report of the runs on a CPU, with the columns of `advsweep report --format csv`;
             None: there is none.
     """
     there = None if cpu is None else cpu.set_index("estimator")
@@ -165,6 +165,6 @@ def main(folder: Path, cpu: Path | None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--cpu", type=Path, help="the leaderboard's report (CSV)")
+    parser.add_argument("--cpu", type=Path, help="the report of the runs on a CPU (CSV)")
     options = parser.parse_args()
     main(options.folder, options.cpu)

@@ -19,7 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-RANGES = {"easy": "levels 0 to 2", "middle": "levels 2 to 4", "hard": "levels 4 to 6"}
+RANGES = {"hard": "levels 4 to 6", "easy": "levels 0 to 2"}
 OUTCOMES = ("pass@1", "pass@32[above=guess]", "entropy/right_rarefied")
 BASELINE = "rloo"
 LEVEL = 0.05
