@@ -17,6 +17,7 @@ from advsweep.report.tables.render import render
 from advsweep.store import Status
 
 LOADS = ("load_runs", "load_metrics", "load_evaluations", "load_problems")
+ENTROPIES = ("entropy/answer", "entropy/right", "entropy/right_rarefied")
 
 
 def test_importing_advsweep_alone_imports_nothing_heavy():
@@ -87,8 +88,8 @@ def test_loads_the_scores_of_every_evaluation(demo):
     # Of four samples of two problems each: 2 and 0, 2 and 2, 4 and 2 are right.
     final = evaluations[evaluations["step"] == 20]
     assert final["pass@1"].tolist() == pytest.approx([0.25, 0.5, 0.75])
-    of_runs = advsweep.load_runs(where="estimator=grpo", columns="entropy/answer,entropy/right")
-    for name in ("entropy/answer", "entropy/right"):
+    of_runs = advsweep.load_runs(where="estimator=grpo", columns=",".join(ENTROPIES))
+    for name in ENTROPIES:
         assert final[name].tolist() == pytest.approx(of_runs[name].tolist(), nan_ok=True)
 
 

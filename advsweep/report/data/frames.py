@@ -14,7 +14,7 @@ import pandas as pd
 
 from advsweep.components import leaves
 from advsweep.errors import NotFoundError, nearest
-from advsweep.report.data.columns import RIGHT_ENTROPY, needs_curves
+from advsweep.report.data.columns import RAREFIED_ENTROPY, RIGHT_ENTROPY, needs_curves
 from advsweep.report.data.evaluations import select_evaluations
 from advsweep.report.data.measure import Measures
 from advsweep.report.data.runs import group_runs, is_key
@@ -132,8 +132,8 @@ def _metric_names(store: Store, runs: Sequence[RunRecord]) -> list[str]:
 def evaluation_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:
     """Return a row per run and evaluation: `n` samples per problem, and the scores.
 
-    Evaluations of the base model are at step 0. The scores are means over the problems, that of
-    `entropy/right` over those with a right answer.
+    Evaluations of the base model are at step 0. The scores are means over the problems, those of
+    the entropies of correct answers over the problems that have them.
     """
     records = store.evaluations.select([run.id for run in runs])
     columns = ["run", "step", "task", "evaluation", "n", "problems"]
@@ -147,6 +147,7 @@ def evaluation_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:
             "problems": len(record.problem_ids),
             **record.scores(),
             RIGHT_ENTROPY: float(mean_over_problems(record.right_entropy)),
+            RAREFIED_ENTROPY: float(mean_over_problems(record.rarefied())),
         }
         for record in records
     ]

@@ -26,7 +26,7 @@ _NUMBERS = ("difference", "low", "high", "n", "paired")
 # The number of steps that count as early.
 FIRST = 100
 # A difference that is so many times as far from 0 as the median one is drawn at the axis' end.
-_FAR = 4
+_FAR = 8
 
 
 def forest(
