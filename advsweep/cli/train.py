@@ -27,7 +27,7 @@ from advsweep.sweep.planning.resume import (
     settings_again,
 )
 from advsweep.sweep.registry import TRACKINGS
-from advsweep.sweep.retry_policy import Policy, parse_duration, parse_failures, parse_size
+from advsweep.sweep.retry_policy import Policy, parse_duration, parse_failures
 from advsweep.sweep.scheduler.execute import pull_runs
 from advsweep.sweep.tracking.base import tracker_client
 
@@ -85,7 +85,6 @@ def sweep(
     retry_on: str = "oom,timeout,killed",
     max_failures: int | None = None,
     time_limit: str | None = None,
-    memory_limit: str | None = None,
     run_code: bool = False,
     config_dirs: list[Path] | None = None,
     store: str | None = None,
@@ -113,8 +112,6 @@ def sweep(
             retries (default: no limit).
         --time-limit DURATION: Limit each attempt of a run, such as 90s, 15m or 1h30m. At the
             limit the run writes a checkpoint and ends; after 20 s more it is killed.
-        --memory-limit SIZE: Kill a run whose processes together use more resident memory than
-            this, such as 512M or 8G; shared memory counts once.
 
     Examples:
         advsweep sweep estimator=grpo,fade seed=0,1,2 --name first
@@ -134,7 +131,6 @@ def sweep(
         retry_on=parse_failures(retry_on),
         max_failures=max_failures,
         time_limit=None if time_limit is None else parse_duration(time_limit),
-        memory_limit=None if memory_limit is None else parse_size(memory_limit),
     )
     planned = plans.plan_sweep(given, config_dirs or (), name, fetch=not dry_run)
     if force and type(planned) is not plans.Sweep:

@@ -1,4 +1,4 @@
-"""The policy of a sweep: retries by class of failure, and limits of time and memory.
+"""The policy of a sweep: retries by class of failure, and a limit of time.
 
 It cannot change a run's result, so it is not part of the configuration.
 """
@@ -22,7 +22,6 @@ LONGEST_BACKOFF_SECONDS = 300.0
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT])(?:i?B)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,20 +33,12 @@ class Policy:
         retry_on: the classes of failure that are retried.
         max_failures: number of failed runs after which no more are started; None: no limit.
         time_limit: seconds per try, evaluations included; None: no limit.
-        memory_limit: bytes of a run's process and its descendants; None: no limit.
     """
 
     retries: int = 2
     retry_on: frozenset[Failure] = frozenset({Failure.OOM, Failure.TIMEOUT, Failure.KILLED})
     max_failures: int | None = None
     time_limit: float | None = None
-    memory_limit: int | None = None
-
-    @property
-    def limits(self) -> frozenset[str]:
-        """The names of the set limits, as in `Executor.limits`."""
-        names = {"time": self.time_limit, "memory": self.memory_limit}
-        return frozenset(name for name, limit in names.items() if limit is not None)
 
     def backoff(self, stalled: int) -> float:
         """Return the pause in seconds after a number of failures without progress."""
@@ -103,18 +94,3 @@ def parse_duration(text: str, option: str = "--time-limit") -> float:
             f"{option}: expected a duration above 0, such as 90s, 15m, 1h30m or 2d, got {text!r}"
         )
     return seconds
-
-
-def parse_size(text: str) -> int:
-    """Parse `512M`, `8G` or `1.5GiB`, in powers of 1024; returns bytes.
-
-    Raises:
-        ConfigError: the text is not a size above 0.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    size = int(float(match[1]) * 1024 ** (" KMGT".index(match[2].upper()))) if match else 0
-    if size <= 0:
-        raise ConfigError(
-            f"--memory-limit: expected a size above 0, such as 512M or 8G, got {text!r}"
-        )
-    return size

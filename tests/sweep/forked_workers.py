@@ -26,9 +26,6 @@ class Child(Handle):
             self.code = os.waitstatus_to_exitcode(status) if pid else None
         return self.code
 
-    def pid(self):
-        return self.process
-
     def stop(self):
         self._send(signal.SIGTERM)
 
@@ -45,7 +42,7 @@ class ForkingExecutor(Executor):
     """Starts each worker as a fork of this process, in a session and with a log of its own."""
 
     name: ClassVar[str] = "forking"
-    limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
+    limits_time: ClassVar[bool] = True
 
     def capacity(self):
         return 2

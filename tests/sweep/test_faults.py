@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import math
 import multiprocessing
 import os
 import random
@@ -39,7 +38,7 @@ from advsweep.sweep.executors.local import DebugExecutor
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import runs as scheduled
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.runs import held_bytes, schedule_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import STORE_SECONDS
 from advsweep.sweep.worker import main
 from tests.sweep.forked_workers import Child, ForkingExecutor
@@ -365,19 +364,6 @@ def test_a_run_that_ends_itself_ends_alone_and_says_how(
 def limited(plan, store, policy):
     outcome = execute(plan, store, policy=policy)
     return outcome, store.runs.select(ids=outcome.run_ids)[0]
-
-
-def test_a_run_that_takes_ever_more_memory_is_ended(plan, store, undisturbed, inject):
-    inject(allocate_at=7)
-    # A fork holds as much as this process from the start.
-    most = held_bytes(os.getpid(), math.inf) + 2**29
-    forty = forked(plan(STEPS, "seed=0,1"))
-    outcome, run = limited(forty, store, Policy(retries=0, memory_limit=most))
-    assert (run.status, run.failure) == (Status.FAILED, Failure.OOM)
-    assert f"above its memory limit of {most >> 20}M" in outcome.failed[run.id]
-    assert execute(forty, store).done == 1
-    assert "resuming after step 5" in log_of(run)
-    assert_sound(store, undisturbed, forty)
 
 
 @pytest.mark.usefixtures("no_pause")

@@ -164,10 +164,6 @@ class Handle(ABC):
     def poll(self) -> int | None:
         """Return its exit code, negative for the signal that ended the worker; None before."""
 
-    def pid(self) -> int | None:
-        """Return the process id of a worker on this machine; None for any other."""
-        return None
-
     @abstractmethod
     def stop(self) -> None:
         """Request a checkpoint and the end; may be repeated, harmless after the end."""
@@ -185,9 +181,6 @@ class ProcessHandle(Handle):
 
     def poll(self) -> int | None:
         return self.process.poll()
-
-    def pid(self) -> int | None:
-        return self.process.pid
 
     def stop(self) -> None:
         if self.poll() is None:  # a worker without a job has nothing to stop
@@ -296,13 +289,13 @@ class Executor(Component):
     `close` at its end, after which all of it may begin again.
 
     Attributes:
-        limits: the limits that its workers can be held to: `time` if `stop` and `kill` reach a
-            busy worker, `memory` if its handle has a `pid` as well.
+        limits_time: whether its workers can be held to a time limit, since `stop` and `kill` reach
+            a busy worker.
         stacks: whether a worker can train several runs together.
         resources: what each worker occupies.
     """
 
-    limits: ClassVar[frozenset[str]] = frozenset()
+    limits_time: ClassVar[bool] = False
     stacks: ClassVar[bool] = False
 
     jobs: int | None = option(

@@ -46,7 +46,7 @@ class LocalExecutor(base.Executor):
 
     name: ClassVar[str] = "local"
     retired: ClassVar[Retired] = {"preload": (), "pin": ()}
-    limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
+    limits_time: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

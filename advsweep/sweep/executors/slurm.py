@@ -53,7 +53,7 @@ class SlurmExecutor(QueueExecutor):
 
     name: ClassVar[str] = "slurm"
     retired: ClassVar[Retired] = {"array_size": ()}
-    limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
+    limits_time: ClassVar[bool] = True
 
     cluster: Cluster = option(
         Cluster.SLURM,

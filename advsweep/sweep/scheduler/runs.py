@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-import psutil
-
 from advsweep.components import Plain
 from advsweep.errors import ConfigError, LeaseLostError
 from advsweep.evaluation.run_evaluator import Evaluator
@@ -33,8 +31,7 @@ if TYPE_CHECKING:
 
 # Time that a worker has to write a checkpoint before it is killed.
 STOP_SECONDS = 20.0
-# Interval between two measurements of a limited worker's memory.
-MEASURE_SECONDS = 0.5
+
 # Time that a lease stays expired before its living worker is killed. After the machine slept, or
 # its clock was set, every lease looks expired until the next heartbeat.
 SILENT_SECONDS = 10.0
@@ -185,14 +182,16 @@ def check_policy(policy: Policy, executor: Executor) -> None:
     Raises:
         ConfigError: the executor cannot enforce a limit, or counts no failures.
     """
-    beyond = [f"--{limit}-limit" for limit in sorted(policy.limits - executor.limits)]
-    if policy.max_failures is not None and isinstance(executor, QueueExecutor):
-        beyond.append("--max-failures")
-    if beyond:
-        raise ConfigError(
-            f"{beyond[0]}: executor '{executor.name}' cannot hold its runs to it; leave it out, or "
-            "choose another executor"
-        )
+    options = {
+        "--time-limit": policy.time_limit is not None and not executor.limits_time,
+        "--max-failures": policy.max_failures is not None and isinstance(executor, QueueExecutor),
+    }
+    for option, is_beyond in options.items():
+        if is_beyond:
+            raise ConfigError(
+                f"{option}: executor '{executor.name}' cannot hold its runs to it; leave it out, "
+                "or choose another executor"
+            )
 
 
 @dataclass(eq=False)
@@ -212,7 +211,6 @@ class Worker:
     _started: float = field(default_factory=time.monotonic)
     _deadline: float | None = None
     _silent_since: float | None = None
-    _measured: float = -math.inf
 
     def __post_init__(self) -> None:
         self.is_stacked = len(self.runs) > 1
@@ -228,27 +226,16 @@ class Worker:
             self._deadline = now + STOP_SECONDS
             self.handle.stop()
 
-    def check_limits(self) -> None:
-        """End the worker if it exceeds a limit: beyond its time it may write a checkpoint."""
-        now = time.monotonic()
+    def check_time(self) -> None:
+        """Stop the worker, which may write a checkpoint, if it exceeds its time limit."""
+        limit = self.policy.time_limit
         if self.cause is not None:
             if self._deadline is not None:
                 self.stop()
-            return
-        limit = self.policy.time_limit
-        if limit is not None and now - self._started > limit:
+        elif limit is not None and time.monotonic() - self._started > limit:
             reason = f"took longer than its time limit of {limit:g} s"
             self.cause = FailureCause(Failure.TIMEOUT, reason)
             self.stop()
-            return
-        limit, pid = self.policy.memory_limit, self.handle.pid()
-        if limit is not None and pid is not None and now - self._measured >= MEASURE_SECONDS:
-            # Not at every poll: reading proportions takes milliseconds per GB.
-            self._measured = now
-            held = held_bytes(pid, limit)
-            if held > limit:
-                sizes = f"{held >> 20}M, above its memory limit of {limit >> 20}M"
-                self._kill(FailureCause(Failure.OOM, f"held {sizes}"))
 
     def check_heartbeat(self, statuses: Iterable[Status]) -> None:
         """Kill the worker if it lives but has sent no heartbeat for longer than a lease.
@@ -264,40 +251,8 @@ class Worker:
         self._silent_since = now if self._silent_since is None else self._silent_since
         if now - self._silent_since > SILENT_SECONDS:
             reason = f"gave no sign of life for {owners.LEASE.total_seconds():g} s and was killed"
-            self._kill(FailureCause(Failure.KILLED, reason))
-
-    def _kill(self, cause: FailureCause) -> None:
-        self.cause = cause
-        self.handle.kill()
-
-
-def held_bytes(pid: int, enough: float) -> int:
-    """Return the memory of a local process and its descendants; 0 after its end.
-
-    Pages that several processes share, as after a fork, count once, in proportion. Reading the
-    proportions takes milliseconds per GB, so they are skipped while the plain sum of the
-    processes' sizes, in which shared pages count repeatedly, stays below `enough`.
-
-    Departures: pages without a process, such as files in /dev/shm, are not counted, nor are
-    processes whose own parent has ended.
-    """
-    try:
-        process = psutil.Process(pid)
-        processes = [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return 0
-    resident = held = 0
-    for each in processes:
-        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-            resident += each.memory_info().rss
-    if resident <= enough:
-        return resident
-    for each in processes:
-        with contextlib.suppress(psutil.Error):
-            info = each.memory_full_info()
-            # Kernels other than Linux give no proportions.
-            held += getattr(info, "pss", info.rss)
-    return held
+            self.cause = FailureCause(Failure.KILLED, reason)
+            self.handle.kill()
 
 
 class FailureCause(NamedTuple):

@@ -118,7 +118,7 @@ class Scheduler:
                     if self._stopping:
                         worker.stop(kill=self._stop_requests > 1)
                     else:
-                        worker.check_limits()
+                        worker.check_time()
                 if not self._over:
                     self._fill_slots()
                 if time.monotonic() - self._store_read >= STORE_SECONDS:
@@ -244,8 +244,9 @@ class Scheduler:
 
     def _take_companions(self, scheduled: ScheduledRun, record: RunRecord) -> Batch:
         """Take the runs out of the queue that are trained together with one about to start."""
-        # A policy's limits apply to the process of a single run.
-        if not self._executor.stacks or self._policy.limits or must_be_alone(record):
+        # A time limit applies to the process of a single run.
+        is_limited = self._policy.time_limit is not None
+        if not self._executor.stacks or is_limited or must_be_alone(record):
             return []
         chosen = companions(scheduled, self._queue, self._free_slots)
         evaluations = scheduled.evaluations(record)

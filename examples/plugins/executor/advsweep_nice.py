@@ -19,7 +19,7 @@ class Nice(Executor):
     """Starts each worker as a process with a niceness, so that other work comes first."""
 
     name: ClassVar[str] = "nice"
-    limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
+    limits_time: ClassVar[bool] = True
 
     niceness: int = option(19, ge=0, le=19, identity=False, help="0: usual priority; 19: lowest")
 
