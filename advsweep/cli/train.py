@@ -99,9 +99,8 @@ def sweep(
 
     With --dry-run, builds and checks every run and looks it up in the store. Prints which runs are
     done, running or missing, which are duplicates, and the remaining time: by finished runs of the
-    same shape (backend, model, task, rollout policy, group size, prompts per step), by the times
-    that a paper reports for its sweep file, or by the backend's first guess. An identity that
-    depends on missing data begins with a question mark.
+    same shape (backend, model, task, rollout policy, group size, prompts per step), or by the
+    backend's first guess. An identity that depends on missing data begins with a question mark.
 
     Options:
         --name: Name the sweep (default: the experiment's name, or a hash).

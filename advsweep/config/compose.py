@@ -19,7 +19,7 @@ from advsweep.config.groups import (
     first_line,
     is_unresolved,
 )
-from advsweep.config.space import Assignment, Delete, Point
+from advsweep.config.space import Assignment, Delete
 from advsweep.errors import ConfigError, counted
 
 LISTED_MESSAGES = 5
@@ -112,7 +112,7 @@ class PointComposer:
     """
 
     def __init__(
-        self, groups: ConfigGroups, points: Iterable[Point], optional: Collection[str] = ()
+        self, groups: ConfigGroups, points: Iterable[Assignment], optional: Collection[str] = ()
     ) -> None:
         self._groups = groups
         # A key or a name is looked up once, a wrong one too: to say what it may mean takes .3 s.
@@ -124,7 +124,7 @@ class PointComposer:
         # Whether a key is optional depends on the components of all points, so they come first.
         for point in points if chosen else ():
             with suppress(ConfigError):  # `config` raises it, with the number of runs
-                config = groups.compose(self._split(point.assignment)[0]).config
+                config = groups.compose(self._split(point)[0]).config
                 for group, names in chosen.items():
                     names.add(config[group]["name"])
         for key in optional:
@@ -144,7 +144,7 @@ class PointComposer:
                 )
                 self.partial_keys += [text] if text not in self.partial_keys else []
 
-    def config(self, point: Point) -> tuple[Plain, Mapping[str, Any]]:
+    def config(self, point: Assignment) -> tuple[Plain, Mapping[str, Any]]:
         """Compose the config of a point.
 
         Returns:
@@ -153,7 +153,7 @@ class PointComposer:
         Raises:
             ConfigError: a key or a name does not exist, or as `ConfigGroups.compose` and `patch`.
         """
-        choices, values = self._split(point.assignment)
+        choices, values = self._split(point)
         composition = self._groups.compose(choices)
         for key, lacking in self._lacking.items():
             if composition.config[key.partition(".")[0]]["name"] in lacking:

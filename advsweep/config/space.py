@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError, UnknownNameError, nearest
@@ -37,24 +37,6 @@ Dimension = Sequence[Assignment]
 @dataclass(frozen=True)
 class Delete:
     """Takes the place of a value and sets the key back to its default."""
-
-
-@dataclass(kw_only=True)
-class PublishedTime(Component):
-    """The time that a run took according to its source; `printed` in a sweep file."""
-
-    name: ClassVar[str] = "printed"
-
-    gpu_hours: float = option(gt=0, help="hours of all its GPUs together")
-    steps: int = option(ge=1, help="training steps of that run")
-    source: str = option(help="where that stands")
-
-
-class Point(NamedTuple):
-    """One run of a space, and the time that its block says such a run takes."""
-
-    assignment: Assignment
-    published: PublishedTime | None = None
 
 
 @dataclass(frozen=True)
@@ -107,13 +89,11 @@ class Block:
         dimensions: of keys that every run has.
         when: values for the runs that fulfil a condition, applied in order.
         exclude: combinations that are left out.
-        published: the time that such a run takes, if the sweep file has one.
     """
 
     dimensions: Sequence[Dimension] = ()
     when: Sequence[When] = ()
     exclude: Sequence[Condition] = ()
-    published: PublishedTime | None = None
 
     def assignments(self) -> Iterator[Assignment]:
         """Generate every run's assignment; the last dimension varies fastest."""
@@ -144,7 +124,7 @@ class Space:
     tune: Tune | None = None
     outcomes: Sequence[str] = ()
 
-    def control_points(self, listed: Sequence[Point]) -> list[Point]:
+    def control_points(self, listed: Sequence[Assignment]) -> list[Assignment]:
         """Return the runs of its control arms.
 
         Args:
@@ -153,8 +133,8 @@ class Space:
         Raises:
             ConfigError: none of them has the baseline.
         """
-        plain = [point for point in listed if point.assignment.get(CONTROL) in (None, Control.name)]
-        methods = [_method(point.assignment) for point in plain]
+        plain = [point for point in listed if point.get(CONTROL) in (None, Control.name)]
+        methods = [_method(point) for point in plain]
         if self.baseline is not None:
             known = {str(v) for method in methods for k, v in method.items() if k in _METHODS}
             if self.baseline not in known:
@@ -170,17 +150,13 @@ class Space:
         else:
             # If all have one estimator, the first arm is the baseline.
             arm = _method if any(method != methods[0] for method in methods) else arm_of
-            repeated = [p for p in plain if arm(p.assignment) == arm(plain[0].assignment)]
+            repeated = [point for point in plain if arm(point) == arm(plain[0])]
         if self.controls and not repeated:
             raise ConfigError("sweep.controls: expected runs without a control to repeat, got none")
-        return [
-            Point({**point.assignment, **control}, point.published)
-            for control in self.controls
-            for point in repeated
-        ]
+        return [{**point, **control} for control in self.controls for point in repeated]
 
 
-def points(spaces: Iterable[Space]) -> Iterator[Point]:
+def points(spaces: Iterable[Space]) -> Iterator[Assignment]:
     """Generate the runs of spaces, block by block and controls last.
 
     The last dimension of a block varies fastest.
@@ -189,7 +165,7 @@ def points(spaces: Iterable[Space]) -> Iterator[Point]:
         ConfigError: as `Space.control_points`.
     """
     for space in spaces:
-        own = [Point(each, b.published) for b in space.blocks for each in b.assignments()]
+        own = [assignment for block in space.blocks for assignment in block.assignments()]
         yield from own
         yield from space.control_points(own)
 

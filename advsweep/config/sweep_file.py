@@ -20,8 +20,7 @@ holds for a run that has each of its keys with the value, or one of the values, 
 entries of `when` replace the values that a run had, one after the other; `exclude` comes last.
 `common` may have both, too. `tune` lets each arm find its own value of a key (`Tune`), and
 `controls: [aa, placebo]` repeats the runs of `baseline: NAME`, by default of the first estimator,
-with each control (`advsweep.tasks.controls`). `printed` is the time that such a run took according
-to a paper, in a block or, for all of them, in `common` (`PublishedTime` has its keys).
+with each control (`advsweep.tasks.controls`).
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from advsweep.config.space import (
     Condition,
     Delete,
     Dimension,
-    PublishedTime,
     Space,
     Tune,
     When,
@@ -62,12 +60,7 @@ _KEYS: Mapping[str, tuple[type, str]] = {
     "blocks": (list, "a list of blocks"),
 }
 
-_NO_VALUES = ("when", "exclude", "printed", "zip")
-# Keys that change how long a run takes: an override of one makes a published time useless.
-_PACE = {
-    *("backend", "model", "model.path", "task", "method", "rollout"),
-    *("group_size", "prompts_per_step", "generation", "generation.max_tokens"),
-}
+_NO_VALUES = ("when", "exclude", "zip")
 
 
 def read_spaces(groups: ConfigGroups, overrides: Sequence[Override]) -> list[Space]:
@@ -197,7 +190,6 @@ def _blocks(node: Mapping[str, Any], given: Mapping[str, Dimension]) -> list[Blo
             [*own.dimensions, *rest.dimensions, *given.values(), *seeded],
             [*rest.when, *own.when],
             [*rest.exclude, *own.exclude],
-            None if given.keys() & _PACE else own.published or rest.published,
         )
         blocks.append(joined)
         shared = [*(entry.condition for entry in rest.when), *rest.exclude]
@@ -214,15 +206,11 @@ def _part(node: Any, where: str, taken: Collection[str]) -> Block:
         inner = f"{where}.{key}"
         listed = _expect(node.get(key, []), list, inner, "a list of mappings", or_empty=True)
         places[key] = [(f"{inner}[{i}]", entry) for i, entry in enumerate(listed)]
-    published = node.get("printed")
-    if published is not None:
-        _expect(published, Mapping, f"{where}.printed", "a mapping of gpu_hours, steps and source")
-        published = PublishedTime.build(published, where=f"{where}.printed")
+
     return Block(
         _dimensions(node, where, taken),
         [_when(entry, place, taken) for place, entry in places["when"]],
         [_condition(entry, place) for place, entry in places["exclude"]],
-        published,
     )
 
 
@@ -230,7 +218,7 @@ def _when(entry: Any, where: str, taken: Collection[str]) -> When:
     words = "a mapping of `if`, with the values that other keys must have, and of keys to set there"
     _expect(entry, Mapping, where, words)
     rest = {key: value for key, value in entry.items() if key != "if"}
-    if not rest or len(rest) == len(entry) or rest.keys() & {"when", "exclude", "printed"}:
+    if not rest or len(rest) == len(entry) or rest.keys() & {"when", "exclude"}:
         raise ConfigError(f"{where}: expected {words}, got {entry!r}")
     return When(_condition(entry["if"], f"{where}.if"), _dimensions(rest, where, taken))
 

@@ -30,7 +30,7 @@ from advsweep.components import (
 )
 from advsweep.config.groups import PRESET_GROUPS, ConfigGroups
 from advsweep.config.overrides import CALL
-from advsweep.config.space import PublishedTime, Tune
+from advsweep.config.space import Tune
 from advsweep.tasks.controls import CONTROL
 from advsweep.yaml_files import read_yaml
 
@@ -88,12 +88,12 @@ def make_schema(groups: ConfigGroups) -> Plain:
         if cls.name != "none"
     ]
     known = {"enum": [control["properties"]["name"]["const"] for control in controls]}
-    printed = component_fields(PublishedTime)
+
     definitions["call"]["pattern"] = CALL.pattern
     definitions["choices"] = _closed(entries)
     definitions["control"] = {"anyOf": [known, *controls]}
     definitions["tune"] |= _closed(component_fields(Tune) | {"set": {"$ref": "#/$defs/keys"}})
-    definitions["printed"] |= {**_closed(printed), "required": list(printed)}
+
     return schema
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advsweep.config.overrides import parse_overrides
-from advsweep.config.space import SEED, Assignment, Point, Tune, arm_of, points
+from advsweep.config.space import SEED, Assignment, Tune, arm_of, points
 from advsweep.config.sweep_file import read_spaces, sweep_nodes
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.store import Status
 from advsweep.store.records import TUNE_KEY, Failure, TunedArm, TunedValue, TuningRecord, ValueState
-from advsweep.sweep.planning.plan import Plan, make_plan
+from advsweep.sweep.planning.plan import Change, Plan, make_plan
 from advsweep.sweep.registry import config_groups
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Tuning:
     arms: Mapping[str, Assignment]
     names: Mapping[str, str]
     test: Plan
-    make: Callable[[Callable[[Sequence[Point]], Sequence[Point]]], Plan]
+    make: Callable[[Change], Plan]
     _identities: dict[tuple[str, float], list[str]] = field(default_factory=dict)
 
     @property
@@ -79,7 +79,7 @@ class Tuning:
             for name, value in wanted
             for seed in tune.tuning_seeds
         ]
-        plan = self.make(lambda _: [Point(each) for *_, each in made])
+        plan = self.make(lambda _: [each for *_, each in made])
         found = [(planned.assignment, planned.run.identity) for planned in plan.runs]
         found += [(duplicate.assignment, duplicate.identity) for duplicate in plan.duplicates]
         identities = {_text(assignment): identity for assignment, identity in found}
@@ -102,10 +102,10 @@ class Tuning:
                 f"none; `advsweep status {self.tuning_name}` says why"
             )
 
-        def at_choices(listed: Sequence[Point]) -> list[Point]:
-            arms = [self.names[_text(arm_of(point.assignment))] for point in listed]
+        def at_choices(listed: Sequence[Assignment]) -> list[Assignment]:
+            arms = [self.names[_text(arm_of(point))] for point in listed]
             return [
-                point._replace(assignment={**point.assignment, key: chosen[arm]})
+                {**point, key: chosen[arm]}
                 for point, arm in zip(listed, arms, strict=True)
                 if arm in chosen
             ]
@@ -229,13 +229,13 @@ def plan_tuning(
         raise ConfigError(f"sweep.tune: expected one sweep file, got {len(spaces)}")
     tune = spaces[0].tune
     assert tune is not None
-    if any(tune.key in point.assignment for point in listed):
+    if any(tune.key in point for point in listed):
         raise ConfigError(
             f"sweep.tune.key: expected a key that nothing else sets, got '{tune.key}', which "
             "the sweep sets"
         )
 
-    def make(change: Callable[[Sequence[Point]], Sequence[Point]]) -> Plan:
+    def make(change: Change) -> Plan:
         return make_plan(texts, groups=groups, name=name, fetch=fetch, change=change)
 
     test = make(lambda listed: listed)
@@ -244,7 +244,7 @@ def plan_tuning(
             f"sweep.tune.seeds: expected other seeds than those of the test runs, got "
             f"{min(twice)} in both"
         )
-    arms = {_text(arm_of(point.assignment)): arm_of(point.assignment) for point in listed}
+    arms = {_text(arm_of(point)): arm_of(point) for point in listed}
     names = dict(zip(arms, _names(list(arms.values())), strict=True))
     own = dict(arms)
     for planned in test.runs:

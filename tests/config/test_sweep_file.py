@@ -4,13 +4,13 @@ import pytest
 
 from advsweep.config import space
 from advsweep.config.overrides import parse_overrides
-from advsweep.config.space import Delete, PublishedTime
+from advsweep.config.space import Delete
 from advsweep.config.sweep_file import read_space
 from advsweep.errors import ConfigError
 
 
 def points(node, *overrides):
-    return [p.assignment for p in space.points([read_space(node, parse_overrides(overrides))])]
+    return list(space.points([read_space(node, parse_overrides(overrides))]))
 
 
 def test_overrides_alone_are_a_grid_with_the_last_fastest():
@@ -163,51 +163,6 @@ def test_a_function_that_yaml_took_apart_is_refused():
     # What YAML makes of {a: choice(4,8)}.
     with pytest.raises(ConfigError, match=r"closing bracket.*quote the call: 'choice\(4,"):
         points({"common": {"a": "choice(4", "8)": None}})
-
-
-TIME = {"gpu_hours": 20, "steps": 500, "source": "Table 7"}
-OTHER = {"gpu_hours": 3.5, "steps": 100, "source": "Table 4"}
-NODE = {
-    "common": {"printed": TIME},
-    "blocks": [
-        {"estimator": ["grpo", "fade"]},
-        {"estimator": "aapo", "printed": OTHER},
-    ],
-}
-
-
-def published(*overrides):
-    space = read_space(NODE, parse_overrides(overrides))
-    return [block.published for block in space.blocks]
-
-
-def test_a_block_has_its_own_time_or_the_common_one():
-    assert published() == [PublishedTime(**TIME), PublishedTime(**OTHER)]
-    assert [len(list(block.assignments())) for block in read_space(NODE, []).blocks] == [2, 1]
-
-
-@pytest.mark.parametrize("override", ["seed=0,1", "steps=9", "estimator=grpo", "task.data=here"])
-def test_it_stays_where_an_override_keeps_the_pace(override):
-    assert published(override) == [PublishedTime(**TIME), PublishedTime(**OTHER)]
-
-
-@pytest.mark.parametrize("override", ["model.path=tiny", "backend=fake", "group_size=4"])
-def test_it_is_of_no_use_for_another_kind_of_run(override):
-    assert published(override) == [None, None]
-
-
-@pytest.mark.parametrize(
-    ("node", "said"),
-    [
-        (12, r"printed: expected a mapping of gpu_hours, steps and source, got 12$"),
-        ({"gpu_hours": 12, "steps": 3}, r"printed\.source: expected a value, got none$"),
-        ({**TIME, "gpu_hours": 0}, r"printed\.gpu_hours: expected > 0, got 0$"),
-        ({**TIME, "gpus": 8}, r"printed\.gpus: printed has no parameter 'gpus'"),
-    ],
-)
-def test_a_published_time_that_does_not_fit_is_refused(node, said):
-    with pytest.raises(ConfigError, match=said):
-        read_space({"blocks": [{"printed": node}]}, [])
 
 
 def block(**entries):

@@ -91,7 +91,6 @@ MISTAKES = [
     "sweep: {blocks: [{when: [{steps: 10}]}]}",
     "sweep: {blocks: [{when: [{if: {seed: 0}}]}]}",
     "sweep: {blocks: [{exclude: {seed: 0}}]}",
-    "sweep: {blocks: [{printed: {steps: 100}}]}",
     "defaults: [{override /estimators: fade}]",
 ]
 

@@ -39,8 +39,8 @@ class TimeEstimate:
             or None; `status` there, or `missing` or `unevaluated`; training steps done (`step`)
             and left (`steps_left`), none left also if an earlier run of the plan is the same
             training; and the time that they should take (`seconds_left`), None if it is unknown.
-        sources: where the times come from: earlier runs of a shape in the store, else a published
-            time, else the backend's first guess.
+        sources: where the times come from: earlier runs of a shape in the store, or else the
+            backend's first guess.
         seconds: the time left, without the runs whose time is unknown; None if it is unknown for
             all of them.
         gpu_hours: the same in hours of all GPUs together; None if runs use no GPU.
@@ -100,13 +100,11 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
             left = record.steps - record.step
         seen.add(run.identity)
         seconds = None if left else 0.0
-        published, rough = planned.published, run.backend.rough_seconds(run)
+        rough = run.backend.rough_seconds(run)
         if left and (shape := _shape(planned.config)) in rates:
             seconds = left * statistics.median(rates[shape])
             sources.append(EARLIER)
-        elif left and published is not None and gpus:
-            seconds = left * published.gpu_hours * 3600 / published.steps / gpus
-            sources.append(published.source)
+
         elif left and rough is not None:
             seconds = left * rough / run.steps
             sources.append(GUESS)

@@ -22,7 +22,7 @@ from advsweep.config.compose import MessageCounts, PointComposer
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_overrides
 from advsweep.config.settings import Match
-from advsweep.config.space import Assignment, Point, PublishedTime, points
+from advsweep.config.space import Assignment, points
 from advsweep.config.sweep_file import read_spaces
 from advsweep.errors import BatchError, ConfigError, counted
 from advsweep.sweep.early_stopping import Stopping
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Run
 
 
+# Replaces the runs of a sweep by others.
+Change = Callable[[Sequence[Assignment]], Sequence[Assignment]]
+
+
 @dataclass(frozen=True)
 class PlannedRun:
     """One run of a plan.
@@ -41,13 +45,11 @@ class PlannedRun:
     Attributes:
         config: the run's resolved config, as the store has it.
         assignment: the keys that it was given.
-        published: the time that such a run takes according to the sweep file.
     """
 
     run: Run
     config: Plain
     assignment: Assignment = field(default_factory=dict)
-    published: PublishedTime | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def make_plan(
     name: str | None = None,
     single: bool = False,
     fetch: bool = True,
-    change: Callable[[Sequence[Point]], Sequence[Point]] = lambda listed: listed,
+    change: Change = lambda listed: listed,
 ) -> Plan:
     """Plan a sweep or a single run.
 
@@ -187,7 +189,7 @@ def make_plan(
 
 
 def _build_runs(
-    composer: PointComposer, listed: Sequence[Point], *, fetch: bool
+    composer: PointComposer, listed: Sequence[Assignment], *, fetch: bool
 ) -> tuple[list[Run], Plain, list[str]]:
     """Compose and build every point.
 
@@ -221,7 +223,7 @@ def _build_runs(
             config["backend"] = _loaded(config.get("backend"), loaded)
             run = build_run(config, fetch=fetch, cache=cache)
             if run.backend.external:
-                run.backend.check_given(point.assignment)
+                run.backend.check_given(point)
             else:
                 warnings.add(*check_effects(run, values, effects), *run.backend.cautions(run))
             built.append(run)
@@ -262,15 +264,14 @@ def with_fitting_k(node: Mapping[str, Any]) -> tuple[Plain, list[str]]:
 
 
 def _unique(
-    built: Sequence[Run], listed: Sequence[Point]
+    built: Sequence[Run], listed: Sequence[Assignment]
 ) -> tuple[list[PlannedRun], list[Duplicate]]:
     """Return each training once for each way to evaluate it, and the points left out."""
     unique: dict[tuple[str, str], PlannedRun] = {}
     duplicates = []
     # Plans may have 100,000 runs, so equal nodes are one object and are written out once.
     nodes: dict[int, Plain] = {}
-    evaluations: dict[int, str] = {}
-    for run, (assignment, published) in zip(built, listed, strict=True):
+    for run, assignment in zip(built, listed, strict=True):
         config = run.plain(nodes)
         node = config.get("evaluation")
         if id(node) not in evaluations:
@@ -279,7 +280,7 @@ def _unique(
         if key in unique:
             duplicates.append(Duplicate(run.identity, assignment, unique[key].assignment))
         else:
-            unique[key] = PlannedRun(run, config, assignment, published)
+            unique[key] = PlannedRun(run, config, assignment)
     return list(unique.values()), duplicates
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from advsweep.config.space import PublishedTime
 from advsweep.store import Owner, Status
 from advsweep.sweep.planning.eta import EARLIER, estimate
 from advsweep.sweep.scheduler.execute import execute
@@ -67,17 +64,3 @@ def test_a_training_that_is_evaluated_in_two_ways_is_trained_once(plan, store):
     assert ([run["status"] for run in left.runs], left.steps) == (["done", "unevaluated"], 0)
     execute(both, store)
     assert estimate(both, store, slots=1).states == {"done": 2}
-
-
-def test_a_printed_time_counts_until_there_is_an_earlier_run(plan, store):
-    asked = plan("seed=0,1", "resources.gpus=2")
-    time = PublishedTime(gpu_hours=10, steps=50, source="Table 7")
-    told = replace(asked, runs=[replace(asked.runs[0], published=time), asked.runs[1]])
-    left = estimate(told, store, slots=1)
-    # 20 of 50 steps: 4 of 10 GPU-hours, on two GPUs 2 hours; nobody prints the other's.
-    assert [run["seconds_left"] for run in left.runs] == [pytest.approx(7200.0), None]
-    assert (left.gpu_hours, left.unknown) == (pytest.approx(4.0), 1)
-    assert left.sources == ["Table 7"]
-    [before] = record(store, plan("seed=5"))
-    finish(store, before, 20, Status.DONE, 10.0)
-    assert estimate(told, store, slots=1).sources == [EARLIER]
