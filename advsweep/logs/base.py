@@ -19,11 +19,9 @@ import math
 import os
 import re
 from abc import abstractmethod
-from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -65,29 +63,6 @@ class ProblemCount(NamedTuple):
     n: int
     correct: int
     task: str = ""
-
-
-class StepTable:
-    """Logged steps in 12 bytes a value and 8 a step, since a file may have millions."""
-
-    def __init__(self) -> None:
-        self._steps, self._sizes = array("i"), array("i")
-        self._numbers, self._values = array("i"), array("d")
-        self._names: dict[str, int] = {}
-
-    def append(self, step: LoggedStep) -> None:
-        """Add a step at the end."""
-        names = self._names
-        self._steps.append(step.step)
-        self._sizes.append(len(step.values))
-        self._numbers.extend(names.setdefault(name, len(names)) for name in step.values)
-        self._values.extend(step.values.values())
-
-    def __iter__(self) -> Iterator[LoggedStep]:
-        names = list(self._names)
-        pairs = zip(self._numbers, self._values, strict=True)
-        for step, size in zip(self._steps, self._sizes, strict=True):
-            yield LoggedStep(step, {names[number]: value for number, value in islice(pairs, size)})
 
 
 @dataclass

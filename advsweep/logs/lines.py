@@ -36,7 +36,6 @@ from advsweep.logs.base import (
     ImportedRun,
     ImportOptions,
     Reader,
-    StepTable,
     existing,
     unreadable,
     whole_step,
@@ -273,15 +272,15 @@ class TextLog(LineLog):
     def _runs(self, place: str, options: ImportOptions) -> Iterator[ImportedRun]:
         """Yield the runs of one file."""
         self.on_read = options.on_read
-        steps: dict[tuple[str, ...], StepTable] = {}
+        steps: dict[tuple[str, ...], list[LoggedStep]] = {}
         for step in self.steps():
             if self.tag in steps or len(steps) < MAX_RUNS:
-                steps.setdefault(self.tag, StepTable()).append(options.names.rename_step(step))
+                steps.setdefault(self.tag, []).append(options.names.rename_step(step))
             else:
                 self.left_out[f"lines of more than {MAX_RUNS:,} runs"] += 1
         if not steps and self.path.stat().st_size == 0:
             self.left_out["empty files"] += 1
-        for tag, own in (steps or {(): StepTable()}).items():
+        for tag, own in (steps or {(): []}).items():
             tags = {key: text for key, text in zip(self.by, tag, strict=False) if text}
             parts = [f"{key}={text}" for key, text in tags.items()] if len(steps) > 1 else []
             yield ImportedRun(
