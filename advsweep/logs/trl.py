@@ -19,7 +19,6 @@ import math
 import operator
 import pickletools
 import re
-import shlex
 import zipfile
 import zlib
 from collections import Counter
@@ -28,8 +27,6 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
-
-import numpy as np
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.local_files import open_regular
@@ -377,30 +374,12 @@ def _contradiction(
         ours = ours if is_mean else found.get(step, {}).get("reward/mean", math.nan)
         total = values.get("reward", math.nan)
         if abs(ours - total) > 1e-4 * max(1, abs(total)):
-            fitting = _fitting_weights(logged, list(weights))
-            pairs = [f"reward_weights.{name}={w:.6g}" for name, w in fitting.items()]
-            those = [f"--set {shlex.quote(pair)}" for pair in pairs]
-            hint = "--set reward_weights.NAME=WEIGHT gives other weights"
-            hint = f"{printable_line(' '.join(those))} fits the log" if those else hint
             return (
                 f"{sum_of(weights)} has the mean {ours:.6g} at step {step}, the trainer logged "
-                f"{total:.6g}: {hint}. The logged values are kept, and those of the "
-                "completions left out"
+                f"{total:.6g}: --set reward_weights.NAME=WEIGHT gives other weights. The logged "
+                "values are kept, and those of the completions left out"
             )
     return ""
-
-
-def _fitting_weights(logged: Sequence[LoggedStep], names: Sequence[str]) -> dict[str, float]:
-    """Return the weights with which the logged rewards are sums of the logged parts, if any."""
-    keys = ["reward", *(f"rewards/{name}/mean" for name in names)]
-    rows = [[values[key] for key in keys] for _, values in logged if values.keys() >= {*keys}]
-    table = np.array(rows).reshape(-1, len(keys))
-    total, parts = table[:, 0], table[:, 1:]
-    weights, _, rank, _ = np.linalg.lstsq(parts, total)
-    # As many lines as weights always fit.
-    is_exact = rank == len(names) < len(rows)
-    is_exact = is_exact and np.allclose(parts @ weights, total, rtol=1e-4, atol=1e-4)
-    return dict(zip(names, weights.tolist(), strict=True)) if is_exact else {}
 
 
 def _other_groups(
