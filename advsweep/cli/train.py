@@ -27,7 +27,7 @@ from advsweep.sweep.planning.resume import (
     settings_again,
 )
 from advsweep.sweep.registry import TRACKINGS
-from advsweep.sweep.retry_policy import Policy, parse_duration, parse_failures
+from advsweep.sweep.retry_policy import Policy, parse_duration
 from advsweep.sweep.scheduler.execute import pull_runs
 from advsweep.sweep.tracking.base import tracker_client
 
@@ -82,7 +82,6 @@ def sweep(
     dry_run: bool = False,
     force: bool = False,
     retries: int = 2,
-    retry_on: str = "oom,timeout,killed",
     max_failures: int | None = None,
     time_limit: str | None = None,
     run_code: bool = False,
@@ -104,9 +103,6 @@ def sweep(
 
     Options:
         --name: Name the sweep (default: the experiment's name, or a hash).
-        --retry-on CLASS,...: Retry only these failures: oom (out of memory), timeout
-            (--time-limit), killed (a signal, or a lost heartbeat), disk (full, or a file-size
-            limit), error (an exception, and everything else).
         --max-failures N >= 1: Start no more runs once N runs have failed after their
             retries (default: no limit).
         --time-limit DURATION: Limit each attempt of a run, such as 90s, 15m or 1h30m. At the
@@ -127,7 +123,6 @@ def sweep(
     options.give_consent(run_code)
     policy = Policy(
         retries=retries,
-        retry_on=parse_failures(retry_on),
         max_failures=max_failures,
         time_limit=None if time_limit is None else parse_duration(time_limit),
     )

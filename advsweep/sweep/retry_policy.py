@@ -10,11 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advsweep.errors import ConfigError, nearest
+from advsweep.errors import ConfigError
 from advsweep.store import Failure
 
 STORE_PATIENCE = "10m"
 STORE_PATIENCE_VARIABLE = "ADVSWEEP_STORE_PATIENCE"
+
+# The classes of failure that are retried: another try may succeed.
+RETRIED = frozenset({Failure.OOM, Failure.TIMEOUT, Failure.KILLED})
 
 # Pause before the first retry of a run. It doubles with each retry until the run makes progress.
 BACKOFF_SECONDS = 1.0
@@ -30,13 +33,11 @@ class Policy:
 
     Attributes:
         retries: number of retries, from the last checkpoint, before a run counts as failed.
-        retry_on: the classes of failure that are retried.
         max_failures: number of failed runs after which no more are started; None: no limit.
         time_limit: seconds per try, evaluations included; None: no limit.
     """
 
     retries: int = 2
-    retry_on: frozenset[Failure] = frozenset({Failure.OOM, Failure.TIMEOUT, Failure.KILLED})
     max_failures: int | None = None
     time_limit: float | None = None
 
@@ -44,23 +45,6 @@ class Policy:
         """Return the pause in seconds after a number of failures without progress."""
         doubled = BACKOFF_SECONDS * 2.0 ** min(stalled - 1, 64)
         return min(LONGEST_BACKOFF_SECONDS, doubled)
-
-
-def parse_failures(text: str) -> frozenset[Failure]:
-    """Parse comma-separated names of classes of failure; an empty text means none.
-
-    Raises:
-        ConfigError: there is no such class; the message suggests the nearest.
-    """
-    known = {failure.value: failure for failure in Failure}
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"--retry-on: expected {', '.join(known)} with commas between, got {name!r}; "
-                f"{nearest(name, known)}"
-            )
-    return frozenset(known[name] for name in names)
 
 
 def store_patience() -> float:

@@ -20,7 +20,6 @@ from advsweep.sweep.executors.base import Handle, ProcessHandle
 from advsweep.sweep.retry_policy import (
     Policy,
     parse_duration,
-    parse_failures,
     store_patience,
 )
 from advsweep.sweep.scheduler import runs as scheduled
@@ -39,13 +38,6 @@ def test_durations(text, seconds):
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ConfigError, match="--time-limit: expected a duration above 0"):
         parse_duration(text)
-
-
-def test_classes_of_failure():
-    assert parse_failures("oom, timeout,killed") == Policy().retry_on
-    assert parse_failures("") == frozenset()
-    with pytest.raises(ConfigError, match=r"--retry-on: .* got 'kiled'; did you mean 'killed'\?"):
-        parse_failures("kiled")
 
 
 @dataclass

@@ -20,7 +20,7 @@ from advsweep.store.run_folders import claim_folder
 from advsweep.sweep import events
 from advsweep.sweep.events import Event, EventKind, RunEvent, SweepProgress, SweepResult
 from advsweep.sweep.executors.base import Executor, Job
-from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.retry_policy import RETRIED, Policy
 from advsweep.sweep.scheduler.runs import (
     ExitClassifier,
     FailureCause,
@@ -387,7 +387,7 @@ class Scheduler:
 
     def _fail(self, scheduled: ScheduledRun, record: RunRecord, cause: FailureCause) -> None:
         """Retry a failed run after a pause, or end it."""
-        allowed = self._policy.retries if cause.failure in self._policy.retry_on else 0
+        allowed = self._policy.retries if cause.failure in RETRIED else 0
         if self._over or scheduled.retries >= allowed:
             self._failures += 1
             self._end(scheduled, EventKind.FAILED, record, cause.reason)

@@ -199,10 +199,8 @@ def test_a_worker_that_dies_without_a_word_is_recorded(code, failure, reason, pl
     [
         (-9, Policy(), 3),
         (-9, Policy(retries=4), 5),
-        (-9, Policy(retry_on=frozenset()), 1),
         (15, Policy(), 3),
         (70, Policy(), 1),
-        (70, Policy(retry_on=frozenset({Failure.ERROR})), 3),
     ],
 )
 def test_failures_are_tried_again_by_their_class_and_so_often(code, policy, started, plan, store):
