@@ -37,7 +37,20 @@ def patch(groups: ConfigGroups, composition: Composition, values: Mapping[str, A
     for key, value in values.items():
         unresolved = unresolved or is_unresolved(value)
         _set(groups, config, key, value)
-    return _resolved(config) if unresolved else config
+    if not unresolved:
+        return config
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        container = OmegaConf.to_container(
+            OmegaConf.create(config), resolve=True, throw_on_missing=True
+        )
+    except OmegaConfBaseException as error:
+        where = f"{error.full_key}: " if error.full_key else ""
+        raise ConfigError(f"{where}{first_line(error)}") from error
+    assert isinstance(container, dict)
+    return {str(k): v for k, v in container.items()}
 
 
 def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
@@ -68,21 +81,6 @@ def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
         node.pop(last, None)
     else:
         node[last] = value
-
-
-def _resolved(config: Plain) -> Plain:
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        container = OmegaConf.to_container(
-            OmegaConf.create(config), resolve=True, throw_on_missing=True
-        )
-    except OmegaConfBaseException as error:
-        where = f"{error.full_key}: " if error.full_key else ""
-        raise ConfigError(f"{where}{first_line(error)}") from error
-    assert isinstance(container, dict)
-    return {str(k): v for k, v in container.items()}
 
 
 def check_literal(value: Any, where: str) -> None:

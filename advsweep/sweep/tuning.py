@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.events import SweepResult
 
+
 # Arms, by name, with values to train them with.
 Wanted = Sequence[tuple[str, float]]
 
@@ -131,7 +132,9 @@ class Tuning:
             measured = store.metrics.means(ids, self.tune.metric, last=1)
 
         def result(name: str, value: float) -> TunedValue:
-            identities = self._identities_of(name, value)
+            if (name, value) not in self._identities:
+                self.plan([(name, value)])
+            identities = self._identities[name, value]
             found = [runs[each] for each in identities if each in runs]
             state = state_of(found, len(identities), measured)
             is_done = state is ValueState.DONE
@@ -163,16 +166,6 @@ class Tuning:
                 found[more] = result(name, more)
             except ConfigError:  # the arm cannot have that value
                 return TunedArm(name=name, grid=grid, chosen=best)
-
-    def _identities_of(self, name: str, value: float) -> Sequence[str]:
-        """Return the identities of an arm's runs with a value, by tuning seed.
-
-        Raises:
-            ConfigError: the arm cannot have the value.
-        """
-        if (name, value) not in self._identities:
-            self.plan([(name, value)])
-        return self._identities[name, value]
 
 
 def state_of(runs: Sequence[RunRecord], wanted: int, measured: Mapping[int, float]) -> ValueState:

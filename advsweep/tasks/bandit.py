@@ -83,11 +83,11 @@ class BanditTask(Task):
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         correct = self.arms.correct
         rows = [problem.reference["row"] for problem in problems]
-        chosen = zip(rows, map(self._read, completions), strict=True)
+        chosen = zip(rows, map(self._numbers.get, completions), strict=True)
         return np.array([a is not None and correct[row, a] for row, a in chosen], dtype=np.float64)
 
     def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
-        return [None if self._read(text) is None else text for text in completions]
+        return [text if text in self._numbers else None for text in completions]
 
     def floors(self, split: Split = Split.HELD_OUT) -> Mapping[str, Floor]:
         """Return the exact floor `guess`: uniform behaviours."""
@@ -95,12 +95,9 @@ class BanditTask(Task):
         rates = {p.id: shares[p.reference["row"]] for p in self.problems(split)}
         return {"guess": Floor("guess", "uniform behaviours", rates)}
 
-    def _read(self, completion: str) -> int | None:
-        """Return the behaviour that a completion names; None if there is no such behaviour."""
-        return self._numbers.get(completion)
-
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
+        """The behaviours by the completions that name them."""
         return {str(number): number for number in range(self.arms.rewards.shape[1])}
 
     @functools.cached_property
@@ -280,7 +277,7 @@ class Toy(BanditTask):
         self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
     ) -> PerCompletion:
         """Return the reward of each action; a completion that names no action gets 0."""
-        actions = [self._read(text) for text in completions]
+        actions = [self._numbers.get(text) for text in completions]
         return np.array([0.0 if a is None else self.action_rewards[a] for a in actions])
 
     @functools.cached_property

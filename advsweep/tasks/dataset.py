@@ -177,10 +177,13 @@ class Dataset(RewardedTask, DataTask):
     def _solved(self) -> Mapping[Split, list[Problem]]:
         def solved(problem: Problem) -> Problem:
             solution = self._verifier.solution(problem.reference)
-            return replace(problem, reference={**problem.reference, "solution": solution})
+            problem = replace(problem, reference={**problem.reference, "solution": solution})
+            if not self.shots:
+                return problem
+            others = [text for own, text in self._examples.items() if own != problem.id]
+            return replace(problem, prompt="\n\n".join([*others[: self.shots], problem.prompt]))
 
-        splits = {split: list(map(solved, ps)) for split, ps in self._problems.splits.items()}
-        return {split: list(map(self._with_examples, ps)) for split, ps in splits.items()}
+        return {split: list(map(solved, ps)) for split, ps in self._problems.splits.items()}
 
     @functools.cached_property
     def _examples(self) -> dict[str, str]:
@@ -201,12 +204,6 @@ class Dataset(RewardedTask, DataTask):
             gap = "" if problem.prompt.endswith("\n") else " "
             examples[problem.id] = f"{problem.prompt}{gap}{text}"
         return examples
-
-    def _with_examples(self, problem: Problem) -> Problem:
-        if not self.shots:
-            return problem
-        others = [text for own, text in self._examples.items() if own != problem.id]
-        return replace(problem, prompt="\n\n".join([*others[: self.shots], problem.prompt]))
 
     def _judge(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """Return the verdicts; cached, because callers request scores and answers in turn."""

@@ -269,14 +269,11 @@ def _unique(
     """Return each training once for each way to evaluate it, and the points left out."""
     unique: dict[tuple[str, str], PlannedRun] = {}
     duplicates = []
-    # Plans may have 100,000 runs, so equal nodes are one object and are written out once.
+    # Plans may have 100,000 runs, so equal nodes are one object.
     nodes: dict[int, Plain] = {}
     for run, assignment in zip(built, listed, strict=True):
         config = run.plain(nodes)
-        node = config.get("evaluation")
-        if id(node) not in evaluations:
-            evaluations[id(node)] = repr(node)
-        key = (run.identity, evaluations[id(node)])
+        key = (run.identity, repr(config.get("evaluation")))
         if key in unique:
             duplicates.append(Duplicate(run.identity, assignment, unique[key].assignment))
         else:

@@ -110,7 +110,9 @@ class Scheduler:
         """Return when nothing is left to do; after a stop request, when all workers are gone."""
         self.enqueue()
         try:
-            while self._workers or not (self._over or self._is_finished):
+            while self._workers or not (
+                self._over or (self.is_idle and self._is_exhausted and not self._queue)
+            ):
                 # Exits come first: a limit or a stop must not be blamed for a worker that had
                 # already ended.
                 self._handle_exits()
@@ -145,10 +147,6 @@ class Scheduler:
     def is_idle(self) -> bool:
         """Whether no run is being trained, or tried again soon."""
         return not (self._workers or self._waiting or self._paused)
-
-    @property
-    def _is_finished(self) -> bool:
-        return self.is_idle and self._is_exhausted and not self._queue
 
     @property
     def _active(self) -> list[ScheduledRun]:

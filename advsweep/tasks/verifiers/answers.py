@@ -281,11 +281,6 @@ class BoxedMath(Verifier):
         return verdict(found == expected, spell(found))
 
 
-@functools.lru_cache(_CACHED_REFERENCES)
-def _parse_reference(text: str) -> list[Any]:
-    return _parse(text)
-
-
 def _parse(text: str) -> list[Any]:
     """Return an answer as sympy objects, usually one; empty if it cannot be read."""
     from math_verify import parse
@@ -297,3 +292,6 @@ def _parse(text: str) -> list[Any]:
         if found:
             return found
     return []
+
+
+_parse_reference = functools.lru_cache(_CACHED_REFERENCES)(_parse)
