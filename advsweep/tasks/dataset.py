@@ -77,7 +77,7 @@ class Dataset(RewardedTask, DataTask):
             "problems": self._problems.digest,
             "verifier": self._verifier.identity(),
             "deadline": self.deadline,
-            "reward": [part.identity() for part in self._reward.parts],
+            "reward": [part.identity() for part in self._parts],
             **({"examples": list(self._examples.values())} if self.shots else {}),
         }
 

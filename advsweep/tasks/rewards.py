@@ -210,68 +210,8 @@ REWARDS: Registry[RewardPart] = Registry(
 )
 
 
-@dataclass(frozen=True)
-class Reward:
-    """The weighted sum of some parts; `build_reward` makes it."""
-
-    parts: tuple[RewardPart, ...]
-
-    def plain(self) -> Plain:
-        """Return the fields of each part by its name."""
-        fields = {part.name: part.plain() for part in self.parts}
-        return {n: {k: v for k, v in f.items() if k != "name"} for n, f in fields.items()}
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether the sum is 0 or 1 for every completion."""
-        return len(self.parts) == 1 and self.parts[0].is_binary and self.parts[0].weight == 1
-
-    @property
-    def is_shaped(self) -> bool:
-        """Whether the sum differs from 1 for correct and 0 for wrong completions."""
-        return self.parts != (Accuracy(),)
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """The least and greatest possible sum."""
-        ends = [sorted(end * part.weight for end in part.range) for part in self.parts]
-        return sum(low for low, _ in ends), sum(high for _, high in ends)
-
-    def for_completions(self, max_tokens: int) -> Reward:
-        """Return the reward for completions of at most `max_tokens` tokens.
-
-        Raises:
-            ConfigError: a part's options do not fit that length.
-        """
-        parts = []
-        for part in self.parts:
-            try:
-                parts.append(part.for_completions(max_tokens))
-            except ConfigError as error:
-                raise ConfigError(f"task.reward.{part.name}.{error}") from error
-        return Reward(tuple(parts))
-
-    def part_values(
-        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
-    ) -> Float[np.ndarray, "completions parts"]:
-        """Return the values of each part, before its weight; NaN where the outcome is NaN."""
-        correct = outcomes == 1
-        values = [part.values(completions, correct, lengths) for part in self.parts]
-        return np.where(np.isnan(outcomes), np.nan, values).T
-
-    def values(
-        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
-    ) -> PerCompletion:
-        """Return the rewards; NaN where the outcome is NaN."""
-        total = np.zeros(len(completions))
-        columns = self.part_values(completions, outcomes, lengths).T
-        for part, column in zip(self.parts, columns, strict=True):
-            total += part.weight * column
-        return total
-
-
-def build_reward(spec: str | Mapping[str, Any]) -> Reward:
-    """Build a reward from the name of a part, a mapping with a `name`, or several parts by name.
+def build_reward(spec: str | Mapping[str, Any]) -> tuple[RewardPart, ...]:
+    """Build the parts of a reward: one by its name or a mapping with a `name`, or several by name.
 
     Each of several parts has a weight or a mapping of fields: `{format: 1, cosine: {weight: 2}}`.
 
@@ -279,67 +219,84 @@ def build_reward(spec: str | Mapping[str, Any]) -> Reward:
         ConfigError: a name, a field or a value does not fit, or there is no part.
     """
     if isinstance(spec, str) or "name" in spec:
-        return Reward((REWARDS.build(spec, where="reward"),))
+        return (REWARDS.build(spec, where="reward"),)
     if not spec:
         raise ConfigError(f"reward: expected some of {', '.join(REWARDS)}, got none")
     parts = []
     for name, value in spec.items():
         fields = value if isinstance(value, Mapping) else {"weight": value}
         parts.append(REWARDS.build({**fields, "name": name}, where=f"reward.{name}"))
-    return Reward(tuple(parts))
+    return tuple(parts)
 
 
 class RewardedTask(Task):
-    """A task whose option `reward` says what training rewards."""
+    """A task whose option `reward` says what training rewards: the weighted sum of some parts."""
 
     reward: str | dict[str, Any]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._reward = build_reward(self.reward)
-        self.reward = self._reward.plain()
+        self._set_parts(build_reward(self.reward))
+
+    def _set_parts(self, parts: tuple[RewardPart, ...]) -> None:
+        self._parts = parts
+        fields = {part.name: part.plain() for part in parts}
+        self.reward = {n: {k: v for k, v in f.items() if k != "name"} for n, f in fields.items()}
 
     def identity(self) -> Plain:
         material = super().identity()
         if "reward" in material:
-            material["reward"] = [part.identity() for part in self._reward.parts]
+            material["reward"] = [part.identity() for part in self._parts]
         return material
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        return self._reward.range
+        ends = [sorted(end * part.weight for end in part.range) for part in self._parts]
+        return sum(low for low, _ in ends), sum(high for _, high in ends)
 
     @property
     def is_binary(self) -> bool:
-        return self._reward.is_binary
+        first, *others = self._parts
+        return not others and first.is_binary and first.weight == 1
 
     @property
     def is_shaped(self) -> bool:
-        return self._reward.is_shaped
+        return self._parts != (Accuracy(),)
 
     @property
     def rewards_verdicts(self) -> bool:
-        return any(part.reads_verdicts for part in self._reward.parts)
+        return any(part.reads_verdicts for part in self._parts)
 
     @property
     def part_weights(self) -> tuple[float, ...]:
-        return tuple(part.weight for part in self._reward.parts)
+        return tuple(part.weight for part in self._parts)
 
     def for_completions(self, max_tokens: int) -> Self:
-        reward = self._reward.for_completions(max_tokens)
-        if reward == self._reward:
+        parts = []
+        for part in self._parts:
+            try:
+                parts.append(part.for_completions(max_tokens))
+            except ConfigError as error:
+                raise ConfigError(f"task.reward.{part.name}.{error}") from error
+        if tuple(parts) == self._parts:
             return self
         # A copy keeps what is known of the problems, and what `for_seed` has set.
         filled = copy.copy(self)
-        filled.reward, filled._reward = reward.plain(), reward
+        filled._set_parts(tuple(parts))
         return filled
 
     def rewards(
         self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
     ) -> PerCompletion:
-        return self._reward.values(completions, outcomes, lengths)
+        total = np.zeros(len(completions))
+        columns = self.reward_parts(completions, outcomes, lengths).T
+        for part, column in zip(self._parts, columns, strict=True):
+            total += part.weight * column
+        return total
 
     def reward_parts(
         self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
     ) -> Float[np.ndarray, "completions parts"]:
-        return self._reward.part_values(completions, outcomes, lengths)
+        correct = outcomes == 1
+        values = [part.values(completions, correct, lengths) for part in self._parts]
+        return np.where(np.isnan(outcomes), np.nan, values).T

@@ -31,7 +31,7 @@ from advsweep.sweep.early_stopping import ObservedRun
 from advsweep.sweep.registry import STOPPINGS
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split
-from advsweep.tasks.rewards import build_reward
+from advsweep.tasks.countdown import Countdown
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("plugged")]
@@ -173,12 +173,12 @@ def test_the_verifier_ignores_the_order(completion: str, outcome: Outcome) -> No
 
 
 def test_the_reward_counts_repeated_words() -> None:
-    reward = build_reward({"accuracy": 1, "repetition": -0.5})
+    task = Countdown(reward={"accuracy": 1, "repetition": -0.5})
     # "a b a b a b" has the 3-grams aba, bab, aba, bab: half of them occurred before.
     texts = ["a b c d", "a b a b a b", "a"]
-    values = reward.values(texts, np.array([1.0, 1.0, 0.0]), np.ones(3))
+    values = task.rewards(texts, np.array([1.0, 1.0, 0.0]), np.ones(3))
     assert values.tolist() == [1.0, 0.75, 0.0]
-    assert reward.range == (-0.5, 1.0)
+    assert task.reward_range == (-0.5, 1.0)
 
 
 def test_the_rule_stops_a_run_that_rises_no_more() -> None:

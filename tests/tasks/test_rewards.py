@@ -6,16 +6,21 @@ import numpy as np
 import pytest
 
 from advsweep.errors import ConfigError
+from advsweep.tasks.countdown import Countdown
 from advsweep.tasks.rewards import build_reward
 
 RIGHT, WRONG, UNSCORABLE = 1.0, 0.0, np.nan
 
 
+def rewarded(spec: object) -> Countdown:
+    return Countdown(reward=spec)  # type: ignore[arg-type]
+
+
 def values(spec: object, texts: list[str], outcomes: list[float], lengths: list[float]) -> list:
-    reward = build_reward(spec)
-    found = reward.values(texts, np.array(outcomes), np.array(lengths))
+    reward = rewarded(spec)
+    found = reward.rewards(texts, np.array(outcomes), np.array(lengths))
     scored = found[~np.isnan(found)]
-    low, high = reward.range
+    low, high = reward.reward_range
     assert ((scored >= low - 1e-12) & (scored <= high + 1e-12)).all()
     return found.tolist()
 
@@ -23,18 +28,18 @@ def values(spec: object, texts: list[str], outcomes: list[float], lengths: list[
 def test_accuracy_is_the_outcome() -> None:
     found = values("accuracy", ["a", "b", "c"], [RIGHT, WRONG, UNSCORABLE], [1, 1, 1])
     assert found == pytest.approx([1, 0, np.nan], nan_ok=True)
-    assert build_reward("accuracy").is_binary
-    assert not build_reward({"accuracy": 1}).is_shaped
-    assert build_reward({"accuracy": 2}).is_shaped
-    assert not build_reward({"accuracy": 2}).is_binary
-    assert build_reward({"accuracy": 1, "format": -0.5}).range == (-0.5, 1)
+    assert rewarded("accuracy").is_binary
+    assert not rewarded({"accuracy": 1}).is_shaped
+    assert rewarded({"accuracy": 2}).is_shaped
+    assert not rewarded({"accuracy": 2}).is_binary
+    assert rewarded({"accuracy": 1, "format": -0.5}).reward_range == (-0.5, 1)
 
 
 def test_accuracy_may_need_a_format() -> None:
     spec = {"name": "accuracy", "delimiter": "</think>"}
     assert values(spec, ["x</think>", "x", "</think>"], [RIGHT, RIGHT, WRONG], [1] * 3) == [1, 0, 0]
-    assert build_reward(spec).is_binary
-    assert build_reward(spec).is_shaped
+    assert rewarded(spec).is_binary
+    assert rewarded(spec).is_shaped
 
 
 def test_format_is_a_delimiter() -> None:
@@ -62,10 +67,10 @@ def test_overlong_answers_are_penalised_before_the_limit() -> None:
     lengths = [1, 80, 81, 90, 100, 101]
     assert values(spec, [""] * 6, [RIGHT] * 6, lengths) == [0, 0, -0.05, -0.5, -1, -1]
     # L is what a completion can have, and B a fifth of it.
-    (filled,) = build_reward("overlong").for_completions(512).parts
+    (filled,) = rewarded("overlong").for_completions(512)._parts
     assert (filled.length, filled.buffer) == (512, 102)  # type: ignore[attr-defined]
-    reward = build_reward({"accuracy": 1, "overlong": {"length": 9}})
-    assert reward.for_completions(9).range == (-1, 1)
+    reward = rewarded({"accuracy": 1, "overlong": {"length": 9}})
+    assert reward.for_completions(9).reward_range == (-1, 1)
     assert reward.for_completions(9).for_completions(9) == reward.for_completions(9)
 
 
@@ -78,16 +83,15 @@ def test_overlong_answers_are_penalised_before_the_limit() -> None:
 )
 def test_a_penalty_that_never_comes_is_refused(options: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_reward({"accuracy": 1, "overlong": options}).for_completions(9)
+        rewarded({"accuracy": 1, "overlong": options}).for_completions(9)
 
 
 def test_parts_are_values_before_their_weights() -> None:
-    reward = build_reward({"accuracy": 2, "format": {"weight": -1, "delimiter": "!"}})
+    reward = rewarded({"accuracy": 2, "format": {"weight": -1, "delimiter": "!"}})
     shown = ["a!", "b!", ""], np.array([RIGHT, WRONG, UNSCORABLE]), np.ones(3)
-    parts = reward.part_values(*shown)
+    parts = reward.reward_parts(*shown)
     np.testing.assert_equal(parts, [[1, 1], [0, 1], [np.nan, np.nan]])
-    weights = [part.weight for part in reward.parts]
-    np.testing.assert_equal(parts @ weights, reward.values(*shown))
+    np.testing.assert_equal(parts @ reward.part_weights, reward.rewards(*shown))
 
 
 def test_a_sum_is_weighted_and_keeps_the_unscorable() -> None:
@@ -95,10 +99,10 @@ def test_a_sum_is_weighted_and_keeps_the_unscorable() -> None:
     texts = ["\n</think>\n", "", "\n</think>\n"]
     found = values(spec, texts, [RIGHT, WRONG, UNSCORABLE], [10, 0, 0])
     assert found == pytest.approx([1 + 2 * 0.5, -2, np.nan], nan_ok=True)
-    reward = build_reward(spec)
-    assert reward.range == (-2, 3)
+    reward = rewarded(spec)
+    assert reward.reward_range == (-2, 3)
     assert not reward.is_binary
-    assert build_reward(reward.plain()).parts == reward.parts
+    assert rewarded(reward.reward) == reward
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def test_the_overlong_penalty_is_trls():
 
     lengths = np.arange(1, 121)
     theirs = get_soft_overlong_punishment(max_completion_len=100, soft_punish_cache=20)
-    ours = build_reward({"name": "overlong", "length": 100, "buffer": 20})
-    found = ours.values([""] * 120, np.ones(120), lengths.astype(float)).tolist()
+    (ours,) = build_reward({"name": "overlong", "length": 100, "buffer": 20})
+    found = ours.values([""] * 120, np.ones(120) == 1, lengths.astype(float)).tolist()
     assert found == theirs(completion_ids=[[1] * n for n in lengths.tolist()])
 
 
