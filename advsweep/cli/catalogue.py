@@ -98,7 +98,7 @@ def list_members(groups: ConfigGroups, group: str, names: Iterable[str]) -> Reco
     records = []
     for name in names:
         record = {"name": name}
-        config = groups.compose({group: name}).config
+        config = groups.compose({group: name})
         cls: type[Component] | None = None
         if group not in PRESETS:
             try:
@@ -182,7 +182,7 @@ def keys(words: list[str] | None = None, how: options.ListFormat = "table") -> N
         names = [*groups.registries, "task.verifier", TUNE]
         group, equals, name = words[0].partition("=") if words else ("", "", "")
         if not words:  # numbers, groups, and the fields of their components
-            config = groups.compose({}).config
+            config = groups.compose({})
             rows += _rows(RunParameters, config)
             for group, registry in groups.registries.items():
                 name = config[group]["name"]

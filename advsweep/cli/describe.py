@@ -226,8 +226,8 @@ def _describe_task(
 ) -> None:
 
     values = {f"task.{key}": value for key, value in parse_assignments(fields).items()}
-    composition = groups.compose({"task": groups.member("task", name)})
-    task = TASKS.build(patch(groups, composition, values)["task"], where="task")
+    composed = groups.compose({"task": groups.member("task", name)})
+    task = TASKS.build(patch(groups, composed, values)["task"], where="task")
     splits = {split.value: _split_record(task.problems(split)) for split in Split}
     floors = task.floors()
     means = {

@@ -117,13 +117,12 @@ def parse_request(
         values = {key: value for key, value in given.items() if "." in key}
         for key in values:
             groups.check_key(key)
-        composition = groups.compose(choices)
-        config = dict(composition.config)
+        config = dict(groups.compose(choices))
         for group in ("task", "evaluation"):
             if run_config is not None and group not in choices:
                 check_literal(run_config[group], f"{group} of the run")
                 config[group] = run_config[group]
-        nodes = patch(groups, dataclasses.replace(composition, config=config), values)
+        nodes = patch(groups, config, values)
     if "evaluation.n" in values and "evaluation.k" not in values:
         nodes["evaluation"], _ = with_fitting_k(nodes["evaluation"])
     generations = [

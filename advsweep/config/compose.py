@@ -14,7 +14,6 @@ from typing import Any
 from advsweep.components import Plain, default_of, fields_of
 from advsweep.config.groups import (
     PRESET_GROUPS,
-    Composition,
     ConfigGroups,
     first_line,
     is_unresolved,
@@ -25,19 +24,17 @@ from advsweep.errors import ConfigError, counted
 LISTED_MESSAGES = 5
 
 
-def patch(groups: ConfigGroups, composition: Composition, values: Mapping[str, Any]) -> Plain:
+def patch(groups: ConfigGroups, composed: Plain, values: Mapping[str, Any]) -> Plain:
     """Return a copy of a composed config with values set, or deleted, by dotted key.
 
     Raises:
         ConfigError: a key leads through a value that is not a mapping, an interpolation cannot
             be resolved, or a value that must be given is missing.
     """
-    config = dict(composition.config)
-    unresolved = composition.unresolved
+    config = dict(composed)
     for key, value in values.items():
-        unresolved = unresolved or is_unresolved(value)
         _set(groups, config, key, value)
-    if not unresolved:
+    if not is_unresolved(config):
         return config
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -74,7 +71,7 @@ def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
             raise ConfigError(
                 f"{key}: expected {'.'.join(path[: depth + 1])} to be a mapping, got {child!r}"
             )
-        # The composition is shared, so every mapping on the way is copied before it changes.
+        # The composed config is shared, so every mapping on the way is copied before it changes.
         node[part] = dict(child)
         node = node[part]
     if isinstance(value, Delete):
@@ -122,7 +119,7 @@ class PointComposer:
         # Whether a key is optional depends on the components of all points, so they come first.
         for point in points if chosen else ():
             with suppress(ConfigError):  # `config` raises it, with the number of runs
-                config = groups.compose(self._split(point)[0]).config
+                config = groups.compose(self._split(point)[0])
                 for group, names in chosen.items():
                     names.add(config[group]["name"])
         for key in optional:
@@ -152,11 +149,11 @@ class PointComposer:
             ConfigError: a key or a name does not exist, or as `ConfigGroups.compose` and `patch`.
         """
         choices, values = self._split(point)
-        composition = self._groups.compose(choices)
+        composed = self._groups.compose(choices)
         for key, lacking in self._lacking.items():
-            if composition.config[key.partition(".")[0]]["name"] in lacking:
+            if composed[key.partition(".")[0]]["name"] in lacking:
                 values.pop(key, None)
-        return patch(self._groups, composition, values), values
+        return patch(self._groups, composed, values), values
 
     def _split(self, assignment: Assignment) -> tuple[dict[str, str], dict[str, Any]]:
         """Divide an assignment into the members that are chosen and the values to set."""

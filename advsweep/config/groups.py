@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -46,19 +45,6 @@ def conf_directory() -> Path:
     )
 
 
-@dataclass(frozen=True)
-class Composition:
-    """The config of one choice of group members. It is shared: copy it before changing it.
-
-    Attributes:
-        unresolved: whether it holds interpolations (`${...}`) or missing values (`???`), which
-            are resolved only after values have been set.
-    """
-
-    config: Plain
-    unresolved: bool
-
-
 class ConfigGroups:
     """The groups of a configuration, their members, and what a choice of members composes to.
 
@@ -92,7 +78,7 @@ class ConfigGroups:
             # Aliases may expand to more than memory holds; other faults matter once it is chosen.
             with suppress(OSError, YAMLError):
                 check_yaml(path)
-        self._composed: dict[frozenset[tuple[str, str]], Composition] = {}
+        self._composed: dict[frozenset[tuple[str, str]], Plain] = {}
         self._given: dict[str, Path] = {}
 
     def __enter__(self) -> Self:
@@ -187,7 +173,7 @@ class ConfigGroups:
         if head not in self.names and head not in self._keys:
             meant = [
                 f"{group}.{head}"
-                for group, node in self.compose({}).config.items()
+                for group, node in self.compose({}).items()
                 if group in self.registries
                 and isinstance(node, dict)
                 and head in fields_of(self.registries[group].get(node["name"]))
@@ -203,8 +189,11 @@ class ConfigGroups:
         if rest == ["name"]:
             raise ConfigError(f"{key}: expected another key; choose by {head}=NAME")
 
-    def compose(self, choices: Mapping[str, str]) -> Composition:
+    def compose(self, choices: Mapping[str, str]) -> Plain:
         """Compose the configuration of a choice of members. Other groups keep their defaults.
+
+        The config is shared: copy it before changing it. Interpolations (`${...}`) and missing
+        values (`???`) are resolved only after values have been set (`compose.patch`).
 
         Args:
             choices: names by group, as `member` returns them.
@@ -247,7 +236,7 @@ class ConfigGroups:
         for folder in self._loader.list_groups(group):
             yield from (f"{folder}/{name}" for name in self._files_below(f"{group}/{folder}"))
 
-    def _compose(self, choices: Mapping[str, str]) -> Composition:
+    def _compose(self, choices: Mapping[str, str]) -> Plain:
         from hydra import compose
         from hydra.core.override_parser.types import Quote, QuotedString
         from hydra.errors import HydraException
@@ -276,7 +265,7 @@ class ConfigGroups:
         plain = {str(k): v for k, v in config.items()}
         if any(group in choices for group in PRESET_GROUPS):
             self._drop_foreign_fields(plain, choices)
-        return Composition(plain, is_unresolved(plain))
+        return plain
 
     def _drop_foreign_fields(self, config: Plain, choices: Mapping[str, str]) -> None:
         """Drop the fields that a preset sets for its own component where another one is chosen.
@@ -288,7 +277,7 @@ class ConfigGroups:
         """
         for group, name in choices.items():
             if group in self.registries and isinstance(config.get(group), dict):
-                own = self.compose({group: name}).config[group]
+                own = self.compose({group: name})[group]
                 known = {*own, *fields_of(self.registries[group].get(own["name"]))}
                 config[group] = {
                     k: v for k, v in config[group].items() if k in known or str(k).startswith("_")

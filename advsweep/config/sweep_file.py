@@ -101,7 +101,7 @@ def sweep_nodes(
         return [(None, changes or None)]
     nodes: list[tuple[str | None, Any]] = []
     for name in (groups.member("experiment", value) for value in names):
-        node = groups.compose({"experiment": name}).config.get("sweep")
+        node = groups.compose({"experiment": name}).get("sweep")
         nodes.append((name, {**(node or {}), **changes} if changes else node))
     return nodes
 

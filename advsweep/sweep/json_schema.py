@@ -43,7 +43,7 @@ def make_schema(groups: ConfigGroups) -> Plain:
 
     They set keys for all runs, and list runs under `sweep`.
     """
-    values = component_fields(RunParameters, groups.compose({}).config)
+    values = component_fields(RunParameters, groups.compose({}))
     nodes: dict[str, Plain] = {}
     choices: dict[str, Plain] = {}
     for group in sorted(groups.names - {"experiment"}):

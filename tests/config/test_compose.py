@@ -21,8 +21,8 @@ def test_values_are_patched_onto_a_copy(groups):
     composed = groups.compose({})
     config = patch(groups, composed, {"steps": 3, "optimizer.lr": 1e-4, "evaluation.k": [1]})
     assert (config["steps"], config["optimizer"]["lr"], config["evaluation"]["k"]) == (3, 1e-4, [1])
-    assert composed.config["steps"] == 200
-    assert "lr" not in composed.config["optimizer"]
+    assert composed["steps"] == 200
+    assert "lr" not in composed["optimizer"]
 
 
 def test_a_key_below_a_name_makes_it_a_mapping(groups):

@@ -26,7 +26,7 @@ def write(directory, member, text):
 
 
 def test_the_defaults_have_every_group_and_number(groups):
-    config = groups.compose({}).config
+    config = groups.compose({})
     assert set(config) == {*GROUPS, *PARAMETERS}
     assert all(config[group]["name"] for group in GROUPS)
     assert (config["group_size"], config["steps"], config["seed"]) == (8, 200, 0)
@@ -34,13 +34,13 @@ def test_the_defaults_have_every_group_and_number(groups):
 
 @pytest.mark.parametrize(("group", "member"), [m for m in MEMBERS if m[0] not in PRESET_GROUPS])
 def test_every_member_with_a_file_builds(group, member, groups):
-    node = groups.compose({group: member}).config[group]
+    node = groups.compose({group: member})[group]
     assert GROUPS[group].build(node, where=group).name == node["name"]
 
 
 @pytest.mark.parametrize(("group", "member"), [m for m in MEMBERS if m[0] in PRESET_GROUPS])
 def test_every_preset_can_be_built(group, member, groups):
-    config = groups.compose({group: member}).config
+    config = groups.compose({group: member})
     for name, registry in GROUPS.items():
         registry.build(config[name], where=name)
 
@@ -61,7 +61,7 @@ def test_a_preset_may_choose_a_component_without_a_file(tmp_path):
         "# @package _global_\ndefaults: [{override /estimator: fade}]\nestimator: {h_star: 0.5}\n",
     )
     with config_groups([tmp_path]) as groups:
-        composed = groups.compose({"method": "mine"}).config["estimator"]
+        composed = groups.compose({"method": "mine"})["estimator"]
     assert composed == {"name": "fade", "h_star": 0.5}
 
 
@@ -72,7 +72,7 @@ def test_keys_of_a_preset_that_no_component_can_have_are_kept_to_be_refused(tmp_
         tmp_path, "method/mine", "# @package _global_\nestimator: {delta: 2, _target_: os.system}\n"
     )
     with config_groups([tmp_path]) as groups:
-        composed = groups.compose({"method": "mine", "estimator": "grpo"}).config["estimator"]
+        composed = groups.compose({"method": "mine", "estimator": "grpo"})["estimator"]
     assert composed["_target_"] == "os.system"
     assert "delta" not in composed
     with pytest.raises(UnknownNameError, match=r"_target_: grpo has no parameter '_target_'"):
@@ -117,10 +117,10 @@ def test_folders_of_the_user_are_searched_first(tmp_path):
     write(tmp_path, "experiment/study/first", "# @package _global_\nsteps: 7\n")
     with config_groups([tmp_path]) as groups:
         assert "mine" in groups.members("estimator")
-        assert groups.compose({"estimator": "mine"}).config["estimator"] == {"name": "fade"}
-        assert groups.compose({}).config["optimizer"]["lr"] == 0.25
+        assert groups.compose({"estimator": "mine"})["estimator"] == {"name": "fade"}
+        assert groups.compose({})["optimizer"]["lr"] == 0.25
         first = groups.member("experiment", "study/first")
-        assert groups.compose({"experiment": first}).config["steps"] == 7
+        assert groups.compose({"experiment": first})["steps"] == 7
         with pytest.raises(UnknownNameError, match="did you mean 'mine'"):
             groups.member("estimator", "mien")
     with config_groups() as groups:

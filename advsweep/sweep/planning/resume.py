@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from advsweep.backends.build import build_run
 from advsweep.components import Plain
 from advsweep.config.compose import check_literal, patch
-from advsweep.config.groups import Composition
 from advsweep.config.overrides import parse_overrides
 from advsweep.errors import ConfigError
 from advsweep.sweep.executors.base import Resources
@@ -106,9 +105,9 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
                 values[override.key] = override.values[0]
             else:
                 member = groups.member(group, override.values[0])
-                changed[group] = groups.compose({group: member}).config[group]
+                changed[group] = groups.compose({group: member})[group]
         # Only overrides may hold interpolations here: `check_literal` refuses them in the store.
-        return patch(groups, Composition(changed, unresolved=True), values)
+        return patch(groups, changed, values)
 
 
 def stored_run(record: RunRecord) -> Run:
