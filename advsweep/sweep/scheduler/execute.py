@@ -134,7 +134,6 @@ def pull_runs(
             scheduler = pulled.scheduler = Scheduler(
                 *(store, executor, executor.capacity(), on_event, Policy()),
                 source=pulled.runs(),
-                waits=False,
             )
             with handle_stop_signals(scheduler.request_stop), closing(executor):
                 scheduler.run()
@@ -364,9 +363,7 @@ class QueueWork:
 
             source = listed_runs(store, self.runs, evaluates=self.is_first)
             # The queue's library handles signals and calls `interrupt`.
-            scheduler = Scheduler(
-                *(store, workers, 1, log_event, self.policy), source=source, waits=False
-            )
+            scheduler = Scheduler(*(store, workers, 1, log_event, self.policy), source=source)
             with closing(workers):
                 scheduler.run()
             result = scheduler.result()

@@ -50,8 +50,8 @@ class Scheduler:
     Args:
         slots: number of workers side by side.
         source: gives further runs, claimed by this process, when a slot is free and no run is
-            queued; None if there is none now.
-        waits: wait for runs that other processes train; otherwise they are left to those.
+            queued; None if there is none now. Runs that other processes train are then left to
+            those; without a source they are waited for.
     """
 
     def __init__(
@@ -64,7 +64,6 @@ class Scheduler:
         runs: Sequence[ScheduledRun] = (),
         *,
         source: Iterator[ScheduledRun | None] | None = None,
-        waits: bool = True,
     ) -> None:
         self._store = store
         self._executor = executor
@@ -73,7 +72,6 @@ class Scheduler:
         self._policy = policy
         self._source = source
         self._is_exhausted = source is None
-        self._waits = waits
         self._exits = ExitClassifier()
         self.runs = list(runs)
         self._queue: deque[ScheduledRun] = deque()
@@ -450,7 +448,7 @@ class Scheduler:
                 self._unrecorded.append((scheduled, status, failure))
 
     def _wait_for(self, scheduled: ScheduledRun, record: RunRecord) -> None:
-        if self._waits:
+        if self._source is None:
             self._waiting.append(scheduled)
             self._emit(EventKind.WAITING, record, "another process trains it")
         else:
