@@ -92,7 +92,7 @@ def expand_call(key: str, value: Any) -> list[Any]:
     Raises:
         ConfigError: the function cannot be parsed, or must not be used in a sweep.
     """
-    if not isinstance(value, str) or not is_call(value):
+    if not isinstance(value, str) or not CALL.match(value):
         return [value]
     if not value.endswith(")"):
         raise ConfigError(
@@ -100,11 +100,6 @@ def expand_call(key: str, value: Any) -> list[Any]:
             f"quote the call: '{value},...)'"
         )
     return list(_parse(f"{key}={value}").values)
-
-
-def is_call(text: str) -> bool:
-    """Whether a text of a sweep file starts like a call of a function, such as `choice(4,8)`."""
-    return CALL.match(text) is not None
 
 
 def _parse(text: str) -> Override:

@@ -94,21 +94,6 @@ def write_prompts(numbers: Numbers, targets: Ints) -> list[str]:
     return [f"{''.join(map(str, digits))}={target:02d}:" for digits, target in rows]
 
 
-def guess_floor(problems: Sequence[Problem]) -> Floor:
-    """Return the exact floor of uniform expressions over a problem's digits.
-
-    The order of the digits and the operators are uniform, which makes all different expressions
-    equally likely, also with repeated digits.
-    """
-    digits = [tuple(sorted(map(int, _digits(p)))) for p in problems]
-    shares = {m: _shares(m) for m in {len(row) for row in digits}}
-    rates = {}
-    for problem, row in zip(problems, digits, strict=True):
-        rows, table = shares[len(row)]
-        rates[problem.id] = float(table[rows[row], problem.reference["target"]])
-    return Floor("guess", "uniform expressions over the given digits", rates)
-
-
 @functools.cache
 def _shares(
     m: int,
@@ -240,8 +225,17 @@ class Countdown(GeneratedTask):
         return {key: identity[key] for key in ("name", "revision", "levels")}
 
     def floors(self, split: Split = Split.HELD_OUT) -> Mapping[str, Floor]:
-        """Return the exact floor `guess`: uniform expressions over the given digits."""
-        return {"guess": guess_floor(self.problems(split))}
+        """Return the exact floor `guess`: uniform expressions over the given digits.
+
+        The order of the digits and the operators are uniform, which makes all different
+        expressions equally likely, also with repeated digits.
+        """
+        rates = {}
+        for problem in self.problems(split):
+            digits = tuple(sorted(map(int, _digits(problem))))
+            rows, table = _shares(len(digits))
+            rates[problem.id] = float(table[rows[digits], problem.reference["target"]])
+        return {"guess": Floor("guess", "uniform expressions over the given digits", rates)}
 
     @functools.cached_property
     def _problems(self) -> dict[Split, list[list[Problem]]]:

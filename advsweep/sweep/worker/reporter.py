@@ -100,7 +100,13 @@ class StoreReporter:
             # Before the checkpoint exists: a run resumes after it, and would lack these points.
             self.flush()
         elif stale or len(self._points) >= BATCH_POINTS:
-            self._try_writing()
+            # A training must not wait for a server that restarts; its points wait in memory. The
+            # heartbeat notices when the store is back.
+            now = time.monotonic()
+            if not self._store.patience.is_away or now - self._tried >= AWAY_SECONDS:
+                self._tried = now
+                with suppress(StoreUnavailableError), self._store.patience.suspended():
+                    self._write()
 
     def evaluate(self, step: int, sampler: Sampler) -> None:
         self._position(step)
@@ -193,17 +199,6 @@ class StoreReporter:
             LeaseLostError: another process has the run, and nothing was written.
         """
         if self._points:
-            self._write()
-
-    def _try_writing(self) -> None:
-        """Writes the waiting points, or keeps them while the store is away."""
-        # A training must not wait for a server that restarts; its points wait in memory.
-        now = time.monotonic()
-        # The heartbeat notices when the store is back.
-        if self._store.patience.is_away and now - self._tried < AWAY_SECONDS:
-            return
-        self._tried = now
-        with suppress(StoreUnavailableError), self._store.patience.suspended():
             self._write()
 
     def _write(self, stage: str | None = None) -> None:

@@ -173,11 +173,6 @@ def run_code_allowed() -> bool:
     return os.environ.get(RUN_CODE) == "1"
 
 
-def run_code_as_root_allowed() -> bool:
-    """Return whether it may run them as root, on whom a sandbox's limits have less effect."""
-    return os.environ.get(RUN_CODE_AS_ROOT) == "1"
-
-
 def give_consent() -> None:
     """Allow this process and its future children to run programs that a model wrote."""
     os.environ[RUN_CODE] = "1"

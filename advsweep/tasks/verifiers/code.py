@@ -33,7 +33,6 @@ from advsweep.tasks.verifiers.base import (
     Verdict,
     Verifier,
     run_code_allowed,
-    run_code_as_root_allowed,
     verdict,
 )
 from advsweep.tasks.verifiers.inside import STARTED
@@ -146,7 +145,7 @@ class Code(Verifier):
                 f"task.verifier: 'code' runs programs that a model wrote on this machine; "
                 f"--run-code or {RUN_CODE}=1 allows it"
             )
-        if os.geteuid() == 0 and not run_code_as_root_allowed():
+        if os.geteuid() == 0 and os.environ.get(RUN_CODE_AS_ROOT) != "1":
             raise ConfigError(
                 f"task.verifier: 'code' runs programs that a model wrote as root, whom no limit on "
                 f"processes binds and whom the kernel lets change its settings; use another user, "
