@@ -16,7 +16,7 @@ from typing import Any
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.machine import hub_unreachable
-from advsweep.packages import extra_command
+from advsweep.packages import import_extra
 
 Rows = list[dict[str, Any]]
 
@@ -146,14 +146,9 @@ def _from_file(path: Path, changed: int) -> Rows:
 
 
 def _from_parquet(path: Path) -> Rows:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise ConfigError(
-            f"task.data: '{path}' needs pyarrow, which is not installed; install it with "
-            f"`{extra_command('data')}`, or give JSON lines"
-        ) from error
+    arrow = import_extra("pyarrow", "data", f"task.data: '{path}'")
+    from pyarrow.parquet import ParquetFile
+
     rows: Rows = []
     size = 0
     try:
@@ -167,7 +162,7 @@ def _from_parquet(path: Path) -> Rows:
                 rows += batch.to_pylist()
                 size += sum(map(_measure, rows[-batch.num_rows :]))
                 _check_size(path, size)
-    except (ArrowException, OSError, RecursionError) as error:
+    except (arrow.ArrowException, OSError, RecursionError) as error:
         raise ConfigError(
             f"task.data: '{path}': expected a parquet file: {str(error).strip()}"
         ) from error
@@ -188,14 +183,8 @@ def _is_cached(name: str) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _from_hub(name: str, subset: str, split: str) -> Rows:
+    datasets = import_extra("datasets", "data", f"task.data: '{HUB}{name}'")
     local = f"a local copy does as well: task.data=FILE_OR_FOLDER ({', '.join(_ENDINGS)})"
-    try:
-        import datasets
-    except ImportError as error:
-        raise ConfigError(
-            f"task.data: '{HUB}{name}' needs the library datasets, which is not installed; "
-            f"install it with `{extra_command('data')}`; {local}"
-        ) from error
     if not _is_cached(name) and (reason := hub_unreachable()):
         raise ConfigError(f"task.data: cannot load '{HUB}{name}': {reason}; {local}")
     repository, _, revision = name.partition("@")
