@@ -1,9 +1,10 @@
-"""What this machine has and says: its cores, processes that its kernel ended, and its network."""
+"""This machine: its cores, outputs of commands, kills by its kernel, and its network."""
 
 from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,6 +21,17 @@ def usable_cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+def output_of(*command: str, seconds: float) -> str:
+    """Return what a command prints.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.SubprocessError: it fails, or takes longer.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds)
+    return done.stdout
 
 
 def memory_kills() -> int:

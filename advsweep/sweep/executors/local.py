@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Retired
 from advsweep.errors import AdvsweepWarning, ConfigError
-from advsweep.machine import usable_cores
+from advsweep.machine import output_of, usable_cores
 from advsweep.sweep.events import STOPPED
 from advsweep.sweep.executors import base
 
@@ -144,17 +144,11 @@ class Device:
 def visible_devices() -> list[Device]:
     """Return the devices that a process may use; none without nvidia-smi."""
     try:
-        done = subprocess.run(
-            ["nvidia-smi", *_QUERY],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=TIMEOUT_SECONDS,
-        )
+        listed = output_of("nvidia-smi", *_QUERY, seconds=TIMEOUT_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return []
     gpus = []
-    for line in done.stdout.splitlines():
+    for line in listed.splitlines():
         name, *sizes = (cell.strip() for cell in line.split(","))
         gpus.append(Device(name, *(int(size) if size.isdigit() else None for size in sizes)))
     return select(gpus, os.environ.get(VISIBLE))

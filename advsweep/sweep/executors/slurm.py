@@ -16,6 +16,7 @@ from unittest import mock
 
 from advsweep.components import Retired, option
 from advsweep.errors import ConfigError, counted
+from advsweep.machine import output_of
 from advsweep.packages import import_extra
 from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import STORE_VARIABLE, QueueExecutor, Resources
@@ -90,19 +91,13 @@ class SlurmExecutor(QueueExecutor):
         # All jobs of the user: squeue exits with an error for a job id that is long gone.
         what = ("--noheader", "--array", "--format=%i", f"--user={getpass.getuser()}")
         try:
-            done = subprocess.run(
-                ["squeue", *what],
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=SQUEUE_SECONDS,
-            )
+            listed = output_of("squeue", *what, seconds=SQUEUE_SECONDS)
         except (OSError, subprocess.SubprocessError) as error:
             output = getattr(error, "stderr", None) or error
             raise ConfigError(
                 f"executor: expected squeue to list the queued runs, got: {str(output).strip()}"
             ) from error
-        return alive | asked.intersection(done.stdout.split())
+        return alive | asked.intersection(listed.split())
 
     def submit(self, works: Sequence[QueueWork], folder: Path, store_url: str) -> list[str]:
         submitit = import_extra("submitit", "slurm", "executor=slurm")

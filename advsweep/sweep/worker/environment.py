@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import advsweep
 from advsweep.components import Plain
+from advsweep.machine import output_of
 from advsweep.printable import redacted_arguments
 
 if TYPE_CHECKING:
@@ -74,17 +75,11 @@ def _of_this_process() -> Plain:
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
+    command = ("git", "--no-optional-locks", "-C", str(directory), *arguments)
     try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(directory), *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return output_of(*command, seconds=10).strip()
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _cpu_model() -> str:
