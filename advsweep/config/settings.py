@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
@@ -26,13 +26,6 @@ class Match(Enum):
     MAX_ADVANTAGE = "max_advantage"
     MASS = "mass"
     STEP = "step"
-
-
-class Schedule(Enum):
-    """The course of the learning rate after the warm-up."""
-
-    CONSTANT = "constant"
-    COSINE = "cosine"
 
 
 @dataclass(kw_only=True)
@@ -57,8 +50,8 @@ class Optimizer(Component):
     lr: float = option(3e-4, gt=0, help="learning rate after the warm-up")
     max_grad_norm: float = option(1.0, ge=0, help="gradients are clipped to this norm; 0: never")
     warmup_steps: int = option(0, ge=0, help="training steps over which lr rises from 0")
-    schedule: Schedule = option(
-        Schedule.CONSTANT, absent="constant", help="course of lr after the warm-up"
+    schedule: Literal["constant", "cosine"] = option(
+        "constant", absent="constant", help="course of lr after the warm-up"
     )
     final_share: float = option(
         0.1, ge=0, le=1, absent=0.1, help="of lr, what schedule=cosine falls to"
@@ -113,7 +106,7 @@ class Optimizer(Component):
         It rises linearly over the warm-up. A cosine falls from 1, at the first step after the
         warm-up, towards `final_share`, like transformers' `cosine_with_min_lr`.
         """
-        if step <= self.warmup_steps or self.schedule is Schedule.CONSTANT:
+        if step <= self.warmup_steps or self.schedule == "constant":
             return min(1.0, step / max(1, self.warmup_steps))
         done = (step - 1 - self.warmup_steps) / max(1, steps - self.warmup_steps)
         fallen = (1 + math.cos(math.pi * done)) / 2

@@ -9,9 +9,8 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from statistics import fmean, median
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from advsweep.components import Component, Plain, Retired, option
 from advsweep.errors import counted
@@ -82,13 +81,6 @@ class NoStopping(Stopping):
         return None
 
 
-class MetricDirection(Enum):
-    """Which values of a metric are better."""
-
-    HIGHER = "higher"
-    LOWER = "lower"
-
-
 @dataclass(kw_only=True)
 class ComparativeRule(Stopping):
     """Base of the rules that compare configurations by a metric near the same step.
@@ -99,7 +91,7 @@ class ComparativeRule(Stopping):
     """
 
     metric: str = option("reward/mean", help="what is compared")
-    better: MetricDirection = option(MetricDirection.HIGHER, help="which values of it are better")
+    better: Literal["higher", "lower"] = option("higher", help="which values of it are better")
     window: int = option(10, ge=1, help="steps up to the present one that are averaged over")
 
     def judge(self, own: ObservedRun, others: Sequence[ObservedRun], step: int) -> str | None:
@@ -120,7 +112,7 @@ class ComparativeRule(Stopping):
         """Return why a configuration should stop, by the values of the others; empty if not."""
 
     def is_better(self, value: float, than: float) -> bool:
-        return value > than if self.better is MetricDirection.HIGHER else value < than
+        return value > than if self.better == "higher" else value < than
 
 
 @dataclass(kw_only=True)

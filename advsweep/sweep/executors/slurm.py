@@ -9,9 +9,8 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from unittest import mock
 
 from advsweep.components import Retired, option
@@ -27,13 +26,6 @@ if TYPE_CHECKING:
 
 SIDE_BY_SIDE = 256
 SQUEUE_SECONDS = 120
-
-
-class Cluster(Enum):
-    """Where submitit runs the jobs."""
-
-    SLURM = "slurm"
-    LOCAL = "local"
 
 
 @dataclass(kw_only=True)
@@ -56,8 +48,8 @@ class SlurmExecutor(QueueExecutor):
     retired: ClassVar[Retired] = {"array_size": ()}
     limits_time: ClassVar[bool] = True
 
-    cluster: Cluster = option(
-        Cluster.SLURM,
+    cluster: Literal["slurm", "local"] = option(
+        "slurm",
         identity=False,
         help="'local': processes of this machine, all at once, to try it out",
     )
@@ -101,8 +93,7 @@ class SlurmExecutor(QueueExecutor):
 
     def submit(self, works: Sequence[QueueWork], folder: Path, store_url: str) -> list[str]:
         submitit = import_extra("submitit", "slurm", "executor=slurm")
-        cluster = self.cluster.value
-        python = {f"{cluster}_python": f"{shlex.quote(sys.executable)} -P"}
+        python = {f"{self.cluster}_python": f"{shlex.quote(sys.executable)} -P"}
         parameters = {
             "name": "advsweep",
             "timeout_min": self.minutes,
@@ -112,10 +103,10 @@ class SlurmExecutor(QueueExecutor):
             "slurm_partition": self.partition,
             "slurm_account": self.account,
             "slurm_array_parallelism": len(works),
-            f"{cluster}_setup": list(self.setup) or None,
+            f"{self.cluster}_setup": list(self.setup) or None,
         }
         try:
-            executor = submitit.AutoExecutor(folder, cluster, **python)
+            executor = submitit.AutoExecutor(folder, self.cluster, **python)
         except RuntimeError as error:
             raise ConfigError(
                 f"executor: expected a machine of a Slurm cluster: {error} "
@@ -133,7 +124,7 @@ class SlurmExecutor(QueueExecutor):
                 f"executor: expected Slurm to take {counted(len(works), 'job')}, got: {error}"
             ) from error
         names = [task.job_id for task in submitted]
-        return [*map(process_name, names)] if self.cluster is Cluster.LOCAL else names
+        return [*map(process_name, names)] if self.cluster == "local" else names
 
 
 @dataclass

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from advsweep.components import option
 from advsweep.local_files import outside_working_folder
@@ -23,13 +22,6 @@ _TAG_CHARACTERS = 64  # the most that the server takes
 _EXIT_CODES = {Status.DONE: 0, Status.PRUNED: 0, Status.INTERRUPTED: 255}
 
 
-class Mode(Enum):
-    """Where wandb writes: to its server, or to files for `wandb sync`."""
-
-    ONLINE = "online"
-    OFFLINE = "offline"
-
-
 @dataclass(kw_only=True)
 class WandbTracking(base.Tracking):
     """Runs of a project, the seeds of a configuration as a group, with the store's metric names.
@@ -42,7 +34,9 @@ class WandbTracking(base.Tracking):
     name: ClassVar[str] = "wandb"
     package: ClassVar[str | None] = "wandb"
 
-    mode: Mode | None = option(None, help="null: $WANDB_MODE, else online")
+    mode: Literal["online", "offline"] | None = option(
+        None, help="to its server, or to files for `wandb sync`; null: $WANDB_MODE, else online"
+    )
     project: str | None = option(None, help="null: $WANDB_PROJECT, else advsweep")
     entity: str | None = option(None, help="a user or team; null: $WANDB_ENTITY, else your own")
     tags: tuple[str, ...] = option((), help="tags of every run, beside the names of its sweeps")
@@ -51,7 +45,7 @@ class WandbTracking(base.Tracking):
     )
 
     def in_folder(self, folder: Path) -> Self:
-        return replace(self, mode=Mode.OFFLINE, directory=str(folder.absolute()))
+        return replace(self, mode="offline", directory=str(folder.absolute()))
 
     def open(self, record: RunRecord) -> base.Track:
         # wandb reads settings, such as its server, from files of the working folder.
@@ -60,7 +54,7 @@ class WandbTracking(base.Tracking):
 
             wandb.setup()
         # The user's $WANDB_MODE may be any mode of wandb.
-        mode: Any = self.mode.value if self.mode else os.environ.get("WANDB_MODE", "online")
+        mode: Any = self.mode or os.environ.get("WANDB_MODE", "online")
         run = wandb.init(
             id=base.run_key(record),
             resume="allow",

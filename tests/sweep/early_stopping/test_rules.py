@@ -82,7 +82,7 @@ def test_the_median_rule_waits_for_enough_others_at_the_step():
 
 
 def test_of_some_metrics_less_is_better():
-    rule = MedianRule(grace=5, window=2, minimum=3, better="lower")  # type: ignore[arg-type]
+    rule = MedianRule(grace=5, window=2, minimum=3, better="lower")
     others = rewards(0.2, 0.4, 0.9)
     assert rule.judge(trial("a", 0.5, step=5), others, 5) is not None
     assert rule.judge(trial("a", 0.3, step=5), others, 5) is None

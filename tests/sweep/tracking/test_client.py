@@ -27,7 +27,7 @@ from advsweep.sweep.tracking.base import (
     sync_command,
     tracker_client,
 )
-from advsweep.sweep.tracking.wandb import Mode, WandbTracking
+from advsweep.sweep.tracking.wandb import WandbTracking
 
 logged: list[tuple[int, int, dict[str, float]]] = []
 ends: list[tuple[int, Status]] = []
@@ -277,6 +277,6 @@ def test_a_missing_package_is_refused_with_the_extra_that_has_it(tmp_path, monke
 
 
 def test_the_command_to_send_runs_later_has_all_fields():
-    tracking = WandbTracking(project="mine", mode=Mode.OFFLINE, tags=("a b", "c"), patience=5)
+    tracking = WandbTracking(project="mine", mode="offline", tags=("a b", "c"), patience=5)
     options = """--set mode=offline --set project=mine --set 'tags=['"'"'a b'"'"', '"'"'c'"'"']'"""
     assert sync_command(tracking, "1") == f"`advsweep export 1 --to wandb {options}`"
