@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
 from advsweep.backends.base import PARAMETERS, Can, Run, RunParameters
 from advsweep.components import Component
-from advsweep.config.settings import Match
 from advsweep.config.validation import check_validation
 from advsweep.errors import BatchError, ConfigError, UnknownNameError, nearest
 from advsweep.estimators import ESTIMATORS
@@ -125,10 +124,10 @@ def build_run(
         shared_task=run.shared_task and run.shared_task.for_completions(tokens),
     )
     _check(run)
-    if run.optimizer.match is Match.STEP:
+    if run.optimizer.match == "step":
         _check_calibration(run)
         run = replace(run, learning_rate_scale=math.nan)
-    elif run.optimizer.match is not Match.NONE:
+    elif run.optimizer.match != "none":
         run = replace(run, learning_rate_scale=_learning_rate_scale(run))
     run.backend.check(run)
     return run
@@ -225,7 +224,7 @@ def _check_support(run: Run) -> None:
     reset, renewed = run.optimizer.reset_every, run.objective.plain().get("renew_every", 0)
     corrected = "objective.correction: expected none; others need a sampler apart from the trainer"
     stop = run.generation.plain().get("stop")
-    is_controlled, by_steps = control.name != Control.name, run.optimizer.match is Match.STEP
+    is_controlled, by_steps = control.name != Control.name, run.optimizer.match == "step"
     needs: list[tuple[Can, bool, str]] = [
         (Can.SHAPED_REWARDS, task.is_shaped, "task.reward: expected reward=accuracy"),
         (Can.SYSTEM_MESSAGES, task.has_system_messages, "task.prompt: expected no system message"),
@@ -272,7 +271,7 @@ def _learning_rate_scale(run: Run) -> float:
     # Plans are made without torch unless a run needs this.
     from advsweep.diagnostics.probes import Size, learning_rate_scale
 
-    size: Size = "mass" if run.optimizer.match is Match.MASS else "max_advantage"
+    size: Size = "mass" if run.optimizer.match == "mass" else "max_advantage"
     try:
         return learning_rate_scale(run.estimator, run.optimizer.reference, run.group_size, size)
     except BatchError as error:

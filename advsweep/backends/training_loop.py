@@ -21,7 +21,6 @@ import torch.nn.functional as F
 from advsweep.backends.base import StackMember
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.randomness import Stream, numpy_generator
-from advsweep.config.settings import Match
 from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.errors import ConfigError
 from advsweep.estimators.batch import Advantages, GroupBatch, share_correct
@@ -240,7 +239,7 @@ class Loop:
     def end_step(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Report, evaluate and save after a step; return whether the training stops here."""
         backend = self._run.backend
-        if self._run.optimizer.match is not Match.NONE:
+        if self._run.optimizer.match != "none":
             metrics = {**metrics, "optim/match_factor": self._run.learning_rate_scale}
         self._reporter.metrics(step, metrics)
         if step in self._evaluated:

@@ -7,25 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any, ClassVar, Literal, Self
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
 from advsweep.estimators import ESTIMATORS
 
-
-class Match(Enum):
-    """What learning rates make equal between estimators, if anything.
-
-    `MAX_ADVANTAGE` and `MASS` are sizes of advantages; `STEP` is the change of the weights over
-    the first steps.
-    """
-
-    NONE = "none"
-    MAX_ADVANTAGE = "max_advantage"
-    MASS = "mass"
-    STEP = "step"
+# What learning rates make equal between estimators, if anything: a size of advantages, or the
+# change of the weights over the first steps.
+Match = Literal["none", "max_advantage", "mass", "step"]
 
 
 @dataclass(kw_only=True)
@@ -57,7 +47,7 @@ class Optimizer(Component):
         0.1, ge=0, le=1, absent=0.1, help="of lr, what schedule=cosine falls to"
     )
     match: Match = option(
-        Match.NONE, help="scale lr so that this is equal between estimators: a size, or steps"
+        "none", help="scale lr so that this is equal between estimators: a size, or steps"
     )
     match_reference: str | dict[str, Any] | Component = option(
         "dr_grpo", help="the estimator whose lr stays unchanged: a name or a mapping"
@@ -80,7 +70,7 @@ class Optimizer(Component):
         super().__post_init__()
         if not isinstance(self.match_reference, Component):
             self.match_reference = ESTIMATORS.build(self.match_reference, where="match_reference")
-        if self.calibrates and self.match is not Match.STEP:
+        if self.calibrates and self.match != "step":
             raise ConfigError(
                 f"calibrates: expected 0 without match=step, got {self.calibrates}; "
                 f"calibrations are made for runs with match=step"
@@ -115,7 +105,7 @@ class Optimizer(Component):
     def identity(self) -> Plain:
         """As `Component.identity`; without matching it is that of versions before matching."""
         material = super().identity()
-        if self.match is Match.NONE:
+        if self.match == "none":
             for name in ("match", "match_reference", "match_steps", "calibrates"):
                 material.pop(name, None)
         return material

@@ -21,7 +21,6 @@ from advsweep.components import Plain
 from advsweep.config.compose import MessageCounts, PointComposer
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_overrides
-from advsweep.config.settings import Match
 from advsweep.config.space import Assignment, points
 from advsweep.config.sweep_file import read_spaces
 from advsweep.errors import BatchError, ConfigError, counted
@@ -312,10 +311,10 @@ def check_effects(run: Run, given: Mapping[str, Any], known: dict[Any, str]) -> 
         if not run.generation.is_greedy:
             remedy = "change group_size, the estimator or its fields"
         raise ConfigError(f"{known[kind]}, so that nothing would be trained; {remedy}")
-    if optimizer.match in (Match.MAX_ADVANTAGE, Match.MASS) and optimizer.scale_invariant:
+    if optimizer.match in ("max_advantage", "mass") and optimizer.scale_invariant:
         raise ConfigError(
             f"optimizer.match: the steps of '{optimizer.name}' do not depend on the size of "
-            f"advantages, so that match={optimizer.match.value} would make them differ by the "
+            f"advantages, so that match={optimizer.match} would make them differ by the "
             f"factor of the rates; expected match=step, which makes the steps equal, "
             f"match=none, or optimizer=sgd"
         )

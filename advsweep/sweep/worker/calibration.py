@@ -23,7 +23,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from advsweep.backends.build import calibration_of, reference_run
-from advsweep.config.settings import Match
 from advsweep.errors import LeaseLostError, TrainingError, counted
 from advsweep.store import Failure, Owner, Status
 from advsweep.sweep.worker.environment import describe_environment, new_run
@@ -70,7 +69,7 @@ def calibrated(store: Store, runs: Sequence[Run], reporter: Reporter) -> list[Ru
     wanted = {
         i: calibration_of(run)
         for i, run in enumerate(runs)
-        if run.optimizer.match is Match.STEP and not run.optimizer.calibrates
+        if run.optimizer.match == "step" and not run.optimizer.calibrates
     }
     found: list[Run | Exception] = list(runs)
     results = calibrate(store, list(wanted.values()), reporter)
