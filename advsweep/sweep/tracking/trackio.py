@@ -18,8 +18,6 @@ from advsweep.sweep.tracking import base
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
 
-_ROWS = 1000  # written in one transaction
-
 # Names of trackio's own; it puts `__` before a metric of such a name, and so do we.
 _RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
 
@@ -88,19 +86,18 @@ class TrackioTrack(base.Track):
         self._config |= own
 
     def log(self, rows: base.Rows) -> None:
-        for start in range(0, len(rows), _ROWS):
-            some = [
-                (step, {_shown_name(name): value for name, value in values.items()})
-                for step, values in rows[start : start + _ROWS]
-            ]
-            ids = [uuid.uuid5(_NAMESPACE, f"{self._key} {s} {sorted(r)}").hex for s, r in some]
-            self._storage.bulk_log(
-                **self._run,
-                metrics_list=[row for _, row in some],
-                steps=[step for step, _ in some],
-                config=self._config,
-                log_ids=ids,  # the database ignores a row whose id it has
-            )
+        shown = [
+            (step, {_shown_name(name): value for name, value in values.items()})
+            for step, values in rows
+        ]
+        ids = [uuid.uuid5(_NAMESPACE, f"{self._key} {s} {sorted(r)}").hex for s, r in shown]
+        self._storage.bulk_log(
+            **self._run,
+            metrics_list=[row for _, row in shown],
+            steps=[step for step, _ in shown],
+            config=self._config,
+            log_ids=ids,  # the database ignores a row whose id it has
+        )
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
         self._config["status"] = record.status.value
