@@ -9,11 +9,10 @@ import subprocess
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from advsweep.components import Retired
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.machine import output_of, usable_cores
 from advsweep.sweep.events import STOPPED
@@ -45,7 +44,6 @@ class LocalExecutor(base.Executor):
     """
 
     name: ClassVar[str] = "local"
-    retired: ClassVar[Retired] = {"preload": (), "pin": ()}
     limits_time: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
 
@@ -191,17 +189,13 @@ class DevicePool:
 
     Args:
         gpus: of each run; a share of one device below 1.
-        read_devices: returns the devices with their free memory.
 
     Attributes:
         taken: number of runs on each device, by its name.
     """
 
-    def __init__(
-        self, gpus: float, read_devices: Callable[[], Sequence[Device]] | None = None
-    ) -> None:
+    def __init__(self, gpus: float) -> None:
         self._gpus = gpus
-        self._read_devices = read_devices or visible_devices
         self._devices: Sequence[Device] = ()
         self._read = -math.inf
         self.taken: Counter[str] = Counter()
@@ -214,7 +208,7 @@ class DevicePool:
         """
         # nvidia-smi takes up to a second, and a scheduler asks twenty times a second.
         if time.monotonic() - self._read >= MEMORY_SECONDS:
-            self._devices, self._read = self._read_devices(), time.monotonic()
+            self._devices, self._read = visible_devices(), time.monotonic()
         share, number = min(self._gpus, 1.0), max(1, int(self._gpus))
         fitting = []
         for device in self._devices:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from advsweep.sweep.executors import local
 from advsweep.sweep.executors.local import (
     Device,
     DevicePool,
@@ -45,9 +46,10 @@ def a100(name, free=40000):
     return Device(name, 40960, free)
 
 
-def test_a_share_is_of_memory_that_is_free_whoever_has_the_rest():
+def test_a_share_is_of_memory_that_is_free_whoever_has_the_rest(monkeypatch):
     def take(gpus, *devices, taken=""):
-        pool = DevicePool(gpus, lambda: devices)
+        monkeypatch.setattr(local, "visible_devices", lambda: devices)
+        pool = DevicePool(gpus)
         pool.taken.update(taken)
         return pool.take()
 
@@ -74,7 +76,8 @@ def test_how_many_there_is_room_for(devices, gpus, runs):
 
 def test_devices_are_looked_at_again_after_a_moment(monkeypatch):
     looks: list[list[Device]] = [[a100("0", free=40000)], [a100("0", free=100)]]
-    books = DevicePool(1, lambda: looks.pop(0))
+    monkeypatch.setattr(local, "visible_devices", lambda: looks.pop(0))
+    books = DevicePool(1)
     assert not books.taken.total()
     for _ in range(2):
         devices = books.take()
