@@ -32,12 +32,10 @@ class Template:
     Attributes:
         text: text with `{question}` in it, and for programs `{tests}`.
         system: the system message, as in `Problem.system`.
-        source: the paper that prints it.
     """
 
     text: str
     system: str = ""
-    source: str = "ours"
 
     def fill(self, question: str, tests: str) -> str:
         # Not str.format, because templates and questions contain braces of LaTeX.
@@ -58,7 +56,7 @@ def template(name: str) -> Template:
         ConfigError: there is no template of this name.
     """
     if QUESTION in name:
-        return Template(name, source="own")
+        return Template(name)
     if name in _templates():
         return _templates()[name]
     raise ConfigError(
