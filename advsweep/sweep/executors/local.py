@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from advsweep.components import Retired
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.machine import output_of, usable_cores
 from advsweep.sweep.events import STOPPED
@@ -44,6 +45,7 @@ class LocalExecutor(base.Executor):
     """
 
     name: ClassVar[str] = "local"
+    retired: ClassVar[Retired] = {"preload": (), "pin": ()}
     limits_time: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from unittest import mock
 
-from advsweep.components import option
+from advsweep.components import Retired, option
 from advsweep.errors import ConfigError, counted
 from advsweep.machine import output_of
 from advsweep.packages import import_extra
@@ -45,6 +45,7 @@ class SlurmExecutor(QueueExecutor):
     """
 
     name: ClassVar[str] = "slurm"
+    retired: ClassVar[Retired] = {"array_size": ()}
     limits_time: ClassVar[bool] = True
 
     cluster: Literal["slurm", "local"] = option(
