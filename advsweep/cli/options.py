@@ -24,8 +24,8 @@ Options:
         ADVSWEEP_RUN_CODE=1; as root ADVSWEEP_RUN_CODE_AS_ROOT=1 as well).
     --trust-store: Start the training commands recorded in the store; they may do anything that
         you may do on this machine.
-    --where EXPR: Select runs: 'estimator=fade,grpo group_size>=8 pass@1>0.3'. A key is a config
-        key, seed, status, sweep, or a column; may be repeated.
+    --where EXPR: Select runs: 'estimator=fade,grpo group_size>=8'. A key is a config key, seed,
+        status or sweep; may be repeated.
     --samples, -n N >= 1: Samples per problem.
     --set KEY=VALUE (fields): Set a config key of evaluation, task, generation, model or backend:
         evaluation.temperature=0.6, task.data=FILE, generation.max_tokens=2048; choose the sampler,

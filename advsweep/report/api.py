@@ -64,7 +64,7 @@ def load_runs(
             not evaluated alike.
     """
     with _opened(store) as opened:
-        runs = _select(opened, sweep, where, mixed=mixed_protocols)
+        runs = _select(opened, sweep, where)
         return run_frame(opened, runs, _list(columns), mixed=mixed_protocols)
 
 
@@ -245,12 +245,9 @@ def _opened(store: StoreLike) -> Iterator[Store]:
             yield opened
 
 
-def _select(
-    store: Store, sweep: str | None, where: str | Sequence[str], *, mixed: bool = False
-) -> list[RunRecord]:
+def _select(store: Store, sweep: str | None, where: str | Sequence[str]) -> list[RunRecord]:
     filters = _filters(where)
-    runs = read_runs(store, sweep)
-    return select_runs(store, runs, filters, mixed=mixed, finished_only=False).runs
+    return select_runs(store, read_runs(store, sweep), filters, finished_only=False).runs
 
 
 def _filters(where: str | Sequence[str]) -> list[Filter]:

@@ -63,7 +63,7 @@ sweep:
 """
 
 CONDITIONS = [
-    ("--where", "estimator=fade,grpo group_size>=8 pass@1>0.3"),
+    ("--where", "estimator=fade,grpo group_size>=8 seed<3"),
     ("--where", "estimator!=grpo and seed<2"),
     ("--assert", "pass@1[fade] >= pass@1[grpo] - 0.02"),
     ("--assert", "pass@8[estimator=fade seed=1] > 2 * pass@1[base] + 0.1"),

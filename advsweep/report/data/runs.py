@@ -1,13 +1,13 @@
 """The runs of a table: filters select them, and their configs group them into rows.
 
-    estimator=fade,grpo group_size>=8 pass@1>0.3
+    estimator=fade,grpo group_size>=8
 
     KEY=VALUE,...     one of these values; KEY!=VALUE,... none of them
     KEY>=NUMBER       also >, <= and <
 
-KEY is a config key (a component's value is its name), `seed`, `status`, `sweep`, or any column
-of a table. Spaces separate filters (`and` may stand between them); a run must match all of them.
-Values are JSON, and other words are texts; quotes enclose values with spaces.
+KEY is a config key (a component's value is its name), `seed`, `status` or `sweep`. Spaces separate
+filters (`and` may stand between them); a run must match all of them. Values are JSON, and other
+words are texts; quotes enclose values with spaces.
 
 Runs with the same configuration hash are replicates. A row is named by its estimator and by
 every config key that varies over the table. A component's parameter varies only if it differs
@@ -31,7 +31,6 @@ from typing import Any
 from advsweep.backends.base import Backend
 from advsweep.components import leaves, option_of
 from advsweep.errors import ConfigError, NotFoundError, ReportError, first_of, nearest
-from advsweep.report.data.columns import NUMBER
 from advsweep.store import RunRecord, Status, Store
 from advsweep.store.imported import IMPORTED, is_calibration, is_imported, setting_leaves
 from advsweep.store.records import COLLAPSED
@@ -47,9 +46,7 @@ HASH_KEY = "config_hash"
 MISSING = object()
 
 _OPERATORS = r"!=|<=|>=|=|<|>"
-# A column may have a value in its name: collapse/acr@share>0.5, pass@32@pass@1=0.45.
-_VALUED = rf"[^=!<>]+@(?:share[<>]|[^=!<>]+=){NUMBER}(?=[=!<>])"
-_CONDITION = re.compile(rf"({_VALUED}|[^=!<>]+)({_OPERATORS})(.*)", re.DOTALL)
+_CONDITION = re.compile(rf"([^=!<>]+)({_OPERATORS})(.*)", re.DOTALL)
 _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _NODES = (
     *("estimator", "objective", "rollout", "task", "model"),

@@ -16,12 +16,10 @@ from advsweep.report.data.columns import (
     ANSWER_ENTROPY,
     COSTS,
     Column,
-    needs_curves,
     parse_column,
     standard_columns,
 )
-from advsweep.report.data.evaluations import EvaluationsByTask, select_evaluations
-from advsweep.report.data.measure import Measures
+from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.runs import (
     Filter,
     collapsed_runs,
@@ -56,31 +54,22 @@ def select_runs(
     runs: Sequence[RunRecord],
     where: Sequence[Filter],
     *,
-    mixed: bool,
     finished_only: bool = True,
 ) -> Selection:
     """Select the runs that match some filters.
 
     Args:
-        mixed: accept evaluations that were not made alike.
         finished_only: without a filter on the status, select runs that are done.
 
     Raises:
-        NotFoundError: a filter's key is neither a config key nor a metric of a run.
-        ReportError: a filter is on evaluations that were not made alike.
+        NotFoundError: no run has the key of a filter.
     """
     of_status = [f for f in where if f.key == _STATUS]
-    of_config = [f for f in where if f.key != _STATUS and is_key(runs, f.key)]
-    of_results = [f for f in where if f not in (*of_status, *of_config)]
-    columns = []
-    for filter in of_results:
-        column = parse_column(filter.key)
-        if column is None or "*" in filter.key:
-            raise NotFoundError(
-                f"--where: no run has a key '{filter.key}', and no column is called so; "
-                f"{nearest(filter.key, known_keys(runs))}"
-            )
-        columns.append(column)
+    of_config = [f for f in where if f.key != _STATUS]
+    for filter in of_config:
+        if runs and not is_key(runs, filter.key):
+            hint = nearest(filter.key, known_keys(runs))
+            raise NotFoundError(f"--where: no run has a key '{filter.key}'; {hint}")
 
     def is_in_state(run: RunRecord) -> bool:
         if of_status:
@@ -91,21 +80,6 @@ def select_runs(
     chosen = [run for run in fitting if is_in_state(run)]
     others = [run for run in fitting if not is_in_state(run)]
     remarks = [f"chosen by {describe_filters(where)}"] if where else []
-    if columns and chosen:
-        along = needs_curves(column.name for column in columns)
-        evaluated = select_evaluations(store, chosen, along=along, mixed=mixed)
-        values = Measures(store, chosen, evaluated).table(columns)
-        for filter, column in zip(of_results, columns, strict=True):
-            if values[column.name].isna().all():
-                known = {*known_keys(runs), *_known_metrics(store, runs)}
-                raise NotFoundError(
-                    f"--where: no run has a key or a metric '{filter.key}'; "
-                    f"{nearest(filter.key, known)}"
-                )
-            chosen = [run for run in chosen if filter.holds(float(values[column.name][run.id]))]
-        remarks.append(
-            "runs were chosen by their results, so that means are those of the runs that did so"
-        )
     if collapsed := collapsed_runs(store, chosen):
         total = Counter(run.estimator for run in chosen)
         of = Counter(run.estimator for run in chosen if run.id in collapsed)
@@ -117,11 +91,6 @@ def select_runs(
     }
     pruned = [run for run in others if run.status is Status.PRUNED]
     return Selection(chosen, left_out, pruned, tuple(remarks))
-
-
-def _known_metrics(store: Store, runs: Sequence[RunRecord]) -> list[str]:
-    costs = [f"total/{cost}" for cost in COSTS]
-    return [*store.metrics.names(runs[0].id), ANSWER_ENTROPY, "pass@1", *costs]
 
 
 def select_columns(names: Sequence[str] | None, evaluated: EvaluationsByTask) -> list[Column]:
@@ -187,7 +156,9 @@ def refuse_empty(
                 continue
             hint = f"`{analysis.made_by}` makes it"
         else:
-            known = {*_known_metrics(store, runs), *known_keys(runs)}
+            costs = [f"total/{cost}" for cost in COSTS]
+            known = {*store.metrics.names(ids[0]), ANSWER_ENTROPY, "pass@1", *costs}
+            known |= known_keys(runs)
             hint = install_command(column.metric.partition("/")[0]) or nearest(column.metric, known)
         raise NotFoundError(f"no run of the table has a metric '{column.metric}'; {hint}")
 

@@ -118,7 +118,7 @@ class FigureData:
         self.where = where
         self.sweep = sweep
         self.name = name
-        selection = select_runs(store, runs, where, mixed=False)
+        selection = select_runs(store, runs, where)
         latest = {run.identity: run for run in sorted(selection.runs, key=lambda run: run.attempt)}
         self.runs = [run for run in selection.runs if latest[run.identity] is run]
         if not self.runs:

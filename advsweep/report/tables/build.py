@@ -122,7 +122,7 @@ def build_report(
             combine runs of several configurations.
     """
     runs = read_runs(store, sweep, run_ids)
-    selection = select_runs(store, runs, where, mixed=mixed_protocols)
+    selection = select_runs(store, runs, where)
     done = selection.runs
     if not done:
         what = f"sweep '{sweep}'" if sweep is not None else store.name
