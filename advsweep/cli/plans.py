@@ -19,7 +19,6 @@ from advsweep.cli.runs import print_tuning
 from advsweep.config.space import Delete
 from advsweep.errors import ConfigError, NoStoreError, counted
 from advsweep.store import Store, open_store
-from advsweep.store.records import TuningRecord
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.eta import TimeEstimate, estimate
 from advsweep.sweep.planning.plan import Plan, make_plan
@@ -242,10 +241,12 @@ class Sweep:
     Attributes:
         plan: its runs.
         more: what its result has besides the outcome, for `--format json`.
+        lacks_choice: whether an arm was executed to its end and no value could be chosen for it.
     """
 
     plan: Plan
     more: dict[str, Any] = field(default_factory=dict)
+    lacks_choice: bool = False
 
     def print(self, url: str | None, jobs: int | None, *, force: bool, as_json: bool) -> None:
         """Print the runs, what is done, and how long the rest takes."""
@@ -255,13 +256,6 @@ class Sweep:
         """Train what is missing."""
         print_start(self.plan, store, jobs, force=force)
         return execution.execute(self.plan, store, jobs=jobs, force=force, policy=policy)
-
-    def print_result(self) -> None:
-        """Print what came out besides the outcome."""
-
-    def exit_code(self, outcome: SweepResult) -> int:
-        """Return the exit code of the command."""
-        return outcome.exit_code
 
 
 def plan_sweep(
@@ -292,7 +286,6 @@ class TunedSweep(Sweep):
     """A sweep whose arms find the value of a key first, on seeds of their own."""
 
     tuning: Tuning = field(kw_only=True)
-    record: TuningRecord | None = None
 
     def print(self, url: str | None, jobs: int | None, *, force: bool, as_json: bool) -> None:
         tuning = self.tuning
@@ -333,23 +326,14 @@ class TunedSweep(Sweep):
         assert outcome is not None
         if not record.is_over and (outcome.submitted or outcome.queued):
             warn("Start the same sweep again once these runs are done: it chooses and goes on.")
-        self.record, self.more = record, {"tune": record.plain()}
-        return outcome
-
-    def _without_choice(self) -> list[str]:
-        assert self.record is not None
-        return [arm.name for arm in self.record.arms if self.record.is_over and arm.chosen is None]
-
-    def print_result(self) -> None:
-        assert self.record is not None
-        if without := self._without_choice():
+        self.more = {"tune": record.plain()}
+        if without := [a.name for a in record.arms if record.is_over and a.chosen is None]:
+            self.lacks_choice = True
             warn(
-                f"no value of {self.record.key} could be chosen for {', '.join(without)}, which "
-                f"therefore has no test runs; `advsweep status {self.record.sweep}` says why"
+                f"no value of {record.key} could be chosen for {', '.join(without)}, which "
+                f"therefore has no test runs; `advsweep status {record.sweep}` says why"
             )
-
-    def exit_code(self, outcome: SweepResult) -> int:
-        return outcome.exit_code or int(bool(self._without_choice()))
+        return outcome
 
     def _describe_size(self) -> str:
         tuning, tune = self.tuning, self.tuning.tune

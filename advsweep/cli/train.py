@@ -145,8 +145,7 @@ def sweep(
             for sentence in runs.describe_no_signal(opened, outcome.run_ids):
                 echo_line(sentence, err=True)
             execution.print_outcome(planned.plan, outcome, store)
-            planned.print_result()
-    raise typer.Exit(planned.exit_code(outcome))
+    raise typer.Exit(outcome.exit_code or int(planned.lacks_choice))
 
 
 def retry(

@@ -66,7 +66,20 @@ def ls(
     if models:
         if sweep is not None or status is not None:
             raise ConfigError("--models: models belong to no sweep and have no status; omit both")
-        print_listing([_model(e) for e in reversed(opened.evaluations.of_models())][:most], how)
+        evaluated = [
+            {
+                "model": e.settings["model"],
+                "task": e.task,
+                "split": e.settings.get("split", "held_out"),
+                "problems": len(e.problem_ids),
+                **{key: e.settings[key] for key in ("n", "temperature", "top_p")},
+                "pass@1": round(e.scores([1])["pass@1"], 4),
+                "created": e.created.isoformat(timespec="seconds"),
+                "identity": e.identity[:10],
+            }
+            for e in reversed(opened.evaluations.of_models())
+        ]
+        print_listing(evaluated[:most], how)
         return
     state = parse_status(status)
     found = opened.runs.select(sweep=sweep, status=state, limit=most)
@@ -84,20 +97,6 @@ def ls(
         echo_line(f"{counted(left, 'older run')} not shown; --limit 0 shows them.", err=True)
     if not found:
         echo("No runs found.", err=True)
-
-
-def _model(evaluation: EvaluationRecord) -> dict[str, Any]:
-    settings = evaluation.settings
-    return {
-        "model": settings["model"],
-        "task": evaluation.task,
-        "split": settings.get("split", "held_out"),
-        "problems": len(evaluation.problem_ids),
-        **{key: settings[key] for key in ("n", "temperature", "top_p")},
-        "pass@1": round(evaluation.scores([1])["pass@1"], 4),
-        "created": evaluation.created.isoformat(timespec="seconds"),
-        "identity": evaluation.identity[:10],
-    }
 
 
 def _row(run: RunRecord) -> dict[str, Any]:
