@@ -17,7 +17,7 @@ from advsweep.errors import NotFoundError, nearest
 from advsweep.report.data.columns import RAREFIED_ENTROPY, RIGHT_ENTROPY, needs_curves
 from advsweep.report.data.evaluations import select_evaluations
 from advsweep.report.data.measure import Measures
-from advsweep.report.data.runs import group_runs, is_key
+from advsweep.report.data.runs import group_runs, is_key, metric_names
 from advsweep.report.data.selection import refuse_empty, select_columns
 from advsweep.statistics import mean_over_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
@@ -105,10 +105,10 @@ def metric_frame(
     """
     ids = [run.id for run in runs]
     parts = []
-    for name in names if names is not None else _metric_names(store, runs):
+    for name in names if names is not None else metric_names(store, runs):
         curves = store.metrics.series(ids, name)
         if not curves:
-            hint = nearest(name, _metric_names(store, runs))
+            hint = nearest(name, metric_names(store, runs))
             raise NotFoundError(f"no run has a metric '{name}'; {hint}")
         for run_id in [run_id for run_id in ids if run_id in curves]:
             steps, values = curves[run_id]
@@ -120,13 +120,6 @@ def metric_frame(
         points = points.pivot(index=["run", "step"], columns="metric", values="value")
         points = points.rename_axis(columns=None).reset_index()
     return _with_names(runs, points)
-
-
-def _metric_names(store: Store, runs: Sequence[RunRecord]) -> list[str]:
-    """The metrics of some runs, sorted."""
-    # The run of each configuration that came furthest: its other runs record the same.
-    furthest = {run.config_hash: run for run in sorted(runs, key=lambda run: run.step)}
-    return sorted({name for run in furthest.values() for name in store.metrics.names(run.id)})
 
 
 def evaluation_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:

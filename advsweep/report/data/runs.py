@@ -217,6 +217,13 @@ def read_runs(
     return list(latest.values())
 
 
+def metric_names(store: Store, runs: Sequence[RunRecord]) -> list[str]:
+    """Return the metrics of some runs, sorted."""
+    # The run of each configuration that came furthest: its other runs record the same.
+    furthest = {run.config_hash: run for run in sorted(runs, key=lambda run: run.step)}
+    return sorted({name for run in furthest.values() for name in store.metrics.names(run.id)})
+
+
 def collapsed_runs(store: Store, runs: Sequence[RunRecord]) -> set[int]:
     """Return the ids of the runs whose policy collapsed in training."""
     summaries = store.metrics.summaries([run.id for run in runs])

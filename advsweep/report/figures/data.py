@@ -26,6 +26,7 @@ from advsweep.report.data.runs import (
     collapsed_runs,
     describe_filters,
     group_runs,
+    metric_names,
     value_of,
 )
 from advsweep.report.data.selection import select_runs
@@ -197,9 +198,9 @@ class FigureData:
         return row.runs[0].estimator, style
 
     @cached_property
-    def metric_names(self) -> set[str]:
-        """The metrics that the first run of each configuration recorded."""
-        return {name for row in self.rows for name in self._store.metrics.names(row.runs[0].id)}
+    def metric_names(self) -> list[str]:
+        """The metrics of the runs, sorted."""
+        return metric_names(self._store, self.runs)
 
     def on_task(self, name: str) -> str:
         """Return the name of an evaluation's column, for the chosen task if there is one."""

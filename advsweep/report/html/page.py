@@ -26,7 +26,7 @@ from advsweep.errors import NotFoundError, ReportError
 from advsweep.printable import printable, printable_values
 from advsweep.report.claims.sentences import find_differences, judge_difference
 from advsweep.report.data.columns import Column, Curve, metric_range
-from advsweep.report.data.runs import Filter, group_runs, name_group
+from advsweep.report.data.runs import Filter, group_runs, metric_names, name_group
 from advsweep.report.figures.chart import Panel
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.registry import FIGURES
@@ -251,15 +251,6 @@ def pack(values: Float[np.ndarray, " points"]) -> str:
 LastValues = Mapping[int, Mapping[str, float]]
 
 
-def read_last_values(store: Store, runs: Sequence[RunRecord]) -> LastValues:
-    """Read the last value of every metric of some runs."""
-    names: set[str] = set()
-    # Replicates record the same metrics, so one run of each group has all names.
-    for _, members in group_runs(runs):
-        names |= set(store.metrics.names(members[0].id))
-    return store.metrics.last_values([run.id for run in runs], sorted(names))
-
-
 def lay_out_runs(runs: Sequence[RunRecord], last: LastValues) -> Table:
     """Lay out a line for each run: its state, its time and the last values of main metrics."""
     known = {name for values in last.values() for name in values}
@@ -386,7 +377,7 @@ def render_page(
     selected = store.runs.select(sweep=report.provenance["sweep"], newest_first=False)
     data = FigureData(store, selected, title, where)
     listed = data.runs if where else selected
-    last = read_last_values(store, listed)
+    last = store.metrics.last_values([run.id for run in listed], metric_names(store, listed))
     embedded |= collect_figures(data, report.columns) | collect_runs(store, listed, last)
     plain = printable_values(embedded)
     text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
