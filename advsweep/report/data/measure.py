@@ -318,28 +318,20 @@ def _score(
         part = [records[int(i)] for i in alike]
         each = by_problem(part, column)
         for i, record in enumerate(part):
-            if rates is not None:
-                each[i, ~_in_range(record, task, rates)] = np.nan
+            if rates is not None and record.run_id is not None:
+                base, (low, high) = task.base[record.run_id], rates
+                with np.errstate(invalid="ignore"):
+                    rate = base.c / base.n
+                # The last class has the problems that the base always solves.
+                chosen_by_base = (rate >= low) & (rate < (math.inf if high == 1 else high))
+                ids = np.array(base.problem_ids)[chosen_by_base]
+                each[i, ~np.isin(record.problem_ids, ids)] = np.nan
             if column.select.above is not None and column.k is not None:
                 floor = task.floors(record).get(column.select.above)
                 own = math.nan if floor is None else floor.pass_at(column.k, record.problem_ids)
                 each[i] -= own
         values[alike] = mean_over_problems(each)
     return dict(zip(chosen, values.tolist(), strict=True))
-
-
-def _in_range(
-    record: EvaluationRecord, task: TaskEvaluations, rates: tuple[float, float]
-) -> np.ndarray:
-    """Tell of each problem whether the run's base model solves it at a rate in a range."""
-    assert record.run_id is not None
-    base, (low, high) = task.base[record.run_id], rates
-    with np.errstate(invalid="ignore"):
-        rate = base.c / base.n
-    # The last class has the problems that the base always solves.
-    found = (rate >= low) & (rate < (math.inf if high == 1 else high))
-    chosen = {problem for problem, own in zip(base.problem_ids, found, strict=True) if own}
-    return np.array([problem in chosen for problem in record.problem_ids], dtype=bool)
 
 
 def _fit_laws(
