@@ -27,7 +27,6 @@ def report(
     at: str | None = None,
     assertions: list[str] | None = None,
     pool: bool = False,
-    mixed_protocols: bool = False,
     short: bool = False,
     store: str | None = None,
     output: Literal["table", "markdown", "latex", "csv", "json", "html"] = "table",
@@ -58,7 +57,6 @@ def report(
         --assert EXPR (assertions): Exit with code 1 unless the data support this:
             'pass@1[fade] >= pass@1[grpo] - 0.02'; may be repeated.
         --pool: Average the different configs of a row for each seed.
-        --mixed-protocols: Include runs with different evaluation protocols.
         --short: Print what the differences say, and a table of few columns without notes.
         --format (output): Choose the output format; html has figures and every run.
 
@@ -90,7 +88,6 @@ def report(
         rows=None if rows is None else split_list(rows),
         where=filters,
         pool=pool,
-        mixed_protocols=mixed_protocols,
         at=cutoff,
         baseline=baseline,
     )

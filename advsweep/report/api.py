@@ -198,7 +198,6 @@ def report(
     difference: float | None = None,
     at: str | None = None,
     pool: bool = False,
-    mixed_protocols: bool = False,
 ) -> ReportTable:
     """Compares the finished runs of a sweep, as `advsweep report` does with the same options.
 
@@ -212,7 +211,6 @@ def report(
         difference: the difference that seeds needed are counted for.
         at: where in the training runs are compared, such as `rollouts` or `pass@1=0.5`.
         pool: average over what differs within a row, seed by seed.
-        mixed_protocols: accept evaluations that were not made alike.
 
     Raises:
         AdvsweepError: the store, the sweep, a key, a column or a row does not exist, an option
@@ -231,7 +229,6 @@ def report(
                 target=difference,
                 at=None if at is None else parse_cutoff(at, "at"),
                 pool=pool,
-                mixed_protocols=mixed_protocols,
             )
         )
 

@@ -58,7 +58,7 @@ class TaskEvaluations:
     """Evaluations on one task, all made alike unless mixed protocols were accepted.
 
     Attributes:
-        protocol: for mixed protocols, lists of each key's values.
+        protocol: how they were made; of mixed protocols one.
         final: each run's evaluation after its last step.
         base: each run's evaluation before its first step.
         along: all evaluations of each run, in the order of their steps.
@@ -298,7 +298,7 @@ def _by_task(
             along[run_id] = [by_step[step] for step in sorted(by_step)]
         used = sorted(set(chosen.values()))
         tasks[task] = TaskEvaluations(
-            protocol=_merge([protocols[key] for key in used]),
+            protocol=protocols[used[0]],
             final={run_id: found[chosen[run_id]] for run_id, found in finals.items()},
             base={i: listed[0] for i, listed in along.items() if listed[0].step == 0},
             along=along,
@@ -306,18 +306,6 @@ def _by_task(
             settings={i: settings[i] for i in finals if i in settings and settings[i].name == task},
         )
     return tasks, differing
-
-
-def _merge(protocols: Sequence[Protocol]) -> Protocol:
-    """Return one protocol; the values of a key that differs are a list."""
-    merged: Protocol = {}
-    for key in dict.fromkeys(key for protocol in protocols for key in protocol):
-        values: list[Any] = []
-        for protocol in protocols:
-            if protocol.get(key) not in values:
-                values.append(protocol.get(key))
-        merged[key] = values[0] if len(values) == 1 else values
-    return merged
 
 
 def _describe_differing(
@@ -339,8 +327,8 @@ def _describe_differing(
 def _refusal(differences: str) -> str:
     return (
         f"these runs were not evaluated alike, so one table cannot hold them: {differences}; "
-        "report them apart (--where), start their sweep again with the same evaluation settings, "
-        "which evaluates without training again, or ask for --mixed-protocols"
+        "report them apart (--where), or start their sweep again with the same evaluation "
+        "settings, which evaluates without training again"
     )
 
 

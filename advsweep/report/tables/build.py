@@ -85,7 +85,6 @@ def build_report(
     rows: Sequence[str] | None = None,
     where: Sequence[Filter] = (),
     pool: bool = False,
-    mixed_protocols: bool = False,
     at: Cutoff | None = None,
     sort: str | None = None,
     baseline: str | None = None,
@@ -104,7 +103,6 @@ def build_report(
         rows: config keys that name the rows; by default the estimator and every key that varies.
         where: filters that runs must match; without one on `status` they must be done.
         pool: average over runs that differ in other keys than those of rows and columns.
-        mixed_protocols: combine runs that were not evaluated alike.
         at: where in the training runs are compared; by default at its end.
         sort: a column or a key, with `:rising` or `:falling` after it.
         baseline: the rows that others are compared with, as in `parse_baseline`; `none`
@@ -137,7 +135,7 @@ def build_report(
         outcomes = parse_outcomes(store.sweeps.spec(sweep).get(OUTCOMES), f"sweep.{OUTCOMES}")
         declared_by = "the sweep" if outcomes else ""
     along = at is not None or needs_curves([*(columns or ()), *(o.name for o in outcomes)])
-    evaluated = select_evaluations(store, done, along=along, mixed=mixed_protocols)
+    evaluated = select_evaluations(store, done, along=along)
     tuning = None if sweep is None else store.sweeps.tuning(sweep)
     tuned = "" if tuning is None else tuning.key
     remarks = [*selection.remarks, *([] if tuning is None else [tuning.text])]
