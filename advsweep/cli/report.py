@@ -26,7 +26,6 @@ def report(
     difference: float | None = None,
     at: str | None = None,
     assertions: list[str] | None = None,
-    pool: bool = False,
     short: bool = False,
     store: str | None = None,
     output: Literal["table", "markdown", "latex", "csv", "json", "html"] = "table",
@@ -56,7 +55,6 @@ def report(
             runs have, or rollouts=50000), or at an equal value of a metric (pass@1=0.5).
         --assert EXPR (assertions): Exit with code 1 unless the data support this:
             'pass@1[fade] >= pass@1[grpo] - 0.02'; may be repeated.
-        --pool: Average the different configs of a row for each seed.
         --short: Print what the differences say, and a table of few columns without notes.
         --format (output): Choose the output format; html has figures and every run.
 
@@ -87,7 +85,6 @@ def report(
         sweep,
         rows=None if rows is None else split_list(rows),
         where=filters,
-        pool=pool,
         at=cutoff,
         baseline=baseline,
     )

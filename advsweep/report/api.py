@@ -197,7 +197,6 @@ def report(
     baseline: str | None = None,
     difference: float | None = None,
     at: str | None = None,
-    pool: bool = False,
 ) -> ReportTable:
     """Compares the finished runs of a sweep, as `advsweep report` does with the same options.
 
@@ -210,7 +209,6 @@ def report(
         baseline: the row that others are compared with; `none` for no comparison.
         difference: the difference that seeds needed are counted for.
         at: where in the training runs are compared, such as `rollouts` or `pass@1=0.5`.
-        pool: average over what differs within a row, seed by seed.
 
     Raises:
         AdvsweepError: the store, the sweep, a key, a column or a row does not exist, an option
@@ -228,7 +226,6 @@ def report(
                 baseline=baseline,
                 target=difference,
                 at=None if at is None else parse_cutoff(at, "at"),
-                pool=pool,
             )
         )
 

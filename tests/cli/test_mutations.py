@@ -15,7 +15,7 @@ import pytest
 
 LINES = [
     "report two --rows estimator --columns pass@1,collapse/acr@end --sort pass@1 --baseline grpo",
-    "report two --where seed>=1 --at tokens=1000 --pool --format csv",
+    "report two --where seed>=1 --at tokens=1000 --format csv",
     "ls --status done --limit 3 --format csv",
     "export 1 --to csv --table metrics",
     "status two --format json",

@@ -31,7 +31,6 @@ def test_listings_and_reports_say_which_runs_are_of_which_revision(after):
     # A report says how to leave the older one out.
     [note] = [line for line in after("report", "two")[0].splitlines() if "has several" in line]
     assert "revision 1 in runs 3-4, revision 2 in runs 5-6" in note
-    assert "has several revisions" in after("report", "two", "--pool", "--rows", "estimator")[0]
     condition = note.partition("--where '")[2].partition("'")[0]
     chosen = after("report", "two", "--where", condition, "--format", "json")[0]
     assert "revisions" not in chosen

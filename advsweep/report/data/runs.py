@@ -277,14 +277,11 @@ def _above(key: str) -> tuple[str, ...]:
     return tuple(".".join(parts[:depth]) for depth in range(1, len(parts)))
 
 
-def group_by(
-    runs: Sequence[RunRecord], keys: Sequence[str], *, pool: bool = False
-) -> list[tuple[Group, list[RunRecord]]]:
+def group_by(runs: Sequence[RunRecord], keys: Sequence[str]) -> list[tuple[Group, list[RunRecord]]]:
     """Group runs by the values of some keys, in order of appearance.
 
     Args:
         keys: dotted config keys, `seed`, or `config_hash`.
-        pool: accept rows whose runs differ in other keys.
 
     Raises:
         NotFoundError: no run has one of the keys; the message offers the nearest.
@@ -300,7 +297,7 @@ def group_by(
         group = {key: value for key, value in values.items() if value is not MISSING}
         groups.setdefault(json.dumps(group), (group, []))[1].append(run)
     for group, members in groups.values():
-        if not pool and len({run.config_hash for run in members}) > 1:
+        if len({run.config_hash for run in members}) > 1:
             listed = "; ".join(
                 f"{key}: {first_of(map(show_key, values), _SHOWN)}"
                 for key, values in varying_keys(members).items()
@@ -308,7 +305,7 @@ def group_by(
             raise ReportError(
                 f"the runs of {name_group(group)} differ in other keys as well "
                 f"({listed or f'{HASH_KEY}, from before and after a fix'}): give them among "
-                "--rows, choose with --where, or average over them with --pool"
+                "--rows, or choose with --where"
             )
     return list(groups.values())
 

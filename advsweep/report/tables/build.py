@@ -33,7 +33,6 @@ from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import (
     MISSING,
     Filter,
-    Group,
     describe_filters,
     group_by,
     group_runs,
@@ -42,7 +41,6 @@ from advsweep.report.data.runs import (
     read_runs,
     show_key,
     value_of,
-    varying_keys,
 )
 from advsweep.report.data.selection import (
     Selection,
@@ -84,7 +82,6 @@ def build_report(
     columns: Sequence[str] | None = None,
     rows: Sequence[str] | None = None,
     where: Sequence[Filter] = (),
-    pool: bool = False,
     at: Cutoff | None = None,
     sort: str | None = None,
     baseline: str | None = None,
@@ -102,7 +99,6 @@ def build_report(
             the k of the runs' evaluations, entropies and cost.
         rows: config keys that name the rows; by default the estimator and every key that varies.
         where: filters that runs must match; without one on `status` they must be done.
-        pool: average over runs that differ in other keys than those of rows and columns.
         at: where in the training runs are compared; by default at its end.
         sort: a column or a key, with `:rising` or `:falling` after it.
         baseline: the rows that others are compared with, as in `parse_baseline`; `none`
@@ -158,15 +154,11 @@ def build_report(
     numbers = measures.table(measured.values(), came)
     if columns is not None:
         refuse_empty(store, done, evaluated, chosen, numbers)
-    if rows is not None or pool:
-        groups = group_by(done, rows or ["estimator"], pool=pool)
-    else:
-        groups = group_runs(done, always=tuned)
+    groups = group_runs(done, always=tuned) if rows is None else group_by(done, rows)
     if came is not None:
         remarks.append(f"{where_at}, {came.describe(groups)}")
     for own in {c.at.text: c.at for c in chosen if c.at is not None and c.at != at}.values():
         remarks.append(f"@{own.text}: {measures.arrivals(own, own.text).describe(groups)}")
-    remarks += _describe_pooled(groups)
     remarks += find_mixed_revisions(store, done)
     remarks += describe_imported(store, done)
     by_config = Counter(run.config_hash for run in selection.pruned)
@@ -323,17 +315,6 @@ def _nothing_finished(
         if known and not any(map(filter.holds, values)):
             text += f"; {filter.key} is {first_of(known, _SHOWN)}"
     return text
-
-
-def _describe_pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
-    """Describe what rows average over, if they combine several configurations."""
-    varying: set[str] = set()
-    for _, members in groups:
-        if len({run.config_hash for run in members}) > 1:
-            varying |= set(varying_keys(members)) or {"revisions of a component"}
-    keys = ", ".join(sorted(varying, key=key_order))
-    text = f"the value of a seed is the mean of its runs over {keys}; seeds that lack one are out"
-    return [text] if varying else []
 
 
 def _sort(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row]:

@@ -59,7 +59,6 @@ def notes(report: Report) -> list[str]:
     trained = [row for row in rows if not row.is_base]
     rates = report.provenance["learning_rates"]
     seeds = sum(row.n for row in trained)
-    what = "seeds" if any(row.runs > row.n for row in rows) else "runs"
     end = [c.header for c in columns if c.is_mean and c.window and c.window.kind == "end"]
     cost = [c.header for c in columns if c.name.startswith("cost/rollouts")]
     cells = [row.cells[column.name] for row in rows for column in columns]
@@ -71,7 +70,7 @@ def notes(report: Report) -> list[str]:
         alike += [f"{name_group(row.group)} ({first_of(equal, _NAMED)})"] if equal else []
     missing = {c.header: seeds - sum(row.cells[c.name].n for row in trained) for c in columns}
     texts = [
-        (True, f"mean ± half the 95 % Student t interval over seeds; n: {what}"),
+        (True, "mean ± half the 95 % Student t interval over seeds; n: runs"),
         (
             any(not math.isnan(cell.over_problems) for cell in cells),
             "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
@@ -111,7 +110,7 @@ def notes(report: Report) -> list[str]:
             lines.append(f"{name_group(row.group)}: {pruned}, so that {means}")
     for header, lacking in missing.items():
         if lacking:
-            lines.append(f"{header}: {lacking} of {seeds} {what} have no number")
+            lines.append(f"{header}: {lacking} of {seeds} runs have no number")
     return lines
 
 

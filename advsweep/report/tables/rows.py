@@ -56,9 +56,6 @@ def tidy_frame(
 ) -> pd.DataFrame:
     """Return the numbers of seeds by `row` and `seed`, with a column for each column of a report.
 
-    The value of a seed is the mean over the row's configurations. A seed that lacks one of them
-    has no value: its mean would be of others.
-
     Args:
         numbers: of each run, by its id.
     """
@@ -66,13 +63,7 @@ def tidy_frame(
         [(run.id, row, run.seed) for row, (_, runs) in enumerate(groups) for run in runs],
         columns=["run", "row", "seed"],
     ).join(numbers, on="run")
-    by_seed = frame.drop(columns="run").groupby(["row", "seed"])
-    configs = [len({run.config_hash for run in runs}) for _, runs in groups]
-    # Where a configuration lacks a seed, the seed's mean over the others is of another mixture: it
-    # would move the row without any estimator having moved.
-    counts = by_seed.count()
-    needed = np.array(configs)[counts.index.get_level_values("row")]
-    return by_seed.mean().where(counts.eq(needed, axis=0))
+    return frame.drop(columns="run").groupby(["row", "seed"]).mean()
 
 
 def trained_rows(
@@ -111,7 +102,7 @@ def trained_rows(
                 n=len(own),
                 seeds=tuple(int(seed) for seed in own.index),
                 cells=cells,
-                pruned=sum(pruned.get(key, 0) for key in {run.config_hash for run in runs}),
+                pruned=pruned.get(runs[0].config_hash, 0),
                 runs=len(runs),
             )
         )

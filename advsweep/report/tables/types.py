@@ -67,7 +67,7 @@ class Row:
             its own. Without seeds the numbers are exact: those of a single model or a floor.
         cells: the numbers, by column name, also of columns that the table does not show.
         pruned: how many replicates were stopped early; the cells are without them.
-        runs: how many runs; more than n if the row averages over several configurations.
+        runs: how many runs.
     """
 
     group: Group

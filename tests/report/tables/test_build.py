@@ -247,17 +247,6 @@ def test_shared_and_own_bases_have_rows_of_their_own(lab):
     ]
 
 
-def test_pooling_keeps_the_bases_of_seeds_apart(lab):
-    for size in (4, 8):
-        for seed in range(2):
-            own = {"base": f"base:{seed}", "base_solved": (1 + seed, 0)}
-            lab.run("grpo", seed, solved=(size // 4, 0), group_size=size, **own)
-    report = build_report(lab.store, "demo", columns=["pass@1"], rows=["estimator"], pool=True)
-    assert [(row.group["estimator"], row.n) for row in report.rows] == [("base", 2), ("grpo", 2)]
-    assert report.rows[0].cells["pass@1"].values == pytest.approx((1 / 8, 2 / 8))
-    assert report.rows[1].cells["pass@1"].values == pytest.approx((3 / 16, 3 / 16))
-
-
 def test_newest_finished_attempt_counts(lab):
     first = lab.run("grpo", 0, solved=(2, 0))
     second = lab.store.runs.new_attempt(first)

@@ -1,4 +1,4 @@
-"""Rows and columns of one's own: keys, pooling, tasks, levels, sorting."""
+"""Rows and columns of one's own: keys, tasks, levels, sorting."""
 
 from __future__ import annotations
 
@@ -31,20 +31,6 @@ def test_refuses_rows_that_differ_in_another_key(sizes):
     sizes.run("fade", 3, estimator__h_star=0.5)
     with pytest.raises(ReportError, match=r"\(estimator: grpo, fade; group_size: 16, 4, 8\)"):
         build_report(sizes.store, "demo", rows=["steps"])
-
-
-def test_pooled_rows_average_each_seed_over_its_runs(sizes):
-    sizes.run("grpo", 3, solved=(4, 4), group_size=4)
-    report = build_report(sizes.store, "demo", rows=["estimator"], columns=["pass@1"], pool=True)
-    grpo = report.rows[1]
-    assert (grpo.n, grpo.runs, grpo.seeds) == (4, 10, (0, 1, 2, 3))
-    # Seed 3 has a run of one group size of three.
-    assert grpo.cells["pass@1"].values[:3] == pytest.approx((0.125, 0.125, 0.25))
-    assert grpo.cells["pass@1"].n == 3
-    assert report.remarks == (
-        "the value of a seed is the mean of its runs over group_size; seeds that lack one are out",
-    )
-    assert "p@1: 1 of 7 seeds have no number" in lay_out(report).notes
 
 
 def test_levels_and_wildcards(demo):
