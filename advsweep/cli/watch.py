@@ -24,7 +24,6 @@ from advsweep.cli.output import (
 )
 from advsweep.errors import ConfigError, NotFoundError, counted
 from advsweep.store import AnswerSample, EvaluationRecord, RunRecord, Status, open_store
-from advsweep.store.records import parse_status
 from advsweep.store.sanity import find_mixed_revisions
 from advsweep.sweep.progress import SweepStatus, read_status, varying_keys
 from advsweep.writing import plain_value
@@ -41,7 +40,7 @@ _LISTED = 20
 
 def ls(
     sweep: str | None = None,
-    status: str | None = None,
+    status: Status | None = None,
     limit: int | None = None,
     models: bool = False,
     store: str | None = None,
@@ -81,8 +80,7 @@ def ls(
         ]
         print_listing(evaluated[:most], how)
         return
-    state = parse_status(status)
-    found = opened.runs.select(sweep=sweep, status=state, limit=most)
+    found = opened.runs.select(sweep=sweep, status=status, limit=most)
     for text in find_mixed_revisions(opened, found):
         warn(text)
     if how == "json":
@@ -93,7 +91,7 @@ def ls(
         for row, keys in zip(rows, varying_keys(run.config for run in found), strict=True):
             row["what"] = " ".join(keys)
     print_listing(rows, how)
-    if left := opened.runs.count(sweep=sweep, status=state) - len(found):
+    if left := opened.runs.count(sweep=sweep, status=status) - len(found):
         echo_line(f"{counted(left, 'older run')} not shown; --limit 0 shows them.", err=True)
     if not found:
         echo("No runs found.", err=True)

@@ -15,7 +15,7 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from advsweep.errors import ConfigError, first_of, nearest
+from advsweep.errors import first_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,22 +59,6 @@ class Failure(Enum):
     KILLED = "killed"
     DISK = "disk"
     ERROR = "error"
-
-
-def parse_status(text: str | None) -> Status | None:
-    """Return a status by its name; None for None.
-
-    Raises:
-        ConfigError: there is no such status; the message suggests the nearest.
-    """
-    if text is None:
-        return None
-    known = {status.value: status for status in Status}
-    if text not in known:
-        raise ConfigError(
-            f"status: expected one of {', '.join(known)}, got {text!r}; {nearest(text, known)}"
-        )
-    return known[text]
 
 
 @dataclass(frozen=True, kw_only=True)
