@@ -24,7 +24,6 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -66,19 +65,6 @@ class Entry:
 
 
 @dataclasses.dataclass(frozen=True)
-class Heading:
-    """The heading of a column.
-
-    Attributes:
-        text: what it says.
-        family: columns of a family stay together where a table is too wide; by default alone.
-    """
-
-    text: str
-    family: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
 class Line:
     """A row as text: its names, then its entries."""
 
@@ -98,7 +84,7 @@ class Table:
     """
 
     names: tuple[str, ...]
-    columns: tuple[Heading, ...]
+    columns: tuple[str, ...]
     sections: tuple[tuple[Line, ...], ...]
     title: str = ""
     numbers: int = 0
@@ -255,7 +241,7 @@ _BLOCK = re.compile(r"^(\s*\d*)(\[|>|#|[-+.)](?=\s))")
 def _write_markdown(document: Document) -> str:
     blocks = []
     for table in document.tables:
-        header = [*table.names, *(heading.text for heading in table.columns)]
+        header = [*table.names, *table.columns]
         left = len(table.names) - table.numbers if table.columns else len(table.names)
         lines = [[markdown_text(title) for title in header]]
         lines.append([*(":--" for _ in range(left)), *("--:" for _ in header[left:])])
@@ -317,7 +303,7 @@ def _write_latex(document: Document) -> str:
 
 def _latex_table(table: Table) -> list[str]:
     left = len(table.names) - table.numbers
-    header = [*table.names, *(heading.text for heading in table.columns)]
+    header = [*table.names, *table.columns]
     body: list[str] = []
     for i, section in enumerate(table.sections):
         body += [r"  \midrule"] if i else []
@@ -371,7 +357,7 @@ def write_table(
     """Write best means bold and second ones underlined, or with signs where nothing can be styled.
 
     Control characters of texts are escaped; the remaining ones are styles. Columns that do not
-    fit go to a table of their own; families stay together where they can.
+    fit go to a table of their own.
 
     Args:
         width: characters per line; by default the terminal's, 120 without a terminal.
@@ -406,19 +392,12 @@ def _fit(table: Table, width: int, styled: bool) -> list[list[str]]:
     sizes = [max(map(_cells, column)) + len(_GAP) for column in cells]
     parts: list[list[int]] = []
     left = 0
-    for _, members in groupby(range(len(sizes)), key=lambda i: table.columns[i].family):
-        family = list(members)
-        if parts and sum(sizes[i] for i in family) <= left:
-            parts[-1] += family
-            left -= sum(sizes[i] for i in family)
-            continue
-        left = -1
-        for i in family:
-            if sizes[i] > left:
-                parts.append([])
-                left = room + len(_GAP)
-            parts[-1].append(i)
-            left -= sizes[i]
+    for i, size in enumerate(sizes):
+        if size > left:
+            parts.append([])
+            left = room + len(_GAP)
+        parts[-1].append(i)
+        left -= size
     return [_draw(table, names, [cells[i] for i in part], styled) for part in parts or [[]]]
 
 
@@ -434,7 +413,7 @@ def _draw_column(table: Table, place: int, styled: bool) -> list[str]:
         if is_marked and not styled:
             text += " " if entry.mark is None else _SIGNS[entry.mark]
         texts.append(text)
-    return [table.columns[place].text, *texts]
+    return [table.columns[place], *texts]
 
 
 def _draw(

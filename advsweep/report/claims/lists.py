@@ -70,7 +70,7 @@ from advsweep.report.tables.notes import chance_column, describe_chance, guess, 
 from advsweep.report.tables.types import Report, Subject, count_states
 from advsweep.statistics import benjamini_hochberg
 from advsweep.store import Store
-from advsweep.writing import Document, Entry, Heading, Line, Table, show_p, write
+from advsweep.writing import Document, Entry, Line, Table, show_p, write
 from advsweep.yaml_files import read_yaml
 
 # The keys that say what a claim claims; `metric` needs the claim's other keys, too.
@@ -315,7 +315,7 @@ def lay_out_claims(results: ClaimResults) -> Document:
     lines = [Line((claim.id, own.verdict.value), _entries(own)) for claim, own in pairs]
     table = Table(
         names=("claim", "verdict"),
-        columns=tuple(Heading(heading, "claim") for heading in headings),
+        columns=headings,
         sections=(tuple(lines),),
         title=results.title,
     )

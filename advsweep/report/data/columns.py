@@ -287,11 +287,6 @@ class Column:
     at: Cutoff | None = None
 
     @property
-    def family(self) -> str:
-        """Columns of a family stay together in a wide table: `collapse`, `pass`, `entropy`."""
-        return re.split(r"[/@]", self.name)[0]
-
-    @property
     def quantity(self) -> str:
         """The name without task and level: `pass@8`, `entropy/answer`, `collapse/acr@end`."""
         return self.name.partition("[")[0]

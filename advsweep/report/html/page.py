@@ -36,7 +36,7 @@ from advsweep.report.tables.notes import describe_family, difference_notes
 from advsweep.report.tables.render import lay_out, show_difference
 from advsweep.report.tables.types import Report, Row
 from advsweep.store import EvaluationRecord, RunRecord, Store
-from advsweep.writing import Entry, Heading, Line, Mark, Table, show
+from advsweep.writing import Entry, Line, Mark, Table, show
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -273,7 +273,7 @@ def lay_out_runs(runs: Sequence[RunRecord], last: LastValues) -> Table:
         lines.append(Line(names=texts, entries=entries))
     return Table(
         names=("run", "row", "seed", "status"),
-        columns=tuple(Heading(heading) for heading in ("steps", "seconds", *names)),
+        columns=("steps", "seconds", *names),
         sections=(tuple(lines),),
     )
 

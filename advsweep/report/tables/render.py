@@ -16,7 +16,6 @@ from advsweep.statistics import Comparison
 from advsweep.writing import (
     Document,
     Entry,
-    Heading,
     Line,
     Mark,
     Table,
@@ -55,7 +54,7 @@ def _lay_out_rows(report: Report, marks: Mapping[tuple[int, str], Mark]) -> Tabl
         sections.setdefault(row.is_base, []).append(Line(names, entries))
     return Table(
         names=(*keys, *rank, "n"),
-        columns=tuple(Heading(c.header, c.family) for c in report.columns),
+        columns=tuple(c.header for c in report.columns),
         sections=tuple(map(tuple, sections.values())),
         numbers=len(rank) + 1,
     )
@@ -94,7 +93,7 @@ def _differences(report: Report, differences: Sequence[Difference]) -> Table:
     kind = "primary outcomes" if primary else "other columns (descriptive, not tested)"
     return Table(
         names=("column", *keys),
-        columns=tuple(Heading(heading, "difference") for heading in headings),
+        columns=tuple(headings),
         sections=tuple(map(tuple, sections.values())),
         title=f"Differences to {report.baseline}: {kind}",
     )
