@@ -1,6 +1,6 @@
 """The report as one HTML page, with its style, script and data in it.
 
-Its script draws the panels of figures, and thinned and packed curves of all metrics.
+Its script draws the panels of figures, and thinned curves of all metrics.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.writing import Entry, Line, Mark, Table, show
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
 
 # Largest number of points of a curve.
 MOST_POINTS = 200
@@ -47,7 +47,7 @@ MOST_POINTS = 200
 # About the largest number of characters that all curves take together.
 BUDGET = 3_000_000
 
-_PACKED = 4  # characters of a value
+_LETTERS = 8  # of a value, about
 _FIRST_SHOWN = 8  # rows
 _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
 # Title of each figure of `advsweep plot` on the page.
@@ -191,13 +191,13 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
     Returns:
         `metrics`: for each metric its `name`, the `steps` of its points, how many steps a point
         averages (`per`), the bounds of its values if it is a share (`within`), and `runs`: the
-        packed values at these steps by run id; `t`: the 97.5 % quantile of Student's t for n
+        values at these steps by run id; `t`: the 97.5 % quantile of Student's t for n
         values at index n, from which the page computes its bands.
     """
     order = {name: place for place, name in enumerate(STANDARD)}
     names = sorted(data.metric_names, key=lambda name: (order.get(name, len(order)), name))
     # Every metric gets the same share of the page, so that none depends on which others there are.
-    points = budget // (_PACKED * len(data.runs) * max(len(names), 1))
+    points = budget // (_LETTERS * len(data.runs) * max(len(names), 1))
     metrics: list[dict[str, Any]] = []
     for name in names:
         # Evaluations with different settings make no curve.
@@ -209,7 +209,7 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
                     "steps": steps.tolist(),
                     "per": per,
                     "within": metric_range(name),
-                    "runs": {str(run_id): pack(own) for run_id, own in values.items()},
+                    "runs": {str(run_id): _rounded(own) for run_id, own in values.items()},
                 }
             )
     most = max(len(row.runs) for row in data.rows)
@@ -233,18 +233,6 @@ def thin(
     grid = frame.index.to_series().groupby(stretches).mean().to_numpy()
     means = frame.where(np.isfinite(frame)).groupby(stretches).mean()
     return grid, per, {run_id: means[run_id].to_numpy() for run_id in curves}
-
-
-def pack(values: Float[np.ndarray, " points"]) -> str:
-    """Encode values in base64, four characters each.
-
-    The last byte of each float32 is dropped, which leaves 16 bits of precision.
-    """
-    bits: Int[np.ndarray, " points"] = values.astype("<f4").view("<u4")
-    # Rounding up the payload of a NaN could overflow into another value.
-    rounded = np.where(np.isnan(values), 0x7FC000, (bits.astype(np.uint64) + 0x80) >> 8)
-    kept = rounded.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3]
-    return base64.b64encode(kept.tobytes()).decode("ascii")
 
 
 # The last value of each metric, by run id and metric.

@@ -6,16 +6,6 @@ const PANELS = 4;
 // Curves with fewer points come from evaluations, which are means already.
 const SMOOTHABLE = 40;
 
-// Decodes what `pack` of page.py encodes: the upper three bytes of each float32.
-function unpack(text) {
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const bits = new Uint32Array(bytes.length / 3);
-  for (let i = 0; i < bits.length; i++) {
-    bits[i] = ((bytes[3 * i + 2] << 24) | (bytes[3 * i + 1] << 16) | (bytes[3 * i] << 8)) >>> 0;
-  }
-  return new Float32Array(bits.buffer);
-}
-
 // JSON has no NaN.
 const numbers = (values) => values && values.map((value) => value ?? NaN);
 
@@ -62,7 +52,7 @@ function startFigures() {
     const key = JSON.stringify([metric.name, smooth.value, row.label]);
     if (!cache.has(key)) {
       const known = row.runs.filter((id) => metric.runs[id]);
-      const runs = known.map((id) => smoothed(unpack(metric.runs[id]), Number(smooth.value)));
+      const runs = known.map((id) => smoothed(numbers(metric.runs[id]), Number(smooth.value)));
       const own = { ...row, x: metric.steps, within: metric.within };
       cache.set(key, { ...own, mark: "mean", runs: runs.map((y) => ({ ...own, mark: "run", y })), ...meanAndBand(runs, metric.steps.length) });
     }
