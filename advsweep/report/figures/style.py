@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from advsweep.report.data.runs import Group, key_order, show_key
+from advsweep.report.data.runs import Group, key_order, name_group, show_key
 
 # Okabe and Ito's colours, which any kind of colour vision distinguishes, without their yellow:
 # it is too pale for lines on white. After them darker and duller ones, then black.
@@ -103,20 +103,6 @@ def _shade(colour: str, variant: int) -> str:
     return "#" + "".join(f"{round(255 * (p + share * (paint - p))):02X}" for p in parts)
 
 
-def label_of(group: Group) -> str:
-    """Return the whole label of a row, such as `fade estimator.h_star=0.5, group_size=8`."""
-    own, others = [str(group["estimator"])], []
-    for key, value in group.items():
-        if key == "estimator":
-            continue
-        node, _, rest = key.partition(".")
-        if node == "estimator":
-            own.append(f"{rest}={show_key(value)}")
-        else:
-            others.append(f"{key}={show_key(value)}")
-    return ", ".join([" ".join(own), *others])
-
-
 def label_rows(groups: Sequence[Group]) -> tuple[list[str], list[str]]:
     """Return short labels that tell rows apart, and sentences on what they leave out.
 
@@ -140,7 +126,7 @@ def label_rows(groups: Sequence[Group]) -> tuple[list[str], list[str]]:
         labels.append(f"{group['estimator']} {', '.join(told)}".strip())
     if len(set(labels)) < len(labels):
         # A row without a key would be taken for one with the common value.
-        return [label_of(group) for group in groups], []
+        return list(map(name_group, groups)), []
     remarks = []
     if common:
         listed = ", ".join(f"{short[key]}={value}" for key, value in common.items())

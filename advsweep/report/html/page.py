@@ -26,17 +26,17 @@ from advsweep.errors import NotFoundError, ReportError
 from advsweep.printable import printable, printable_values
 from advsweep.report.claims.sentences import find_differences, judge_difference
 from advsweep.report.data.columns import Column, Curve, metric_range
+from advsweep.report.data.frames import describe_run
 from advsweep.report.data.runs import Filter, group_runs, metric_names, name_group
 from advsweep.report.figures.chart import Panel
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.registry import FIGURES
-from advsweep.report.figures.style import label_of
 from advsweep.report.figures.training import STANDARD
 from advsweep.report.tables.notes import describe_family, difference_notes
 from advsweep.report.tables.render import lay_out, show_difference
-from advsweep.report.tables.types import Report, Row
+from advsweep.report.tables.types import Report
 from advsweep.store import EvaluationRecord, RunRecord, Store
-from advsweep.writing import Entry, Line, Mark, Table, show
+from advsweep.writing import Entry, Line, Mark, Table, show, show_value
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -164,7 +164,7 @@ def collect_differences(report: Report) -> list[dict[str, Any]]:
             "primary": any(column is d.column for d in report.primary),
             "lines": [
                 {
-                    "label": label_row(report.rows[d.row]),
+                    "label": name_group(report.rows[d.row].group),
                     "mean": round_off(d.comparison.difference),
                     "low": round_off(d.comparison.low),
                     "high": round_off(d.comparison.high),
@@ -178,11 +178,6 @@ def collect_differences(report: Report) -> list[dict[str, Any]]:
         }
         for column in dict.fromkeys(d.column for d in report.differences)
     ]
-
-
-def label_row(row: Row) -> str:
-    """Name a row of a report as the figures do: `fade h_star=0.5, group_size=8`."""
-    return label_of(row.group) if "estimator" in row.group else name_group(row.group)
 
 
 def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
@@ -246,7 +241,7 @@ def lay_out_runs(runs: Sequence[RunRecord], last: LastValues) -> Table:
     # The smallest k and the largest.
     names = [f"pass@{k}" for k in sorted({*ks[:1], *ks[-1:]})]
     names += [name for name in _RUN_METRICS if name in known]
-    labels = {run.id: label_of(group) for group, members in group_runs(runs) for run in members}
+    labels = {run.id: name_group(group) for group, members in group_runs(runs) for run in members}
     lines = []
     for run in runs:
         seconds = None
@@ -295,9 +290,11 @@ def collect_runs(store: Store, runs: Sequence[RunRecord], last: LastValues) -> d
         ]
         return [places.setdefault(pair, len(places)) for pair in pairs]
 
-    described = {
-        str(run.id): {
-            "is": _identity(run),
+    described = {}
+    for run in runs:
+        own = {**describe_run(run), "host": run.host}
+        described[str(run.id)] = {
+            "is": {key: text for key, value in own.items() if (text := show_value(value))},
             "config": pooled(run.config),
             # Without the command line: pages are passed on, and it names files.
             "environment": pooled({**environments.get(run.id, {}), "command": {}}),
@@ -311,24 +308,7 @@ def collect_runs(store: Store, runs: Sequence[RunRecord], last: LastValues) -> d
                 for e in evaluations.get(run.id, ())
             ],
         }
-        for run in runs
-    }
     return {"pairs": [list(pair) for pair in places], "metrics": metrics, "runs": described}
-
-
-def _identity(run: RunRecord) -> dict[str, str]:
-    times = {"started": run.started, "finished": run.finished}
-    found = {
-        "identity": run.identity,
-        "attempt": str(run.attempt),
-        "config hash": run.config_hash,
-        "sweeps": ", ".join(run.sweeps),
-        "status": run.status.value + (f" ({run.failure.value})" if run.failure else ""),
-        "error": run.error or "",
-        **{key: f"{at:%Y-%m-%d %H:%M:%S} UTC" for key, at in times.items() if at},
-        "host": run.host or "",
-    }
-    return {key: text for key, text in found.items() if text}
 
 
 def round_off(value: float | None, digits: int = 5) -> float | None:
@@ -376,7 +356,7 @@ def render_page(
             title=title,
             findings=findings,
             family=describe_family(report) if findings else "",
-            names=[label_row(row) for row in report.rows],
+            names=[name_group(row.group) for row in report.rows],
             uncompared=difference_notes(report) if not findings else [],
             baseline=report.baseline,
             report=lay_out(report),
