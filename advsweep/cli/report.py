@@ -45,8 +45,8 @@ def report(
         --columns NAME,...: Show these metrics (collapse/acr@end, pass@8, pass@1[gsm8k],
             pass@1[level=3], collapse/acr@slope, pass@32@pass@1=0.45, total/rollouts; * for
             all), once per value of each config key listed.
-        --sort NAME: Sort by a column, best first, or by a key; NAME:rising or NAME:falling.
-            rank:NAME sorts by the interval of each row's rank in a column, and shows it.
+        --sort NAME: Sort by a column, best first, or by a key; rank:NAME sorts by the interval of
+            each row's rank in a column, and shows it.
         --baseline ROW: Compare rows with this row: grpo, or 'estimator=grpo group_size=8';
             none for no comparison (default: the first row).
         --difference D: Compute the seeds needed to detect this difference (default: the

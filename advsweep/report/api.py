@@ -205,7 +205,7 @@ def report(
         where: filters, such as `"estimator=fade seed<3"`.
         rows: config keys that name the rows; by default the estimator and all that varies.
         columns: numbers and config keys, such as `["pass@8", "collapse/acr@end"]`.
-        sort: a column or a key; `NAME:rising` or `NAME:falling` sets the order.
+        sort: a column, the best first, or a key.
         baseline: the row that others are compared with; `none` for no comparison.
         difference: the difference that seeds needed are counted for.
         at: where in the training runs are compared, such as `rollouts` or `pass@1=0.5`.

@@ -100,7 +100,7 @@ def build_report(
         rows: config keys that name the rows; by default the estimator and every key that varies.
         where: filters that runs must match; without one on `status` they must be done.
         at: where in the training runs are compared; by default at its end.
-        sort: a column or a key, with `:rising` or `:falling` after it.
+        sort: a column or a key.
         baseline: the rows that others are compared with, as in `parse_baseline`; `none`
             for no comparison. By default the first row, in tables of at most 30 rows.
         target: the difference that seeds needed are counted for; by default the observed one.
@@ -317,19 +317,14 @@ def _nothing_finished(
     return text
 
 
-def _sort(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row]:
+def _sort(rows: Sequence[Row], columns: Sequence[Column], name: str) -> list[Row]:
     """Sort by a column, the best first, or by a key, rising; rows without a value are last."""
-    name, _, way = sort.partition(":")
-    if way not in ("", "rising", "falling"):
-        raise ReportError(f"--sort: expected {name}:rising or {name}:falling, got '{sort}'")
     column = next((column for column in columns if column.name == name), None)
     keys = {key for row in rows for key in row.group}
     if column is None and name not in keys:
         hint = nearest(name, [*keys, *(own.name for own in columns)])
         raise NotFoundError(f"--sort: the table has no column or key '{name}'; {hint}")
-    falling = way == "falling"
-    if not way and column is not None:
-        falling = column.direction is MetricDirection.HIGHER
+    falling = column is not None and column.direction is MetricDirection.HIGHER
 
     def value(row: Row) -> Any:
         return row.group.get(name) if column is None else row.cells[name].mean
