@@ -16,7 +16,6 @@ from advsweep.store.records import Failure, Status
 from advsweep.store.tables import RUNS, SWEEP_RUNS
 
 if TYPE_CHECKING:
-    from advsweep.store.owners import AnyRow
     from advsweep.store.store import Store
 
 # The statuses that a process can record when it ends a run.
@@ -91,7 +90,13 @@ class Leases(StorePart):
                 RUNS.c.status.in_([Status.PENDING, Status.INTERRUPTED]),
                 ~RUNS.c.stop_requested,
             )
-            row = self._claimed_before(connection, owner)
+            row = None
+            if self._patience.repeats:
+                # The commit of the first try may have taken effect although the connection broke.
+                # The second would claim another run, and nobody would train the first.
+                own = select(RUNS.c.id).where(RUNS.c.status == Status.RUNNING, *owned_by(owner))
+                own = own.where(RUNS.c.id.not_in(self.held)).limit(1)
+                row = connection.execute(own).one_or_none()
             row = row or connection.execute(locking.where(*waiting).limit(1)).one_or_none()
             if row is None:
                 # Last, since no query can tell which of their processes are alive. Rows of the
@@ -109,17 +114,6 @@ class Leases(StorePart):
             _take(connection, row.id, owner, self._now())
         self.held[row.id] = owner
         return int(row.id)
-
-    def _claimed_before(self, connection: Connection, owner: Owner) -> AnyRow | None:
-        """Return the run that the first try of a repeated call has claimed."""
-        # Its commit may have taken effect although the connection broke. Without this, the
-        # second try would claim another run, and nobody would train the first.
-        if not self._patience.repeats:
-            return None
-        query = select(RUNS.c.id).where(
-            RUNS.c.status == Status.RUNNING, *owned_by(owner), RUNS.c.id.not_in(self.held)
-        )
-        return connection.execute(query.limit(1)).one_or_none()
 
     def await_writable(self, run_ids: Sequence[int]) -> None:
         """Return once the rows of these runs can be changed.
