@@ -294,10 +294,7 @@ def init(
             f"{folder}: expected a folder without {', '.join(names)}, got one with "
             f"{', '.join(present)}; name another folder: advsweep init FOLDER"
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise ConfigError(f"{folder}: expected a folder, got a file") from error
+    folder.mkdir(parents=True, exist_ok=True)
     source = Path(__file__).parent / "init_files"
     texts = {name: (source / name).read_text(encoding="utf-8") for name in NAMES}
     with config_groups() as groups:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from advsweep.cli.output import echo_line, print_json, print_listing
 from advsweep.cli.runs import find_targets
-from advsweep.errors import ConfigError, ReportError
+from advsweep.errors import ConfigError
 from advsweep.store import Store, open_store
 from advsweep.writing import plain_value
 
@@ -113,12 +113,7 @@ def plot(
             target = Path(f"{title}-{what}{suffix or _PICTURE}")
         files = {target: charts}
         if _is_folder(target):
-            try:
-                target.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ReportError(
-                    f"{target}: cannot create the folder ({error.strerror})"
-                ) from error
+            target.mkdir(parents=True, exist_ok=True)
             files = {target / f"{chart.name}{suffix or _PICTURE}": [chart] for chart in charts}
         for path, drawn_charts in files.items():
             write(drawn_charts, path)

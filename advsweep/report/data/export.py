@@ -91,7 +91,8 @@ def export_tables(
         The number of rows of each table.
 
     Raises:
-        ReportError: the folder holds something else, or cannot be written to.
+        ReportError: the folder holds something else.
+        OSError: it cannot be written to.
         ConfigError: pyarrow is needed and not installed.
     """
     if folder.exists() and not folder.is_dir():
@@ -130,8 +131,6 @@ def export_tables(
         # The manifest first: it says whose files the others are.
         for path in sorted(new.iterdir(), key=lambda path: path.name != MANIFEST):
             path.replace(folder / path.name)
-    except OSError as error:
-        raise ReportError(f"{folder}: cannot be written: {error.strerror or error}") from error
     finally:
         if new is not None:
             shutil.rmtree(new, ignore_errors=True)
