@@ -14,6 +14,15 @@ from advsweep.components import Component
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Num
 
+    # A number or a flag of each token, and a number of each run. A rollout whose tokens share a
+    # number may have it once.
+    PerToken = Float[Tensor, "*runs rollouts tokens"]
+    PerTokenOrRollout = Float[Tensor, "*runs rollouts #tokens"]
+    FlagPerToken = Bool[Tensor, "*runs rollouts tokens"]
+    PerRun = Float[Tensor, "*runs"]
+    # Receives the parts of a loss by metric name.
+    Metrics = dict[str, Tensor]
+
 
 @dataclass(frozen=True, kw_only=True)
 class LossInputs:

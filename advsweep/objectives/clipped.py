@@ -21,7 +21,9 @@ from advsweep.objectives.tokenwise import (
 )
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
+
+    from advsweep.objectives.base import FlagPerToken, Metrics, PerToken, PerTokenOrRollout
 
 
 @dataclass(kw_only=True)
@@ -57,9 +59,7 @@ class Clipped(WithRatio):
         math.inf, gt=1, absent="inf", help="largest token loss per |A| where A < 0; inf: no limit"
     )
 
-    def _surrogate(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> tuple[Float[Tensor, "*runs rollouts tokens"], Bool[Tensor, "*runs rollouts tokens"]]:
+    def _surrogate(self, inputs: LossInputs, metrics: Metrics) -> tuple[PerToken, FlagPerToken]:
         """Return the token losses, and a flag for the tokens without gradient."""
         advantages = inputs.token_advantages
         ratio = exp(self._log_ratios(inputs))
@@ -69,9 +69,7 @@ class Clipped(WithRatio):
         metrics["loss/clip_fraction"] = share(stopped, inputs)
         return loss, stopped
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         return self._surrogate(inputs, metrics)[0]
 
 
@@ -105,9 +103,7 @@ class AdaptiveClipped(Tokenwise):
         10.0, gt=1, help="largest token loss per |A| where A < 0; inf: no limit"
     )
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         advantages = inputs.token_advantages
         ratio = exp(self._log_ratios(inputs))
         rarity = 4 * exp(-inputs.old_log_probs.where(inputs.completion_mask, 0.0))
@@ -141,9 +137,7 @@ class Sapo(WithRatio):
     )
     tau_neg: float = option(1.05, gt=0, le=40, help="τ elsewhere")
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         advantages = inputs.token_advantages
         tau = torch.full_like(advantages, self.tau_pos).where(advantages > 0, self.tau_neg)
         ratio = exp(self._log_ratios(inputs))
@@ -172,7 +166,7 @@ class Gmpo(Tokenwise):
     clip_high: float = option(0.4, ge=0, help="log-ratios above this are clipped")
 
     def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
+        self, inputs: LossInputs, metrics: Metrics
     ) -> Float[Tensor, "*runs rollouts 1"]:
         advantages = inputs.token_advantages
         sign, log_ratios = advantages.sign(), self._log_ratios(inputs)
@@ -184,11 +178,8 @@ class Gmpo(Tokenwise):
         return -exp(taken.sum(dim=-1, keepdim=True) / lengths(inputs)) * advantages
 
     def _weighted_losses(
-        self,
-        inputs: LossInputs,
-        weights: Float[Tensor, "*runs rollouts #tokens"] | None,
-        metrics: dict[str, Tensor],
-    ) -> Float[Tensor, "*runs rollouts #tokens"]:
+        self, inputs: LossInputs, weights: PerTokenOrRollout | None, metrics: Metrics
+    ) -> PerTokenOrRollout:
         if weights is not None:
             # As in verl, a rollout has the geometric mean of its tokens' weights.
             logs = (weights + 1e-10).log().where(inputs.completion_mask, 0.0)

@@ -20,7 +20,9 @@ from advsweep.errors import ConfigError, nearest
 from advsweep.objectives.base import LossInputs, Objective
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool
+
+    from advsweep.objectives.base import FlagPerToken, Metrics, PerToken, PerTokenOrRollout
 
 Mode = Literal["decoupled", "bypass"]
 Weight = Literal["token", "sequence"]
@@ -199,8 +201,8 @@ class Corrected(Objective):
         return self.needs_sampler and self._resolved.mode == "decoupled"
 
     def _correct(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> tuple[LossInputs, Float[Tensor, "*runs rollouts #tokens"] | None]:
+        self, inputs: LossInputs, metrics: Metrics
+    ) -> tuple[LossInputs, PerTokenOrRollout | None]:
         """Return the inputs without the rejected tokens, and the weights of the token losses."""
         if inputs.sampler_log_probs is None:
             return inputs, inputs.weights
@@ -225,11 +227,7 @@ class Corrected(Objective):
             inputs = replace(inputs, old_log_probs=sampler)
         return replace(inputs, completion_mask=kept, sampler_log_probs=sampler), weights
 
-    def _kept(
-        self,
-        log_ratio: Float[Tensor, "*runs rollouts tokens"],
-        mask: Bool[Tensor, "*runs rollouts tokens"],
-    ) -> Bool[Tensor, "*runs rollouts tokens"]:
+    def _kept(self, log_ratio: PerToken, mask: FlagPerToken) -> FlagPerToken:
         """Return the tokens that are not rejected; log-ratios outside the mask are 0."""
         kept, lengths = mask, mask.sum(dim=-1, keepdim=True).clamp(min=1)
         for name, bounds in self._resolved.reject.items():
@@ -243,11 +241,11 @@ class Corrected(Objective):
 
     def _measure(
         self,
-        log_ratio: Float[Tensor, "*runs rollouts tokens"],
-        kept: Bool[Tensor, "*runs rollouts tokens"],
+        log_ratio: PerToken,
+        kept: FlagPerToken,
         changed: Bool[Tensor, "*runs rollouts #tokens"],
         inputs: LossInputs,
-        metrics: dict[str, Tensor],
+        metrics: Metrics,
     ) -> None:
         """Add the metrics of the mismatch, over the tokens with an advantage.
 

@@ -15,7 +15,9 @@ from advsweep.objectives.clipped import Clipped
 from advsweep.objectives.tokenwise import Aggregation, Tokenwise, exp, share, total
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Int
+
+    from advsweep.objectives.base import FlagPerToken, Metrics, PerToken, PerTokenOrRollout
 
 
 @dataclass(kw_only=True)
@@ -41,9 +43,7 @@ class ClipCov(Clipped):
     cov_low: float = option(1.0, help="tokens with a covariance above this may be drawn")
     cov_high: float = option(5.0, help="tokens with a covariance below this may be drawn")
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         loss, stopped = self._surrogate(inputs, metrics)
         covariances = _covariances(inputs)
         found = (covariances > self.cov_low) & (covariances < self.cov_high)
@@ -76,9 +76,7 @@ class KlCov(Tokenwise):
     fraction: float = option(2e-4, gt=0, le=1, help="share of tokens with a penalty")
     penalty: float = option(0.1, ge=0, help="weight of their |log-ratio|")
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         log_ratios = self._log_ratios(inputs)
         loss = -inputs.token_advantages * exp(log_ratios)
         order = (-_covariances(inputs)).where(inputs.completion_mask, math.inf)
@@ -106,9 +104,7 @@ class M2po(Tokenwise):
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     threshold: float = option(0.04, gt=0, help="largest mean of squared log-ratios")
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         log_ratios = self._log_ratios(inputs)
         squares = log_ratios.detach().square().where(inputs.completion_mask, math.inf)
         ordered = squares.flatten(-2).sort(dim=-1).values
@@ -119,12 +115,12 @@ class M2po(Tokenwise):
         return (-inputs.token_advantages * exp(log_ratios)).where(kept, 0.0)
 
 
-def _covariances(inputs: LossInputs) -> Float[Tensor, "*runs rollouts tokens"]:
+def _covariances(inputs: LossInputs) -> PerToken:
     """Return (A - mean A)(l - mean l), without gradient, with means over each run's tokens."""
     mask = inputs.completion_mask
     number = total(mask)[..., None, None].clamp(min=1)
 
-    def centred(values: Float[Tensor, "*runs rollouts #tokens"]) -> Tensor:
+    def centred(values: PerTokenOrRollout) -> Tensor:
         values = torch.where(mask, values, 0.0)
         return values - total(values)[..., None, None] / number
 
@@ -135,9 +131,7 @@ def _count(fraction: float, inputs: LossInputs) -> Int[Tensor, "*runs"]:
     return (total(inputs.completion_mask).double() * fraction).long().clamp(min=1)
 
 
-def _first(
-    keys: Float[Tensor, "*runs rollouts tokens"], counts: Int[Tensor, "*runs"]
-) -> Bool[Tensor, "*runs rollouts tokens"]:
+def _first(keys: PerToken, counts: Int[Tensor, "*runs"]) -> FlagPerToken:
     """Flag the tokens with each run's smallest keys, as many as it counts."""
     order = keys.flatten(-2).argsort(dim=-1, stable=True)
     is_first = torch.arange(order.shape[-1], device=keys.device) < counts[..., None]

@@ -16,7 +16,9 @@ from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.corrections import Corrected
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Num
+    from jaxtyping import Bool, Num
+
+    from advsweep.objectives.base import FlagPerToken, Metrics, PerRun, PerToken, PerTokenOrRollout
 
 
 # How token losses become one number.
@@ -173,9 +175,7 @@ class Tokenwise(Corrected):
         return self
 
     @abstractmethod
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts #tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerTokenOrRollout:
         """Return the loss of each token; values outside the mask do not matter.
 
         Args:
@@ -183,21 +183,18 @@ class Tokenwise(Corrected):
         """
 
     def _weighted_losses(
-        self,
-        inputs: LossInputs,
-        weights: Float[Tensor, "*runs rollouts #tokens"] | None,
-        metrics: dict[str, Tensor],
-    ) -> Float[Tensor, "*runs rollouts #tokens"]:
+        self, inputs: LossInputs, weights: PerTokenOrRollout | None, metrics: Metrics
+    ) -> PerTokenOrRollout:
         """Return the token losses with the weights of the correction."""
         losses = self._token_losses(inputs, metrics)
         return losses if weights is None else losses * weights
 
-    def _log_ratios(self, inputs: LossInputs) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _log_ratios(self, inputs: LossInputs) -> PerToken:
         """Return the logarithms of the importance ratios, 0 outside the mask."""
         return (inputs.log_probs - inputs.old_log_probs).where(inputs.completion_mask, 0.0)
 
     def loss(self, inputs: LossInputs) -> LossOutput:
-        metrics: dict[str, Tensor] = {}
+        metrics: Metrics = {}
         inputs, weights = self._correct(inputs, metrics)
         mask = inputs.completion_mask
         chosen = self._high_entropy(inputs) if self.top_entropy_quantile < 1 else mask
@@ -217,7 +214,7 @@ class Tokenwise(Corrected):
             loss = loss - self.entropy_coef * entropy
         return LossOutput(loss=loss, metrics=metrics)
 
-    def _high_entropy(self, inputs: LossInputs) -> Bool[Tensor, "*runs rollouts tokens"]:
+    def _high_entropy(self, inputs: LossInputs) -> FlagPerToken:
         assert inputs.entropies is not None
         entropies = inputs.entropies.detach().where(inputs.completion_mask, math.nan)
         if not entropies.numel():
@@ -234,7 +231,7 @@ class Tokenwise(Corrected):
         mean = fall.sum(dim=-1, keepdim=True) / lengths(inputs)
         return (inputs.token_advantages >= 0) | (mean <= self.off_policy_mask_threshold)
 
-    def _kl(self, inputs: LossInputs) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _kl(self, inputs: LossInputs) -> PerToken:
         assert inputs.reference_log_probs is not None
         d = (inputs.reference_log_probs - inputs.log_probs).where(inputs.completion_mask, 0.0)
         if self.kl_estimator == "k3":
@@ -254,11 +251,8 @@ class Tokenwise(Corrected):
         return kl * exp(self._log_ratios(inputs)) if self.kl_gradient == "importance" else kl
 
     def _aggregate(
-        self,
-        values: Float[Tensor, "*runs rollouts #tokens"],
-        keep: Bool[Tensor, "*runs rollouts tokens"],
-        inputs: LossInputs,
-    ) -> Float[Tensor, "*runs"]:
+        self, values: PerTokenOrRollout, keep: FlagPerToken, inputs: LossInputs
+    ) -> PerRun:
         values = torch.where(keep, values, 0.0)
         if self.aggregation == "token_mean":
             return total(values) / inputs.tokens
@@ -304,7 +298,7 @@ class WithRatio(Tokenwise):
 
     ratio: Ratio = option("token", help="importance ratio per token, or per sequence (GSPO)")
 
-    def _log_ratios(self, inputs: LossInputs) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _log_ratios(self, inputs: LossInputs) -> PerToken:
         log_ratios = super()._log_ratios(inputs)
         if self.ratio == "token":
             return log_ratios
@@ -327,9 +321,7 @@ def total(values: Num[Tensor, "*runs rollouts tokens"]) -> Num[Tensor, "*runs"]:
     return values.sum(dim=(-2, -1))
 
 
-def share(
-    tokens: Bool[Tensor, "*runs rollouts tokens"], inputs: LossInputs
-) -> Float[Tensor, "*runs"]:
+def share(tokens: FlagPerToken, inputs: LossInputs) -> PerRun:
     """Return the share of the minibatch's tokens, in the precision of the loss."""
     # At least float32, which integers would be divided in.
     precision = torch.promote_types(inputs.log_probs.dtype, torch.float32)

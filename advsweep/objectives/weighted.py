@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from advsweep.components import option
 from advsweep.objectives.base import LossInputs
 from advsweep.objectives.tokenwise import Aggregation, Tokenwise, WithRatio, exp, lengths, share
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from advsweep.objectives.base import Metrics, PerToken, PerTokenOrRollout
 
 
 @dataclass(kw_only=True)
@@ -38,9 +37,7 @@ class CrossEntropy(Tokenwise):
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         return -inputs.log_probs * inputs.token_advantages
 
 
@@ -63,9 +60,7 @@ class Cispo(WithRatio):
     clip_low: float = option(1.0, ge=0, le=1, help="weights below 1 - this are clipped; 1: none")
     clip_high: float = option(4.0, ge=0, help="weights above 1 + this are clipped")
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         advantages, ratio = inputs.token_advantages, exp(self._log_ratios(inputs).detach())
         weights = ratio.clamp(1 - self.clip_low, 1 + self.clip_high)
         metrics["loss/clip_fraction"] = share((weights != ratio) & (advantages != 0), inputs)
@@ -101,9 +96,7 @@ class Dppo(Tokenwise):
     clip_high: float = option(0.2, ge=0, help="δ_high: largest divergence where A > 0")
     cap: float = option(20.0, gt=0, help="largest importance weight")
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         mask, advantages = inputs.completion_mask, inputs.token_advantages
         new = inputs.log_probs.detach().where(mask, 0.0)
         old = inputs.old_log_probs.where(mask, 0.0)
@@ -138,9 +131,7 @@ class Vespo(Tokenwise):
     k_neg: float = option(3.0, ge=0, help="k where A < 0")
     lambda_neg: float = option(2.0, ge=1e-4, help="λ where A < 0")
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         advantages = inputs.token_advantages
         summed = self._log_ratios(inputs).detach().clamp(-20, 20).sum(dim=-1, keepdim=True)
         log_w = summed.clamp(math.log(1e-8), 20)
@@ -151,11 +142,8 @@ class Vespo(Tokenwise):
         return -weights * advantages * inputs.log_probs
 
     def _weighted_losses(
-        self,
-        inputs: LossInputs,
-        weights: Float[Tensor, "*runs rollouts #tokens"] | None,
-        metrics: dict[str, Tensor],
-    ) -> Float[Tensor, "*runs rollouts #tokens"]:
+        self, inputs: LossInputs, weights: PerTokenOrRollout | None, metrics: Metrics
+    ) -> PerTokenOrRollout:
         if weights is not None:
             # As in TRL, they are factors of W.
             logs = weights.log().clamp(math.log(1e-8), 20)
@@ -183,9 +171,7 @@ class Topr(Tokenwise):
         "seq_mean_token_sum", help="how token losses become one number"
     )
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         advantages = inputs.token_advantages
         log_w = self._log_ratios(inputs).detach().sum(dim=-1, keepdim=True)
         is_neg = advantages < 0
@@ -209,8 +195,6 @@ class Dro(Tokenwise):
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     beta: float = option(1.0, gt=0, help="β: weight of the squared log-ratio")
 
-    def _token_losses(
-        self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         penalty = 0.5 * self.beta * self._log_ratios(inputs).square()
         return penalty - inputs.log_probs * inputs.token_advantages
