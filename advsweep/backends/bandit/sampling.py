@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.bandit.stack import BanditStack
+    from advsweep.backends.bandit.tables import Actions, Owners, PerRollout
     from advsweep.tasks.base import Problem
 
 
@@ -112,7 +113,7 @@ class Source:
         self._reference = reference
         self._draws = self._reference_draws = 0
         self.step = step
-        self.rows: Int[Tensor, "runs groups"] | None = None
+        self.rows: Owners | None = None
         self.group_size = first.group_size
         self.actions = torch.empty(len(runs), 0, first.drawn_size, dtype=torch.int64)
         self.references = 0
@@ -135,9 +136,7 @@ class Source:
         assert self.rows is not None
         return self._draw(self.rows[:, groups], len(groups))
 
-    def _draw(
-        self, rows: Int[Tensor, "runs groups"] | None, prompts: int
-    ) -> Float[Tensor, "groups rollouts"]:
+    def _draw(self, rows: Owners | None, prompts: int) -> Float[Tensor, "groups rollouts"]:
         actions = self._sample(self._policy, Stream.ROLLOUTS, rows, prompts, self._draws)
         self._draws += 1
         rewards = self._judge(rows, actions)
@@ -164,15 +163,13 @@ class Source:
         self.references += rows.shape[1]
         return self._judge(rows, actions).flatten()
 
-    def _all_rows(self) -> Int[Tensor, "runs groups"]:
+    def _all_rows(self) -> Owners:
         """Return the prompt of each group drawn."""
         if self.rows is not None:
             return self.rows
         return torch.arange(self.actions.shape[1]).expand(len(self._stack.runs), -1)
 
-    def _judge(
-        self, rows: Int[Tensor, "runs groups"] | None, actions: Int[Tensor, "runs groups rollouts"]
-    ) -> Float[Tensor, "runs groups rollouts"]:
+    def _judge(self, rows: Owners | None, actions: Actions) -> PerRollout:
         """Return the rewards of sampled behaviours, as the controls of the runs change them."""
         rewards = at_actions(self._stack.tables.rewards, rows, actions)
         for index, (run, rng) in enumerate(zip(self._stack.runs, self._control_rngs, strict=True)):
@@ -256,18 +253,13 @@ class Source:
         )
 
     def _sample(
-        self,
-        policy: Policy,
-        stream: Stream,
-        rows: Int[Tensor, "runs groups"] | None,
-        groups: int,
-        draw: int,
-    ) -> Int[Tensor, "runs groups rollouts"]:
+        self, policy: Policy, stream: Stream, rows: Owners | None, groups: int, draw: int
+    ) -> Actions:
         numbers = [own.uniform(stream, self.step, draw, groups) for own in self._stack.random_draws]
         chosen = policy if rows is None else policy.of_prompts(rows)
         return chosen.sample(torch.from_numpy(np.stack(numbers)))
 
-    def _flat(self, values: Float[Tensor, "runs groups rollouts"]) -> Tensor:
+    def _flat(self, values: PerRollout) -> Tensor:
         return values.reshape(-1, values.shape[-1])
 
 
@@ -279,9 +271,7 @@ class BanditSampler:
     """
 
     def __init__(
-        self,
-        logits: Float[Tensor, "prompts behaviours"],
-        base: Float[Tensor, "prompts behaviours"],
+        self, logits: Float[Tensor, "prompts behaviours"], base: Float[Tensor, "prompts behaviours"]
     ) -> None:
         self._logits = logits
         self._base = base

@@ -48,10 +48,8 @@ from advsweep.rollouts.base import Collected
 from advsweep.tasks.bandit import BanditTask
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor
-
     from advsweep.backends.bandit.backend import BanditBackend
+    from advsweep.backends.bandit.tables import PerBehaviour
     from advsweep.backends.base import Run
     from advsweep.estimators.batch import GroupBatch
 
@@ -163,7 +161,7 @@ class BanditStack:
         """Return the policy of the current or other parameters at the sampling temperature."""
         return Policy.of(self.logits.of(self.weights[of]), self.temperature)
 
-    def anchor(self) -> Float[Tensor, "runs prompts behaviours"]:
+    def anchor(self) -> PerBehaviour:
         """Return the logits of the reference of a KL penalty."""
         penalty = self.weights.get(_PENALTY)
         return self.logits.base if penalty is None else self.logits.of(penalty)

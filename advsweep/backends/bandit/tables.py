@@ -27,6 +27,19 @@ if TYPE_CHECKING:
     from advsweep.backends.models import Table
     from advsweep.tasks.bandit import BanditTask
 
+    # Tensors of several runs, or of one run without its axis. A group is of one prompt.
+    PerBehaviour = Float[Tensor, "*runs prompts behaviours"]
+    FlagPerBehaviour = Bool[Tensor, "*#runs prompts behaviours"]
+    PerPrompt = Float[Tensor, "*runs prompts"]
+    PerRollout = Float[Tensor, "*runs groups rollouts"]
+    # The sampled behaviours, and the prompt of each group.
+    Actions = Int[Tensor, "*runs groups rollouts"]
+    Owners = Int[Tensor, "runs groups"]
+    # What is trained: a row for each prompt, or of a map that prompts share.
+    Parameters = Float[Tensor, "runs rows behaviours"]
+    PerRun = Float[Tensor, " runs"]
+    FlagPerRun = Bool[Tensor, " runs"]
+
 
 @dataclass(frozen=True)
 class Tables:
@@ -41,9 +54,9 @@ class Tables:
         is_binary: whether each reward is 1 for correct and 0 for other behaviours.
     """
 
-    logits: Float[Tensor, "runs prompts behaviours"]
-    rewards: Float[Tensor, "runs prompts behaviours"]
-    correct: Bool[Tensor, "runs prompts behaviours"]
+    logits: PerBehaviour
+    rewards: PerBehaviour
+    correct: FlagPerBehaviour
     levels: Int[np.ndarray, "runs prompts"]
     trained: Int[np.ndarray, "runs trained"]
     is_binary: bool
@@ -86,11 +99,7 @@ class Tables:
         )
 
 
-def at_actions(
-    table: Tensor,
-    rows: Int[Tensor, "runs groups"] | None,
-    actions: Int[Tensor, "runs groups rollouts"],
-) -> Tensor:
+def at_actions(table: Tensor, rows: Owners | None, actions: Actions) -> Tensor:
     """Return the entries of sampled behaviours.
 
     Args:
@@ -109,31 +118,27 @@ class Logits:
         is_shared: whether prompts share a map; its product is added to `base`.
     """
 
-    def __init__(self, table: Table, base: Float[Tensor, "runs prompts behaviours"]) -> None:
+    def __init__(self, table: Table, base: PerBehaviour) -> None:
         self.base = base
         self.is_shared = table.rank > 0
         self._rank = table.rank
         prompts = base.shape[1]
         self._features = _features(table, prompts) if self.is_shared else torch.empty(0)
 
-    def origin(self) -> Float[Tensor, "runs rows behaviours"]:
+    def origin(self) -> Parameters:
         """Return the parameters before training; weight decay pulls towards them."""
         if not self.is_shared:
             return self.base.clone()
         runs, _, behaviours = self.base.shape
         return torch.zeros(runs, self._rank, behaviours)
 
-    def of(
-        self, parameters: Float[Tensor, "runs rows behaviours"]
-    ) -> Float[Tensor, "runs prompts behaviours"]:
+    def of(self, parameters: Parameters) -> PerBehaviour:
         """Return the logits that belong to parameters."""
         if not self.is_shared:
             return parameters
         return self.base + self.change(parameters)
 
-    def change(
-        self, parameters: Float[Tensor, "runs rows behaviours"]
-    ) -> Float[Tensor, "runs prompts behaviours"]:
+    def change(self, parameters: Parameters) -> PerBehaviour:
         """Return the change of the logits that belongs to a change of the parameters."""
         if not self.is_shared:
             return parameters
@@ -141,9 +146,7 @@ class Logits:
         # not depend on the runs beside it.
         return torch.stack([self._features @ own for own in parameters])
 
-    def pull_back(
-        self, gradient: Float[Tensor, "runs prompts behaviours"]
-    ) -> Float[Tensor, "runs rows behaviours"]:
+    def pull_back(self, gradient: PerBehaviour) -> Parameters:
         """Return the gradient of the parameters, given that of the logits."""
         if not self.is_shared:
             return gradient
@@ -171,45 +174,39 @@ class Policy:
         log: log π of every behaviour.
     """
 
-    def __init__(self, log: Float[Tensor, "*runs prompts behaviours"]) -> None:
+    def __init__(self, log: PerBehaviour) -> None:
         self.log = log
 
     @classmethod
     def of(
-        cls,
-        logits: Float[Tensor, "*runs prompts behaviours"],
-        temperature: Float[Tensor, "*#runs 1 1"] | float = 1.0,
+        cls, logits: PerBehaviour, temperature: Float[Tensor, "*#runs 1 1"] | float = 1.0
     ) -> Policy:
         """Return softmax(z/T)."""
         return Policy(torch.log_softmax(logits / temperature, dim=-1))
 
-    def of_prompts(self, rows: Int[Tensor, "runs groups"]) -> Policy:
+    def of_prompts(self, rows: Owners) -> Policy:
         """Return the policy at the prompt of each group."""
         return Policy(self.log[torch.arange(len(rows))[:, None], rows])
 
     @functools.cached_property
-    def probabilities(self) -> Float[Tensor, "*runs prompts behaviours"]:
+    def probabilities(self) -> PerBehaviour:
         """π of every behaviour."""
         return self.log.exp() if self.log.requires_grad else exp(self.log)
 
     @functools.cached_property
-    def entropies(self) -> Float[Tensor, "*runs prompts"]:
+    def entropies(self) -> PerPrompt:
         """H = -Σ π log π of each prompt, in nats."""
         return -(self.probabilities * self.log).sum(dim=-1)
 
-    def certainties(self) -> Float[Tensor, "*runs prompts"]:
+    def certainties(self) -> PerPrompt:
         """KL(uniform ‖ π) of each prompt, in nats."""
         return -self.log.mean(dim=-1) - math.log(self.log.shape[-1])
 
-    def log_probs(
-        self, actions: Int[Tensor, "*runs prompts rollouts"]
-    ) -> Float[Tensor, "*runs prompts rollouts"]:
+    def log_probs(self, actions: Actions) -> PerRollout:
         """log π of sampled behaviours."""
         return self.log.gather(-1, actions)
 
-    def sample(
-        self, uniform: Float[Tensor, "*runs prompts rollouts"]
-    ) -> Int[Tensor, "*runs prompts rollouts"]:
+    def sample(self, uniform: PerRollout) -> Actions:
         """Draw behaviours by the inverse of the distribution function.
 
         Args:
@@ -223,10 +220,7 @@ def exp(values: Tensor) -> Tensor:
     return torch.from_numpy(np.exp(values.numpy()))
 
 
-def draw(
-    cumulated: Float[Tensor, "*runs prompts behaviours"],
-    uniform: Float[Tensor, "*runs prompts rollouts"],
-) -> Int[Tensor, "*runs prompts rollouts"]:
+def draw(cumulated: PerBehaviour, uniform: PerRollout) -> Actions:
     """Find the first behaviour of each row whose cumulated mass exceeds a share of the total.
 
     A share that rounds to the total counts as a little less, so that behaviours without mass
@@ -252,11 +246,7 @@ def draw(
     return torch.from_numpy(found).view(thresholds.shape)
 
 
-def score_gradient(
-    policy: Policy,
-    actions: Int[Tensor, "*runs prompts rollouts"],
-    weights: Float[Tensor, "*runs prompts rollouts"],
-) -> Float[Tensor, "*runs prompts behaviours"]:
+def score_gradient(policy: Policy, actions: Actions, weights: PerRollout) -> PerBehaviour:
     """∂/∂z of Σᵢ wᵢ log π(aᵢ) at temperature 1: Σᵢ wᵢ 1{aᵢ = v} - π_v Σᵢ wᵢ.
 
     If the weights of a prompt sum to 0, the gradient of behaviours not sampled is exactly 0.
@@ -266,22 +256,19 @@ def score_gradient(
     return pull - policy.probabilities * drift if drift.any() else pull
 
 
-def total(weights: Float[Tensor, "*runs prompts rollouts"]) -> Float[Tensor, "*runs prompts"]:
+def total(weights: PerRollout) -> PerPrompt:
     """Return Σᵢ wᵢ of each prompt; a sum within rounding of 0 counts as 0."""
     drift = weights.sum(dim=-1)
     rounding = weights.shape[-1] * torch.finfo(weights.dtype).eps * weights.abs().sum(dim=-1)
     return drift.masked_fill_(drift.abs() <= rounding, 0.0)
 
 
-def entropy_gradient(policy: Policy) -> Float[Tensor, "*runs prompts behaviours"]:
+def entropy_gradient(policy: Policy) -> PerBehaviour:
     """∂H/∂z of each prompt at temperature 1: -π_v (log π_v + H)."""
     return -policy.probabilities * (policy.log + policy.entropies[..., None])
 
 
-def divergences(
-    probabilities: Float[Tensor, "*runs prompts behaviours"],
-    change: Float[Tensor, "*runs prompts behaviours"],
-) -> Float[Tensor, "*runs prompts"]:
+def divergences(probabilities: PerBehaviour, change: PerBehaviour) -> PerPrompt:
     """Return KL(old ‖ new) of each prompt, in nats, after a change of its logits.
 
     With x the change of z/T and means over the old policy, log E[e^x] - E[x]: in this form
@@ -313,7 +300,7 @@ class ShiftedPolicy(Policy):
 
     def __init__(
         self,
-        logits: Float[Tensor, "runs prompts behaviours"],
+        logits: PerBehaviour,
         origin: Float[Tensor, "runs prompts 1"],
         temperature: Float[Tensor, "runs 1 1"],
     ) -> None:
@@ -326,40 +313,36 @@ class ShiftedPolicy(Policy):
         np.exp(self._masses.numpy(), out=self._masses.numpy())
 
     @functools.cached_property
-    def _total(self) -> Float[Tensor, "runs prompts"]:
+    def _total(self) -> PerPrompt:
         return self._masses.sum(dim=-1)
 
     @functools.cached_property
-    def _level(self) -> Float[Tensor, "runs prompts"]:
+    def _level(self) -> PerPrompt:
         """log Σ e^(z/T)."""
         return self._total.log() + self._shift[..., 0]
 
     @functools.cached_property
-    def log(self) -> Float[Tensor, "runs prompts behaviours"]:  # type: ignore[override]
+    def log(self) -> PerBehaviour:  # type: ignore[override]
         return self._logits / self._temperature - self._level[..., None]
 
     @functools.cached_property
-    def probabilities(self) -> Float[Tensor, "runs prompts behaviours"]:
+    def probabilities(self) -> PerBehaviour:
         return self._masses / self._total[..., None]
 
     @functools.cached_property
-    def entropies(self) -> Float[Tensor, "runs prompts"]:
+    def entropies(self) -> PerPrompt:
         """H = log Σ e^(z/T) - E[z/T] of each prompt, in nats; to 1e-6, which is not below 0."""
         mean = (self._masses * self._logits).sum(dim=-1) / self._total
         return (self._level - mean / self._temperature[..., 0]).clamp_(min=0.0)
 
-    def certainties(self) -> Float[Tensor, "runs prompts"]:
+    def certainties(self) -> PerPrompt:
         mean = self._logits.mean(dim=-1) / self._temperature[..., 0]
         return self._level - mean - math.log(self._logits.shape[-1])
 
-    def log_probs(
-        self, actions: Int[Tensor, "runs prompts rollouts"]
-    ) -> Float[Tensor, "runs prompts rollouts"]:
+    def log_probs(self, actions: Actions) -> PerRollout:
         return self._logits.gather(-1, actions) / self._temperature - self._level[..., None]
 
-    def sample(
-        self, uniform: Float[Tensor, "runs prompts rollouts"]
-    ) -> Int[Tensor, "runs prompts rollouts"]:
+    def sample(self, uniform: PerRollout) -> Actions:
         return draw(self._masses.cumsum(dim=-1), uniform)
 
 
@@ -368,10 +351,7 @@ _FEW = 8
 
 
 def exact_metrics(
-    before: Policy,
-    after: Policy,
-    correct: Bool[Tensor, "runs prompts behaviours"],
-    ks: Sequence[int],
+    before: Policy, after: Policy, correct: FlagPerBehaviour, ks: Sequence[int]
 ) -> list[dict[str, float]]:
     """Return metrics of a step of each run: means over all prompts, drawn or not.
 
@@ -408,10 +388,7 @@ def exact_metrics(
     return [dict(zip(metrics, own, strict=True)) for own in means.T.tolist()]
 
 
-def solve_rates(
-    policy: Float[Tensor, "*runs prompts behaviours"],
-    correct: Bool[Tensor, "*#runs prompts behaviours"],
-) -> Float[Tensor, "*runs prompts"]:
+def solve_rates(policy: PerBehaviour, correct: FlagPerBehaviour) -> PerPrompt:
     """Return the probability of a correct behaviour of each prompt."""
     # Rounding may give a sum above 1.
     return (policy * correct).sum(dim=-1).clamp(max=1)

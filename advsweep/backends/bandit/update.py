@@ -28,9 +28,19 @@ from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float
 
     from advsweep.backends.bandit.stack import BanditStack
+    from advsweep.backends.bandit.tables import (
+        Actions,
+        FlagPerRun,
+        Owners,
+        Parameters,
+        PerBehaviour,
+        PerPrompt,
+        PerRollout,
+        PerRun,
+    )
 
 # What the runs train and remember, by name; the first axis is that of the runs.
 State = dict[str, Tensor]
@@ -53,10 +63,10 @@ class Experience:
         keep: whether a rollout takes part in the update.
     """
 
-    rows: Int[Tensor, "runs groups"] | None
-    actions: Int[Tensor, "runs groups rollouts"]
-    log_probs: Float[Tensor, "runs groups rollouts"]
-    advantages: Float[Tensor, "runs groups rollouts"]
+    rows: Owners | None
+    actions: Actions
+    log_probs: PerRollout
+    advantages: PerRollout
     keep: Bool[Tensor, "runs groups rollouts"]
 
     def __getitem__(self, groups: slice) -> Experience:
@@ -81,9 +91,7 @@ class Updates:
         drifted: the runs in which plain descent moved behaviours that were not sampled.
     """
 
-    def __init__(
-        self, stack: BanditStack, step: int, anchor: Float[Tensor, "runs prompts behaviours"]
-    ) -> None:
+    def __init__(self, stack: BanditStack, step: int, anchor: PerBehaviour) -> None:
         self._stack = stack
         self._run, self._state, self._logits = stack.runs[0], stack.weights, stack.logits
         self._parameters, self._temperature = stack.weights[PARAMETERS], stack.temperature
@@ -95,7 +103,7 @@ class Updates:
         ]
         self._lr = torch.tensor(self._rates)[:, None, None]
         self.errors: dict[int, TrainingError] = {}
-        self.drifted: Bool[Tensor, " runs"] = torch.zeros(len(stack.runs), dtype=torch.bool)
+        self.drifted: FlagPerRun = torch.zeros(len(stack.runs), dtype=torch.bool)
 
     def train(self, policy: Policy, experience: Experience) -> list[dict[str, float]]:
         """Train on every minibatch `inner_epochs` times, from the policy that sampled.
@@ -135,8 +143,8 @@ class Updates:
         ]
 
     def _train_on(
-        self, policy: Policy, minibatch: Experience, active: Bool[Tensor, " runs"], is_first: bool
-    ) -> dict[str, Float[Tensor, " runs"]]:
+        self, policy: Policy, minibatch: Experience, active: FlagPerRun, is_first: bool
+    ) -> dict[str, PerRun]:
         """Make one step of the optimizer, and return metrics.
 
         Args:
@@ -166,9 +174,9 @@ class Updates:
     def _slopes(
         self, policy: Policy, minibatch: Experience, is_first: bool
     ) -> tuple[
-        dict[str, Float[Tensor, " runs"]],
-        Float[Tensor, "runs groups rollouts"],
-        Float[Tensor, "runs groups rollouts"] | None,
+        dict[str, PerRun],
+        PerRollout,
+        PerRollout | None,
     ]:
         """Return loss metrics, and the loss's derivatives by log-probabilities and entropies.
 
@@ -204,12 +212,8 @@ class Updates:
         return metrics, slopes[0].view(shape), slopes[1].view(shape) if slopes[1:] else None
 
     def _descend(
-        self,
-        policy: ShiftedPolicy,
-        actions: Int[Tensor, "runs prompts rollouts"],
-        weights: Float[Tensor, "runs prompts rollouts"],
-        active: Bool[Tensor, " runs"],
-    ) -> Float[Tensor, " runs"]:
+        self, policy: ShiftedPolicy, actions: Actions, weights: PerRollout, active: FlagPerRun
+    ) -> PerRun:
         """Make a step of plain gradient descent on a table; return the gradient's norm.
 
         The gradient is g_v - π_v C, and g is 0 at behaviours not sampled. So
@@ -235,8 +239,8 @@ class Updates:
         return norm
 
     def _clip(
-        self, norm: Float[Tensor, " runs"], active: Bool[Tensor, " runs"]
-    ) -> tuple[Float[Tensor, "runs 1 1"], Bool[Tensor, " runs"]]:
+        self, norm: PerRun, active: FlagPerRun
+    ) -> tuple[Float[Tensor, "runs 1 1"], FlagPerRun]:
         """Return the factors that clip the gradients, and the active runs with finite ones."""
         active = active & self._is_finite("gradient norm", norm, active)
         bound = self._run.optimizer.max_grad_norm
@@ -245,9 +249,7 @@ class Updates:
             scale = torch.where(norm > bound, bound / norm, 1.0).float()
         return scale[:, None, None], active
 
-    def _is_finite(
-        self, what: str, values: Float[Tensor, " runs"], active: Bool[Tensor, " runs"]
-    ) -> Bool[Tensor, " runs"]:
+    def _is_finite(self, what: str, values: PerRun, active: FlagPerRun) -> FlagPerRun:
         finite = values.isfinite()
         for index in (~finite & active).nonzero()[:, 0].tolist():
             self.errors[index] = TrainingError(
@@ -257,7 +259,7 @@ class Updates:
         return finite
 
 
-def fresh_moments(optimizer: Optimizer, parameters: Float[Tensor, "runs rows behaviours"]) -> State:
+def fresh_moments(optimizer: Optimizer, parameters: Parameters) -> State:
     """Return the moments before the first update."""
     if isinstance(optimizer, AdamW):
         moments = {name: torch.zeros_like(parameters) for name in ("mean", "square")}
@@ -269,11 +271,11 @@ def fresh_moments(optimizer: Optimizer, parameters: Float[Tensor, "runs rows beh
 
 def move(
     optimizer: Optimizer,
-    gradient: Float[Tensor, "runs rows behaviours"],
+    gradient: Parameters,
     state: State,
     lr: Float[Tensor, "runs 1 1"],
-    origin: Float[Tensor, "runs rows behaviours"],
-    active: Bool[Tensor, " runs"],
+    origin: Parameters,
+    active: FlagPerRun,
 ) -> None:
     """Make one step against the gradient, in place, as torch's optimizers do.
 
@@ -315,9 +317,7 @@ class Before:
         actions: the behaviours that the step trains on.
     """
 
-    def __init__(
-        self, stack: BanditStack, policy: Policy, actions: Int[Tensor, "runs groups rollouts"]
-    ) -> None:
+    def __init__(self, stack: BanditStack, policy: Policy, actions: Actions) -> None:
         self._stack = stack
         self._policy, self._table = policy, stack.weights[PARAMETERS].clone()
         if isinstance(policy, ShiftedPolicy):
@@ -326,9 +326,7 @@ class Before:
             self._actions = torch.from_numpy(np.sort(actions.numpy(), axis=-1))
             self._log_probs = policy.log_probs(self._actions)
 
-    def compare(
-        self, drifted: Bool[Tensor, " runs"]
-    ) -> tuple[list[dict[str, float]], Float[Tensor, "runs prompts"]]:
+    def compare(self, drifted: FlagPerRun) -> tuple[list[dict[str, float]], PerPrompt]:
         """Return the metrics of the step's changes, and KL(old ‖ new) of each prompt.
 
         The state of the stack, now that after the step, gets the change and its sums.
@@ -336,19 +334,15 @@ class Before:
         Args:
             drifted: as in `Updates`.
         """
-        state, logits, temperature = (
-            self._stack.weights,
-            self._stack.logits,
-            self._stack.temperature,
-        )
-        parameters, known = state[PARAMETERS], state[CHANGE_SUMS]
+        state, logits = self._stack.weights, self._stack.logits
+        temperature, parameters = self._stack.temperature, state[PARAMETERS]
         change = parameters - self._table
 
         def of_table(policy: Policy) -> tuple[Tensor, Tensor]:
             since = parameters - logits.origin()
             sums = [_dots(since, since), _dots(change, change), _dots(change, state[CHANGE])]
             kl = divergences(policy.probabilities, logits.change(change) / temperature)
-            return torch.stack([*sums, known[:, 1]], dim=1), kl.double()
+            return torch.stack([*sums, state[CHANGE_SUMS][:, 1]], dim=1), kl.double()
 
         if not isinstance(self._policy, ShiftedPolicy):
             sums, kl = of_table(self._policy)
@@ -361,10 +355,8 @@ class Before:
         state[CHANGE], state[CHANGE_SUMS] = change, sums[:, :2].clone()
         return [change_metrics(*own) for own in sums.tolist()], kl
 
-    def _of_samples(
-        self, change: Float[Tensor, "runs prompts behaviours"]
-    ) -> tuple[Float[Tensor, "runs 4"], Float[Tensor, "runs prompts"]]:
-        def summed(values: Float[Tensor, "runs prompts rollouts"]) -> Float[Tensor, " runs"]:
+    def _of_samples(self, change: PerBehaviour) -> tuple[Float[Tensor, "runs 4"], PerPrompt]:
+        def summed(values: PerRollout) -> PerRun:
             return values.flatten(1).sum(dim=1, dtype=torch.float64)
 
         state, origin, actions = self._stack.weights, self._stack.logits.base, self._actions
@@ -386,18 +378,13 @@ class Before:
         )
 
 
-def _dots(
-    first: Float[Tensor, "runs rows behaviours"], second: Float[Tensor, "runs rows behaviours"]
-) -> Float[Tensor, " runs"]:
+def _dots(first: Parameters, second: Parameters) -> PerRun:
     # Sums with a conversion are many times slower, so only those over rows have one.
     return (first * second).sum(dim=-1).sum(dim=-1, dtype=torch.float64)
 
 
 def rollout_means(
-    name: str,
-    values: Float[Tensor, "runs prompts"],
-    experience: Experience,
-    otherwise: float | None = None,
+    name: str, values: PerPrompt, experience: Experience, otherwise: float | None = None
 ) -> list[dict[str, float]]:
     """Return the mean of a number per prompt over each run's rollouts that take part.
 
