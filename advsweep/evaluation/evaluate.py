@@ -6,16 +6,16 @@ later without the weights.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from advsweep.backends.base import hash_json
 from advsweep.components import Plain
 from advsweep.local_files import make_private_folder, replace_file
 from advsweep.statistics import answer_entropy
@@ -48,12 +48,7 @@ class ProblemResult(NamedTuple):
     first: AnswerSample
 
 
-class HasLevel(Protocol):
-    @property
-    def level(self) -> int: ...
-
-
-L = TypeVar("L", bound=HasLevel)
+L = TypeVar("L", Problem, AnswerSample)
 
 
 def spread_over_levels(problems: Sequence[L], number: int) -> list[L]:
@@ -156,7 +151,7 @@ def evaluation_identity(
         material["validation_share"] = settings.validation_share
     if validates is not None:
         material["validates"] = validates.identity()
-    return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+    return hash_json(material)
 
 
 def solve_rate_levels(rates: Float[np.ndarray, " problems"]) -> Int[np.ndarray, " problems"]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
+from advsweep.backends.base import hash_json
 from advsweep.config.validation import reported_problems, validation_problems
 from advsweep.evaluation.evaluate import (
     REVISION,
@@ -174,8 +173,7 @@ class Evaluator:
         One of the same step is there already if the training was resumed before it: that stays.
         """
         subject = subject_of(self.run, self.attempt, step)
-        material = {"revision": REVISION, "subject": subject, "counted": task}
-        identity = hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+        identity = hash_json({"revision": REVISION, "subject": subject, "counted": task})
         least = min(problem.n for problem in problems)
         self.store.evaluations.add(
             NewEvaluation(
