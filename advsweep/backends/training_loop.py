@@ -44,19 +44,15 @@ class Trainer(Protocol):
         Raises:
             TrainingError: a loss or a gradient is not finite; the message names the step.
         """
-        ...
 
     def sampler(self) -> Sampler:
         """Return the current weights, for an evaluation; sampling does not change the training."""
-        ...
 
     def state(self) -> Mapping[str, bytes]:
         """Return the files of a checkpoint: all that resuming needs."""
-        ...
 
     def restore(self, files: Mapping[str, bytes]) -> None:
         """Load what `state` returned."""
-        ...
 
 
 class TrainingStack(Protocol):
@@ -67,23 +63,18 @@ class TrainingStack(Protocol):
 
     def step(self, step: int) -> Sequence[Mapping[str, float] | BaseException]:
         """Make one step of every run; return the metrics or the error of each."""
-        ...
 
     def sampler(self, index: int) -> Sampler:
         """Return the current weights of a run, as `Trainer.sampler` does."""
-        ...
 
     def state(self, index: int) -> Mapping[str, bytes]:
         """Return the files of a checkpoint of a run."""
-        ...
 
     def restore(self, index: int, files: Mapping[str, bytes]) -> None:
         """Load what `state` returned into a run."""
-        ...
 
     def keep(self, indexes: Sequence[int]) -> None:
         """Drop all runs but these, which are numbered in this order from now on."""
-        ...
 
 
 def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> None:

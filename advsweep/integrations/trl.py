@@ -25,7 +25,7 @@ from torch import Tensor
 
 from advsweep.backends.training_loop import compute_advantages
 from advsweep.backends.trl.sampling import certainty, forward_statistic, square_sum
-from advsweep.backends.trl.steps import pick_rows, rows_of
+from advsweep.backends.trl.steps import pick_rows, rows_of, whole_rows
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
@@ -149,10 +149,10 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         if not self.model.training:
             evaluated: dict[str, Any] = super()._generate_and_score_completions(inputs)
             return evaluated
-        source = TrlSource(self, inputs)
+        source: Any = TrlSource(self, inputs)
         prompts = len(inputs) * self.accelerator.num_processes // self.num_generations
         collected = self.rollout.collect(source, prompts)
-        outputs = source.outputs(self._tokenizer.pad_token_id)
+        outputs: dict[str, Any] = source.outputs(self._tokenizer.pad_token_id)
         self._completion_lengths = source.own_lengths
         mask = ~source.scored.isnan().all(dim=1)
         batch = self._group_batch(source.inputs, outputs, source.scored, mask)
@@ -285,11 +285,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         def token_mean(values: Float[Tensor, "rows tokens"]) -> Float[Tensor, " rows"]:
             return values.where(generated, 0.0).sum(dim=1) / lengths.clamp(min=1)
 
-        rows = (
-            torch.cat((outputs["prompt_ids"], completions), dim=1),
-            torch.cat((outputs["prompt_mask"], whole.to(outputs["prompt_mask"])), dim=1),
-            width,
-        )
+        rows = whole_rows({**outputs, "completion_mask": whole.to(outputs["prompt_mask"])})
 
         def statistic(of: Callable[[Tensor], Tensor]) -> Float[Tensor, "rows tokens"]:
             with self.accelerator.autocast():

@@ -81,9 +81,6 @@ class TrlSource:
             self._draws.append(self._trainer.roll_out(some))
         return self.rewards[-prompts:]
 
-    def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        raise AssertionError("the trainer refuses policies that draw with a reference model")
-
     @property
     def scored(self) -> Float[Tensor, "rollouts functions"]:
         """Rewards of all rollouts drawn, by function."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -21,22 +21,21 @@ class RolloutSource(Protocol):
 
     The source keeps all generated rollouts in the order of drawing. All of them count as cost
     of the step (`cost/rollouts`), whether the step trains on them or not.
+
+    Only policies that say so by their class attributes call `draw_references`, `draw_again` and
+    `draw_greedy`.
+
+    Attributes:
+        step: the training step, counted from 1.
+        group_size: rollouts of a group that the step trains on.
     """
 
-    @property
-    def step(self) -> int:
-        """The training step, counted from 1."""
-        ...
-
-    @property
-    def group_size(self) -> int:
-        """Rollouts of a group that the step trains on."""
-        ...
+    step: int
+    group_size: int
 
     @property
     def lengths(self) -> Float[Tensor, "drawn rollouts"]:
         """Lengths of the rollouts of all groups drawn so far, in tokens."""
-        ...
 
     @property
     def outcomes(self) -> Float[Tensor, "drawn rollouts"]:
@@ -44,7 +43,6 @@ class RolloutSource(Protocol):
 
         They are 1 for a success, 0 for a failure and NaN where the verifier could not judge.
         """
-        ...
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         """Generates and scores a group for each of `prompts` new prompts.
@@ -52,7 +50,6 @@ class RolloutSource(Protocol):
         Returns:
             Their rewards; NaN where the verifier could not judge.
         """
-        ...
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         """Generates and scores a group of the reference model for prompts already drawn.
@@ -63,12 +60,6 @@ class RolloutSource(Protocol):
         Returns:
             Their rewards; NaN where the verifier could not judge.
         """
-        ...
-
-
-@runtime_checkable
-class RepeatingSource(RolloutSource, Protocol):
-    """A source that can draw further groups for the same prompts."""
 
     def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         """Generates and scores a further group for prompts already drawn.
@@ -81,12 +72,6 @@ class RepeatingSource(RolloutSource, Protocol):
         Returns:
             Their rewards; NaN where the verifier could not judge.
         """
-        ...
-
-
-@runtime_checkable
-class GreedySource(RolloutSource, Protocol):
-    """A source that can answer greedily."""
 
     def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
         """Generates and scores one greedy rollout for each of some prompts already drawn.
@@ -97,7 +82,6 @@ class GreedySource(RolloutSource, Protocol):
         Returns:
             Their rewards; NaN where the verifier could not judge.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,7 @@ import torch
 from advsweep.components import option
 from advsweep.errors import TrainingError
 from advsweep.estimators.batch import GroupBatch, Groups
-from advsweep.rollouts.base import (
-    Collected,
-    GreedySource,
-    RepeatingSource,
-    RolloutPolicy,
-    RolloutSource,
-)
+from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -159,7 +153,6 @@ class Greedy(RolloutPolicy):
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
         rewards = source.draw(prompts)
         groups = torch.arange(len(rewards))
-        assert isinstance(source, GreedySource)
         greedy = source.draw_greedy(groups)
         judged = torch.where(greedy.isnan(), rewards.nanmean(dim=1), greedy)
         return Collected(groups, greedy_rewards=judged.nan_to_num())
@@ -214,7 +207,6 @@ class Retry(RolloutPolicy):
             current, last = current[failed], last[failed]
             if not len(current):
                 break
-            assert isinstance(source, RepeatingSource)
             rewards = source.draw_again(current)
             current = sum(map(len, owners)) + torch.arange(len(current))
             judged = self.judged(rewards, source.outcomes[current])
