@@ -12,6 +12,7 @@ import torch
 import trl
 from torch import Tensor
 
+from advsweep.backends.trl.steps import whole_rows
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.integrations.objectives import lacks_length
 from advsweep.objectives.base import LossInputs, Objective
@@ -39,17 +40,14 @@ def objective_loss(
         inputs: the rows of the pass, as `GRPOTrainer._compute_loss` gets them, with
             `num_rollouts_in_batch` if some rollouts of the generation were dropped.
     """
-    completions, mask = inputs["completion_ids"], inputs["completion_mask"]
     log_probs, entropies, auxiliary = trainer._get_per_token_logps_and_entropies(
         model,
-        torch.cat((inputs["prompt_ids"], completions), dim=1),
-        torch.cat((inputs["prompt_mask"], mask), dim=1),
-        completions.shape[1],
+        *whole_rows(inputs),
         compute_entropy=True,  # TRL logs it
         compute_aux_loss=trainer.aux_loss_enabled,
         **images_of(trainer, inputs),
     )
-    mask = (mask * inputs.get("tool_mask", 1)).bool()
+    mask = (inputs["completion_mask"] * inputs.get("tool_mask", 1)).bool()
     old = inputs.get("old_per_token_logps")
     # TRL's own correction of vLLM's log-probabilities, of tokens or of rollouts.
     weights = None if objective.needs_sampler else inputs.get("importance_sampling_ratio")
@@ -59,7 +57,7 @@ def objective_loss(
         passes = trainer.current_gradient_accumulation_steps
         parts = trainer.args.steps_per_generation
     processes = trainer.accelerator.num_processes
-    rollouts = inputs.get("num_rollouts_in_batch", len(completions) * processes * parts)
+    rollouts = inputs.get("num_rollouts_in_batch", len(mask) * processes * parts)
     output = objective.loss(
         LossInputs(
             log_probs=log_probs,

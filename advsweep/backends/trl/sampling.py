@@ -37,7 +37,16 @@ if TYPE_CHECKING:
     from advsweep.backends.trl.config import HfModel, TransformersGeneration
     from advsweep.tasks.base import Problem
 
+    # Prompts padded on the left, completions padded on the right.
+    Padded = Int[Tensor, "rows width"]
+    PerRow = Float[Tensor, " rows"]
+    PerToken = Float[Tensor, "rows tokens"]
+    # log π of the whole vocabulary, at one token of each row or at all.
+    LogPolicy = Float[Tensor, "*rows vocabulary"]
+
 Conversation = list[dict[str, str]]
+# Token ids of some texts.
+Texts = Sequence[Sequence[int]]
 
 if TYPE_CHECKING:
     # Opens the base model, given the model: something that is called like a model.
@@ -79,14 +88,12 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
 
     def __init__(self, temperature: float) -> None:
         self._temperature = temperature
-        self._log_p: Float[Tensor, "rows vocabulary"] | None = None
-        self._surprisal: list[Float[Tensor, " rows"]] = []
-        self._entropy: list[Float[Tensor, " rows"]] = []
-        self._certainty: list[Float[Tensor, " rows"]] = []
+        self._log_p: LogPolicy | None = None
+        self._surprisal: list[PerRow] = []
+        self._entropy: list[PerRow] = []
+        self._certainty: list[PerRow] = []
 
-    def __call__(
-        self, input_ids: Int[Tensor, "rows tokens"], scores: Float[Tensor, "rows vocabulary"]
-    ) -> Float[Tensor, "rows vocabulary"]:
+    def __call__(self, input_ids: Int[Tensor, "rows tokens"], scores: LogPolicy) -> LogPolicy:
         if self._log_p is not None:
             self._add_surprisal(input_ids[:, -1])
         self._log_p = log_p = torch.log_softmax(scores.float() / self._temperature, dim=-1)
@@ -94,9 +101,7 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
         self._certainty.append(certainty(log_p))
         return scores
 
-    def statistics(
-        self, completions: Sequence[Sequence[int]], *, each_token: bool = False
-    ) -> TokenStatistics:
+    def statistics(self, completions: Texts, *, each_token: bool = False) -> TokenStatistics:
         """Return the statistics of the completions.
 
         Args:
@@ -113,7 +118,7 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
         steps = torch.arange(len(self._entropy), device=device)
         mask = steps < lengths[:, None]
 
-        def masked(per_step: list[Float[Tensor, " rows"]]) -> Float[Tensor, "rows tokens"]:
+        def masked(per_step: list[PerRow]) -> PerToken:
             return torch.stack(per_step, dim=1).where(mask, 0.0)
 
         entropies = masked(self._entropy)
@@ -151,13 +156,7 @@ _LOGITS = 1 << 27
 
 @torch.no_grad()
 def completion_statistics(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    completions: Sequence[Sequence[int]],
-    *,
-    temperature: float,
-    pad_id: int,
-    rows: int,
+    model: Any, prompts: Texts, completions: Texts, *, temperature: float, pad_id: int, rows: int
 ) -> TokenStatistics:
     """Compute the statistics of completions by forward passes; the result is on the CPU.
 
@@ -181,13 +180,13 @@ def completion_statistics(
 def completion_kl(
     model: Any,
     base: Callable[..., Any],
-    prompts: Sequence[Sequence[int]],
-    completions: Sequence[Sequence[int]],
+    prompts: Texts,
+    completions: Texts,
     *,
     temperature: float,
     pad_id: int,
     rows: int,
-) -> Float[Tensor, " rows"]:
+) -> PerRow:
     """Return the sum of KL(model ‖ base) over the tokens of each completion, in nats, on the CPU.
 
     Args:
@@ -207,13 +206,8 @@ def completion_kl(
 
 
 def _batches(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    completions: Sequence[Sequence[int]],
-    *,
-    pad_id: int,
-    rows: int,
-) -> Iterator[tuple[Int[Tensor, "rows width"], Int[Tensor, "rows width"], int]]:
+    model: Any, prompts: Texts, completions: Texts, *, pad_id: int, rows: int
+) -> Iterator[tuple[Padded, Padded, int]]:
     """Yield ids, mask and width of the completions of each forward pass."""
     longest = max(map(len, completions))
     size = max(1, min(rows, _LOGITS // (longest * model.config.get_text_config().vocab_size)))
@@ -234,20 +228,19 @@ def _batches(
 @torch.no_grad()
 def forward_statistic(
     model: Any,
-    ids: Int[Tensor, "rows width"],
-    mask: Int[Tensor, "rows width"],
+    ids: Padded,
+    mask: Padded,
     tokens: int,
-    statistic: Callable[[Float[Tensor, "rows tokens vocabulary"]], Float[Tensor, "rows tokens"]],
+    statistic: Callable[[LogPolicy], PerToken],
     *,
     temperature: float,
     rows: int,
-) -> Float[Tensor, "rows tokens"]:
+) -> PerToken:
     """Compute a statistic of the distribution at each token of a completion, by forward passes.
 
     Padding gets numbers without a meaning.
 
     Args:
-        ids: prompts padded on the left, completions padded on the right.
         mask: 0 at padding, 1 elsewhere.
         tokens: width of the completions.
         statistic: `certainty` or `square_sum`, of log π of the whole vocabulary.
@@ -262,12 +255,12 @@ def forward_statistic(
 
 def _log_policy(
     model: Any,
-    ids: Int[Tensor, "rows width"],
-    mask: Int[Tensor, "rows width"],
+    ids: Padded,
+    mask: Padded,
     tokens: int,
     temperature: float,
     dtype: torch.dtype = torch.float32,
-) -> Float[Tensor, "rows tokens vocabulary"]:
+) -> LogPolicy:
     logits = model(
         input_ids=ids,
         attention_mask=mask,
@@ -278,12 +271,12 @@ def _log_policy(
     return torch.log_softmax(logits.to(dtype) / temperature, dim=-1)
 
 
-def certainty(log_p: Float[Tensor, "*rows vocabulary"]) -> Float[Tensor, " *rows"]:
+def certainty(log_p: LogPolicy) -> Float[Tensor, " *rows"]:
     """Return KL(uniform ‖ π), in nats."""
     return -log_p.mean(dim=-1) - math.log(log_p.shape[-1])
 
 
-def square_sum(log_p: Float[Tensor, "*rows vocabulary"]) -> Float[Tensor, " *rows"]:
+def square_sum(log_p: LogPolicy) -> Float[Tensor, " *rows"]:
     """Return Σπ²."""
     return (2 * log_p).exp().sum(dim=-1)
 
@@ -369,7 +362,7 @@ class ModelSampler:
         problems: Sequence[Problem],
         completions: Sequence[list[int]],
         temperature: float,
-    ) -> Float[Tensor, " rows"] | None:
+    ) -> PerRow | None:
         """Return the KL of the `measured_answers`, NaN for others; None if it is not measured.
 
         Answers of a truncated distribution say nothing of the KL of the whole one.

@@ -88,7 +88,10 @@ class StepSource(LanguageSource):
         repeated = self._repeated([self._problems[group] for group in groups.tolist()])
         # A seed of their own, so that the rollouts do not depend on how many references there are.
         seed = torch_seed(self._run.rollout_seed, Stream.REFERENCE, self.step)
-        rewards = self._trainer.refer(repeated, seed)
+        temperature = self._run.generation.temperature
+        rewards = self._trainer.judge_answers(
+            self._trainer.reference(), repeated, temperature, seed
+        )
         self.references += len(repeated)
         self.seconds += time.perf_counter() - started
         return rewards.view(len(groups), self._run.group_size)
@@ -96,7 +99,7 @@ class StepSource(LanguageSource):
     def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
         started = time.perf_counter()
         problems = [self._problems[group] for group in groups.tolist()]
-        rewards = self._trainer.answer_greedily(problems)
+        rewards = self._trainer.judge_answers(self._trainer.policy(), problems, 0.0, seed=0)
         self.references += len(problems)
         self.seconds += time.perf_counter() - started
         return rewards
@@ -230,13 +233,14 @@ class StepEffect:
         self._rows = rows
         chosen = evenly_spaced(len(rows["keep"]), _KL_ROLLOUTS)
         self._some = pick_rows(rows, torch.tensor(chosen))
-        self._log_probs = self._statistics(self._some)
+        self._log_probs = forward_pass(trainer, self._some)
         self._entropies = self._mean_entropies() if entropies else None
 
     def metrics(self) -> dict[str, float]:
         """Return `policy/kl_step` after the updates and, if measured, `entropy/change`."""
         mask = self._some["completion_mask"].bool() & self._some["keep"][:, None]
-        kl, tokens = kl_estimate(self._log_probs, self._statistics(self._some), mask).tolist()
+        log_probs = forward_pass(self._trainer, self._some)
+        kl, tokens = kl_estimate(self._log_probs, log_probs, mask).tolist()
         metrics = {KL_STEP: kl / tokens if tokens else 0.0}
         if self._entropies is not None:
             keep = self._rows["keep"]
@@ -248,11 +252,8 @@ class StepEffect:
     def _mean_entropies(self) -> Float[Tensor, " rows"]:
         """Return the mean token entropy of each rollout, in nats."""
         mask = self._rows["completion_mask"]
-        entropies = self._statistics(self._rows, entropies=True)
+        entropies = forward_pass(self._trainer, self._rows, entropies=True)
         return entropies.where(mask.bool(), 0.0).sum(dim=1) / mask.sum(dim=1)
-
-    def _statistics(self, rows: Rows, *, entropies: bool = False) -> Float[Tensor, "rows tokens"]:
-        return forward_pass(self._trainer, rows, entropies=entropies)
 
 
 def forward_pass(
@@ -272,7 +273,7 @@ def forward_pass(
     return found
 
 
-def whole_rows(rows: Rows) -> tuple[Tensor, Tensor, int]:
+def whole_rows(rows: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, int]:
     """Return tokens and mask of prompts with their completions, and the width of completions."""
     completions, mask = rows["completion_ids"], rows["completion_mask"]
     ids = torch.cat((rows["prompt_ids"], completions), dim=1)

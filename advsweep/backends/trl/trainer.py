@@ -67,8 +67,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     dataset that TRL gets only sets that pace: problems are drawn by seed and step.
 
     Args:
-        reference: makes a sampler of the reference model, for rollout policies that need one.
-        policy: makes a sampler of the weights in training, likewise.
+        reference: makes a sampler of the reference model.
+        policy: makes a sampler of the weights in training.
         arguments: arguments of GRPOTrainer.
 
     Attributes:
@@ -84,8 +84,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         backend: TrlBackend,
         layout: Layout,
         *,
-        reference: Callable[[], ModelSampler] | None = None,
-        policy: Callable[[], ModelSampler] | None = None,
+        reference: Callable[[], ModelSampler],
+        policy: Callable[[], ModelSampler],
         **arguments: Any,
     ) -> None:
         self._run = run
@@ -93,8 +93,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self._model_settings = hf_model(run.model)
         self._layout = layout
         self._skip = backend.skip_zero_advantages and run.objective.skips_exactly
-        self._reference = reference
-        self._policy = policy
+        self.reference = reference
+        self.policy = policy
         self._read = run.estimator.needs | run.estimator.uses
         self._each_token = "token_entropies" in self._read
         self.estimator = copy.deepcopy(run.estimator)
@@ -213,21 +213,13 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             found["token_grad_norms"] = 1 - 2 * log_probs.exp() + squares
         return {name: values.where(mask, 0.0) for name, values in found.items()}
 
-    def refer(self, problems: Sequence[Problem], seed: int) -> Float[Tensor, " rows"]:
-        """Return the rewards of one rollout of the reference model per problem."""
-        assert self._reference is not None
-        texts, statistics = self._reference().complete(
-            problems, self._run.generation.temperature, seed
-        )
+    def judge_answers(
+        self, sampler: ModelSampler, problems: Sequence[Problem], temperature: float, seed: int
+    ) -> Float[Tensor, " rows"]:
+        """Return the rewards of one answer per problem, which is not trained on."""
+        texts, statistics = sampler.complete(problems, temperature, seed)
         lengths = statistics.lengths.tolist()
         # Whether they are cut off does not matter: they are not trained on.
-        return self.step_buffer.judge(self._run, problems, texts, lengths, [False] * len(texts))
-
-    def answer_greedily(self, problems: Sequence[Problem]) -> Float[Tensor, " rows"]:
-        """Return the rewards of a greedy rollout per problem."""
-        assert self._policy is not None
-        texts, statistics = self._policy().complete(problems, 0.0, seed=0)
-        lengths = statistics.lengths.tolist()
         return self.step_buffer.judge(self._run, problems, texts, lengths, [False] * len(texts))
 
     def _generate_single_turn(self, prompts: Any, *arguments: Any, **named: Any) -> Any:
@@ -306,13 +298,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             # computes one, whose loss counts as 0.
             rows = pick_rows(rows, used.nonzero()[:, 0] if count else torch.tensor([0]))
         objective = self._run.objective
-        completions = rows["completion_ids"]
         log_probs, entropies, _ = self._get_per_token_logps_and_entropies(
-            model,
-            torch.cat((rows["prompt_ids"], completions), dim=1),
-            torch.cat((rows["prompt_mask"], rows["completion_mask"]), dim=1),
-            completions.shape[1],
-            compute_entropy=objective.needs_entropy,
+            model, *whole_rows(rows), compute_entropy=objective.needs_entropy
         )
         old = rows.get("old_per_token_logps")
         reference = rows.get("ref_per_token_logps")
