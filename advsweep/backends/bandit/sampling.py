@@ -46,46 +46,31 @@ class RandomDraws:
         self._population = population
         self._known: dict[tuple[Stream, int, int], tuple[int, np.ndarray]] = {}
 
-    def uniform(
-        self, stream: Stream, step: int, draw: int, groups: int
-    ) -> Float[np.ndarray, "groups rollouts"]:
-        """Return numbers in [0, 1), one for each rollout of a step's draw, float32.
+    def of_step(self, stream: Stream, step: int, draw: int, groups: int) -> np.ndarray:
+        """Return the numbers of a step's draw: of `Stream.PROMPTS` its prompts `[groups]`.
+
+        These count from 0, and no prompt repeats before all have come. Of other streams the
+        numbers are in [0, 1), one for each rollout, float32 `[groups, rollouts]`.
 
         Args:
             draw: number of the draw in the step, from 0.
         """
-        shape = _STEPS, groups, self._group_size
-        return self._of_step(
-            stream, step, draw, groups, lambda rng: rng.random(shape, dtype=np.float32)
-        )
-
-    def places(self, step: int, draw: int, groups: int) -> Int[np.ndarray, " groups"]:
-        """Return the prompts of a step's draw, from 0; no prompt repeats before all have come."""
-        rounds = -(-groups // self._population)
-        prompts = np.tile(np.arange(self._population), (_STEPS, rounds, 1))
-
-        def permuted(rng: np.random.Generator) -> np.ndarray:
-            return rng.permuted(prompts, axis=2).reshape(_STEPS, -1)[:, :groups]
-
-        return self._of_step(Stream.PROMPTS, step, draw, groups, permuted)
-
-    def _of_step(
-        self,
-        stream: Stream,
-        step: int,
-        draw: int,
-        groups: int,
-        make: Callable[[np.random.Generator], np.ndarray],
-    ) -> np.ndarray:
         block, place = divmod(step, _STEPS)
         key = stream, draw, groups
         known = self._known.get(key)
         if known is None or known[0] != block:
-            seed = self._seed if stream is Stream.PROMPTS else self._rollout_seed
-            rng = np.random.default_rng((seed, stream, block, draw))
-            known = self._known[key] = block, make(rng)
+            known = self._known[key] = block, self._draw_block(stream, block, draw, groups)
         numbers: np.ndarray = known[1][place]
         return numbers
+
+    def _draw_block(self, stream: Stream, block: int, draw: int, groups: int) -> np.ndarray:
+        seed = self._seed if stream is Stream.PROMPTS else self._rollout_seed
+        rng = np.random.default_rng((seed, stream, block, draw))
+        if stream is not Stream.PROMPTS:
+            return rng.random((_STEPS, groups, self._group_size), dtype=np.float32)
+        rounds = -(-groups // self._population)
+        prompts = np.tile(np.arange(self._population), (_STEPS, rounds, 1))
+        return rng.permuted(prompts, axis=2).reshape(_STEPS, -1)[:, :groups]
 
 
 class Source:
@@ -128,8 +113,8 @@ class Source:
     def draw(self, prompts: int) -> Float[Tensor, "groups rollouts"]:
         if self._stack.whole:
             return self._draw(None, prompts)
-        places = [own.places(self.step, self._draws, prompts) for own in self._stack.random_draws]
-        rows = np.take_along_axis(self._stack.tables.trained, np.stack(places), 1)
+        places = self._random_numbers(Stream.PROMPTS, self._draws, prompts)
+        rows = np.take_along_axis(self._stack.tables.trained, places, 1)
         return self._draw(torch.from_numpy(rows), prompts)
 
     def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
@@ -255,9 +240,13 @@ class Source:
     def _sample(
         self, policy: Policy, stream: Stream, rows: Owners | None, groups: int, draw: int
     ) -> Actions:
-        numbers = [own.uniform(stream, self.step, draw, groups) for own in self._stack.random_draws]
+        numbers = self._random_numbers(stream, draw, groups)
         chosen = policy if rows is None else policy.of_prompts(rows)
-        return chosen.sample(torch.from_numpy(np.stack(numbers)))
+        return chosen.sample(torch.from_numpy(numbers))
+
+    def _random_numbers(self, stream: Stream, draw: int, groups: int) -> np.ndarray:
+        draws = self._stack.random_draws
+        return np.stack([own.of_step(stream, self.step, draw, groups) for own in draws])
 
     def _flat(self, values: PerRollout) -> Tensor:
         return values.reshape(-1, values.shape[-1])

@@ -196,15 +196,17 @@ def test_a_step_has_its_numbers_from_whatever_step_one_comes():
     going = noise()
     for step in STEPS:
         for stream in (Stream.ROLLOUTS, Stream.REFERENCE):
-            found = going.uniform(stream, step, 0, 4)
+            found = going.of_step(stream, step, 0, 4)
             assert found.shape == (4, 3)
-            assert np.array_equal(found, noise().uniform(stream, step, 0, 4))
-        assert np.array_equal(going.places(step, 0, 4), noise().places(step, 0, 4))
+            assert np.array_equal(found, noise().of_step(stream, step, 0, 4))
+        assert np.array_equal(
+            going.of_step(Stream.PROMPTS, step, 0, 4), noise().of_step(Stream.PROMPTS, step, 0, 4)
+        )
 
 
 def test_no_two_uses_share_numbers():
     uses = [(stream, step, draw) for stream in (3, 5) for step in STEPS for draw in (0, 1)]
-    drawn = [noise(seed).uniform(Stream(s), t, d, 4) for seed in (0, 1) for s, t, d in uses]
+    drawn = [noise(seed).of_step(Stream(s), t, d, 4) for seed in (0, 1) for s, t, d in uses]
     assert len({numbers.tobytes() for numbers in drawn}) == 2 * len(uses)
     assert min(map(np.min, drawn)) >= 0
     assert max(map(np.max, drawn)) < 1
@@ -215,8 +217,8 @@ def test_prompts_come_once_before_any_comes_again():
     orders = set()
     for step in STEPS:
         for draw in (0, 1):
-            assert sorted(noise().places(step, draw, 5)) == [0, 1, 2, 3, 4]
-            twice = noise().places(step, draw, 8)
+            assert sorted(noise().of_step(Stream.PROMPTS, step, draw, 5)) == [0, 1, 2, 3, 4]
+            twice = noise().of_step(Stream.PROMPTS, step, draw, 8)
             assert sorted(twice[:5]) == [0, 1, 2, 3, 4]
             assert len(set(twice[5:])) == 3
             orders.add(tuple(twice))
