@@ -132,19 +132,16 @@ class BanditBackend(OwnBackend):
     def change_norms(
         self, runs: Sequence[Run], reporter: Reporter, after_step: Callable[[int], None]
     ) -> list[float | Exception]:
-        left, stack = list(range(len(runs))), self._stack(runs)
-        found: dict[int, float | Exception] = {}
+        stack = self._stack(runs)
+        errors: dict[int, Exception] = {}
         for step in range(1, runs[0].steps + 1):
-            outcomes = dict(zip(left, stack.step(step), strict=True))
-            found |= {i: o for i, o in outcomes.items() if isinstance(o, Exception)}
-            if len(left) > len(kept := [i for i in left if i not in found]):
-                stack.keep([left.index(i) for i in kept])
-                left = kept
-            if not left:
+            for index, outcome in enumerate(stack.step(step)):
+                if isinstance(outcome, Exception):
+                    errors.setdefault(index, outcome)
+            if len(errors) == len(runs):
                 break
             after_step(step)
-        found |= {index: stack.change_norm(place) for place, index in enumerate(left)}
-        return [found[index] for index in range(len(runs))]
+        return [errors.get(index) or stack.change_norm(index) for index in range(len(runs))]
 
     def _stack(self, runs: Sequence[Run]) -> BanditStack:
         return BanditStack(runs, self)
