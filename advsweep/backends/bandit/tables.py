@@ -68,22 +68,17 @@ class Tables:
         different = same if len(known) > 1 else same[:1]
         arms = [task.arms for task in different]
 
+        # One table for all runs costs its memory once, and its way into the cache.
         def stacked(tables: Sequence[np.ndarray]) -> np.ndarray:
-            # One table for all runs costs its memory once, and its way into the cache.
             return np.broadcast_to(np.stack(tables), (len(tasks), *tables[0].shape))
 
-        logits, rewards, correct = (
-            torch.from_numpy(np.stack(tables)).expand(len(tasks), -1, -1)
-            for tables in (
-                [a.logits.astype(np.float32) for a in arms],
-                [a.rewards.astype(np.float32) for a in arms],
-                [a.correct for a in arms],
-            )
-        )
+        def tensor(tables: Sequence[np.ndarray]) -> Tensor:
+            return torch.from_numpy(np.stack(tables)).expand(len(tasks), -1, -1)
+
         return cls(
-            logits=logits,
-            rewards=rewards,
-            correct=correct,
+            logits=tensor([a.logits.astype(np.float32) for a in arms]),
+            rewards=tensor([a.rewards.astype(np.float32) for a in arms]),
+            correct=tensor([a.correct for a in arms]),
             levels=stacked([a.levels for a in arms]),
             trained=stacked([task.train_rows for task in different]),
             is_binary=all(task.is_binary for task in different),
