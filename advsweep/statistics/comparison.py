@@ -110,9 +110,7 @@ def _squares(table: Float[np.ndarray, "methods seeds"]) -> Float[np.ndarray, " m
     return squares
 
 
-def _share_below(
-    table: Float[np.ndarray, "methods seeds"],
-) -> Float[np.ndarray, " methods"]:
+def _share_below(table: Float[np.ndarray, "methods seeds"]) -> Float[np.ndarray, " methods"]:
     """Return the probability of a smaller spread than each method's own if it varied as the others.
 
     Two methods cannot be told apart: both get 1/2.
@@ -447,13 +445,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     The i-th smallest of m values becomes max over j ≤ i of min(1, (m - j + 1) p₍ⱼ₎).
     """
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    adjusted = [math.nan] * len(p_values)
-    largest = 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
-        adjusted[i] = largest
-    return adjusted
+    values = as_sample(p_values)
+    order = np.argsort(values, kind="stable")
+    bounded = np.fmin(values[order] * np.arange(values.size, 0, -1), 1)
+    adjusted = np.empty(values.size)
+    adjusted[order] = np.maximum.accumulate(bounded)
+    return [*adjusted.tolist()]
 
 
 def seeds_needed(sd_of_differences: float, difference: float, power: float = 0.8) -> int:
