@@ -12,13 +12,18 @@ from advsweep.diagnostics.group_statistics import ratio
 from advsweep.diagnostics.masses import chances, groups_by_count
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int, Num
+    from jaxtyping import Float, Num
+
+    from advsweep.diagnostics.group_statistics import CountPerGroup, PerGroup, PerRun
+
+    # A number for each number of successes of a group, from 0.
+    PerCount = Float[np.ndarray, "*runs successes"]
 
 # For larger groups, numbers of successes are merged into 17 equal steps.
 BINS = 16
 
 
-def effective_prompts(weights: Float[np.ndarray, "*runs groups"]) -> Float[np.ndarray, "*runs"]:
+def effective_prompts(weights: PerGroup) -> PerRun:
     """Kish's effective sample size, (Σ w)² / Σ w², in prompts (FADE, Eq. 10).
 
     It is the number of equally weighted prompts that would average out as much noise. NaN if all
@@ -35,14 +40,12 @@ class WeightNoise(NamedTuple):
         quality: FADE's update quality, see `weight_noise`.
     """
 
-    variance: Float[np.ndarray, "*runs"]
-    quality: Float[np.ndarray, "*runs"]
+    variance: PerRun
+    quality: PerRun
 
 
 def weight_noise(
-    weights: Float[np.ndarray, "*runs groups"],
-    successes: Int[np.ndarray, "*runs groups"],
-    rollouts: Int[np.ndarray, "*runs groups"],
+    weights: PerGroup, successes: CountPerGroup, rollouts: CountPerGroup
 ) -> WeightNoise:
     """Return the variance of the weights, and the update quality Q(w), of a step.
 
@@ -88,10 +91,10 @@ def weight_noise(
 
 
 def weight_variance_of_parts(
-    weights: Float[np.ndarray, " groups"],
-    successes: Int[np.ndarray, " groups"],
-    rollouts: Int[np.ndarray, " groups"],
-    parts: Int[np.ndarray, " groups"],
+    weights: PerGroup,
+    successes: CountPerGroup,
+    rollouts: CountPerGroup,
+    parts: CountPerGroup,
     count: int,
 ) -> Float[np.ndarray, " parts"]:
     """Return the variance of the weights of each part of some groups.
@@ -117,9 +120,7 @@ def weight_variance_of_parts(
     return ratio((mixed * variances).sum(axis=1) * mixed.sum(axis=1), sums**2)
 
 
-def _variances(
-    table: Float[np.ndarray, "*runs successes 1"],
-) -> Float[np.ndarray, "*runs mixed"]:
+def _variances(table: Float[np.ndarray, "*runs successes 1"]) -> Float[np.ndarray, "*runs mixed"]:
     """Return the variance of w(k) over k ~ Binomial(G, p̂) at each p̂ between 0 and 1."""
     drawn = _binomial(table.shape[-2] - 1)[1:-1]
     # One matrix product per run, so that its bits do not depend on the other runs.
@@ -128,9 +129,7 @@ def _variances(
     return found
 
 
-def _cells(
-    successes: Int[np.ndarray, "*runs groups"], rollouts: Int[np.ndarray, "*runs groups"], size: int
-) -> Int[np.ndarray, "*runs groups"]:
+def _cells(successes: CountPerGroup, rollouts: CountPerGroup, size: int) -> CountPerGroup:
     """Return each group's index among 0 to `size` successes of the first run, the second, ...
 
     Groups without a scorable rollout have 0 successes. Groups with masked rollouts count at the
@@ -142,17 +141,13 @@ def _cells(
 
 
 def _tally(
-    cells: Int[np.ndarray, "*runs groups"],
-    weights: Num[np.ndarray, "*runs groups"],
-    bins: tuple[int, ...],
-) -> Float[np.ndarray, "*runs successes"]:
+    cells: CountPerGroup, weights: Num[np.ndarray, "*runs groups"], bins: tuple[int, ...]
+) -> PerCount:
     """Sum the weights at each number of successes."""
     return np.bincount(cells.ravel(), weights.ravel(), math.prod(bins)).reshape(bins)
 
 
-def _means(
-    sums: Float[np.ndarray, "*runs successes"], groups: Float[np.ndarray, "*runs successes"]
-) -> Float[np.ndarray, "*runs successes"]:
+def _means(sums: PerCount, groups: PerCount) -> PerCount:
     """Return means at every k: linear between the k that occur, constant beyond them."""
     means = ratio(sums, groups).reshape(-1, sums.shape[-1])
     seen = groups.reshape(means.shape) > 0
@@ -173,11 +168,7 @@ def _binomial(size: int) -> Float[np.ndarray, "rates successes"]:
     return np.stack([chances(kinds, rate / size).numpy() for rate in range(size + 1)])
 
 
-def sign_ratio(
-    success: Float[np.ndarray, "*runs"],
-    failure: Float[np.ndarray, "*runs"],
-    solve_rate: Float[np.ndarray, "*runs"],
-) -> Float[np.ndarray, "*runs"]:
+def sign_ratio(success: PerRun, failure: PerRun, solve_rate: PerRun) -> PerRun:
     """Return ρ = m_S p / (m_F q) at the batch's solve rate p (FADE, sec. 11.3); q = 1 - p.
 
     It is p/q for weights with balanced signs, and NaN where m_F or q is 0.
@@ -186,7 +177,7 @@ def sign_ratio(
 
 
 def solve_rate_histogram(
-    successes: Int[np.ndarray, "*runs groups"], rollouts: Int[np.ndarray, "*runs groups"], size: int
+    successes: CountPerGroup, rollouts: CountPerGroup, size: int
 ) -> Float[np.ndarray, "*runs bins"]:
     """Return the share of groups with each number of successes from 0 to `size`.
 

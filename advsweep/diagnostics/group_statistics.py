@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     # Arrays whose first axis is the run.
-    PerRollout = Float[np.ndarray, "runs groups rollouts"]
-    PerGroup = Float[np.ndarray, "runs groups"]
-    PerRun = Float[np.ndarray, " runs"]
-    FlagPerRollout = Bool[np.ndarray, "runs groups rollouts"]
-    FlagPerGroup = Bool[np.ndarray, "runs groups"]
-    CountPerGroup = Int[np.ndarray, "runs groups"]
+    PerRollout = Float[np.ndarray, "*runs groups rollouts"]
+    PerGroup = Float[np.ndarray, "*runs groups"]
+    PerRun = Float[np.ndarray, "*runs"]
+    FlagPerRollout = Bool[np.ndarray, "*runs groups rollouts"]
+    FlagPerGroup = Bool[np.ndarray, "*runs groups"]
+    CountPerGroup = Int[np.ndarray, "*runs groups"]
 
 # Groups with a smaller standard deviation are collapsed (AVSPO, its authors' draft).
 TOLERANCE = 1e-6
@@ -163,9 +163,7 @@ def collapse_shares(
 
 
 def collapse_by_level(
-    runs: StackedRollouts,
-    collapsed: FlagPerGroup,
-    levels: Sequence[int] | Int[np.ndarray, "*runs groups"],
+    runs: StackedRollouts, collapsed: FlagPerGroup, levels: Sequence[int] | CountPerGroup
 ) -> dict[int, PerRun]:
     """Return the collapse rate of each difficulty level; NaN where a run has no such group.
 

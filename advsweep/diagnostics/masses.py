@@ -112,11 +112,7 @@ def expected_masses(
     Raises:
         BatchError: p or G is out of range, or the estimator refuses these groups.
     """
-    kinds = kinds_of_group(estimator, group_size)
-
-    def drawn(rate: float) -> _Sample:
-        return kinds, chances(kinds, rate)
-
+    drawn = functools.partial(_drawn, kinds_of_group(estimator, group_size))
     return _mean_masses(estimator, drawn, solve_rate, batch_rate, inputs)
 
 
@@ -146,11 +142,7 @@ def group_masses(
         raise BatchError(f"successes: expected 0 to {group_size}, got {successes}")
     rewards = kinds[kinds.sum(dim=1) == successes]
     own = rewards, rewards.new_full((len(rewards),), 1 / len(rewards))
-
-    def drawn(rate: float) -> _Sample:
-        return kinds, chances(kinds, rate)
-
-    return _mean_masses(estimator, drawn, own, batch_rate, inputs)
+    return _mean_masses(estimator, functools.partial(_drawn, kinds), own, batch_rate, inputs)
 
 
 def population_masses(
@@ -177,6 +169,11 @@ def population_masses(
             "which a population does not have; compute its expected or group masses"
         )
     return _mean_masses(estimator, _population, solve_rate, batch_rate, inputs)
+
+
+def _drawn(kinds: Float[Tensor, "kinds rollouts"], rate: float) -> _Sample:
+    """Return kinds of groups with their chances at a solve rate."""
+    return kinds, chances(kinds, rate)
 
 
 def _population(share: float) -> _Sample:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.estimators import Estimator
+    from advsweep.estimators.batch import PerRollout
     from advsweep.rollouts.base import RolloutPolicy
 
 Size = Literal["max_advantage", "mass"]
@@ -37,7 +38,7 @@ _TOKENS = 11
 
 def representative_groups(
     size: int, low: float = 0.0, high: float = 1.0, *, binary: bool = True, alike: bool = False
-) -> Float[Tensor, "groups rollouts"]:
+) -> PerRollout:
     """Return groups of rewards that are representative of a task with such rewards.
 
     The groups mix the two extreme rewards, from no to all high ones and in different orders. If
@@ -71,11 +72,7 @@ def representative_groups(
 
 
 def has_advantages(
-    estimator: Estimator,
-    groups: Float[Tensor, "groups rollouts"],
-    *,
-    total_steps: int,
-    alone: bool = False,
+    estimator: Estimator, groups: PerRollout, *, total_steps: int, alone: bool = False
 ) -> bool:
     """Return whether an estimator gives any rollout an advantage other than 0.
 
@@ -102,9 +99,7 @@ def has_advantages(
     return False
 
 
-def groups_kept(
-    policy: RolloutPolicy, groups: Float[Tensor, "groups rollouts"], prompts: int
-) -> tuple[Float[Tensor, "kept rollouts"], str]:
+def groups_kept(policy: RolloutPolicy, groups: PerRollout, prompts: int) -> tuple[PerRollout, str]:
     """Return the groups that a rollout policy keeps if a step draws only copies of that group.
 
     Args:
@@ -153,19 +148,17 @@ class _OneGroup:
         self._drawn += prompts
         return self._rewards.repeat(prompts, 1)
 
-    def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+    def draw_again(self, groups: Int[Tensor, " groups"]) -> PerRollout:
         return self.draw(len(groups))
 
-    def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+    def draw_references(self, groups: Int[Tensor, " groups"]) -> PerRollout:
         return (1 - self._rewards).repeat(len(groups), 1)
 
     def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
         return (1 - self._rewards[0]).repeat(len(groups))
 
 
-def _varied_batch(
-    rewards: Float[Tensor, "groups rollouts"], step: int, total_steps: int
-) -> GroupBatch:
+def _varied_batch(rewards: PerRollout, step: int, total_steps: int) -> GroupBatch:
     generator = torch.Generator().manual_seed(step)
 
     def varied(*more: int) -> Tensor:
@@ -257,9 +250,7 @@ def advantage_size(estimator: Estimator, group_size: int, size: Size) -> float:
     return found.item()
 
 
-def _neutral_batch(
-    rewards: Float[Tensor, "groups rollouts"], weights: Float[Tensor, " groups"]
-) -> GroupBatch:
+def _neutral_batch(rewards: PerRollout, weights: Float[Tensor, " groups"]) -> GroupBatch:
     """Return a batch with every input that an estimator may read."""
     ones = torch.ones_like(rewards)
     return GroupBatch(

@@ -23,7 +23,9 @@ from advsweep.statistics.intervals import LEVEL, ROUNDING, Estimate, as_sample
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-Points = Any  # Float[np.ndarray, " points"]
+    # pass@k at each k, and the parameters of a law on the scale of its fit.
+    Points = Float[np.ndarray, " points"]
+    Parameters = Float[np.ndarray, " parameters"]
 
 _PARAMETERS = 3
 
@@ -123,21 +125,16 @@ def fit_pass_at_k(k: ArrayLike, values: ArrayLike, resamples: int = 200, seed: i
     return PowerLaw(a, b, c, mse, float(1 - mse / curve.var()), rows)
 
 
-def _solve(
-    k: Float[np.ndarray, " points"],
-    curve: Float[np.ndarray, " points"],
-    start: Float[np.ndarray, " parameters"],
-    tries: int = _TRIES,
-) -> Any:
+def _solve(k: Points, curve: Points, start: Parameters, tries: int = _TRIES) -> Any:
     """Return SciPy's best fit in (ln a, ln b, ln(k+c) at the smallest k)."""
     from scipy.optimize import least_squares
 
-    def residuals(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, " points"]:
+    def residuals(at: Parameters) -> Points:
         log_a, log_b, log_first = at
         exponents = np.exp(log_a - np.exp(log_b) * np.log(k - k[0] + np.exp(log_first)))
         return np.asarray(np.exp(-exponents) - curve)
 
-    def jacobian(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, "points parameters"]:
+    def jacobian(at: Parameters) -> Float[np.ndarray, "points parameters"]:
         log_a, log_b, log_first = at
         b, first = np.exp(log_b), np.exp(log_first)
         shifted = k - k[0] + first
@@ -155,9 +152,7 @@ def _solve(
     )
 
 
-def _starts(
-    k: Float[np.ndarray, " points"], curve: Float[np.ndarray, " points"]
-) -> Iterator[Float[np.ndarray, " parameters"]]:
+def _starts(k: Points, curve: Points) -> Iterator[Parameters]:
     """Yield starts: for some shifts, the line ln(-ln pass@k) = ln a - b ln(k+c) gives a and b."""
     heights = np.log(-np.log(np.clip(curve, _CLIPPED, 1 - _CLIPPED)))
     for first in _STARTS:
@@ -165,9 +160,7 @@ def _starts(
         yield np.array([intercept, math.log(max(-slope, _CLIPPED)), math.log(first)])
 
 
-def _points(
-    k: ArrayLike, values: ArrayLike
-) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, "rows points"]]:
+def _points(k: ArrayLike, values: ArrayLike) -> tuple[Points, Float[np.ndarray, "rows points"]]:
     """Return the k in ascending order, and the table of values known at them."""
     ks, table = as_sample(k), np.atleast_2d(np.asarray(values, dtype=np.float64))
     if table.ndim != 2 or table.shape[1] != ks.size:
@@ -184,7 +177,7 @@ def _points(
     return ks[known], table[:, known]
 
 
-def _refuse_hopeless(k: Float[np.ndarray, " points"], curve: Float[np.ndarray, " points"]) -> None:
+def _refuse_hopeless(k: Points, curve: Points) -> None:
     if k.size <= _PARAMETERS:
         raise FitError(
             f"{counted(k.size, 'point')} of pass@k: a law of {_PARAMETERS} parameters needs more"
@@ -204,7 +197,7 @@ def _refuse_hopeless(k: Float[np.ndarray, " points"], curve: Float[np.ndarray, "
         raise FitError(f"pass@k is {curve[0]:.4g} at every k: more samples solve nothing more")
 
 
-def _t_half_widths(best: Any) -> Float[np.ndarray, " parameters"]:
+def _t_half_widths(best: Any) -> Parameters:
     """Return the half-widths of t intervals, from the curvature at the best fit."""
     points = len(best.jac)
     _, singular, directions = np.linalg.svd(best.jac, full_matrices=False)
@@ -269,25 +262,25 @@ def compare_laws(k: ArrayLike, values: ArrayLike) -> dict[str, LawFit]:
     return fits
 
 
-def _power(k: Points, at: Points) -> Points:
-    return np.exp(-np.exp(at[0] - np.exp(at[1]) * np.log(k)))
+def _power(k: Points, at: Parameters) -> Points:
+    return np.asarray(np.exp(-np.exp(at[0] - np.exp(at[1]) * np.log(k))))
 
 
-def _exponential(k: Points, at: Points) -> Points:
-    return 1 - expit(at[0]) * np.exp(-np.exp(at[1]) * k)
+def _exponential(k: Points, at: Parameters) -> Points:
+    return np.asarray(1 - expit(at[0]) * np.exp(-np.exp(at[1]) * k))
 
 
 def _fit_rival(
-    law: Callable[[Points, Points], Points],
+    law: Callable[[Points, Parameters], Points],
     starts: Sequence[tuple[float, float]],
     k: Points,
     curve: Points,
-) -> tuple[Points, float]:
+) -> tuple[Parameters, float]:
     """Return the parameters, on the scale of the law's function, and the mean squared residual."""
     from scipy.optimize import least_squares
 
-    def residuals(at: Points) -> Points:
-        return law(k, at) - curve
+    def residuals(at: Parameters) -> Points:
+        return np.asarray(law(k, at) - curve)
 
     fits = [
         least_squares(residuals, start, bounds=(-_EDGE, _EDGE), x_scale="jac") for start in starts
