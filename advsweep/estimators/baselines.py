@@ -247,9 +247,7 @@ class GRPO(StatefulEstimator[Moments]):
     }
 
     preset: Preset = option(
-        "paper",
-        identity=False,
-        help="sets std, eps and zero_variance where they are not given",
+        "paper", identity=False, help="sets std, eps and zero_variance where they are not given"
     )
     std: Std | None = option(None, help="standard deviation over G or G-1; null: the preset's")
     eps: float | None = option(None, ge=0, help="ε, added to σ; null: the preset's (0 for paper)")

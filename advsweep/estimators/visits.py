@@ -162,9 +162,7 @@ class HADW(StatefulEstimator[_RateMemory]):
     revision: ClassVar[int] = 2
 
     preset: Preset = option(
-        "paper",
-        identity=False,
-        help="sets rule, lam, std and eps where they are not given",
+        "paper", identity=False, help="sets rule, lam, std and eps where they are not given"
     )
     rule: Rule | None = option(None, help="how C moves; null: the preset's (ema for paper)")
     lam: float | None = option(None, gt=0, lt=math.inf, help="λ; null: the preset's (1.3, 1.5)")

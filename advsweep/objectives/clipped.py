@@ -11,14 +11,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.objectives.base import LossInputs
-from advsweep.objectives.tokenwise import (
-    Aggregation,
-    Tokenwise,
-    WithRatio,
-    exp,
-    lengths,
-    share,
-)
+from advsweep.objectives.tokenwise import Aggregation, Tokenwise, WithRatio, exp, lengths, share
 
 if TYPE_CHECKING:
     from jaxtyping import Float

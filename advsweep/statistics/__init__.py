@@ -18,20 +18,9 @@ from advsweep.statistics.comparison import (
     rank_intervals,
     seeds_needed,
 )
-from advsweep.statistics.curves import (
-    Regression,
-    regress,
-    value_at,
-)
-from advsweep.statistics.intervals import (
-    bootstrap_over_problems,
-    student_t_interval,
-)
-from advsweep.statistics.pass_at_k import (
-    answer_entropy,
-    mean_over_problems,
-    pass_at_k,
-)
+from advsweep.statistics.curves import Regression, regress, value_at
+from advsweep.statistics.intervals import bootstrap_over_problems, student_t_interval
+from advsweep.statistics.pass_at_k import answer_entropy, mean_over_problems, pass_at_k
 
 __all__ = [
     "Comparison",

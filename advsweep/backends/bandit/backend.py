@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.backends import training_loop
 from advsweep.backends.bandit.stack import BanditStack
-from advsweep.backends.base import (
-    BATCH_FIELDS,
-    Can,
-    OwnBackend,
-    Reporter,
-    StackMember,
-    hash_json,
-)
+from advsweep.backends.base import BATCH_FIELDS, Can, OwnBackend, Reporter, StackMember, hash_json
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.models import Table
 from advsweep.components import option

@@ -173,11 +173,7 @@ class Updates:
 
     def _slopes(
         self, policy: Policy, minibatch: Experience, is_first: bool
-    ) -> tuple[
-        dict[str, PerRun],
-        PerRollout,
-        PerRollout | None,
-    ]:
+    ) -> tuple[dict[str, PerRun], PerRollout, PerRollout | None]:
         """Return loss metrics, and the loss's derivatives by log-probabilities and entropies.
 
         The graph of autograd covers the rollouts, not the table.

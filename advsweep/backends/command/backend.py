@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from advsweep.backends.base import (
-    BATCH_FIELDS,
-    NODE_KEYS,
-    PARAMETERS,
-    Backend,
-    Reporter,
-    hash_json,
-)
+from advsweep.backends.base import BATCH_FIELDS, NODE_KEYS, PARAMETERS, Backend, Reporter, hash_json
 from advsweep.backends.command.arguments import (
     Values,
     command_line,

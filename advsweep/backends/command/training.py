@@ -11,13 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advsweep.backends.command.arguments import (
-    Values,
-    command_line,
-    file_below,
-    fill,
-    variables,
-)
+from advsweep.backends.command.arguments import Values, command_line, file_below, fill, variables
 from advsweep.backends.command.process import Ended, Output, RunningCommand
 from advsweep.backends.command.records import CommandCheckpoints, CountsFile, delete
 from advsweep.backends.command.template import Template

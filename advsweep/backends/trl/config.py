@@ -186,11 +186,7 @@ class TransformersGeneration(Generation):
 
     def trl_settings(self) -> dict[str, Any]:
         """Return the arguments of GRPOConfig."""
-        return {
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "top_k": self.top_k,
-        }
+        return {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
 
 
 class Correction(Enum):

@@ -17,13 +17,7 @@ from verl.trainer.ppo.v1 import (
 
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import BatchError, ConfigError
-from advsweep.integrations.rows import (
-    MEMORY_FILE,
-    Origin,
-    load_memory,
-    prompt_name,
-    save_memory,
-)
+from advsweep.integrations.rows import MEMORY_FILE, Origin, load_memory, prompt_name, save_memory
 from advsweep.integrations.verl.advantages import (
     IN_OUR_TRAINERS,
     StepInputs,
