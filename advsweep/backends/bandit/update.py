@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -70,13 +70,8 @@ class Experience:
     keep: Bool[Tensor, "runs groups rollouts"]
 
     def __getitem__(self, groups: slice) -> Experience:
-        return Experience(
-            rows=None if self.rows is None else self.rows[:, groups],
-            actions=self.actions[:, groups],
-            log_probs=self.log_probs[:, groups],
-            advantages=self.advantages[:, groups],
-            keep=self.keep[:, groups],
-        )
+        chosen: dict[str, Any] = {n: v[:, groups] for n, v in vars(self).items() if v is not None}
+        return Experience(**{"rows": None, **chosen})
 
 
 class Updates:
