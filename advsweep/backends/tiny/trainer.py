@@ -62,34 +62,29 @@ class TinyTrainer:
     def __init__(
         self, run: Run, options: TinyBackend, model: TinyModel, task: SymbolTask, base: Weights
     ) -> None:
-        self._run = run
-        self._model = model
-        self._task = task
+        self.run = run
+        self.model = model
+        self.task = task
         # A copy, as planned runs share their components and each training has a memory.
         self._estimator = copy.deepcopy(run.estimator)
         self._estimator.reset()
-        self._base = flatten(base, model)
-        self._weights = self._base.clone()
+        self.base = flatten(base, model)
+        self._weights = self.base.clone()
         # A view for what reads and copies the weights, without their gradient.
         self._values = self._weights.detach()
         self._history = WeightHistory(options.stale_steps)
-        self._renewed: Tensor | None = None
-        self._penalty: Tensor | None = None
+        self.renewed: Tensor | None = None
+        self.penalty: Tensor | None = None
         self._options = options
         # It trains the weights in place; what is to stay as it was has to be a copy.
-        self._update = PolicyUpdate(run, options, model, self._weights, self._base)
+        self._update = PolicyUpdate(run, options, model, self._weights, self.base)
         self._meter = ChangeMeter({_WEIGHTS: self._values})
 
     def step(self, step: int) -> Mapping[str, float]:
-        run = self._run
-        sampling = self._history.sampling(self._values)
-        reference = self._base if self._renewed is None else self._renewed
-        anchor = self._base if self._penalty is None else self._penalty
-        source = _Source(
-            run, self._task, self._model, sampling, reference, anchor, step, self._base_rate
-        )
+        run = self.run
+        source = _Source(self, self._history.sampling(self._values), step)
         collected, advantages, metrics = collect_and_weigh(
-            run, source, self._estimator, self._base_rate
+            run, source, self._estimator, self.base_rate
         )
         started = updated = time.perf_counter()
         update: dict[str, float] = {KL_STEP: 0.0}
@@ -114,7 +109,7 @@ class TinyTrainer:
                 update["entropy/change"] = self._update.entropy_change(experience)
         # After the update: the reference of the next step is what this one has made.
         if run.rollout.renews_reference(step):
-            self._renewed = self._values.clone()
+            self.renewed = self._values.clone()
         changes = self._meter.measure()
         self._reset(step)
         return {
@@ -128,30 +123,31 @@ class TinyTrainer:
         }
 
     @functools.cached_property
-    def _base_rate(self) -> float:
+    def base_rate(self) -> float:
+        """The base's solve rate, for a control that needs it."""
         # The base stays in memory, so a resumed run finds the same rate.
-        return base_solve_rate(self._run, TinySampler(self._base, self._model, self._task))
+        return base_solve_rate(self.run, TinySampler(self.base, self.model, self.task))
 
     def _reset(self, step: int) -> None:
         """Make the resets that are due after a step; the next step's metrics have their effect."""
-        run, options = self._run, self._options
+        run, options = self.run, self._options
         if run.objective.renews_reference(step):
-            self._penalty = self._values.clone()
-            self._update.renew_reference(self._penalty)
+            self.penalty = self._values.clone()
+            self._update.renew_reference(self.penalty)
         if run.optimizer.resets(step):
             self._update.reset_moments()
         if options.reset_layers and step % options.reset_layers_every == 0:
-            ours, base = (unflatten(flat, self._model) for flat in (self._values, self._base))
-            for name in last_layers(self._model, options.reset_layers):
+            ours, base = (unflatten(flat, self.model) for flat in (self._values, self.base))
+            for name in last_layers(self.model, options.reset_layers):
                 ours[name].copy_(base[name])
             self._meter.begin()
 
     def sampler(self) -> TinySampler:
-        top_p = self._run.evaluation.top_p
-        return TinySampler(self._values, self._model, self._task, self._base, top_p)
+        top_p = self.run.evaluation.top_p
+        return TinySampler(self._values, self.model, self.task, self.base, top_p)
 
     def change_norm(self) -> float:
-        return float(torch.linalg.vector_norm(self._values - self._base))
+        return float(torch.linalg.vector_norm(self._values - self.base))
 
     def state(self) -> Mapping[str, bytes]:
         # No generators: all randomness of a step follows from the seed and its number.
@@ -159,25 +155,25 @@ class TinyTrainer:
             _OPTIMIZER_FILE: self._update.state(),
             _CHANGE_FILE: self._meter.state(),
             _HISTORY_FILE: self._history.state(),
-            _REFERENCE_FILE: {} if self._renewed is None else {_WEIGHTS: self._renewed},
-            _PENALTY_FILE: {} if self._penalty is None else {_WEIGHTS: self._penalty},
+            _REFERENCE_FILE: {} if self.renewed is None else {_WEIGHTS: self.renewed},
+            _PENALTY_FILE: {} if self.penalty is None else {_WEIGHTS: self.penalty},
         }
         return {
-            WEIGHTS_FILE: to_bytes(unflatten(self._values, self._model)),
+            WEIGHTS_FILE: to_bytes(unflatten(self._values, self.model)),
             _ESTIMATOR_FILE: json.dumps(self._estimator.state_dict()).encode(),
             **{name: to_bytes(own) for name, own in vectors.items() if own},
         }
 
     def restore(self, files: Mapping[str, bytes]) -> None:
         kept = {n: from_bytes(files[n]) for n in files if n.endswith(".safetensors")}
-        self._values.copy_(flatten(kept[WEIGHTS_FILE], self._model))
+        self._values.copy_(flatten(kept[WEIGHTS_FILE], self.model))
         self._update.restore(kept[_OPTIMIZER_FILE])
         self._estimator.load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
-        self._renewed = kept.get(_REFERENCE_FILE, {}).get(_WEIGHTS)
+        self.renewed = kept.get(_REFERENCE_FILE, {}).get(_WEIGHTS)
         self._history.restore(kept.get(_HISTORY_FILE, {}))
-        self._penalty = kept.get(_PENALTY_FILE, {}).get(_WEIGHTS)
-        if self._penalty is not None:
-            self._update.renew_reference(self._penalty)
+        self.penalty = kept.get(_PENALTY_FILE, {}).get(_WEIGHTS)
+        if self.penalty is not None:
+            self._update.renew_reference(self.penalty)
         self._meter.restore(kept.get(_CHANGE_FILE, {}))
 
 
@@ -215,32 +211,21 @@ class _Source(LanguageSource):
     """Draws groups of one step and scores them.
 
     Args:
-        reference: weights of reference rollouts.
-        anchor: weights from which the KL of rollouts is.
-        base_rate: the base's solve rate, for a control that needs it.
+        weights: those that sample.
 
     Attributes:
         rollout_seconds, reward_seconds: total time of sampling and of scoring.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        task: SymbolTask,
-        model: TinyModel,
-        weights: Tensor,
-        reference: Tensor,
-        anchor: Tensor,
-        step: int,
-        base_rate: float,
-    ) -> None:
+    def __init__(self, trainer: TinyTrainer, weights: Tensor, step: int) -> None:
+        run = trainer.run
         super().__init__(run, step)
-        self._task = task
-        self._model = model
+        self._task, self._model = trainer.task, trainer.model
+        self._base_rate = trainer.base_rate
         self._weights = weights
-        self._base_rate = base_rate
-        self._reference = reference
-        self._anchor = anchor
+        # The weights of reference rollouts, and those from which the KL of rollouts is.
+        self._reference = trainer.base if trainer.renewed is None else trainer.renewed
+        self._anchor = trainer.base if trainer.penalty is None else trainer.penalty
         self._read = run.estimator.needs | run.estimator.uses
         # A stream for each purpose: a policy that draws more references, or a control that takes
         # more random numbers, leaves the rollouts as they are.
