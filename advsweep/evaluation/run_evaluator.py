@@ -209,9 +209,7 @@ class Evaluator:
         run, own = self.run, part.settings
         results = count(sampler(), part.task, own, part.problems(), own.seed)
         limits = run.backend.answer_limits(run.generation, part.task)
-        settings = settings_of(own, run.generation.sampler, part.task, limits)
-        if part.split != HELD_OUT:
-            settings["split"] = part.split
+        settings = settings_of(own, run.generation.sampler, part.task, limits, part.split)
         subject = subject_of(run, self.attempt, step)
         add_results(
             self.store, part.identity, subject, self.run_id, step, part.task, settings, results
@@ -262,13 +260,14 @@ def lock_of(store: Store, identity: str) -> FileLock:
 
 
 def settings_of(
-    settings: EvaluationSettings, sampler: str | None, task: Task, limits: Plain
+    settings: EvaluationSettings, sampler: str | None, task: Task, limits: Plain, split: str
 ) -> Plain:
     """Return the settings of an evaluation as the store keeps them.
 
     Args:
         sampler: the kind of sampler, by `Generation.sampler`.
         limits: those of an answer, by `Backend.answer_limits`.
+        split: which problems are answered; the store leaves `HELD_OUT` out.
     """
     protocol = task.protocol()
     # Only dataset tasks have a protocol. The answers of generated tasks have a fixed length, and
@@ -276,4 +275,7 @@ def settings_of(
     if protocol:
         protocol |= limits
     own = {k: v for k, v in settings.plain().items() if k not in _OF_OTHERS}
-    return own | ({} if sampler is None else {"sampler": sampler}) | protocol
+    if sampler is not None:
+        own["sampler"] = sampler
+    which = {} if split == HELD_OUT else {"split": split}
+    return own | protocol | which

@@ -156,18 +156,9 @@ def evaluate_subject(
                     on_progress,
                 )
                 limits = subject.answer_limits(task)
-                own = {} if split is Split.HELD_OUT else {"split": split.value}
-                described = settings_of(settings, name, task, limits) | subject.described
-                add_results(
-                    store,
-                    identity,
-                    subject.subject,
-                    subject.run_id,
-                    subject.step,
-                    task,
-                    described | own,
-                    results,
-                )
+                own = settings_of(settings, name, task, limits, split.value) | subject.described
+                of = subject.subject, subject.run_id, subject.step
+                add_results(store, identity, *of, task, own, results)
                 # Only now: until the store has the whole, the pieces are all there is.
                 shutil.rmtree(folder, ignore_errors=True)
         return store.evaluations.find(identity, run_id=subject.run_id, step=subject.step)
