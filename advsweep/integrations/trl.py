@@ -13,7 +13,7 @@ policy has it called several times, and picks rows of the results.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -287,16 +287,6 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
 
         rows = whole_rows({**outputs, "completion_mask": whole.to(outputs["prompt_mask"])})
 
-        def statistic(of: Callable[[Tensor], Tensor]) -> Float[Tensor, "rows tokens"]:
-            with self.accelerator.autocast():
-                return forward_statistic(
-                    self.model,
-                    *rows,
-                    of,
-                    temperature=self.temperature,
-                    rows=self.args.per_device_train_batch_size,
-                )
-
         if wanted & _OF_TOKENS:
             log_probs, entropies = self._token_statistics(wanted, rows, outputs)
             found["token_entropy"] = -token_mean(log_probs)
@@ -304,14 +294,15 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                 gaps = log_probs - outputs["ref_per_token_logps"]
                 found["token_kl"] = gaps.where(generated, 0.0)
             if "token_grad_norms" in wanted:
-                norms = 1 - 2 * log_probs.exp() + statistic(square_sum)
+                squares = forward_statistic(self, *rows, square_sum)
+                norms = 1 - 2 * log_probs.exp() + squares
                 found["token_grad_norms"] = norms.where(generated, 0.0)
             if entropies is not None:
                 found["token_entropy_exact"] = token_mean(entropies)
             if entropies is not None and "token_entropies" in wanted:
                 found["token_entropies"] = entropies.where(generated, 0.0)
         if "self_certainty" in wanted:
-            found["self_certainty"] = token_mean(statistic(certainty))
+            found["self_certainty"] = token_mean(forward_statistic(self, *rows, certainty))
         if "ref_rewards" in wanted:
             # A column of the dataset: each prompt's list of `num_generations` rewards.
             first = self.accelerator.process_index * len(inputs)

@@ -227,29 +227,28 @@ def _batches(
 
 @torch.no_grad()
 def forward_statistic(
-    model: Any,
+    trainer: Any,
     ids: Padded,
     mask: Padded,
     tokens: int,
     statistic: Callable[[LogPolicy], PerToken],
-    *,
-    temperature: float,
-    rows: int,
 ) -> PerToken:
     """Compute a statistic of the distribution at each token of a completion, by forward passes.
 
     Padding gets numbers without a meaning.
 
     Args:
+        trainer: a trainer of TRL's, whose weights and temperature these are.
         mask: 0 at padding, 1 elsewhere.
         tokens: width of the completions.
         statistic: `certainty` or `square_sum`, of log π of the whole vocabulary.
-        rows: the most completions of one forward pass.
     """
-    parts = [
-        statistic(_log_policy(model, some, of_some, tokens, temperature))
-        for some, of_some in zip(torch.split(ids, rows), torch.split(mask, rows), strict=True)
-    ]
+    size, temperature = trainer.args.per_device_train_batch_size, trainer.temperature
+    with trainer.accelerator.autocast():
+        parts = [
+            statistic(_log_policy(trainer.model, some, of_some, tokens, temperature))
+            for some, of_some in zip(torch.split(ids, size), torch.split(mask, size), strict=True)
+        ]
     return torch.cat(parts)
 
 

@@ -201,15 +201,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         if "token_kl" in read:
             found["token_kl"] = log_probs - rows["ref_per_token_logps"]
         if "token_grad_norms" in read:
-            size = self.args.per_device_train_batch_size
-            with self.accelerator.autocast():
-                squares = forward_statistic(
-                    self.model,
-                    *whole_rows(rows),
-                    square_sum,
-                    temperature=self.temperature,
-                    rows=size,
-                )
+            squares = forward_statistic(self, *whole_rows(rows), square_sum)
             found["token_grad_norms"] = 1 - 2 * log_probs.exp() + squares
         return {name: values.where(mask, 0.0) for name, values in found.items()}
 

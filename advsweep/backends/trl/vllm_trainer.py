@@ -116,10 +116,7 @@ class VllmTrainer(EstimatorTrainer):
         certainties = torch.full((len(input_ids),), torch.nan, device=input_ids.device)
         if self._needs_certainty:
             # By a pass of its own, which only estimators that read it pay for.
-            rows = self.args.per_device_train_batch_size
-            of_tokens = forward_statistic(
-                *whole, certainty, temperature=self.temperature, rows=rows
-            )
+            of_tokens = forward_statistic(self, *whole[1:], certainty)
             certainties = of_tokens.where(generated, 0.0).sum(dim=1)
         self.step_buffer.statistics = TokenStatistics(
             lengths=generated.sum(dim=1).float(),
