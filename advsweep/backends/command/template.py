@@ -20,7 +20,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from advsweep.backends.base import NODE_KEYS, PARAMETERS, hash_json
 from advsweep.backends.command.arguments import check_name, names_in, texts_of
@@ -144,7 +144,7 @@ class Template(Component):
     name: ClassVar[str] = "the template"
 
     command: tuple[Any, ...] | str = option(help="program and arguments, or one text")
-    quoting: str = option("none", help="hydra: quote values for overrides KEY=VALUE of Hydra")
+    quoting: Literal["none", "hydra"] = option("none", help="hydra: quote for Hydra's KEY=VALUE")
     workdir: str = option("", help="working folder; empty: that of the advsweep command")
     environment: dict[str, Any] = option({}, help="variables to set; null: to remove")
     parameters: dict[str, Any] = option({}, help="values of one's own, with their defaults")
@@ -203,8 +203,6 @@ class Template(Component):
         """Refuse values that do not fit each other."""
         if not self.argv or isinstance(self.argv[0], Mapping):
             raise ConfigError("command: expected a program and its arguments")
-        if self.quoting not in ("none", "hydra"):
-            raise ConfigError(f"quoting: expected none or hydra, got {self.quoting!r}")
         for key in self.parameters:
             if not {f"parameters.{key}", "parameters"} & self.used:
                 raise ConfigError(
