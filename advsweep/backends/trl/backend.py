@@ -23,7 +23,6 @@ from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.step_changes import evenly_spaced
 from advsweep.backends.trl.config import (
     EVALUATION_REMEDIES,
-    OWN_MEMORY,
     HfModel,
     Layout,
     TransformersGeneration,
@@ -227,15 +226,7 @@ class TrlBackend(OwnBackend):
         if isinstance(generation, VllmGeneration):
             from advsweep.backends.trl.vllm_engine import VllmSampler
 
-            return VllmSampler(
-                model,
-                folder,
-                tokens=tokens,
-                top_p=top_p,
-                gpu_memory=generation.gpu_memory or OWN_MEMORY,
-                context=generation.context,
-                stop=generation.stop,
-            )
+            return VllmSampler(model, folder, generation, tokens=tokens, top_p=top_p)
         from advsweep.backends.trl.loading import load_model, load_tokenizer
         from advsweep.backends.trl.sampling import ModelSampler
 

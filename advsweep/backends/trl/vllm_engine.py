@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from advsweep.backends.randomness import Stream, torch_seed
+from advsweep.backends.trl.config import OWN_MEMORY
 from advsweep.backends.trl.ends import until_stop
 from advsweep.backends.trl.loading import load_model, load_tokenizer
 from advsweep.backends.trl.sampling import encode
@@ -30,7 +31,7 @@ from advsweep.errors import AdvsweepError, ConfigError, SamplerError, TrainingEr
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:
-    from advsweep.backends.trl.config import HfModel
+    from advsweep.backends.trl.config import HfModel, VllmGeneration
     from advsweep.tasks.base import Problem
 
 _ENVIRONMENT = {
@@ -170,9 +171,6 @@ class VllmSampler:
         folder: a checkpoint with weights; None: the model's own weights.
         tokens: the most tokens of a completion.
         top_p: share of the probability that is sampled from.
-        gpu_memory: share of a GPU's memory that vLLM takes.
-        context: most tokens of prompt and completion; None: the model's.
-        stop: texts that end a completion.
 
     Raises:
         ConfigError: there is no such model, or it has no tokenizer.
@@ -182,16 +180,14 @@ class VllmSampler:
     def __init__(
         self,
         model: HfModel,
-        folder: Path | None = None,
+        folder: Path | None,
+        generation: VllmGeneration,
         *,
         tokens: int,
         top_p: float = 1.0,
-        gpu_memory: float = 0.9,
-        context: int | None = None,
-        stop: Sequence[str] = (),
     ) -> None:
         self._model = model
-        self._stop = stop
+        self._stop = generation.stop
         self._tokens = tokens
         self._top_p = top_p
         self._tokenizer = load_tokenizer(model, folder)
@@ -200,8 +196,8 @@ class VllmSampler:
             dtype=model.dtype.value,
             revision=revision,
             tokenizer_revision=revision,
-            gpu_memory_utilization=gpu_memory,
-            max_model_len=context,
+            gpu_memory_utilization=generation.gpu_memory or OWN_MEMORY,
+            max_model_len=generation.context,
         )
         from vllm import SamplingParams
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from advsweep.backends.trl.config import HfModel
+from advsweep.backends.trl.config import HfModel, VllmGeneration
 from advsweep.backends.trl.vllm_engine import VllmSampler
 from advsweep.errors import ConfigError, SamplerError
 from advsweep.tasks.base import Split
@@ -13,6 +13,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 TOKENS = 8
 
 
+def open_sampler(base, **options):
+    generation = VllmGeneration(**options)
+    return VllmSampler(HfModel(path=str(base)), None, generation, tokens=TOKENS)
+
+
 @pytest.fixture
 def problems(small_run):
     return list(small_run("tiny").task.problems(Split.HELD_OUT))
@@ -20,7 +25,7 @@ def problems(small_run):
 
 @pytest.fixture
 def sampler(wide_base):
-    opened = VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS)
+    opened = open_sampler(wide_base)
     yield opened
     opened.close()
 
@@ -56,7 +61,7 @@ def test_answers_have_a_seed_each_and_greedy_ones_are_transformers(sampler, prob
 
 
 def test_stop_texts_end_answers(problems, wide_base):
-    opened = VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS, stop=["+", "-"])
+    opened = open_sampler(wide_base, stop=["+", "-"])
     drawn = opened.sample(problems, 8, temperature=1.0, seed=3)
     opened.close()
     texts = [text for own in drawn.texts for text in own]
@@ -71,11 +76,11 @@ def test_stop_texts_end_rollouts(vllm_run, train, tmp_path, monkeypatch):
 
 def test_models_that_vllm_cannot_load_are_named(wide_base):
     with pytest.raises(SamplerError, match=r"model\.path: .*: vLLM failed: "):
-        VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS, context=10_000)
+        open_sampler(wide_base, context=10_000)
     config = wide_base / "config.json"
     config.write_text(config.read_text().replace("Qwen2ForCausalLM", "Qwen2Model"))
     with pytest.raises(ConfigError, match=r"model\.path: expected a causal language model"):
-        VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS)
+        open_sampler(wide_base)
 
 
 def test_models_are_evaluated_by_vllm_where_that_is_chosen(small_run, problems, wide_base):
