@@ -38,7 +38,7 @@ _PACKAGES = {
 }
 
 # Names become parts of folder names, and a store from elsewhere is refused with any other.
-_NAME = re.compile(r"[a-z0-9_]{1,64}")
+NAME = re.compile(r"[a-z0-9_]{1,64}")
 _TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 
@@ -55,12 +55,6 @@ class PluginPoint:
     @property
     def origin(self) -> str:
         return f"package '{self.package}'"
-
-    def name_problem(self) -> str:
-        """Return why the name cannot be used; empty if it can."""
-        if _NAME.fullmatch(self.name):
-            return ""
-        return "expected a name of at most 64 lower-case letters, digits and underscores"
 
     def load(self, base: type[Component] | None = None) -> Any:
         """Import what the entry point names.

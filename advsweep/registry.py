@@ -21,7 +21,7 @@ from advsweep.errors import (
     UnknownNameError,
     nearest,
 )
-from advsweep.plugins import PluginPoint, discover, only_one
+from advsweep.plugins import NAME, PluginPoint, discover, only_one
 
 C = TypeVar("C", bound=Component)
 
@@ -77,7 +77,9 @@ class Registry(Generic[C]):
     def _name_problem(self, point: PluginPoint) -> str:
         if point.name in self._modules or point.name in self._aliases:
             return "advsweep has one of that name"
-        return point.name_problem()
+        if not NAME.fullmatch(point.name):
+            return "expected a name of at most 64 lower-case letters, digits and underscores"
+        return ""
 
     def problem(self, point: PluginPoint) -> str:
         """Import an entry point of the group; return why it cannot be used, or an empty text."""
