@@ -16,7 +16,7 @@ from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.corrections import Corrected
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Num
+    from jaxtyping import Num
 
     from advsweep.objectives.base import FlagPerToken, Metrics, PerRun, PerToken, PerTokenOrRollout
 
@@ -197,10 +197,21 @@ class Tokenwise(Corrected):
         metrics: Metrics = {}
         inputs, weights = self._correct(inputs, metrics)
         mask = inputs.completion_mask
-        chosen = self._high_entropy(inputs) if self.top_entropy_quantile < 1 else mask
-        keep = chosen
+        keep = chosen = mask
+        # All rollouts of a pass may have been left out.
+        if self.top_entropy_quantile < 1 and mask.numel():
+            assert inputs.entropies is not None
+            entropies = inputs.entropies.detach().where(mask, math.nan)
+            least = entropies.flatten(-2).nanquantile(1 - self.top_entropy_quantile, dim=-1)
+            keep = chosen = entropies >= least[..., None, None]
         if math.isfinite(self.off_policy_mask_threshold):
-            keep = keep & self._near(inputs)
+            # To the sampler, where it is known apart, as in TRL.
+            sampled = inputs.sampler_log_probs
+            sampled = inputs.old_log_probs if sampled is None else sampled
+            fall = (sampled - inputs.log_probs.detach()).where(mask, 0.0)
+            mean = fall.sum(dim=-1, keepdim=True) / lengths(inputs)
+            is_near = mean <= self.off_policy_mask_threshold
+            keep = keep & (is_near | (inputs.token_advantages >= 0))
         loss = self._aggregate(self._weighted_losses(inputs, weights, metrics), keep, inputs)
         metrics["loss/policy"] = loss.detach()
         if self.needs_reference:
@@ -213,23 +224,6 @@ class Tokenwise(Corrected):
             entropy = total(inputs.entropies.where(chosen, 0.0)) / tokens
             loss = loss - self.entropy_coef * entropy
         return LossOutput(loss=loss, metrics=metrics)
-
-    def _high_entropy(self, inputs: LossInputs) -> FlagPerToken:
-        assert inputs.entropies is not None
-        entropies = inputs.entropies.detach().where(inputs.completion_mask, math.nan)
-        if not entropies.numel():
-            return inputs.completion_mask  # all rollouts of a pass may have been left out
-        least = entropies.flatten(-2).nanquantile(1 - self.top_entropy_quantile, dim=-1)
-        return entropies >= least[..., None, None]
-
-    def _near(self, inputs: LossInputs) -> Bool[Tensor, "*runs rollouts #tokens"]:
-        """Return whether a token trains, by its advantage and the fall of its rollout's log π."""
-        # To the sampler, where it is known apart, as in TRL.
-        sampled = inputs.sampler_log_probs
-        sampled = inputs.old_log_probs if sampled is None else sampled
-        fall = (sampled - inputs.log_probs.detach()).where(inputs.completion_mask, 0.0)
-        mean = fall.sum(dim=-1, keepdim=True) / lengths(inputs)
-        return (inputs.token_advantages >= 0) | (mean <= self.off_policy_mask_threshold)
 
     def _kl(self, inputs: LossInputs) -> PerToken:
         assert inputs.reference_log_probs is not None
