@@ -271,33 +271,37 @@ class StackMember:
 
 
 class Can(Flag):
-    """What a backend may support; `build` refuses runs that need what theirs does not."""
+    """What a backend may support; `build` refuses runs that need what theirs does not.
+
+    Attributes:
+        REFERENCES: draw rollouts of a reference model, and renew that model.
+        GREEDY: draw greedy rollouts in a training step.
+        SYSTEM_MESSAGES: give models `Problem.messages` or `Problem.text`, not the prompt alone.
+        SHAPED_REWARDS: train on `Task.rewards`, not on the verdicts of `Task.score` alone.
+        RETRIES: train on more groups than a step asks for, of the same prompts too.
+        TRUNCATED_SAMPLING: evaluate with a top-p below 1 and with the temperature 0.
+        STEP_MATCHING: compute `change_norms`, which optimizer.match=step needs.
+        CONTROLS: obey `Run.rollout_seed`, and train on the verdicts of `Run.control`.
+        RESETS: obey `Optimizer.resets` and `Objective.renews_reference`.
+        SAMPLER_LOG_PROBS: give objectives `LossInputs.sampler_log_probs`, and obey
+            `Objective.recomputes_old`.
+        SELECTION: draw `Run.drawn_size` rollouts per prompt, and train on `Collected.rollouts`.
+        STOP_TEXTS: end completions at the texts of `generation.stop`.
+    """
 
     NOTHING = 0
     REFERENCES = auto()
-    """Draw rollouts of a reference model, and renew that model."""
     GREEDY = auto()
-    """Draw greedy rollouts in a training step."""
     SYSTEM_MESSAGES = auto()
-    """Give models `Problem.messages` or `Problem.text`, not the prompt alone."""
     SHAPED_REWARDS = auto()
-    """Train on `Task.rewards`, not on the verdicts of `Task.score` alone."""
     RETRIES = auto()
-    """Train on more groups than a step asks for, of the same prompts too."""
     TRUNCATED_SAMPLING = auto()
-    """Evaluate with a top-p below 1 and with the temperature 0."""
     STEP_MATCHING = auto()
-    """Compute `change_norms`, which optimizer.match=step needs."""
     CONTROLS = auto()
-    """Obey `Run.rollout_seed`, and train on the verdicts of `Run.control`."""
     RESETS = auto()
-    """Obey `Optimizer.resets` and `Objective.renews_reference`."""
     SAMPLER_LOG_PROBS = auto()
-    """Give objectives `LossInputs.sampler_log_probs`, and obey `Objective.recomputes_old`."""
     SELECTION = auto()
-    """Draw `Run.drawn_size` rollouts per prompt, and train on `Collected.rollouts`."""
     STOP_TEXTS = auto()
-    """End completions at the texts of `generation.stop`."""
 
 
 @dataclass(kw_only=True)
@@ -314,21 +318,21 @@ class Backend(Component):
     All randomness of a step comes from generators seeded by (seed, stream, step). A checkpoint
     therefore holds weights and moments alone, and a resumed run equals an uninterrupted one
     bit for bit.
+
+    Attributes:
+        provides: optional fields of `GroupBatch` that this backend gives to estimators.
+        supports: what it supports beyond the plain training of a task's verdicts.
+        optimizers: names of the optimizers that it supports.
+        external: whether a program apart from advsweep trains. It gets some keys of a config
+            alone: a run's config and identity hold these. It cannot be asked for samples, and
+            what else advsweep checks of a run is the program's to check.
     """
 
     retired: ClassVar[Retired] = {"weight_analysis": ()}
     provides: ClassVar[frozenset[str]] = frozenset()
-    """Optional fields of `GroupBatch` that this backend gives to estimators."""
     supports: ClassVar[Can] = Can.NOTHING
-    """What it supports beyond the plain training of a task's verdicts."""
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw"})
-    """Names of the optimizers that it supports."""
     external: ClassVar[bool] = False
-    """Whether a program apart from advsweep trains.
-
-    It gets some keys of a config alone: a run's config and identity hold these. It cannot be asked
-    for samples, and what else advsweep checks of a run is the program's to check.
-    """
 
     checkpoint_every: int = option(
         50, ge=0, identity=False, help="steps between checkpoints; 0: only after the last step"

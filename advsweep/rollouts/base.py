@@ -132,6 +132,18 @@ class RolloutPolicy(Component):
 
     A subclass implements `collect`; it keeps no state between steps, so that a resumed run draws
     the same groups. A group whose rewards are NaN in part counts by the others.
+
+    Attributes:
+        provides: fields of `GroupBatch` that the policy adds to those of the backend.
+        draws_references: whether it draws with a reference model, which the backend then has to
+            keep.
+        draws_greedy: whether it draws greedy rollouts, which the backend then has to support.
+        draws_again: whether it draws further groups for the same prompts, and trains on more
+            groups than a step asks for; the backend then has to support that.
+        selects: whether it trains on some of a group's rollouts, which the backend then has to
+            support.
+        keeps_all: whether a step draws once and trains on every group, so that runs may draw
+            together.
     """
 
     on: On = option(
@@ -150,18 +162,11 @@ class RolloutPolicy(Component):
     )
 
     provides: ClassVar[frozenset[str]] = frozenset()
-    """Fields of `GroupBatch` that the policy adds to those of the backend."""
     draws_references: ClassVar[bool] = False
-    """Whether it draws with a reference model, which the backend then has to keep."""
     draws_greedy: ClassVar[bool] = False
-    """Whether it draws greedy rollouts, which the backend then has to support."""
     draws_again: ClassVar[bool] = False
-    """Whether it draws further groups for the same prompts, and trains on more groups than a step
-    asks for; the backend then has to support that."""
     selects: ClassVar[bool] = False
-    """Whether it trains on some of a group's rollouts, which the backend then has to support."""
     keeps_all: ClassVar[bool] = False
-    """Whether a step draws once and trains on every group, so that runs may draw together."""
 
     @abstractmethod
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
