@@ -25,6 +25,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
+    PerToken = Float[Tensor, "rows tokens"]
+
 KL_STEP = "policy/kl_step"
 
 _CHANGE = "change"
@@ -98,9 +100,7 @@ def change_metrics(
 
 
 def kl_estimate(
-    old: Float[Tensor, "rows tokens"],
-    new: Float[Tensor, "rows tokens"],
-    mask: Bool[Tensor, "rows tokens"],
+    old: PerToken, new: PerToken, mask: Bool[Tensor, "rows tokens"]
 ) -> Float[Tensor, " 2"]:
     """Return the sum of the k3 estimate of KL(old ‖ new) over sampled tokens, and their number.
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from advsweep.integrations.rows import PerRow, Spec
 
+    PerToken = Float[Tensor, "rows tokens"]
+
 
 # SkyRL
 
@@ -39,12 +41,8 @@ class SkyrlAdvantages(RowEstimator):
     given = frozenset({"lengths"})
 
     def __call__(
-        self,
-        token_level_rewards: Float[Tensor, "rows tokens"],
-        response_mask: Float[Tensor, "rows tokens"],
-        index: Sequence[Any],
-        **_: Any,
-    ) -> tuple[Float[Tensor, "rows tokens"], Float[Tensor, "rows tokens"]]:
+        self, token_level_rewards: PerToken, response_mask: PerToken, index: Sequence[Any], **_: Any
+    ) -> tuple[PerToken, PerToken]:
         """Return advantages and returns, which are the same.
 
         Args:
@@ -228,11 +226,11 @@ class NemoEstimator(RowEstimator):
         self,
         prompt_ids: Int[Tensor, "rows tokens"] | Int[Tensor, " rows"],
         rewards: PerRow,
-        mask: Float[Tensor, "rows tokens"],
+        mask: PerToken,
         *_: Any,
-        logprobs_policy: Float[Tensor, "rows tokens"] | None = None,
+        logprobs_policy: PerToken | None = None,
         **__: Any,
-    ) -> Float[Tensor, "rows tokens"]:
+    ) -> PerToken:
         """Return advantages in the shape of the mask.
 
         Rows without a token in the mask are left out of all statistics.

@@ -119,15 +119,14 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             rollout = ROLLOUTS.build(rollout)
         self.estimator, self.objective, self.rollout = estimator, objective, rollout
         self._completion_lengths: list[int] = []
-        self._rewards_per_function: Tensor | None = None
         super().__init__(*arguments, **named)
         self._names_success = success is not None
         names = self.reward_func_names
         if success is not None and success not in names:
             raise ConfigError(f"success: expected a reward function of {names}, got {success!r}")
-        only = names[0] if len(names) == 1 else None
-        chosen = success or only
-        self.success = None if chosen is None else int(names.index(chosen))
+        if success is None and len(names) == 1:
+            success = names[0]
+        self.success = None if success is None else int(names.index(success))
         if objective is not None and self.max_completion_length is not None:
             self.objective = objective.for_completions(self.max_completion_length)
         self._check_estimator()
@@ -141,7 +140,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         """Record what TRL computes: rewards of all processes, NaN where a function gave None."""
         arguments = (inputs, prompts, completions, completion_ids_list)
         rewards: Tensor = super()._calculate_rewards(*arguments)
-        self._rewards_per_function = rewards
+        self._rewards_per_function: Tensor = rewards
         self._completion_lengths = [len(tokens) for tokens in completion_ids_list]
         return rewards
 
@@ -212,7 +211,6 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         """Make and score a rollout for each row of the dataset."""
         outputs = super()._generate_and_score_completions(inputs)
         scored = self._rewards_per_function
-        assert scored is not None
         table = {name: [*column][-len(scored) :] for name, column in self._table().items()}
         return Draw(outputs, scored, self._completion_lengths, table)
 

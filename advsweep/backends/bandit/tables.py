@@ -129,9 +129,7 @@ class Logits:
 
     def of(self, parameters: Parameters) -> PerBehaviour:
         """Return the logits that belong to parameters."""
-        if not self.is_shared:
-            return parameters
-        return self.base + self.change(parameters)
+        return self.base + self.change(parameters) if self.is_shared else parameters
 
     def change(self, parameters: Parameters) -> PerBehaviour:
         """Return the change of the logits that belongs to a change of the parameters."""

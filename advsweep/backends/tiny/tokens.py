@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from advsweep.tasks.base import SymbolTask
 
+    PerRow = Int[np.ndarray, " rows"]
+    PerSlot = Int[np.ndarray, "rows slots"]
+
 # Added to scores of keys that a query must not see; finite, as a row of -inf gives NaN.
 MASKED = -1e30
 
@@ -94,16 +97,12 @@ class Packing:
         slots: place of each node, as a flat index into `node[rows]`.
     """
 
-    node: Int[np.ndarray, "rows slots"]
+    node: PerSlot
     rows: Int[np.ndarray, " distinct"]
     slots: Int[np.ndarray, " nodes"]
 
 
-def pack(
-    owner: Int[np.ndarray, " rows"],
-    tokens: Int[np.ndarray, "rows slots"],
-    lengths: Int[np.ndarray, " rows"],
-) -> Packing:
+def pack(owner: PerRow, tokens: PerSlot, lengths: PerRow) -> Packing:
     """Find the distinct tokens of rows.
 
     Args:
@@ -150,12 +149,7 @@ class Layout:
     bias: Float[Tensor, "rows 1 slots keys"]
 
 
-def lay_out(
-    packing: Packing,
-    tokens: Int[np.ndarray, "rows slots"],
-    prefix: Int[np.ndarray, " rows"],
-    starts: Int[np.ndarray, " rows"],
-) -> Layout:
+def lay_out(packing: Packing, tokens: PerSlot, prefix: PerRow, starts: PerRow) -> Layout:
     """Lay out rows, some of which continue others.
 
     Args:
