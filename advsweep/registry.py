@@ -10,6 +10,7 @@ import importlib
 import typing
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from advsweep.components import Component
@@ -26,10 +27,11 @@ from advsweep.plugins import NAME, PluginPoint, discover, only_one
 C = TypeVar("C", bound=Component)
 
 
+@dataclass(eq=False)
 class Registry(Generic[C]):
     """The components of one kind by name, each loaded when it is first used.
 
-    Args:
+    Attributes:
         kind: the kind in a user's words, such as `estimator`.
         modules: our modules by name, so that listing names imports nothing.
         aliases: other names, with the names that they stand for.
@@ -41,25 +43,14 @@ class Registry(Generic[C]):
         base: the class of which other packages' components are subclasses, as `module:Class`.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        modules: Mapping[str, str],
-        *,
-        aliases: Mapping[str, str] | None = None,
-        caveats: Mapping[str, str] | None = None,
-        unavailable: Mapping[str, str] | None = None,
-        group: str | None = None,
-        base: str = "advsweep.components:Component",
-    ) -> None:
-        self.kind = kind
-        self._modules = dict(modules)
-        self._aliases = dict(aliases or {})
-        self._caveats = dict(caveats or {})
-        self._unavailable = dict(unavailable or {})
-        self.group = group
-        self._base = base
-        self._loaded: dict[str, type[C]] = {}
+    kind: str
+    modules: Mapping[str, str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    caveats: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
+    base: str = "advsweep.components:Component"
+    _loaded: dict[str, type[C]] = field(default_factory=dict, init=False)
 
     @functools.cached_property
     def _plugins(self) -> dict[str, list[PluginPoint]]:
@@ -75,7 +66,7 @@ class Registry(Generic[C]):
         return plugins
 
     def _name_problem(self, point: PluginPoint) -> str:
-        if point.name in self._modules or point.name in self._aliases:
+        if point.name in self.modules or point.name in self.aliases:
             return "advsweep has one of that name"
         if not NAME.fullmatch(point.name):
             return "expected a name of at most 64 lower-case letters, digits and underscores"
@@ -91,24 +82,21 @@ class Registry(Generic[C]):
             return str(error)
         return ""
 
-    def base(self) -> type[C]:
+    def base_class(self) -> type[C]:
         """Import the class of which other packages' components are subclasses."""
-        module, _, name = self._base.partition(":")
+        module, _, name = self.base.partition(":")
         return typing.cast("type[C]", getattr(importlib.import_module(module), name))
 
     def names(self) -> list[str]:
         """List every name that can be built, sorted, without aliases."""
-        return sorted({*self._modules, *self._plugins})
+        return sorted({*self.modules, *self._plugins})
 
-    def aliases(self) -> dict[str, str]:
-        return dict(self._aliases)
-
-    def unavailable(self) -> dict[str, str]:
+    def without_definition(self) -> dict[str, str]:
         """Return the names that are known to lack a definition, with the reason."""
-        return {n: why for n, why in self._unavailable.items() if n not in self._plugins}
+        return {n: why for n, why in self.unavailable.items() if n not in self._plugins}
 
     def __contains__(self, name: str) -> bool:
-        return self._aliases.get(name, name) in self.names()
+        return self.aliases.get(name, name) in self.names()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -133,14 +121,14 @@ class Registry(Generic[C]):
             UnknownNameError: the name is not registered, or is known to lack a definition.
         """
         where = where or self.kind
-        target = self._aliases.get(name, name)
-        if target not in self._modules and target not in self._plugins:
-            if reason := self._unavailable.get(name):
+        target = self.aliases.get(name, name)
+        if target not in self.modules and target not in self._plugins:
+            if reason := self.unavailable.get(name):
                 raise UnknownNameError(f"{where}: '{name}' cannot be built: {reason}")
-            hint = nearest(name, {*self.names(), *self._aliases, *others})
+            hint = nearest(name, {*self.names(), *self.aliases, *others})
             raise UnknownNameError(f"{where}: no {self.kind} is called '{name}'; {hint}")
-        if name in self._caveats:
-            message = f"{self.kind} '{name}' is taken for '{target}': {self._caveats[name]}"
+        if name in self.caveats:
+            message = f"{self.kind} '{name}' is taken for '{target}': {self.caveats[name]}"
             warnings.warn(message, AdvsweepWarning, stacklevel=3)
         return target
 
@@ -155,12 +143,12 @@ class Registry(Generic[C]):
         if name not in self._loaded:
             name = self.find(name, where=where)
         if name not in self._loaded:
-            load = self._load_own if name in self._modules else self._load_plugin
+            load = self._load_own if name in self.modules else self._load_plugin
             self._loaded[name] = load(name, where or self.kind)
         return self._loaded[name]
 
     def _load_own(self, name: str, where: str) -> type[C]:
-        place = self._modules[name]
+        place = self.modules[name]
         try:
             module = importlib.import_module(place)
         except AdvsweepError:
@@ -180,7 +168,7 @@ class Registry(Generic[C]):
 
     def _load_plugin(self, name: str, where: str) -> type[C]:
         try:
-            return typing.cast("type[C]", only_one(self._plugins[name]).load(self.base()))
+            return typing.cast("type[C]", only_one(self._plugins[name]).load(self.base_class()))
         except PluginError as error:
             raise PluginError(f"{where}: {error}") from error
 

@@ -63,7 +63,7 @@ def build_run(
     """
     backend = config.get("backend")
     named = backend.get("name") if isinstance(backend, Mapping) else backend
-    if isinstance(named, str) and (reason := BACKENDS.unavailable().get(named)):
+    if isinstance(named, str) and (reason := BACKENDS.without_definition().get(named)):
         # First, because such a config has other keys than ours.
         raise UnknownNameError(f"backend: '{named}' cannot be built: {reason}")
     required = [*NODES, *PARAMETERS]

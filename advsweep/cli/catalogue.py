@@ -66,7 +66,7 @@ def list_(
 
         print_listing(list_records(), how, hidden=("aliases", "held", "released"))
         if how == "table":
-            names = ", ".join(sorted(ESTIMATORS.unavailable()))
+            names = ", ".join(sorted(ESTIMATORS.without_definition()))
             echo_line(f"Named in papers but not defined there: {names}", err=True)
     elif group == "figure":
         from advsweep.report.figures.registry import FIGURES, summary_of

@@ -116,7 +116,7 @@ def _find(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str]:
     for each in dict.fromkeys([*_FIRST, *sorted(groups.names)]):
         members[each] = set(groups.members(each))
         if registry := groups.registries.get(each):
-            members[each] |= {*registry.aliases(), *registry.unavailable()}
+            members[each] |= {*registry.aliases, *registry.without_definition()}
         if first in members[each]:
             return each, names[0]
     every = {name for known in members.values() for name in known} | groups.names

@@ -187,7 +187,7 @@ def refuse_unread(estimators: Iterable[Estimator], given: Iterable[str]) -> None
 
 
 def _aliases(name: str) -> list[str]:
-    return sorted(alias for alias, target in ESTIMATORS.aliases().items() if target == name)
+    return sorted(alias for alias, target in ESTIMATORS.aliases.items() if target == name)
 
 
 def held(cls: type[Estimator]) -> str:

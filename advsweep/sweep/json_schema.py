@@ -48,7 +48,7 @@ def make_schema(groups: ConfigGroups) -> Plain:
     choices: dict[str, Plain] = {}
     for group in sorted(groups.names - {"experiment"}):
         registry = groups.registries.get(group)
-        names = [] if registry is None else [*registry.names(), *sorted(registry.aliases())]
+        names = [] if registry is None else [*registry.names(), *sorted(registry.aliases)]
         choices[group] = {"enum": list(dict.fromkeys([*groups.members(group), *names]))}
         if registry is None:
             continue

@@ -36,7 +36,7 @@ def test_every_kind_has_a_group_of_its_name():
 
 def test_the_base_of_a_kind_is_that_of_our_components():
     for registry in plugin_registries().values():
-        base = registry.base()
+        base = registry.base_class()
         assert issubclass(base, Component)
         assert (base is Component) == (registry.kind == "model")
         ours = [registry.get(name) for name in registry.names()[:3] if registry.kind != "importer"]

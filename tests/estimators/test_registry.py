@@ -86,5 +86,5 @@ def test_the_catalogue_says_the_same_of_each_estimator() -> None:
     keys = {"module", "family", "formula", "paper", "equation", "defaults"}
     for name, row in CATALOGUE["estimators"].items():
         assert keys <= row.keys() <= keys | {"released", "aliases"}, name
-    assert CATALOGUE["caveats"].keys() <= ESTIMATORS.aliases().keys()
+    assert CATALOGUE["caveats"].keys() <= ESTIMATORS.aliases.keys()
     assert set(CATALOGUE["unavailable"]) == UNDEFINED
