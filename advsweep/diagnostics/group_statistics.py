@@ -44,6 +44,9 @@ class StackedRollouts:
     A statistic of a run depends on its own rollouts alone and has the same bits whatever the
     other runs are, because numpy sums each row of an array separately.
 
+    Args:
+        values: one number per rollout, for its shape.
+
     Attributes:
         shape: number of runs, of groups per run and of rollouts per group.
         mask: the rollouts that count; None if all do.
@@ -51,31 +54,22 @@ class StackedRollouts:
         total: number of rollouts that count in each run.
     """
 
-    def __init__(self, shape: tuple[int, int, int], mask: FlagPerRollout | None = None) -> None:
-        runs, groups, rollouts = shape
-        self.shape = shape
-        self.mask = mask
-        self._starts = np.arange(0, runs * groups * rollouts, rollouts)
-        self.scored: CountPerGroup
-        self.total: Int[np.ndarray, " runs"] | int
-        if mask is None:
-            self.scored = np.full((runs, groups), rollouts)
-            self.total = groups * rollouts
-        else:
-            self.scored = self.group_count(mask)
-            self.total = self.scored.sum(axis=1)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         values: Float[Tensor, "runs*groups rollouts"],
         mask: Bool[Tensor, "runs*groups rollouts"] | None = None,
-        *,
         runs: int = 1,
-    ) -> StackedRollouts:
-        """Return the shape and mask of some values."""
-        shape = (runs, len(values) // runs, values.shape[1])
-        return cls(shape, None if mask is None else mask.numpy(force=True).reshape(shape))
+    ) -> None:
+        groups, rollouts = len(values) // runs, values.shape[1]
+        self.shape = (runs, groups, rollouts)
+        self._starts = np.arange(0, runs * groups * rollouts, rollouts)
+        self.scored: CountPerGroup = np.full((runs, groups), rollouts)
+        self.total: Int[np.ndarray, " runs"] | int = groups * rollouts
+        self.mask: FlagPerRollout | None = None
+        if mask is not None:
+            self.mask = mask.numpy(force=True).reshape(self.shape)
+            self.scored = self.group_count(self.mask)
+            self.total = self.scored.sum(axis=1)
 
     def numbers(self, values: Float[Tensor, "runs*groups rollouts"]) -> PerRollout:
         """Return one number per rollout, in double precision and 0 where masked."""

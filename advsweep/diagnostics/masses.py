@@ -75,7 +75,7 @@ def masses(
     mask: Bool[Tensor, "prompts rollouts"] | None = None,
 ) -> Masses:
     """Return the masses of a batch, averaged over its scorable rollouts."""
-    runs = StackedRollouts.of(advantages, mask)
+    runs = StackedRollouts(advantages, mask)
     success, failure = masses_per_run(runs, runs.numbers(advantages), runs.flags(successes))
     return Masses(success=success.item(), failure=failure.item())
 

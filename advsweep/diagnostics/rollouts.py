@@ -115,7 +115,7 @@ def stacked_rollout_metrics(
         that reach it, `retry/reached/turn_T`, and its masses per rollout of the first turn,
         `mass/success/turn_T` and `mass/failure/turn_T` (FADE, Eq. 16).
     """
-    runs = StackedRollouts.of(batch.rewards, batch.mask, runs=len(infos))
+    runs = StackedRollouts(batch.rewards, batch.mask, runs=len(infos))
     assert batch.mask is None or len(infos) == 1
     count, drawn, size = runs.shape
     generated = drawn * size + references
@@ -172,7 +172,7 @@ def stacked_rollout_metrics(
             lengths = batch.lengths
             if groups is not None:
                 trained = replace(batch, rewards=verdicts).select(groups, rollouts)
-                runs, lengths = StackedRollouts.of(trained.rewards, trained.mask), trained.lengths
+                runs, lengths = StackedRollouts(trained.rewards, trained.mask), trained.lengths
                 successes = runs.flags(trained.rewards == 1)
                 solved = runs.group_count(successes)
                 surprisal = trained.token_entropy

@@ -231,7 +231,7 @@ class _Recording:
         # An input that only some steps have would make steps incomparable.
         missing: dict[str, Any] = dict.fromkeys(optional - self.inputs)
         batches = [dataclasses.replace(batch, **missing) for batch in batches]
-        runs = [StackedRollouts.of(batch.rewards, batch.mask) for batch in batches]
+        runs = [StackedRollouts(batch.rewards, batch.mask) for batch in batches]
         rewards = [own.numbers(batch.rewards) for own, batch in zip(runs, batches, strict=True)]
         distinct: set[float] = set()
         for table, own in zip(rewards, runs, strict=True):

@@ -33,7 +33,7 @@ PROMPTS = 8
 
 
 def collapse_rate(rewards: Tensor) -> float:
-    runs = StackedRollouts.of(rewards)
+    runs = StackedRollouts(rewards)
     return float(collapsed_groups(runs.spread(runs.numbers(rewards))).mean())
 
 

@@ -83,7 +83,7 @@ def test_histogram_without_unscorable_groups() -> None:
 
 
 def shares(rewards, mask=None, **options: float) -> tuple[float, float, float]:
-    runs = StackedRollouts.of(rewards, mask)
+    runs = StackedRollouts(rewards, mask)
     spread = runs.spread(runs.numbers(rewards))
     found = collapse_shares(runs, spread, collapsed_groups(spread, **options))
     return tuple(share.item() for share in found.values())
@@ -110,7 +110,7 @@ def test_masked_rollouts_and_empty_groups_do_not_count() -> None:
 
 
 def entropy_terms(advantages, token_entropy, mask=None) -> tuple[float, float]:
-    runs = StackedRollouts.of(advantages, mask)
+    runs = StackedRollouts(advantages, mask)
     numbers = runs.numbers(advantages), runs.numbers(token_entropy)
     drift, covariance = entropy_terms_per_run(runs, *numbers).values()
     return drift.item(), covariance.item()

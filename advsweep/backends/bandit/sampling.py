@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -252,30 +253,28 @@ class Source:
         return values.reshape(-1, values.shape[-1])
 
 
+@dataclass(frozen=True)
 class BanditSampler:
     """Answers problems with the numbers of behaviours.
 
-    Args:
+    Attributes:
         base: the logits before the training.
     """
 
-    def __init__(
-        self, logits: Float[Tensor, "prompts behaviours"], base: Float[Tensor, "prompts behaviours"]
-    ) -> None:
-        self._logits = logits
-        self._base = base
+    logits: Float[Tensor, "prompts behaviours"]
+    base: Float[Tensor, "prompts behaviours"]
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
         rows = torch.tensor([problem.reference["row"] for problem in problems])
-        policy = Policy.of(self._logits[rows], temperature)
+        policy = Policy.of(self.logits[rows], temperature)
         rng = numpy_generator(seed, Stream.EVALUATION)
         uniform = torch.from_numpy(rng.random((len(problems), n))).float()
         actions = policy.sample(uniform).tolist()
         log_p, log_base = (
             (logits[rows].double() / temperature).log_softmax(dim=1)
-            for logits in (self._logits, self._base)
+            for logits in (self.logits, self.base)
         )
         return Completions(
             texts=[[str(action) for action in group] for group in actions],
