@@ -225,7 +225,6 @@ class LawFit:
             of the residuals among them; infinite where n <= p + 1.
     """
 
-    law: str
     parameters: tuple[float, ...]
     mse: float
     aicc: float
@@ -254,11 +253,11 @@ def compare_laws(k: ArrayLike, values: ArrayLike) -> dict[str, LawFit]:
     with suppress(FitError):
         shifted = fit_pass_at_k(ks, curve)
         parameters = (shifted.a.value, shifted.b.value, shifted.c.value)
-        fits["shifted_power"] = _law_fit("shifted_power", parameters, ks.size, shifted.mse)
+        fits["shifted_power"] = _law_fit(parameters, ks.size, shifted.mse)
     at, mse = _fit_rival(_power, ((0.0, -1.0), (1.0, 0.0)), ks, curve)
-    fits["power"] = _law_fit("power", np.exp(at), ks.size, mse)
+    fits["power"] = _law_fit(np.exp(at), ks.size, mse)
     at, mse = _fit_rival(_exponential, ((0.0, -3.0), (2.0, -1.0), (2.0, -5.0)), ks, curve)
-    fits["exponential"] = _law_fit("exponential", (expit(at[0]), np.exp(at[1])), ks.size, mse)
+    fits["exponential"] = _law_fit((expit(at[0]), np.exp(at[1])), ks.size, mse)
     return fits
 
 
@@ -289,11 +288,11 @@ def _fit_rival(
     return best.x, float(2 * best.cost / k.size)
 
 
-def _law_fit(name: str, values: Sequence[float], points: int, mse: float) -> LawFit:
+def _law_fit(values: Sequence[float], points: int, mse: float) -> LawFit:
     parameters = len(values) + 1
     aicc = math.inf
     if points > parameters + 1:
         # A perfect fit has a likelihood without bound.
         fit = points * math.log(mse) if mse > 0 else -math.inf
         aicc = fit + 2 * parameters * (1 + (parameters + 1) / (points - parameters - 1))
-    return LawFit(name, tuple(map(float, values)), mse, aicc)
+    return LawFit(tuple(map(float, values)), mse, aicc)
