@@ -451,14 +451,16 @@ def collect_and_weigh(
     """Let the rollout policy choose groups and the estimator weigh them; return the metrics too.
 
     Args:
-        source: draws the groups; also has their `outcomes`, `levels`, `references` and `batch`.
+        source: draws the groups; also has their `outcomes`, `levels`, `references` and `batch`,
+            and the `reward_seconds` that the verifier took.
         base_rate: the base's solve rate, for a control that needs it.
     """
+    started = time.perf_counter()
     collected = run.rollout.collect(source, run.prompts_per_step)
     drawn = source.batch()
-    started = time.perf_counter()
+    complete = time.perf_counter()
     advantages = compute_advantages(estimator, drawn, collected)
-    seconds = time.perf_counter() - started
+    weighed = time.perf_counter()
     if run.rollout.mask_truncated and drawn.truncated is not None:
         keep, cut_off = advantages.keep, drawn.truncated.flatten()[collected.rows(run.drawn_size)]
         whole = keep & ~cut_off.view(keep.shape)
@@ -468,7 +470,12 @@ def collect_and_weigh(
         advantages = replace(advantages, values=values, keep=whole, counted=keep)
     (metrics,) = metrics_of_rollouts([run], source, collected, drawn, advantages, [advantages.info])
     rate = {"control/rate": base_rate} if run.control.base_samples else {}
-    return collected, advantages, {**metrics, **rate, "time/estimator": seconds}
+    metrics |= rate | {
+        "time/rollout": complete - started - source.reward_seconds,
+        "time/reward": source.reward_seconds,
+        "time/estimator": weighed - complete,
+    }
+    return collected, advantages, metrics
 
 
 def metrics_of_rollouts(

@@ -117,8 +117,6 @@ class TinyTrainer:
             **update,
             **changes,
             **peak_memory(),
-            "time/rollout": source.rollout_seconds,
-            "time/reward": source.reward_seconds,
             "time/update": updated - started,
         }
 
@@ -214,7 +212,7 @@ class _Source(LanguageSource):
         weights: those that sample.
 
     Attributes:
-        rollout_seconds, reward_seconds: total time of sampling and of scoring.
+        reward_seconds: time spent in the verifier.
     """
 
     def __init__(self, trainer: TinyTrainer, weights: Tensor, step: int) -> None:
@@ -233,7 +231,7 @@ class _Source(LanguageSource):
         self._reference_generator = torch_generator(run.rollout_seed, Stream.REFERENCE, step)
         self._control_rng = numpy_generator(run.seed, Stream.CONTROL, step)
         self._rollouts: list[Rollouts] = []
-        self.rollout_seconds = self.reward_seconds = 0.0
+        self.reward_seconds = 0.0
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         return self._draw(list(self._task.draw(prompts, self._rng)))
@@ -300,7 +298,6 @@ class _Source(LanguageSource):
         greedy: bool = False,
     ) -> tuple[Rollouts, Scores]:
         """Sample a group for each problem, or a greedy rollout, and score them."""
-        started = time.perf_counter()
         rollouts = sample(
             Network.of(weights, self._model),
             self._task,
@@ -310,7 +307,7 @@ class _Source(LanguageSource):
             generator=generator,
             squares="token_grad_norms" in self._read,
         )
-        sampled = time.perf_counter()
+        started = time.perf_counter()
         last = rollouts.tokens.gather(1, rollouts.lengths[:, None] - 1)[:, 0]
         scores = score(
             self._run,
@@ -321,6 +318,5 @@ class _Source(LanguageSource):
             self._control_rng,
             self._base_rate,
         )
-        self.rollout_seconds += sampled - started
-        self.reward_seconds += time.perf_counter() - sampled
+        self.reward_seconds += time.perf_counter() - started
         return rollouts, scores

@@ -60,31 +60,27 @@ def concatenate_rows(parts: Sequence[Rows], pad_id: int) -> Rows:
 
 
 class StepSource(LanguageSource):
-    """Draws the groups of a step.
-
-    Attributes:
-        seconds: time that all draws took.
-    """
+    """Draws the groups of a step."""
 
     def __init__(self, trainer: EstimatorTrainer, run: Run, step: int) -> None:
         super().__init__(run, step)
         self._trainer = trainer
-        self.seconds = 0.0
         self._parts: list[Rows] = []
         # By seed and step alone, so that a resumed run draws what an uninterrupted one does.
         torch.manual_seed(torch_seed(run.rollout_seed, Stream.ROLLOUTS, step))
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
-        started = time.perf_counter()
         problems = list(self._run.task.draw(prompts, self._rng))
         # TRL's rows of each draw have a width of their own; `rows` pads them to one.
         self._parts.append(self._trainer.roll_out(self._repeated(problems)))
-        rewards = self._add(problems, *self._trainer.step_buffer.take_draw())
-        self.seconds += time.perf_counter() - started
-        return rewards
+        return self._add(problems, *self._trainer.step_buffer.take_draw())
+
+    @property
+    def reward_seconds(self) -> float:
+        """Time spent in the verifier."""
+        return self._trainer.step_buffer.reward_seconds
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        started = time.perf_counter()
         repeated = self._repeated([self._problems[group] for group in groups.tolist()])
         # A seed of their own, so that the rollouts do not depend on how many references there are.
         seed = torch_seed(self._run.rollout_seed, Stream.REFERENCE, self.step)
@@ -93,16 +89,12 @@ class StepSource(LanguageSource):
             self._trainer.reference(), repeated, temperature, seed
         )
         self.references += len(repeated)
-        self.seconds += time.perf_counter() - started
         return rewards.view(len(groups), self._run.group_size)
 
     def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
-        started = time.perf_counter()
         problems = [self._problems[group] for group in groups.tolist()]
-        rewards = self._trainer.judge_answers(self._trainer.policy(), problems, 0.0, seed=0)
         self.references += len(problems)
-        self.seconds += time.perf_counter() - started
-        return rewards
+        return self._trainer.judge_answers(self._trainer.policy(), problems, 0.0, seed=0)
 
     def rows(self, wanted: Int[Tensor, " some"]) -> Rows:
         """Return some rollouts by their numbers, as many as a full step has.

@@ -151,14 +151,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         # A new one each step, so that nothing of the last step can be read by mistake.
         self.step_buffer = buffer = StepBuffer(control_rng=rng, base_rate=self.base_rate)
         source = StepSource(self, run, step)
-        collected, advantages, metrics = collect_and_weigh(
+        collected, advantages, buffer.metrics = collect_and_weigh(
             run, source, self.estimator, self.base_rate
         )
-        buffer.metrics = {
-            **metrics,
-            "time/rollout": source.seconds - buffer.reward_seconds,
-            "time/reward": buffer.reward_seconds,
-        }
         rows = source.rows(collected.rows(run.drawn_size))
         # TRL's rows are always those of a full step: what is missing has no part in the loss.
         # An estimator's tokens reach to the longest rollout drawn, of which these may be shorter.
