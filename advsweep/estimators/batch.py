@@ -17,7 +17,6 @@ from advsweep.errors import BatchError
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-if TYPE_CHECKING:
     # Shapes that nearly every formula has: one number or flag per rollout, and one number per
     # group, as a column that broadcasts over the group's rollouts.
     PerRollout = Float[Tensor, "prompts rollouts"]
