@@ -176,6 +176,7 @@ class _StackSlot:
             self.is_active = not stopping and step < self.member.run.steps
 
 
+@dataclass(eq=False)
 class Loop:
     """The work before, between and after steps, for trainers that make their steps themselves.
 
@@ -183,66 +184,59 @@ class Loop:
     starts from again. So a process killed between the two repeats one evaluation, and no order of
     events leaves one out.
 
-    Args:
+    Attributes:
         directory: the run's directory; training resumes from its newest sound checkpoint.
         sampler: returns the current weights, for an evaluation.
         save: writes the current state as the checkpoint of a step.
-
-    Attributes:
         newest: the checkpoint to resume from, which the trainer restores before `begin`.
         start: the step to resume from; 0 without a checkpoint.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        directory: Path,
-        reporter: Reporter,
-        sampler: Callable[[], Sampler],
-        save: Callable[[Checkpoints, int], Path],
-    ) -> None:
-        if math.isnan(run.learning_rate_scale):
+    run: Run
+    directory: Path
+    reporter: Reporter
+    sampler: Callable[[], Sampler]
+    save: Callable[[Checkpoints, int], Path]
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.run.learning_rate_scale):
             raise ConfigError(
                 "optimizer.match: expected a run whose learning rate a calibration has found, got "
                 "one without; start it with `advsweep run` or `advsweep sweep`, which calibrate it"
             )
-        self._run = run
-        self._reporter = reporter
-        self._sampler = sampler
-        self._save = save
-        self._evaluated = frozenset(run.evaluation.schedule(run.steps))
-        self._checkpoints = Checkpoints(directory, run.identity)
+        self._evaluated = frozenset(self.run.evaluation.schedule(self.run.steps))
+        self._checkpoints = Checkpoints(self.directory, self.run.identity)
         # The run's lease is this process's, so no other is writing a checkpoint now.
         self._checkpoints.discard_unfinished()
-        self.newest = self._checkpoints.newest_sound(reporter.log)
+        self.newest = self._checkpoints.newest_sound(self.reporter.log)
         self.start = self.newest.step if self.newest else 0
 
     def begin(self) -> None:
         """Start the loop; call this once, before the first step."""
         if self.newest:
-            self._reporter.resumed(self.start)
+            self.reporter.resumed(self.start)
             # A process that is killed after it has written a checkpoint has not reported it.
-            self._reporter.checkpoint(self.start, self._checkpoints.path(self.start))
+            self.reporter.checkpoint(self.start, self._checkpoints.path(self.start))
         # Also when it resumes: it may have been killed between a checkpoint and its evaluation.
         if self.start in self._evaluated:
-            self._reporter.evaluate(self.start, self._sampler())
+            self.reporter.evaluate(self.start, self.sampler())
 
     def end_step(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Report, evaluate and save after a step; return whether the training stops here."""
-        backend = self._run.backend
-        if self._run.optimizer.match != "none":
-            metrics = {**metrics, "optim/match_factor": self._run.learning_rate_scale}
-        self._reporter.metrics(step, metrics)
+        backend = self.run.backend
+        if self.run.optimizer.match != "none":
+            metrics = {**metrics, "optim/match_factor": self.run.learning_rate_scale}
+        self.reporter.metrics(step, metrics)
         if step in self._evaluated:
-            self._reporter.evaluate(step, self._sampler())
+            self.reporter.evaluate(step, self.sampler())
         # Asked once a step: a checkpoint is only written where a step ends.
-        stopping = self._reporter.stop_requested()
+        stopping = self.reporter.stop_requested()
         every = backend.checkpoint_every
-        if step == self._run.steps or stopping or (every > 0 and step % every == 0):
-            self._reporter.checkpoint(step, self._save(self._checkpoints, step))
+        if step == self.run.steps or stopping or (every > 0 and step % every == 0):
+            self.reporter.checkpoint(step, self.save(self._checkpoints, step))
             # Only now: until the new one is complete, the old ones are all that a killed run has.
             for old in self._checkpoints.prune(backend.keep_last, backend.keep_every):
-                self._reporter.pruned(old)
+                self.reporter.pruned(old)
         return stopping
 
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,31 +32,26 @@ QUIET_SECONDS = 60.0
 _NO_MEMORY = ("out of memory", "OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
+@dataclass(eq=False)
 class CommandTraining:
     """One training, from its checkpoint to the end of its command.
 
-    Args:
+    Attributes:
         values: the values of the template's placeholders.
         places: the template's file, and the working folder of the advsweep command.
         directory: the run's directory; `output/` in it belongs to the command.
     """
 
-    def __init__(
-        self,
-        steps: int,
-        template: Template,
-        values: Values,
-        places: Mapping[str, str],
-        directory: Path,
-        reporter: Reporter,
-    ) -> None:
-        self._steps = steps
-        self._template = template
-        self._values = values
-        self._places = places
-        self._reporter = reporter
-        self._checkpoints = CommandCheckpoints(template.saved, directory, steps)
-        self._metrics_file = file_below(template.log.file, self._values, "metrics.file")
+    steps: int
+    template: Template
+    values: Values
+    places: Mapping[str, str]
+    directory: Path
+    reporter: Reporter
+
+    def __post_init__(self) -> None:
+        self._checkpoints = CommandCheckpoints(self.template.saved, self.directory, self.steps)
+        self._metrics_file = file_below(self.template.log.file, self.values, "metrics.file")
         self._open_logs()
         self._registered: dict[int, Path] = {}
         self._searched = 0.0
@@ -65,11 +61,11 @@ class CommandTraining:
 
     def _open_logs(self) -> None:
         """Read the command's files from their beginning."""
-        self._log, self._names = self._template.log.open_log(self._metrics_file)
+        self._log, self._names = self.template.log.open_log(self._metrics_file)
         self._late: Counter[str] = Counter()
         self._counts: CountsFile | None = None
-        if self._template.counted:
-            file = file_below(self._template.counted.file, self._values, "evaluations.file")
+        if self.template.counted:
+            file = file_below(self.template.counted.file, self.values, "evaluations.file")
             self._counts = CountsFile(file)
 
     def run(self) -> None:
@@ -80,17 +76,17 @@ class CommandTraining:
         """
         self._checkpoints.prepare()
         found = self._position()
-        if found == self._steps:
+        if found == self.steps:
             return
         # The kernel says of no process why it was killed; a higher count since the start does.
         kills = memory_kills()
         with closing(self._start_command(found)) as command:
             ended = self._follow(command)
             for line in command.output.last():
-                self._reporter.log(line)
+                self.reporter.log(line)
         if ended.left:
             left = counted(ended.left, "process", "processes")
-            self._reporter.log(f"ended {left} that the command had left behind")
+            self.reporter.log(f"ended {left} that the command had left behind")
         self._report_left_out(self._metrics_file.name, self._log.left_out + self._late)
         if self._counts:
             self._report_left_out("the evaluations", self._counts.left_out)
@@ -100,23 +96,23 @@ class CommandTraining:
     def _report_left_out(self, what: str, reasons: Mapping[str, int]) -> None:
         parts = [f"{printable_line(reason)} ({n:,})" for reason, n in sorted(reasons.items()) if n]
         if parts:
-            self._reporter.log(f"left out of {what}: {', '.join(parts)}")
+            self.reporter.log(f"left out of {what}: {', '.join(parts)}")
 
     def _position(self) -> int | None:
         """Choose the checkpoint to resume from, and report what the log has of its steps."""
         checkpoints, logged = self._checkpoints, self._logged()
-        step = checkpoints.to_resume(logged.keys(), self._template.log.every)
+        step = checkpoints.to_resume(logged.keys(), self.template.log.every)
         if step is None:
             if any(checkpoints.folder.iterdir()):
                 # Nothing of an earlier try may stay: the command might take it for its own.
-                self._reporter.log("no checkpoint to resume from: starting from the beginning")
+                self.reporter.log("no checkpoint to resume from: starting from the beginning")
                 checkpoints.discard_all()
                 self._open_logs()
-                self._reporter.resumed(0)
+                self.reporter.resumed(0)
             return None
         # A killed worker's last points never reached the store: its log still has them.
         noted = checkpoints.last_noted(step)
-        self._reporter.resumed(noted)
+        self.reporter.resumed(noted)
         self._report({s: v for s, v in logged.items() if noted < s <= step})
         self._step = self._start = step
         checkpoints.note({s for s in checkpoints.noted if s <= step})
@@ -138,16 +134,16 @@ class CommandTraining:
         return step
 
     def _start_command(self, step: int | None) -> RunningCommand:
-        template, values = self._template, self._values
+        template, values = self.template, self.values
         if step is not None:
             values = {**values, "checkpoint": str(self._registered[step]), "step": step}
         argv = command_line(template, values, resume=step is not None)
-        folder = Path(self._places["folder"] or os.getcwd())
+        folder = Path(self.places["folder"] or os.getcwd())
         if template.workdir:
             # A relative folder is one beside the template.
             own = Path(fill(template.workdir, values, "workdir")).expanduser()
-            folder = Path(self._places["template"]).parent / own
-        self._reporter.log(f"command: {argv} in {folder}")
+            folder = Path(self.places["template"]).parent / own
+        self.reporter.log(f"command: {argv} in {folder}")
         return RunningCommand(
             argv,
             environment=variables(template, values),
@@ -162,20 +158,20 @@ class CommandTraining:
         while True:
             ended = command.wait(POLL_SECONDS)
             for line in command.output.take():
-                self._reporter.log(line)
+                self.reporter.log(line)
             # In this order: what the command wrote before its end is read before it is judged.
             if ended is not None:
                 self._log.finish()
             steps = self._logged()
             self._report({s: v for s, v in steps.items() if s > self._start or s == 0})
             self._report_checkpoints(ended=ended is not None)
-            if self._counts is not None and self._template.counted is not None:
+            if self._counts is not None and self.template.counted is not None:
                 for step, problems in self._counts.read(ended=ended is not None).items():
-                    if step > self._steps:
+                    if step > self.steps:
                         self._counts.left_out["evaluations after the last step"] += 1
                     elif step > self._start or step == 0:
-                        self._reporter.counted(step, self._template.counted.task, problems)
-            self._stopping = self._stopping or self._reporter.stop_requested()
+                        self.reporter.counted(step, self.template.counted.task, problems)
+            self._stopping = self._stopping or self.reporter.stop_requested()
             if ended is not None:
                 return ended
             if self._stopping:
@@ -189,7 +185,7 @@ class CommandTraining:
         Raises:
             TrainingError: there is no log after `metrics.within`.
         """
-        file, within = self._metrics_file, self._template.log.within
+        file, within = self._metrics_file, self.template.log.within
         is_there = file.exists()
         if 0 < within < seconds and not is_there:
             raise TrainingError(
@@ -199,7 +195,7 @@ class CommandTraining:
         if seconds > self._quiet:
             self._quiet *= 2
             missing = "" if is_there else ", which does not exist"
-            self._reporter.log(f"no step logged yet in {file}{missing}")
+            self.reporter.log(f"no step logged yet in {file}{missing}")
 
     def _logged(self) -> dict[int, dict[str, float]]:
         """Return the metrics that were logged since the last call, by step and under our names.
@@ -209,26 +205,26 @@ class CommandTraining:
         """
         found: dict[int, dict[str, float]] = {}
         for step, values in self._log.poll():
-            number = step + 1 - self._template.log.first_step
-            if number > self._steps:
-                self._late[f"steps after the last one, {self._steps}"] += 1
+            number = step + 1 - self.template.log.first_step
+            if number > self.steps:
+                self._late[f"steps after the last one, {self.steps}"] += 1
             elif number >= 0 and values:
                 found.setdefault(number, {}).update(self._names.apply(values))
         return dict(sorted(found.items()))
 
     def _report(self, steps: Mapping[int, Mapping[str, float]]) -> None:
         for step, values in steps.items():
-            self._reporter.metrics(step, values)
+            self.reporter.metrics(step, values)
             self._step = max(self._step, step)
-            self._stopping = self._stopping or self._reporter.stop_requested()
+            self._stopping = self._stopping or self.reporter.stop_requested()
 
     def _report_checkpoints(self, *, ended: bool) -> None:
-        options, now = self._template.saved, time.monotonic()
+        options, now = self.template.saved, time.monotonic()
         if options is None or (not ended and now - self._searched < CHECKPOINT_SECONDS):
             return
         self._searched = now
         found = self._checkpoints.found()
-        reached = self._step + self._template.log.every - 1
+        reached = self._step + self.template.log.every - 1
         for step, path in found.items():
             # Without a file that is written last, a later step says that this one is complete.
             whole = bool(options.complete) or step < self._step or (ended and not self._stopping)
@@ -238,11 +234,11 @@ class CommandTraining:
         for step in [s for s in self._registered if s not in found]:
             path = self._registered.pop(step)
             if not path.exists():
-                self._reporter.pruned(path)
+                self.reporter.pruned(path)
 
     def _register(self, step: int, path: Path) -> None:
         # First the store, then the note: it says that the store has every step until then.
-        self._reporter.checkpoint(step, path)
+        self.reporter.checkpoint(step, path)
         self._checkpoints.note({*self._checkpoints.noted, step})
         self._registered[step] = path
 
@@ -252,7 +248,7 @@ class CommandTraining:
         Raises:
             TrainingError: with the class of the failure.
         """
-        steps, every = self._steps, self._template.log.every
+        steps, every = self.steps, self.template.log.every
         if ended.error:
             raise TrainingError(f"the command cannot be started: {ended.error}")
         where = f"after step {self._step} of {steps}"
@@ -270,7 +266,7 @@ class CommandTraining:
                 f"often it logs by `metrics.every`{behind}{output.last_words()}"
             )
         if self._step < steps:
-            self._reporter.metrics(steps, {})
+            self.reporter.metrics(steps, {})
             self._step = steps
             self._report_checkpoints(ended=True)
 

@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,37 +58,34 @@ def train(
             Training(run, backend, layout, directory, reporter, Path(scratch)).train()
 
 
+@dataclass(eq=False)
 class Training:
     """A trainer and the loop around its steps.
 
-    Args:
+    Attributes:
         scratch: a temporary folder that transformers writes to.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        backend: TrlBackend,
-        layout: Layout,
-        directory: Path,
-        reporter: Reporter,
-        scratch: Path,
-    ) -> None:
-        self._run = run
-        self._backend = backend
-        self._layout = layout
+    run: Run
+    backend: TrlBackend
+    layout: Layout
+    directory: Path
+    reporter: Reporter
+    scratch: Path
+
+    def __post_init__(self) -> None:
+        run = self.run
         self._model = hf_model(run.model)
         self._generation = generation_of(run.generation)
-        self._reporter = reporter
         self._tokenizer = load_tokenizer(self._model)
 
         def save(checkpoints: Checkpoints, step: int) -> Path:
             return checkpoints.save_folder(step, self._write)
 
-        self._loop = Loop(run, directory, reporter, self._sampler, save)
+        self._loop = Loop(run, self.directory, self.reporter, self._sampler, save)
         self._reference: Any = None
         self._renewed = False
-        reporter.progress("loading the model", 0, 1)
+        self.reporter.progress("loading the model", 0, 1)
         trainer = EstimatorTrainer
         if isinstance(self._generation, VllmGeneration):
             from advsweep.backends.trl.vllm_trainer import VllmTrainer
@@ -107,13 +104,13 @@ class Training:
         with loading(self._model):
             self.trainer = trainer(
                 run,
-                backend,
-                layout,
+                self.backend,
+                self.layout,
                 reference=lambda: self._model_sampler(
                     lambda: contextlib.nullcontext(self._reference_model()), truncated=True
                 ),
                 policy=lambda: self.trainer.evaluation_sampler(self._model_sampler(self._opened)),
-                args=self._settings(scratch),
+                args=self._settings(),
                 train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
                 processing_class=self._tokenizer,
                 peft_config=adapter,
@@ -136,28 +133,28 @@ class Training:
         if self._loop.start == 0:
             # As the training samples; a resumed run has the rate in its checkpoint.
             base = replace(self._sampler(), truncated=True, base=None)
-            self.trainer.base_rate = base_solve_rate(self._run, base)
+            self.trainer.base_rate = base_solve_rate(self.run, base)
 
     def end_update(self) -> bool:
         """Report a finished step; call this after each update. True: the training stops."""
         trainer = self.trainer
         # Checkpoints are written at the ends of steps alone: TRL counts the updates of a
         # generation from 0 again when it resumes.
-        if trainer.state.global_step % self._layout.updates:
+        if trainer.state.global_step % self.layout.updates:
             return False
         step = trainer.steps_done
-        if self._run.rollout.renews_reference(step):
+        if self.run.rollout.renews_reference(step):
             trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
             self._reference_model().load_state_dict(trained.state_dict())
             self._renewed = True
         return self._loop.end_step(step, trainer.step_metrics())
 
-    def _settings(self, scratch: Path) -> GRPOConfig:
-        run, layout, backend = self._run, self._layout, self._backend
+    def _settings(self) -> GRPOConfig:
+        run, layout, backend = self.run, self.layout, self.backend
         cpu = not torch.cuda.is_available()
         reads_kl = "token_kl" in run.estimator.needs | run.estimator.uses
         return GRPOConfig(
-            output_dir=str(scratch),
+            output_dir=str(self.scratch),
             model_init_kwargs=model_arguments(self._model),
             # The pace: a step of the run is one generation and one epoch of the dataset.
             max_steps=run.steps * layout.updates,
@@ -198,7 +195,7 @@ class Training:
         sampler = self._model_sampler(self._opened, base=self._base_model)
 
         def report(done: int, total: int) -> None:
-            self._reporter.progress(evaluation_stage(self.trainer.steps_done), done, total)
+            self.reporter.progress(evaluation_stage(self.trainer.steps_done), done, total)
 
         return self.trainer.evaluation_sampler(replace(sampler, on_progress=report))
 
@@ -240,9 +237,9 @@ class Training:
             tokenizer=self._tokenizer,
             model=self._model,
             generation=self._generation,
-            tokens=self._backend.completion_tokens(self._run),
-            batch=self._backend.evaluation_batch,
-            top_p=self._run.evaluation.top_p,
+            tokens=self.backend.completion_tokens(self.run),
+            batch=self.backend.evaluation_batch,
+            top_p=self.run.evaluation.top_p,
             **more,
         )
 
@@ -268,7 +265,7 @@ class Training:
         state.save_to_json(str(folder / _TRAINER_STATE_FILE))
         own = json.dumps(trainer.estimator.state_dict())
         (folder / _ESTIMATOR_FILE).write_text(own, encoding="utf-8")
-        if self._run.control.base_samples:
+        if self.run.control.base_samples:
             rate = json.dumps(trainer.base_rate)
             (folder / _BASE_RATE_FILE).write_text(rate, encoding="utf-8")
         if trainer.meter:
@@ -281,7 +278,7 @@ class Training:
         """Load what transformers does not load when it resumes."""
         state = (folder / _ESTIMATOR_FILE).read_text(encoding="utf-8")
         self.trainer.estimator.load_state_dict(json.loads(state))
-        if self._run.control.base_samples:
+        if self.run.control.base_samples:
             rate = (folder / _BASE_RATE_FILE).read_text(encoding="utf-8")
             self.trainer.base_rate = json.loads(rate)
         if self.trainer.meter and (folder / _CHANGE_FILE).exists():
