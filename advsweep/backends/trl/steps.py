@@ -7,8 +7,6 @@ waits in the step's `StepBuffer`. `StepEffect` compares the policy before and af
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,14 +19,13 @@ from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.step_changes import KL_STEP, evenly_spaced, kl_estimate, update_means
-from advsweep.backends.training_loop import LanguageSource, Scores, TokenStatistics, score
+from advsweep.backends.training_loop import LanguageSource, Scores, TokenStatistics
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.base import Run
     from advsweep.backends.trl.trainer import EstimatorTrainer
-    from advsweep.tasks.base import Problem
 
 # Tensors `[rows]` or `[rows, tokens]`; prompts are padded on the left, the rest on the right.
 Rows = dict[str, Tensor]
@@ -160,7 +157,6 @@ class StepBuffer:
 
     Attributes:
         control_rng: randomness of the verdicts, for a control; None before training.
-        base_rate: the base's solve rate, for a control that needs it.
         statistics: token statistics of the rollouts in the last draw.
         scores: scores of the completions that were judged last.
         reward_seconds: time spent in the verifier.
@@ -172,7 +168,6 @@ class StepBuffer:
     """
 
     control_rng: np.random.Generator | None = None
-    base_rate: float = math.nan
     statistics: TokenStatistics | None = None
     scores: Scores | None = None
     reward_seconds: float = 0.0
@@ -181,22 +176,6 @@ class StepBuffer:
     update_started: float = 0.0
     shares: list[tuple[float, float]] = field(default_factory=list)
     updates: UpdateMeans = field(default_factory=UpdateMeans)
-
-    def judge(
-        self,
-        run: Run,
-        problems: Sequence[Problem],
-        texts: Sequence[str],
-        lengths: Sequence[float],
-        truncated: Sequence[bool],
-    ) -> Float[Tensor, " rows"]:
-        """Verify completions and return their rewards; see `training_loop.score`."""
-        started = time.perf_counter()
-        assert self.control_rng is not None
-        rng, rate = self.control_rng, self.base_rate
-        self.scores = score(run, problems, texts, lengths, truncated, rng, rate)
-        self.reward_seconds += time.perf_counter() - started
-        return self.scores.rewards
 
     def take_draw(self) -> tuple[Scores, TokenStatistics]:
         """Return the scores and the token statistics of the last draw, and forget them."""

@@ -25,7 +25,7 @@ from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.backends.step_changes import ChangeMeter, peak_memory
-from advsweep.backends.training_loop import TokenStatistics, collect_and_weigh
+from advsweep.backends.training_loop import TokenStatistics, collect_and_weigh, score
 from advsweep.backends.trl.config import generation_of, hf_model
 from advsweep.backends.trl.ends import Ends, until_stop
 from advsweep.backends.trl.sampling import (
@@ -149,7 +149,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         run, step = self._run, self.steps_done + 1
         rng = numpy_generator(run.seed, Stream.CONTROL, step)
         # A new one each step, so that nothing of the last step can be read by mistake.
-        self.step_buffer = buffer = StepBuffer(control_rng=rng, base_rate=self.base_rate)
+        self.step_buffer = buffer = StepBuffer(control_rng=rng)
         source = StepSource(self, run, step)
         collected, advantages, buffer.metrics = collect_and_weigh(
             run, source, self.estimator, self.base_rate
@@ -207,7 +207,22 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         texts, statistics = sampler.complete(problems, temperature, seed)
         lengths = statistics.lengths.tolist()
         # Whether they are cut off does not matter: they are not trained on.
-        return self.step_buffer.judge(self._run, problems, texts, lengths, [False] * len(texts))
+        return self._judge(problems, texts, lengths, [False] * len(texts))
+
+    def _judge(
+        self,
+        problems: Sequence[Problem],
+        texts: Sequence[str],
+        lengths: Sequence[float],
+        truncated: Sequence[bool],
+    ) -> Float[Tensor, " rows"]:
+        """Verify completions and return their rewards; see `training_loop.score`."""
+        started, buffer = time.perf_counter(), self.step_buffer
+        assert buffer.control_rng is not None
+        control = buffer.control_rng, self.base_rate
+        buffer.scores = score(self._run, problems, texts, lengths, truncated, *control)
+        buffer.reward_seconds += time.perf_counter() - started
+        return buffer.scores.rewards
 
     def _generate_single_turn(self, prompts: Any, *arguments: Any, **named: Any) -> Any:
         """Generate completions, and record token statistics on the way."""
@@ -238,9 +253,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         texts = [until_stop(text, self.ends.stop) for text in texts]
         lengths = [len(tokens) for tokens in completion_ids]
         truncated = [self.ends.is_truncated(tokens) for tokens in completion_ids]
-        rewards: list[float] = self.step_buffer.judge(
-            self._run, problem, texts, lengths, truncated
-        ).tolist()
+        rewards: list[float] = self._judge(problem, texts, lengths, truncated).tolist()
         return rewards
 
     # Updates
