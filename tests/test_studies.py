@@ -23,7 +23,7 @@ from advsweep.statistics import compare_seeds
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/study.yaml"))
 TRAINED = [f"{name}/report" for name in STUDIES if name != "leaderboard"]
-RANGES = [f"leaderboard/{name}" for name in ("easy", "hard")]
+RANGES = ["leaderboard/hard"]
 NOT_DRAWN_YET = {"forest.svg"}
 """The stores of these studies are gone; the figures are drawn when the studies are run again."""
 ROOT: Any = typer.main.get_command(app)
