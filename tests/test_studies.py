@@ -18,7 +18,7 @@ import yaml
 import advsweep
 from advsweep.cli.app import app
 from advsweep.report.claims.lists import claim_lists, read_claim_list
-from advsweep.statistics import compare_seeds
+from advsweep.statistics import compare_paired, pool_spread
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/study.yaml"))
@@ -113,23 +113,31 @@ def test_every_claim_has_a_verdict_that_names_n(name: str) -> None:
             assert int(verdict["n"]) >= 2
 
 
-def test_a_table_of_the_leaderboard_follows_from_the_values_of_its_runs() -> None:
+def test_the_table_of_the_leaderboard_follows_from_the_values_of_its_runs() -> None:
     """Means, and paired differences to RLOO, from the values at the end of each run."""
-    rows = {r["estimator"]: r for r in read("leaderboard/middle")}
     ends: dict[str, dict[int, float]] = {}
     for run in read("leaderboard/runs"):
-        if run["sweep"] == "leaderboard-middle" and run["step"] == "150":
+        if run["sweep"] == "leaderboard-hard" and run["step"] == "150":
             ends.setdefault(run["row"], {})[int(run["seed"])] = float(run["pass@1"])
-    assert len(ends) == 12
-    for name, values in ends.items():
-        row = rows[name]
-        assert np.mean(list(values.values())) == pytest.approx(float(row["pass@1"]), abs=1e-5)
-        if name == "rloo":
-            continue
-        found = compare_seeds(values, ends["rloo"])
-        for end, column in (("difference", ""), ("low", "_low"), ("high", "_high")):
-            recorded = float(row[f"pass@1_difference{column}"])
-            assert getattr(found, end) == pytest.approx(recorded, abs=2e-5), name
+    values = np.array([[own[seed] for seed in range(8)] for own in ends.values()])
+    assert values.shape == (18, 8)
+    places = {name: place for place, name in enumerate(ends)}
+    rloo = values[places["rloo optimizer.lr=0.0002"]]
+    spread = pool_spread(values)
+    assert spread is not None
+    trained = [r for r in read("leaderboard/hard") if r["optimizer.lr"]]
+    assert len(trained) == 18
+    for row in trained:
+        name = f"{row['estimator']} optimizer.lr={float(row['optimizer.lr']):g}"
+        scope = row["estimator.scope"]
+        place = places[name if not scope else f"{name} estimator.scope={scope}"]
+        assert values[place].mean() == pytest.approx(float(row["pass@1"]), abs=1e-5)
+        if row["pass@1_difference"]:
+            pooled = None if spread.wider[place] else spread.pooled
+            found = compare_paired(values[place], rloo, pooled=pooled)
+            for end, column in (("difference", ""), ("low", "_low"), ("high", "_high")):
+                recorded = float(row[f"pass@1_difference{column}"])
+                assert getattr(found, end) == pytest.approx(recorded, abs=2e-5), name
 
 
 NUMBER = r"[+-]?\d*\.\d+"
