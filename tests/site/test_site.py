@@ -29,7 +29,7 @@ PAGES = (
     "reference/estimators/fade.html",
     "reference/metrics.html",
     "studies/leaderboard/index.html",
-    "studies/leaderboard/easy.html",
+    "studies/leaderboard/hard.html",
 )
 
 
