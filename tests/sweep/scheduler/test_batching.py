@@ -94,7 +94,7 @@ def test_the_runs_of_a_plan_are_divided_among_workers(plan, store):
 
 def test_limits_are_for_processes_of_a_single_run(plan, store):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Noting, "limits", frozenset({"time"}))
+        patch.setattr(Noting, "limits_time", True)
         limited = given(plan(*STACK, "seed=0,1"), store, policy=Policy(time_limit=600))
     assert limited == [[1], [2]]
 
