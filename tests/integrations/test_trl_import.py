@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -185,13 +184,11 @@ def test_a_copy_keeps_losses_weights_and_every_step(
         file.unlink()
     runs = read("trl", source, reward_weights={"short": 0.2})
     assert rewards(runs) == logged
-    assert not any("fits the log" in note for run in runs for note in run.notes)
+    assert not any("gives other weights" in note for run in runs for note in run.notes)
     runs = read("trl", source)
     assert rewards(runs) == logged
     for run in runs:
-        (note,) = [note for note in run.notes if "fits the log" in note]
-        # TRL's log has single precision.
-        assert re.search(r"letters=1 --set reward_weights\.short=0\.(2|19999\d|20000\d) fits", note)
+        assert any("--set reward_weights.NAME=WEIGHT gives other weights" in n for n in run.notes)
     # The last checkpoint was cut on the way.
     cut = source / "dapo-s7" / "checkpoint-6" / "trainer_state.json"
     cut.write_bytes(cut.read_bytes()[:1500])
