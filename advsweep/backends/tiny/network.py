@@ -225,17 +225,20 @@ class _Logits(torch.autograd.Function):
         ctx: Any, flat: Tensor, model: TinyModel, layout: Layout, first: int
     ) -> Float[Tensor, "nodes vocabulary"]:
         network = Network.of(flat, model)
-        kept: list[_BlockPass] = []
+        # Evaluations have no gradient and need nothing of earlier blocks.
+        kept: list[_BlockPass] | None = [] if ctx.needs_input_grad[0] else None
         x, _ = forward(network, layout, kept)
         end = _Normalised.of(x[first:], network.norm, model.norm_eps)
         ctx.pass_ = network, layout, kept, end, first
-        ctx.flat = flat
+        # Saved, so that a backward pass after the weights have changed is an error.
+        ctx.save_for_backward(flat)
         return end.scaled @ network.head.T
 
     @staticmethod
     def backward(ctx: Any, gradient: Float[Tensor, "nodes vocabulary"]) -> tuple[Any, ...]:
         network, layout, kept, end, first = ctx.pass_
-        found = torch.empty_like(ctx.flat)
+        (flat,) = ctx.saved_tensors
+        found = torch.empty_like(flat)
         gradients = Network.of(found, network.model)
         if gradients.head is not gradients.embedding:
             gradients.embedding.zero_()
