@@ -268,11 +268,15 @@ def _unique(
     """Return each training once for each way to evaluate it, and the points left out."""
     unique: dict[tuple[str, str], PlannedRun] = {}
     duplicates = []
-    # Plans may have 100,000 runs, so equal nodes are one object.
+    # Plans may have 100,000 runs, so equal nodes are one object and are written out once.
     nodes: dict[int, Plain] = {}
+    evaluations: dict[int, str] = {}
     for run, assignment in zip(built, listed, strict=True):
         config = run.plain(nodes)
-        key = (run.identity, repr(config.get("evaluation")))
+        node = config.get("evaluation")
+        if id(node) not in evaluations:
+            evaluations[id(node)] = repr(node)
+        key = (run.identity, evaluations[id(node)])
         if key in unique:
             duplicates.append(Duplicate(run.identity, assignment, unique[key].assignment))
         else:
