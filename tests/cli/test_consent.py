@@ -131,6 +131,18 @@ def test_a_plan_can_be_looked_at_without_consent(task, tmp_path):
     assert REFUSED in done.stderr
 
 
+def test_the_earlier_option_names_the_new_one(task):
+    for command in (
+        ["run", *FAKE, *task, "task.verifier.enabled=true"],
+        ["eval", "--model", "m", "--task", "mbpp", "--set", "task.verifier.enabled=true"],
+        ["describe", "mbpp", "--set", "verifier.enabled=false"],
+    ):
+        error = call(*command).exception
+        assert isinstance(error, ConfigError)
+        assert "verifier.enabled" in str(error)
+        assert "--run-code" in str(error)
+
+
 @pytest.mark.slow
 def test_a_sweep_file_that_allows_programs_gives_no_consent(task, tmp_path):
     (tmp_path / "conf" / "experiment").mkdir(parents=True)
