@@ -25,6 +25,11 @@ MISTAKES = {
     "no store to read": (["ls"], ["advsweep.db", "--store"]),
     "unknown option": (["report", "--nope"], ["No such option: --nope", "`advsweep report -h`"]),
     "unknown command": (["reprot"], ["'reprot'", "'report'", "`advsweep -h`"]),
+    "command that is gone": (["watch", "demo"], ["'watch'; did you mean 'status --watch'?"]),
+    "option that is gone": (
+        ["report", "--rank", "x"],
+        ["--rank; did you mean '--sort rank:NAME'?"],
+    ),
     "missing argument": (["describe"], ["NAME", "`advsweep describe -h`"]),
     "option of a wrong kind": (["sweep", "-j", "x\ny"], ["expected a valid integer", "x\\ny"]),
     "config folder that is not there": (["run", "--config-dir", "nowhere"], ["nowhere"]),
