@@ -202,7 +202,7 @@ class Command(TyperCommand):
             message = getattr(error, "message", "").rstrip(".")
             if option in GONE:
                 error.possibilities = None  # type: ignore[attr-defined]
-                error.message = f"no such option: {option}; did you mean '{GONE[option]}'?"  # type: ignore[attr-defined]
+                error.message = f"No such option: {option}; did you mean '{GONE[option]}'?"  # type: ignore[attr-defined]
             elif option is not None and any(p.name == "overrides" for p in self.params):
                 # `--seed 3` where a config key is meant.
                 key = option.lstrip("-").replace("-", "_")
