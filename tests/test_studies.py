@@ -141,7 +141,7 @@ def test_the_table_of_the_leaderboard_follows_from_the_values_of_its_runs() -> N
 
 
 NUMBER = r"[+-]?\d*\.\d+"
-ON_A_PAGE = re.compile(rf"(?<![\d.])({NUMBER}) \[({NUMBER}), ({NUMBER})\]")
+ON_A_PAGE = re.compile(rf"(?<![\d.])({NUMBER})(?:\*\*)? \[({NUMBER}), ({NUMBER})\]")
 IN_A_REASON = re.compile(rf"({NUMBER}), 95 % interval \[({NUMBER}), ({NUMBER})\]")
 
 
