@@ -175,6 +175,9 @@ def _backward(
 ) -> None:
     """Set the gradients of the blocks; add those of the embedding.
 
+    `of_NAME` is the gradient of what `forward` calls NAME; `of` has those of a block's weights,
+    and `at` what `forward` kept of the block.
+
     Args:
         x: the gradient of the residual stream after the last block.
     """
