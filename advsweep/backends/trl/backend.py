@@ -96,6 +96,12 @@ class TrlBackend(OwnBackend):
     gradient_checkpointing: bool = option(
         True, identity=False, help="compute activations again instead of keeping them"
     )
+    share_prompts: bool = option(
+        False,
+        identity=False,
+        help="compute a group's prompt once, not for each of its rollouts: for long prompts with "
+        "short answers, by full attention",
+    )
     measured_weights: int = option(
         100_000_000,
         ge=0,
@@ -229,11 +235,14 @@ class TrlBackend(OwnBackend):
             return VllmSampler(model, folder, generation, tokens=tokens, top_p=top_p)
         from advsweep.backends.trl.loading import load_model, load_tokenizer
         from advsweep.backends.trl.sampling import ModelSampler
+        from advsweep.backends.trl.shared_prompts import check_attention
 
         torch.set_num_threads(self.threads)
         tokenizer = load_tokenizer(model, folder)
         with advise_if_out_of_memory(EVALUATION_REMEDIES):
             loaded = load_model(model, folder)
+        if self.share_prompts:
+            check_attention(loaded)
         return ModelSampler(
             opened=lambda: contextlib.nullcontext(loaded),
             tokenizer=tokenizer,
@@ -241,6 +250,7 @@ class TrlBackend(OwnBackend):
             generation=generation,
             tokens=tokens,
             batch=self.evaluation_batch,
+            share_prompts=self.share_prompts,
             top_p=top_p,
             base=base,
         )

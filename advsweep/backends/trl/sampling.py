@@ -27,6 +27,7 @@ from advsweep.backends.step_changes import at_answers, mean_by_problem, measured
 from advsweep.backends.training_loop import TokenStatistics
 from advsweep.backends.trl.config import EVALUATION_REMEDIES, Prompt, advise_if_out_of_memory
 from advsweep.backends.trl.ends import Ends, StopTexts, end_marks, until_stop
+from advsweep.backends.trl.shared_prompts import shared_generate
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:
@@ -136,11 +137,14 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
 
 
 @contextmanager
-def recording(model: Any, recorder: StatisticsRecorder, ends: Ends) -> Iterator[None]:
+def recording(
+    model: Any, recorder: StatisticsRecorder, ends: Ends, *, share_prompts: bool
+) -> Iterator[None]:
     """Make `model.generate` call the recorder meanwhile, and end at stop texts."""
     stopping = [StopTexts(ends.tokenizer, ends.stop)] if ends.stop else []
+    generate = functools.partial(shared_generate, model, model.generate)
     model.generate = functools.partial(
-        model.generate,
+        generate if share_prompts else model.generate,
         logits_processor=LogitsProcessorList([recorder]),
         stopping_criteria=StoppingCriteriaList(stopping),
     )
@@ -288,6 +292,7 @@ class ModelSampler:
         opened: a context manager of the model, ready to generate.
         tokens: the most tokens of a completion.
         batch: number of completions that are generated together.
+        share_prompts: whether a prompt is computed once for all of its completions.
         top_p: share of the probability that evaluations sample from.
         truncated: whether to sample with the training's top-p and top-k instead.
         base: opens the base model, to measure the KL from it; None: it is not measured.
@@ -301,6 +306,7 @@ class ModelSampler:
     generation: TransformersGeneration
     tokens: int
     batch: int
+    share_prompts: bool = False
     top_p: float = 1.0
     truncated: bool = False
     base: OpenBase | None = None
@@ -389,7 +395,7 @@ class ModelSampler:
         ends = Ends(self.tokenizer, end_marks(model, self.tokenizer), self.generation.stop)
         recorder = StatisticsRecorder(temperature or GREEDY)
         drawing = {"temperature": temperature, **self.cuts}
-        with recording(model, recorder, ends):
+        with recording(model, recorder, ends, share_prompts=self.share_prompts):
             generated = model.generate(
                 **inputs.to(model.device),
                 generation_config=GenerationConfig(

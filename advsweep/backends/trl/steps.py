@@ -15,7 +15,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.step_changes import KL_STEP, evenly_spaced, kl_estimate, update_means
@@ -232,9 +231,8 @@ def forward_pass(
 ) -> Float[Tensor, "rows tokens"]:
     """Return log π of each token, or the entropies of their distributions in nats."""
     with torch.no_grad():
-        # VllmTrainer overrides this to score rollouts; this pass is no such one.
-        log_probs, spread, _ = GRPOTrainer._get_per_token_logps_and_entropies(
-            trainer,
+        # Not by the name that TRL calls, by which VllmTrainer scores rollouts.
+        log_probs, spread, _ = trainer.token_pass(
             trainer.model,
             *whole_rows(rows),
             trainer.args.per_device_train_batch_size,

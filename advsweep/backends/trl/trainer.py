@@ -36,6 +36,7 @@ from advsweep.backends.trl.sampling import (
     recording,
     square_sum,
 )
+from advsweep.backends.trl.shared_prompts import check_attention, shared_pass
 from advsweep.backends.trl.steps import (
     StepBuffer,
     StepEffect,
@@ -51,7 +52,7 @@ from advsweep.estimators.batch import nonzero_rows
 from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from advsweep.backends.base import Run
     from advsweep.backends.trl.backend import TrlBackend
@@ -92,6 +93,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self._backend = backend
         self._model_settings = hf_model(run.model)
         self._layout = layout
+        self._share_prompts = backend.share_prompts
         self._skip = backend.skip_zero_advantages and run.objective.skips_exactly
         self.reference = reference
         self.policy = policy
@@ -104,6 +106,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         super().__init__(
             model=self._model_settings.location, reward_funcs=self._reward, **arguments
         )
+        if backend.share_prompts:
+            check_attention(self.model)
         weights = {name: w for name, w in self.model.named_parameters() if w.requires_grad}
         is_measured = sum(map(torch.numel, weights.values())) <= backend.measured_weights
         self.meter = ChangeMeter(weights) if is_measured else None
@@ -230,7 +234,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         size = self._backend.rollout_batch or len(prompts)
         for start in range(0, len(prompts), size):
             some, recorder = prompts[start : start + size], StatisticsRecorder(self.temperature)
-            with recording(self.accelerator.unwrap_model(self.model_wrapped), recorder, self.ends):
+            model, share = self.accelerator.unwrap_model(self.model_wrapped), self._share_prompts
+            with recording(model, recorder, self.ends, share_prompts=share):
                 part, _ = super()._generate_single_turn(some, *arguments, **named)
             part = [self.ends.cut(tokens) for tokens in part]
             completions += part
@@ -286,6 +291,37 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         passes = self._layout.passes
         shares = (counts.view(-1, passes, 2).sum(dim=1) / passes).tolist()
         self.step_buffer.shares = [(r, t) for r, t in shares for _ in range(passes)]
+
+    def token_pass(
+        self,
+        model: Any,
+        ids: Int[Tensor, "rows width"],
+        mask: Int[Tensor, "rows width"],
+        tokens: int,
+        batch_size: int | None = None,
+        *,
+        compute_entropy: bool = False,
+        **named: Any,
+    ) -> Any:
+        """Compute log π and, if asked for, the entropies of the completions' tokens, as TRL does.
+
+        The third of the results is the loss of routers, which is off.
+        """
+        if not self._share_prompts:
+            return super()._get_per_token_logps_and_entropies(
+                model, ids, mask, tokens, batch_size, compute_entropy=compute_entropy, **named
+            )
+        size = batch_size or len(ids)
+        with self.accelerator.autocast():
+            parts = [
+                shared_pass(model, *some, tokens, self.temperature, entropies=compute_entropy)
+                for some in zip(ids.split(size), mask.split(size), strict=True)
+            ]
+        log_probs, entropies = zip(*parts, strict=True)
+        return torch.cat(log_probs), torch.cat(entropies) if compute_entropy else None, None
+
+    def _get_per_token_logps_and_entropies(self, *arguments: Any, **named: Any) -> Any:
+        return self.token_pass(*arguments, **named)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """Compute the objective's loss on one forward pass of a minibatch."""

@@ -239,6 +239,7 @@ class Training:
             generation=self._generation,
             tokens=self.backend.completion_tokens(self.run),
             batch=self.backend.evaluation_batch,
+            share_prompts=self.backend.share_prompts,
             top_p=self.run.evaluation.top_p,
             **more,
         )
