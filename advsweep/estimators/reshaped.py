@@ -391,7 +391,7 @@ class WReinforce(Estimator):
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
-    lam: float = option(0.1, gt=0, le=1, help="λ: advantage of a success")
+    lam: float = option(0.1, gt=0, lt=math.inf, help="λ: advantage of a success")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         failure = groups.rewards - 1
