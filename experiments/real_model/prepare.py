@@ -76,7 +76,8 @@ def write_problems(file: Path) -> None:
     ]
     rng = np.random.default_rng(0)
     terms = rng.choice(90 * 90, len(products), replace=False)
-    sums = [(f"{a} + {b} =", a + b, 2) for a, b in zip(terms // 90 + 10, terms % 90 + 10)]
+    pairs = zip(terms // 90 + 10, terms % 90 + 10, strict=True)
+    sums = [(f"{a} + {b} =", a + b, 2) for a, b in pairs]
     with file.open("w", encoding="utf-8") as lines:
         for question, answer, level in products + sums:
             row = {"question": question, "answer": str(answer), "level": level}
