@@ -68,9 +68,8 @@ class Packed:
 def pack(ids: Padded, mask: Padded, tokens: int, dtype: torch.dtype) -> Packed:
     """Pack rows of prompts with completions, whose width is `tokens`."""
     start = ids.shape[1] - tokens
-    prompts, row = torch.cat((ids[:, :start], mask[:, :start]), dim=1).unique(
-        dim=0, return_inverse=True
-    )
+    both = torch.cat((ids[:, :start], mask[:, :start]), dim=1)
+    prompts, row = torch.unique(both, dim=0, return_inverse=True)
     count, rows, device = len(prompts), len(ids), ids.device
     # The number of each row among those of its prompt.
     members = torch.bincount(row, minlength=count)
@@ -132,7 +131,7 @@ def shared_generate(
 ) -> Tensor:
     """Generate like a model's `generate`, from keys and values that are computed once a prompt."""
     whole = torch.cat((input_ids, attention_mask), dim=1)
-    prompts, row = whole.unique(dim=0, return_inverse=True)
+    prompts, row = torch.unique(whole, dim=0, return_inverse=True)
     ids, mask = prompts.chunk(2, dim=1)
     # The last token is left to `generate`, which needs one to begin with.
     output = model(

@@ -315,7 +315,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         with self.accelerator.autocast():
             parts = [
                 shared_pass(model, *some, tokens, self.temperature, entropies=compute_entropy)
-                for some in zip(ids.split(size), mask.split(size), strict=True)
+                for some in zip(torch.split(ids, size), torch.split(mask, size), strict=True)
             ]
         log_probs, entropies = zip(*parts, strict=True)
         return torch.cat(log_probs), torch.cat(entropies) if compute_entropy else None, None
