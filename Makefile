@@ -6,8 +6,6 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 JOBS ?= 2
 STUDIES ?= avspo a_grae aapo two_stage fade leaderboard
-# Collapse, accuracy, coverage above guessing, diversity, and how far the weights went.
-DEMO_COLUMNS ?= collapse/acr@first100,pass@1,pass@8[above=guess],pass@32[above=guess],entropy/answer,entropy/right,optim/change_norm@end
 # Which benchmarks, for example make bench BENCH='store plan'
 BENCH ?= plan overhead store report export html cli estimators verifiers bandit tiny trl
 TORCH_TESTS := $(addprefix tests/,backends cli/test_describe.py diagnostics estimators evaluation \
@@ -76,13 +74,15 @@ $(GPU_VENV)/.study: pyproject.toml | $(GPU_VENV)/bin/python
 
 install: $(VENV)/.core  ## make .venv and install advsweep into it
 
-demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, claims and figures
+demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, a figure and a page
 	@$(BIN)/advsweep sweep +experiment=demo
-	@$(BIN)/advsweep report demo --columns '$(DEMO_COLUMNS)'
 	@echo
-	@$(BIN)/advsweep claims demo
+	@$(BIN)/advsweep report demo
 	@echo
-	@$(BIN)/advsweep plot demo
+	@$(BIN)/advsweep plot demo --figure forest -o demo.png
+	@$(BIN)/advsweep report demo --format html > demo.html
+	@echo "demo.html: tables, figures that zoom, every run"
+	@echo "next: $(BIN)/advsweep claims demo    # what the papers say of these runs, with verdicts"
 
 studies: $(VENV)/.core  ## every study of experiments/ from studies.db: hours; started again it goes on
 	@for study in $(STUDIES); do OMP_NUM_THREADS=1 $(BIN)/python experiments/study.py $$study || exit 1; done

@@ -9,7 +9,7 @@ from typing import Literal
 
 import typer
 
-from advsweep.cli.output import echo, echo_line, echo_rendered
+from advsweep.cli.output import echo_line, echo_rendered
 from advsweep.errors import ConfigError, nearest
 from advsweep.store import open_store
 from advsweep.writing import write
@@ -26,7 +26,7 @@ def report(
     difference: float | None = None,
     at: str | None = None,
     assertions: list[str] | None = None,
-    short: bool = False,
+    full: bool = False,
     store: str | None = None,
     output: Literal["table", "markdown", "latex", "csv", "json", "html"] = "table",
 ) -> None:
@@ -55,18 +55,18 @@ def report(
             runs have, or rollouts=50000), or at an equal value of a metric (pass@1=0.5).
         --assert EXPR (assertions): Exit with code 1 unless the data support this:
             'pass@1[fade] >= pass@1[grpo] - 0.02'; may be repeated.
-        --short: Print what the differences say, and a table of few columns without notes.
+        --full: Print every column, difference and note.
         --format (output): Choose the output format; html has figures and every run.
 
     Examples:
         advsweep report demo
-        advsweep report demo --short
+        advsweep report demo --full
         advsweep report demo --baseline grpo --columns pass@1,pass@8
         advsweep report demo --format html > demo.html
         advsweep report demo --assert 'pass@1[fade] >= pass@1[grpo] - 0.02'
     """
     from advsweep.report.claims.assertions import ClaimVerdict, evaluate_assertion, parse_assertion
-    from advsweep.report.claims.sentences import describe_findings, lay_out_short, shorten_report
+    from advsweep.report.claims.sentences import lay_out_short
     from advsweep.report.data.columns import parse_cutoff
     from advsweep.report.data.runs import parse_where, split_list
     from advsweep.report.tables.build import build_report
@@ -75,8 +75,6 @@ def report(
     filters = [filter for text in where or () for filter in parse_where(text)]
     cutoff = None if at is None else parse_cutoff(at)
     names = None if columns is None else split_list(columns)
-    if short and output != "table":
-        raise ConfigError("--short: expected a table, without --format")
     asserted = [parse_assertion(text) for text in assertions or ()]
     opened = open_store(store, create=False)
     build = functools.partial(
@@ -103,12 +101,8 @@ def report(
             used = dict.fromkeys(column for a in asserted for column in a.columns)
             judged = build(columns=list(used), described=False)
             results = [evaluate_assertion(judged, assertion) for assertion in asserted]
-        if short:
-            brief = shown if names else shorten_report(shown)
-            for sentence in describe_findings(brief):
-                echo_line(sentence)
-            echo()
-            echo_rendered(write(lay_out_short(brief)))
+        if output == "table" and not full and names is None:
+            echo_rendered(write(lay_out_short(shown)))
         elif output == "html":
             from advsweep.report.html import render_page
 

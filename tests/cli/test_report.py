@@ -56,22 +56,22 @@ def test_mistakes_are_one_line(report, arguments, words):
     assert len(err.splitlines()) == 1
 
 
-def test_short_is_a_sentence_and_a_small_table(report):
-    code, out, _ = report("two", "--short")
+def test_a_report_is_a_small_table_and_sentences(report):
+    code, out, _ = report("two")
     assert code == 0
     lines = out.splitlines()
-    assert lines[0].startswith("fade against grpo: ")
-    assert lines[1].startswith("p adj is adjusted over 2 differences: ")
-    assert lines[2] == ""
-    assert lines[3].split() == ["estimator", "n", "ACR", "end", "p@1", "p@8"]
+    assert lines[0].split()[:4] == ["estimator", "n", "p@1", "p@4"]
+    assert lines[0].endswith("Δ p@1 [95 % interval]")
+    table = lines[: lines.index("", 6)]
+    assert max(map(len, table)) <= 80
+    assert any(line.startswith("fade against grpo: worse p@1, -0.05") for line in lines)
+    assert any(
+        line.startswith("means over 3 seeds; p@4 above guess; *: differs from grpo")
+        for line in lines
+    )
     assert "Differences" not in out
     assert len(lines) < 16
-
-
-def test_short_is_a_table(report):
-    code, _, err = report("--short", "--format", "csv")
-    assert code == 2
-    assert "--short: expected a table" in err
+    assert "Differences to grpo: primary outcomes" in report("two", "--full")[1]
 
 
 @pytest.fixture

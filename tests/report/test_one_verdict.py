@@ -23,7 +23,6 @@ TASK = {"name": "countdown", "levels": [3], "held_out_per_level": 2}
 OUTCOMES = ["pass@1", "pass@32[above=guess]", "entropy/right"]
 ARMS = ["psr", "power_alpha", "fade"]
 FAMILY = "9 differences: 3 primary outcomes x 3 arms"
-MAKEFILE = Path(__file__).parents[2] / "Makefile"
 
 Verdicts = dict[tuple[str, str], float]
 """The adjusted p by estimator and outcome, of a comparison with grpo."""
@@ -74,15 +73,19 @@ def _of_csv(*options: str) -> Verdicts:
     }
 
 
-def _of_short(*options: str) -> Verdicts:
-    text = _command("report", "demo", "--short", *options)
+def _of_full(*options: str) -> Verdicts:
+    text = _command("report", "demo", "--full", *options)
     assert FAMILY in text
+    table = text[text.index("Differences to grpo: primary outcomes") :]
+    heading = next(line for line in table.splitlines() if "p adj" in line).split("  ")
+    place = [name.strip() for name in heading if name.strip()].index("p adj")
     found: Verdicts = {}
     for arm in ARMS:
-        [sentence] = [line for line in text.splitlines() if line.startswith(f"{arm} against grpo")]
         for name in OUTCOMES:
-            header = re.escape(parse_column(name).header)
-            found[arm, name] = _read_p(re.search(rf"{header} \(.+?, p adj ([<\d.]+)", sentence)[1])
+            header = parse_column(name).header
+            [line] = [x for x in table.splitlines() if re.match(rf"{re.escape(header)} +{arm} ", x)]
+            cells = [cell for cell in re.split(r" {2,}", line) if cell]
+            found[arm, name] = _read_p(cells[place])
     return found
 
 
@@ -148,7 +151,7 @@ def _read_p(text: str) -> float:
 
 
 COMMANDS: list[Callable[..., Verdicts]] = [
-    *(_of_json, _of_csv, _of_short, _of_page, _of_claims, _of_api)
+    *(_of_json, _of_csv, _of_full, _of_page, _of_claims, _of_api)
 ]
 
 
@@ -163,9 +166,32 @@ def test_every_command_has_the_same_adjusted_p(store):
 
 def test_the_adjusted_p_does_not_depend_on_the_columns_shown(store):
     expected = _of_json()
-    demo = re.search(r"^DEMO_COLUMNS \?= (.+)$", MAKEFILE.read_text("utf-8"), re.M)[1]
-    for columns in (demo, "collapse/acr", "pass@1", "entropy/right,pass@8[level=0]", "pass@*"):
+    several = (
+        "collapse/acr@first100,pass@1,pass@8[above=guess],entropy/answer,optim/change_norm@end"
+    )
+    for columns in (several, "collapse/acr", "pass@1", "entropy/right,pass@8[level=0]", "pass@*"):
         shown = ("--columns", columns)
         assert _of_json(*shown) == expected
-    for command in (_of_csv, _of_short, _of_page):
-        assert command("--columns", demo) == pytest.approx(expected, abs=0.0005), command.__name__
+    for command in (_of_csv, _of_page):
+        assert command("--columns", several) == pytest.approx(expected, abs=0.0005), (
+            command.__name__
+        )
+
+
+def test_a_star_is_a_p_of_at_most_a_twentieth(store):
+    """The short report marks what the long one calls significant, and nothing else."""
+    lines = _command("report", "demo").splitlines()
+    starred = set()
+    for arm in ARMS:
+        [line] = [line for line in lines if line.startswith(f"{arm} ") and "against" not in line]
+        # The name, n, then the outcomes.
+        starred |= {
+            (arm, name)
+            for name, cell in zip(OUTCOMES, line.split()[2:5], strict=True)
+            if cell.endswith("*")
+        }
+    expected = _of_json()
+    assert starred == {pair for pair, p in expected.items() if p <= 0.05}
+    assert 0 < len(starred) < len(expected)
+    found = " ".join(line for line in lines if "against grpo: " in line)
+    assert found.count("[") == len(starred)

@@ -8,23 +8,22 @@ All other differences are descriptive, and nothing is found about them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 from advsweep.report.data.metrics import MetricDirection
-from advsweep.report.data.runs import name_group
+from advsweep.report.data.runs import name_group, show_key
 from advsweep.report.tables.comparison import LEVEL, MOST_SEEDS
-from advsweep.report.tables.notes import describe_family, difference_notes
+from advsweep.report.tables.notes import difference_notes
 from advsweep.report.tables.render import lay_out, show_difference
-from advsweep.report.tables.types import Difference, Report
-from advsweep.writing import Document, show_p
+from advsweep.report.tables.types import Difference, Report, count_states
+from advsweep.writing import NO_NUMBER, Document, Entry, Line, Table, show_p
 
 SAME = "same for every seed"
 NOT_SIGNIFICANT = "not significant"
 DESCRIPTIVE = "descriptive"
 _CORRECTED = "not significant after Benjamini-Hochberg"
 _SIGNIFICANT = ("better", "worse", "higher", "lower")
-_SHOWN_COLUMNS = 4
 
 
 @dataclass(frozen=True)
@@ -99,35 +98,118 @@ def _clause(heading: str, differences: Sequence[Difference]) -> str:
 
 
 def describe_findings(report: Report) -> list[str]:
-    """Return a sentence for each row that is compared and one about their p, or why none is.
+    """Return a sentence for each row with a significant difference, and one for the others.
 
     Rows with runs that learned nothing come first.
     """
     sentences = [f"{sentence}." for sentence in report.untaught]
-    findings = find_differences(report)
-    sentences += [
-        f"{name_group(report.rows[one.row].group)} against {report.baseline}: {one.text}."
-        for one in findings
-    ]
-    if findings:
-        return [*sentences, f"{describe_family(report)}."]
-    return sentences + [f"{note[0].upper()}{note[1:]}." for note in difference_notes(report)]
+    if not report.primary:
+        return sentences + [f"{note[0].upper()}{note[1:]}." for note in difference_notes(report)]
+    others: dict[str, list[str]] = {NOT_SIGNIFICANT: [], SAME: []}
+    by_row = groupby(sorted(report.primary, key=lambda d: d.row), key=lambda d: d.row)
+    for row, members in by_row:
+        name = _short_name(report, row)
+        judged = [(judge_difference(difference), difference) for difference in members]
+        found = [
+            f"{heading} {difference.column.header}, {_shown(difference)}"
+            for heading, difference in judged
+            if heading in _SIGNIFICANT
+        ]
+        if found:
+            sentences.append(f"{name} against {report.baseline}: {'; '.join(found)}.")
+        else:
+            others[SAME if {heading for heading, _ in judged} == {SAME} else NOT_SIGNIFICANT] += [
+                name
+            ]
+    outcomes = ", ".join(dict.fromkeys(d.column.header for d in report.primary))
+    if names := others[NOT_SIGNIFICANT]:
+        told = f"Not told apart from {report.baseline} in {outcomes}"
+        sentences.append(f"{told}: {'; '.join(names)}.")
+    if names := others[SAME]:
+        sentences.append(f"The same numbers as {report.baseline}: {'; '.join(names)}.")
+    return [*sentences, *_describe_equal_rows(report)]
 
 
-def shorten_report(report: Report) -> Report:
-    """Return a report with its main columns alone: collapse at the end, and three of pass@k.
+def _short_name(report: Report, row: int) -> str:
+    """Name a row without the key that it was tuned in, which belongs to it."""
+    group = report.rows[row].group
+    return name_group({key: value for key, value in group.items() if key != report.tuned})
 
-    Numbers, intervals and p values stay those of the whole report, and so do its differences.
-    """
-    names = [column.name for column in report.columns]
-    evaluated = [column.name for column in report.columns if column.k is not None][:3]
-    chosen = [name for name in ("collapse/acr@end", *evaluated) if name in names]
-    kept = (chosen if evaluated else names)[:_SHOWN_COLUMNS]
-    columns = tuple(column for column in report.columns if column.name in kept)
-    return replace(report, columns=columns)
+
+def _describe_equal_rows(report: Report) -> list[str]:
+    """Name the rows that have the numbers of an earlier one, seed by seed, as equal runs have."""
+    first: dict[tuple[tuple[float, ...], ...], int] = {}
+    found = []
+    for i, row in enumerate(report.rows):
+        values = tuple(row.cells[outcome.name].values for outcome in report.outcomes)
+        if row.is_base or not any(values):
+            continue
+        other = first.setdefault(values, i)
+        if other != i:
+            one, two = _short_name(report, i), _short_name(report, other)
+            found.append(f"{one} has the numbers of {two}, seed by seed.")
+    return found
+
+
+def _shown(difference: Difference) -> str:
+    return " ".join(show_difference(difference.comparison))
 
 
 def lay_out_short(report: Report) -> Document:
-    """Lay out the table of a report with the line that explains its numbers."""
-    document = lay_out(report)
-    return Document(document.tables[:1], notes=document.notes[:1], legend=document.legend)
+    """Lay out what came out: the primary outcomes, and the difference in the first of them.
+
+    The notes are the findings, and a line on what they rest on.
+    """
+    outcomes = report.outcomes
+    if not any(row.cells[outcome.name].n for row in report.rows for outcome in outcomes):
+        document = lay_out(report)
+        return Document(document.tables[:1], notes=document.notes, legend=document.legend)
+    collapse = [c for c in report.columns if c.name == "collapse/acr@end"]
+    keys = [key for key in report.keys if key != report.tuned]
+    own = {(d.row, d.column.name): d for d in report.primary}
+    sections: dict[bool, list[Line]] = {}
+    for i, row in enumerate(report.rows):
+        names = tuple(show_key(row.group[k]) if k in row.group else "" for k in keys)
+        entries = []
+        for column in (*outcomes, *collapse):
+            difference = own.get((i, column.name))
+            is_significant = difference and judge_difference(difference) in _SIGNIFICANT
+            cell = row.cells[column.name]
+            number = f"{cell.mean:.3f}" if cell.n else NO_NUMBER
+            entries.append(Entry(f"{number}{'*' if is_significant else ' '}"))
+        first = own.get((i, outcomes[0].name))
+        entries.append(Entry(_shown(first) if first else ""))
+        sections.setdefault(row.is_base, []).append(
+            Line((*names, str(row.n)), tuple(entries)),
+        )
+    headers = [column.header.partition(" above ")[0] for column in (*outcomes, *collapse)]
+    table = Table(
+        names=(*keys, "n"),
+        columns=(*(f"{header} " for header in headers), f"Δ {headers[0]} [95 % interval]"),
+        sections=tuple(map(tuple, sections.values())),
+        numbers=1,
+    )
+    return Document((table,), notes=(*describe_findings(report), *_rests_on(report)))
+
+
+def _rests_on(report: Report) -> list[str]:
+    """Describe what the numbers of a short report are, in a line or two."""
+    counts = sorted({row.n for row in report.rows if not row.is_base})
+    seeds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
+    above = [c.header for c in report.outcomes if " above " in c.header]
+    lines = [f"means over {seeds} seeds" + (f"; {', '.join(above)}" if above else "")]
+    if report.primary:
+        lines[0] += (
+            f"; *: differs from {report.baseline}, p adj at most {LEVEL} over {report.family} "
+            "(Benjamini-Hochberg)"
+        )
+    if report.tuned:
+        chosen = [
+            f"{_short_name(report, i)} {show_key(row.group[report.tuned])}"
+            for i, row in enumerate(report.rows)
+            if report.tuned in row.group
+        ]
+        lines.append(f"{report.tuned}, tuned for each: {'; '.join(chosen)}")
+    if report.left_out:
+        lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
+    return [*lines, "all columns, intervals, tests and notes: `advsweep report --full`"]
