@@ -23,7 +23,7 @@ from advsweep.statistics import compare_paired, pool_spread
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/study.yaml"))
 TRAINED = [f"{name}/report" for name in STUDIES if name != "leaderboard"]
-RANGES = ["leaderboard/hard"]
+RANGES = ["leaderboard/hard", "leaderboard/middle"]
 NOT_DRAWN_YET = {"forest.svg"}
 """The stores of these studies are gone; the figures are drawn when the studies are run again."""
 ROOT: Any = typer.main.get_command(app)
@@ -113,19 +113,22 @@ def test_every_claim_has_a_verdict_that_names_n(name: str) -> None:
             assert int(verdict["n"]) >= 2
 
 
-def test_the_table_of_the_leaderboard_follows_from_the_values_of_its_runs() -> None:
+@pytest.mark.parametrize(("of", "best"), [("hard", 0.0002), ("middle", 0.0004)])
+def test_the_table_of_the_leaderboard_follows_from_the_values_of_its_runs(
+    of: str, best: float
+) -> None:
     """Means, and paired differences to RLOO, from the values at the end of each run."""
     ends: dict[str, dict[int, float]] = {}
     for run in read("leaderboard/runs"):
-        if run["sweep"] == "leaderboard-hard" and run["step"] == "150":
+        if run["sweep"] == f"leaderboard-{of}" and run["step"] == "150":
             ends.setdefault(run["row"], {})[int(run["seed"])] = float(run["pass@1"])
     values = np.array([[own[seed] for seed in range(8)] for own in ends.values()])
     assert values.shape == (18, 8)
     places = {name: place for place, name in enumerate(ends)}
-    rloo = values[places["rloo optimizer.lr=0.0002"]]
+    rloo = values[places[f"rloo optimizer.lr={best:g}"]]
     spread = pool_spread(values)
     assert spread is not None
-    trained = [r for r in read("leaderboard/hard") if r["optimizer.lr"]]
+    trained = [r for r in read(f"leaderboard/{of}") if r["optimizer.lr"]]
     assert len(trained) == 18
     for row in trained:
         name = f"{row['estimator']} optimizer.lr={float(row['optimizer.lr']):g}"
@@ -213,14 +216,15 @@ def test_the_values_of_a_study_s_runs_are_those_of_the_store(
     assert judged["study"].tolist() == [ended, "2026-01-31"]
 
 
-def test_the_leaderboard_s_table_is_that_of_its_reports() -> None:
+@pytest.mark.parametrize("of", ["hard", "middle"])
+def test_the_leaderboard_s_table_is_that_of_its_reports(of: str) -> None:
     made = subprocess.run(
-        [sys.executable, str(FOLDER / "leaderboard" / "make_table.py")],
+        [sys.executable, str(FOLDER / "leaderboard" / "make_table.py"), of],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    table = (FOLDER / "leaderboard" / "table.md").read_text("utf-8")
+    table = (FOLDER / "leaderboard" / f"table_{of}.md").read_text("utf-8")
     assert table == made
     assert made.strip() in (FOLDER / "leaderboard" / "README.md").read_text("utf-8")
     assert len(re.findall(r"^\| ", made, re.MULTILINE)) >= 14

@@ -1,7 +1,7 @@
-"""Print the leaderboard's tables as markdown.
+"""Print the leaderboard's tables of a range, hard or middle, as markdown.
 
-    python experiments/leaderboard/make_table.py > experiments/leaderboard/table.md
-    python experiments/leaderboard/make_table.py --short    # the table of README.md: `make readme`
+    python experiments/leaderboard/make_table.py middle > experiments/leaderboard/table_middle.md
+    python experiments/leaderboard/make_table.py hard --short    # of README.md: `make readme`
 
 A row per estimator, sorted by pass@1: the learning rate that its tuning chose, the rates with at
 least 90 % of the best rate's pass@1, pass@1, and the differences to RLOO in the three primary
@@ -42,10 +42,10 @@ def rate(value: float) -> str:
     return f"{value:.0e}".replace("e-0", "e-")
 
 
-def good_rates() -> dict[str, str]:
+def good_rates(range_: str) -> dict[str, str]:
     """Return, for each estimator, the least and the greatest rate near its best in the tuning."""
     scores: dict[str, dict[float, float]] = defaultdict(dict)
-    for row in read("hard_rates"):
+    for row in read(f"{range_}_rates"):
         if row["optimizer.lr"]:
             scores[label(row)][float(row["optimizer.lr"])] = float(row["pass@1"])
     found = {}
@@ -68,13 +68,13 @@ def difference(row: Row, outcome: str) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def print_table(*, short: bool) -> None:
-    good = good_rates()
+def print_table(range_: str, *, short: bool) -> None:
+    good = good_rates(range_)
     headers = ["rate", "pass@1", *list(OUTCOMES.values())[: 1 if short else 3]]
     headers += [] if short else ["good rates"]
     print("| |", " | ".join(headers), "|")
     print("| :-- |", " | ".join(["--:"] * len(headers)), "|")
-    rows = read("hard")
+    rows = read(range_)
     for row in sorted(rows, key=lambda row: (bool(row["optimizer.lr"]), -float(row["pass@1"]))):
         cells = [rate(float(row["optimizer.lr"])) if row["optimizer.lr"] else ""]
         cells.append(f"{float(row['pass@1']):.3f}")
@@ -84,4 +84,4 @@ def print_table(*, short: bool) -> None:
 
 
 if __name__ == "__main__":
-    print_table(short=sys.argv[1:] == ["--short"])
+    print_table(sys.argv[1], short=sys.argv[2:] == ["--short"])
