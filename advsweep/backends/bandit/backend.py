@@ -166,7 +166,7 @@ def _parts(run: Run) -> tuple[Table, BanditTask]:
     if not isinstance(run.model, Table):
         raise ConfigError(
             f"model: backend 'bandit' trains the model '{Table.name}', got '{run.model.name}'; "
-            f"begin with model=table task=bandit optimizer=sgd optimizer.lr=50"
+            "leave model out or give model=table"
         )
     if not isinstance(run.task, BanditTask):
         raise ConfigError(
