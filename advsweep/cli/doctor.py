@@ -19,7 +19,7 @@ from typing import Literal
 
 import advsweep
 from advsweep.cli import options
-from advsweep.cli.output import echo, echo_line, print_columns, print_json
+from advsweep.cli.output import echo, print_json, print_pairs
 from advsweep.errors import AdvsweepError, NoStoreError
 from advsweep.machine import usable_cores
 from advsweep.packages import install_command, missing, requirements
@@ -42,6 +42,13 @@ FEATURES = {
     "trackio": ("Trackio", "tracking=trackio"),
     "mlflow": ("MLflow", "tracking=mlflow"),
     "tensorboard": ("TensorBoard", "tracking=tensorboard, and `advsweep import tensorboard`"),
+}
+
+# How the results of a state are headed, in this order.
+HEADINGS = {
+    "ok": "Ready:",
+    "unusable": "There, and not usable as it is:",
+    "missing": "Optional, and not here:",
 }
 
 # The commands that a feature needs besides packages.
@@ -79,12 +86,14 @@ def doctor(store: str | None = None, how: options.RecordFormat = "text") -> None
     if how == "json":
         print_json({"checks": checks})
         return
-    print_columns(("state", "what", "details"), [[c.state, c.name, c.detail] for c in checks])
-    remedies = [check for check in checks if check.state != "ok" and check.remedy]
-    if remedies:
-        echo("\nTo get what is missing:")
-    for check in remedies:
-        echo_line(f"  {check.name}: {check.remedy}")
+    by_state = {state: [c for c in checks if c.state == state] for state in HEADINGS}
+    for number, (state, found) in enumerate(by_state.items()):
+        if found:
+            echo(f"\n{HEADINGS[state]}" if number else HEADINGS[state])
+            print_pairs({check.name: check.detail for check in found}, indent="  ")
+    if remedies := [check for check in checks if check.remedy]:
+        echo("\nHow to get them:")
+        print_pairs({check.name: check.remedy for check in remedies}, indent="  ")
 
 
 def examine(store: str | None = None) -> list[Check]:
@@ -126,10 +135,11 @@ def check_packages(name: str, use: str, extra: str = "") -> Check:
     if not unmet:
         return Check(name, "ok", f"{use}: {', '.join(versions)}" if extra else use)
     found = dict(version.split(maxsplit=1) for version in versions)
-    texts = [f"{r.name}{r.specifier} (got {found.get(r.name, 'none')})" for r in unmet]
-    detail = f"{use}: expected {', '.join(texts)}"
-    is_absent = bool(extra) and any(requirement.name not in found for requirement in unmet)
-    return Check(name, "missing" if is_absent else "unusable", detail, install_command(unmet))
+    remedy = install_command(unmet)
+    if extra and any(requirement.name not in found for requirement in unmet):
+        return Check(name, "missing", use, remedy)
+    texts = [f"{r.name}{r.specifier}, got {found.get(r.name, 'none')}" for r in unmet]
+    return Check(name, "unusable", f"{use}: expected {'; '.join(texts)}", remedy)
 
 
 # Asks torch for GPUs, and computes on the first.
@@ -168,7 +178,7 @@ def check_gpu() -> Check:
         names = [f"{name} ({memory / 2**30:.0f} GiB)" for name, memory in devices]
         return Check("GPU", "ok", f"{', '.join(names)}; torch {found['version']}")
     cuda = "" if found["built"] else " is built without CUDA"
-    detail = f"none; backends tiny and bandit need none; torch {found['version']}{cuda}"
+    detail = f"backends tiny and bandit need none; torch {found['version']}{cuda}"
     return Check("GPU", "missing", detail)
 
 

@@ -49,15 +49,16 @@ def test_missing_and_unfit_packages_have_their_pip_command(pretended):
     )
     check = check_packages("Ray", "use", "ray")
     assert check.state == "missing"
-    assert "nothing-of-this-name>=2 (got none)" in check.detail
+    assert check.detail == "use"
     assert check.remedy.endswith("'nothing-of-this-name[fast]>=2'")
     unfit = check_packages("MLflow", "use", "mlflow")
     assert unfit.state == "unusable"
+    assert unfit.detail.startswith("use: expected scipy<0.1, got ")
     assert unfit.remedy.endswith("'scipy<0.1'")
 
 
 GPU = {
-    "none": (done(torch_says(built="13.0")), "missing", "none; backends tiny"),
+    "none": (done(torch_says(built="13.0")), "missing", "backends tiny and bandit need none"),
     "no CUDA": (done(torch_says()), "missing", "torch 2.13.0 is built without CUDA"),
     "one": (
         done(f"noise\n{torch_says(('H100', 80 * 2**30), built='13.0')}"),
@@ -128,3 +129,14 @@ def test_hostile_message_of_torch_is_printed_escaped(monkeypatch, in_process):
     assert "\x1b" not in out
     assert "\\x1b" in out
     assert not [line for line in out.splitlines() if line.startswith("FORGED")]
+
+
+def test_what_is_ready_comes_first_and_what_is_optional_last(monkeypatch, in_process):
+    monkeypatch.setattr(doctor, "check_gpu", lambda: Check("GPU", "missing", "of no need"))
+    monkeypatch.setattr(doctor, "check_sandbox", lambda: Check("sandbox", "unusable", "odd", "do"))
+    code, out, _ = in_process("doctor")
+    assert code == 0
+    places = [out.index(heading) for heading in doctor.HEADINGS.values()]
+    assert places == sorted(places)
+    assert places[0] < out.index("  machine ") < places[1] < out.index("  sandbox ")
+    assert places[2] < out.index("  GPU ") < out.index("How to get them:")
