@@ -11,6 +11,7 @@ from typing import Any
 from advsweep.backends.base import RunParameters
 from advsweep.cli import options
 from advsweep.cli.output import echo_line, print_json, print_listing, warn
+from advsweep.cli.own_data import guess_settings, sweep_file
 from advsweep.components import Component, parameters, sections
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.space import Tune
@@ -273,18 +274,32 @@ NAMES = ("sweep.yaml", "Makefile", "README.md")
 
 def init(
     folder: Path = Path(),
+    data: str | None = None,
+    model: str | None = None,
 ) -> None:
     """The sweep file is complete and explains each of its keys: three estimators with three seeds
-    on a model that trains on a CPU. A JSON schema beside it lets editors complete and check it.
-    Refuses to overwrite a file, and then writes nothing.
+    on a model that trains on a CPU, or on your model and problems. A JSON schema beside it lets
+    editors complete and check it. Refuses to overwrite a file, and then writes nothing.
 
     Arguments:
         [FOLDER] (folder): The folder; it is created if needed.
 
+    Options:
+        --data PLACE: Problems to train on: a file (.csv, .jsonl, .json, .parquet), a folder with a
+            file per split, or hub:OWNER/NAME. Says which columns and verifier it guesses.
+        --model PATH: A model of transformers to train: a folder, or a name on the hub.
+
     Examples:
         advsweep init first
         advsweep init first && cd first && advsweep sweep sweep.yaml
+        advsweep init mine --data problems.csv --model Qwen/Qwen2.5-0.5B-Instruct
     """
+    if (data is None) is not (model is None):
+        raise ConfigError(
+            f"--data and --model: expected both or none, got {'--data' if data else '--model'} "
+            "alone; give --data FILE --model PATH"
+        )
+    guess = None if data is None else guess_settings(data)
 
     names = [*NAMES, SCHEMA]
     # A link counts as well, wherever it leads.
@@ -297,11 +312,15 @@ def init(
     folder.mkdir(parents=True, exist_ok=True)
     source = Path(__file__).parent / "init_files"
     texts = {name: (source / name).read_text(encoding="utf-8") for name in NAMES}
+    if guess is not None and data and model:
+        texts["sweep.yaml"] = sweep_file(guess, data, model, folder)
     with config_groups() as groups:
         texts[SCHEMA] = write(make_schema(groups), "json")
     for name, text in texts.items():
         with (folder / name).open("x", encoding="utf-8") as file:  # never through a new link
             file.write(text)
         echo_line(f"Wrote {folder / name}.")
+    for sentence in guess.sentences if guess else ():
+        echo_line(f"Guessed: {sentence}.")
     where = "" if folder == Path() else f"cd {folder} && "
     echo_line(f"Next: {where}advsweep sweep sweep.yaml")

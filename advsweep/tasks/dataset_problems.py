@@ -340,7 +340,7 @@ def _reference(
             expected = f"the place of an option, 0 to {choices - 1},"
             raise _unfit("gold", expected, columns, number, value)
         return {"answer": chr(ord("A") + value)}
-    return {"answer": _part(_text(value), part)}
+    return {"answer": reference_part(_text(value), part)}
 
 
 def _worked(
@@ -380,7 +380,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _part(text: str, part: AnswerPart) -> str:
+def reference_part(text: str, part: AnswerPart = "auto") -> str:
     """Return the answer in a text; empty if the marked part is missing.
 
     The whole text does not replace a missing part, because solutions contain other numbers too.

@@ -5,7 +5,9 @@ A small file may declare, or nest, more than memory holds, so sizes and depths a
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
 import json
 import os
 from collections.abc import ValuesView
@@ -32,7 +34,7 @@ _BATCH_ROWS = 256
 _MOST_LEVELS = 64  # of nested lists and objects
 
 HUB = "hub:"
-_ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet")
+_ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 _EXPECTED = (
     f"a file ({', '.join(_ENDINGS)}), a folder with a file per split, or {HUB}OWNER/NAME[@REVISION]"
 )
@@ -121,7 +123,10 @@ def _from_file(path: Path, changed: int) -> Rows:
     _check_size(path, path.stat().st_size)
     rows, number = [], 0
     try:
-        text = path.read_text(encoding="utf-8")
+        # A spreadsheet's CSV may begin with a byte order mark.
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".csv":
+            return _from_csv(text)
         is_list = path.suffix == ".json" and text.lstrip().startswith("[")
         # Not splitlines: a line separator of Unicode within a text ends no line of JSON.
         entries = json.loads(text) if is_list else text.split("\n")
@@ -132,16 +137,29 @@ def _from_file(path: Path, changed: int) -> Rows:
                     raise ValueError(f"expected an object with columns, got {str(value)[:40]!r}")
                 _measure(value)
                 rows.append(value)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, csv.Error, RecursionError) as error:
         where = f", row {number}" if number else ""
         reason = str(error)
         if isinstance(error, json.JSONDecodeError):
-            reason = f"expected JSON, which all files are but parquet: {error}"
+            reason = f"expected JSON, which all files are but CSV and parquet: {error}"
         elif isinstance(error, UnicodeDecodeError):
             reason = f"expected UTF-8, got the byte {error.object[error.start]:#04x}"
         elif isinstance(error, RecursionError):
             reason = "expected fewer lists and objects within each other"
         raise ConfigError(f"task.data: '{path}'{where}: {reason}") from error
+    return rows
+
+
+def _from_csv(text: str) -> Rows:
+    """Return the rows of a CSV file with a header; all values are texts.
+
+    Raises:
+        ValueError: a row has more values than the header has columns.
+    """
+    rows: Rows = [*csv.DictReader(io.StringIO(text), strict=True)]
+    for number, row in enumerate(rows, start=2):
+        if None in row or None in row.values():
+            raise ValueError(f"expected as many values as columns in every row, not in {number}")
     return rows
 
 
