@@ -48,7 +48,8 @@ class Guess:
     def sentences(self) -> list[str]:
         """What was guessed, for the user to check."""
         return [
-            f"{counted(self.rows, 'row')}; questions in '{self.question}', answers in '{self.gold}'",
+            f"{counted(self.rows, 'row')}; questions in '{self.question}', answers in "
+            f"'{self.gold}'",
             f"verifier {self.verifier}: {self.reason}",
             f"{counted(self.held_out, 'problem')} held out for evaluations",
         ]
