@@ -110,6 +110,15 @@ def test_agreement_is_of_signs_whose_intervals_leave_0_out():
     assert set(unknown.loc["a", "verdict"]) == {"no CPU result"}
 
 
+def test_the_recorded_agreement_follows_from_the_recorded_runs():
+    runs, cpu = pd.read_csv(FOLDER / "h200" / "runs.csv"), pd.read_csv(FOLDER / "cpu.csv")
+    assert runs.groupby("estimator").size().to_dict() == {"rloo": 5, "psr": 5, "power_alpha": 4}
+    found = script("report").agreement(runs, cpu)
+    recorded = pd.read_csv(FOLDER / "h200" / "agreement.csv")
+    pd.testing.assert_frame_equal(found, recorded, rtol=0, atol=1e-5)
+    assert set(recorded["verdict"]) == {"agrees", "cannot tell"}
+
+
 @pytest.mark.slow
 def test_a_batch_is_half_routes_half_countdown_and_learns_answers_alone():
     pytest.importorskip("transformers")

@@ -143,6 +143,7 @@ def test_the_table_of_the_leaderboard_follows_from_the_values_of_its_runs(
                 assert getattr(found, end) == pytest.approx(recorded, abs=2e-5), name
 
 
+STUDIED = ["a_grae", "demo", "fade", "gpu", "leaderboard", "staleness", "two_stage"]
 NUMBER = r"[+-]?\d*\.\d+"
 ON_A_PAGE = re.compile(rf"(?<![\d.])({NUMBER})(?:\*\*)? \[({NUMBER}), ({NUMBER})\]")
 IN_A_REASON = re.compile(rf"({NUMBER}), 95 % interval \[({NUMBER}), ({NUMBER})\]")
@@ -151,10 +152,11 @@ IN_A_REASON = re.compile(rf"({NUMBER}), 95 % interval \[({NUMBER}), ({NUMBER})\]
 def intervals(folder: Path) -> list[tuple[float, ...]]:
     """Every number with its interval in a study's CSVs, in the reasons of its verdicts too."""
     found = []
-    for path in folder.glob("*.csv"):
-        rows = read(f"{folder.name}/{path.stem}")
+    for path in folder.rglob("*.csv"):
+        rows = read(str(path.relative_to(FOLDER).with_suffix("")))
         named = [(name, f"{name}_low", f"{name}_high") for name in rows[0]]
-        named += [("difference", "low", "high"), ("off", "low", "high")]
+        named += [(name, "low", "high") for name in ("difference", "off")]
+        named += [(f"{of}_difference", f"{of}_low", f"{of}_high") for of in ("gpu", "cpu")]
         columns = [names for names in named if set(names) <= set(rows[0])]
         for row in rows:
             texts = [[row[name] for name in names] for names in columns]
@@ -163,7 +165,7 @@ def intervals(folder: Path) -> list[tuple[float, ...]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["a_grae", "demo", "fade", "leaderboard", "two_stage"])
+@pytest.mark.parametrize("name", STUDIED)
 def test_the_intervals_on_a_page_are_those_of_its_files(name: str) -> None:
     known = np.array(intervals(FOLDER / name))
     page = (FOLDER / name / "README.md").read_text("utf-8")
