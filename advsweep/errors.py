@@ -160,12 +160,39 @@ def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
     return separator.join(found[:most]) + more
 
 
+# Our keys by the names that other trainers, above all TRL and verl, have for them.
+ELSEWHERE = {
+    "adv_estimator": "estimator",
+    "answer_column": "task.gold_column",
+    "batch_size": "prompts_per_step",
+    "beta": "objective.kl_coef",
+    "dataset_name": "task.data",
+    "epsilon": "objective.clip_low",
+    "epsilon_high": "objective.clip_high",
+    "learning_rate": "optimizer.lr",
+    "loss_type": "objective",
+    "max_completion_length": "generation.max_tokens",
+    "max_new_tokens": "generation.max_tokens",
+    "max_steps": "steps",
+    "model_name_or_path": "model.path",
+    "num_generations": "group_size",
+    "num_iterations": "backend.inner_epochs",
+    "per_device_train_batch_size": "backend.device_batch",
+    "slots": "executor.jobs",
+    "train_batch_size": "prompts_per_step",
+}
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the nearest known names, those it is a part of, or all.
+
+    What is our key's name elsewhere is answered with ours.
 
     >>> nearest("grop", ["grpo", "rloo"])
     "did you mean 'grpo'?"
     """
+    if name in ELSEWHERE:
+        return f"did you mean {ELSEWHERE[name]}?"
     # A name may be known in general, and missing in the runs at hand.
     known = sorted({*known} - {name})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from advsweep.cli import catalogue
 from advsweep.cli.catalogue import NAMES, SCHEMA
 from advsweep.config.groups import conf_directory
+from advsweep.errors import ELSEWHERE
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.registry import GROUPS
 from advsweep.yaml_files import read_yaml
@@ -86,6 +87,14 @@ def test_words_search_keys_and_meanings(listed):
     assert {row["key"] for row in listed("keys", "learning", "rate")} >= {"optimizer.lr"}
     assert listed("keys", "h_star")[0]["key"] == "estimator.h_star"
     assert {row["key"] for row in listed("keys", "group_size")} >= {"group_size"}
+
+
+def test_the_names_of_other_trainers_lead_to_keys_that_exist(listed, refused):
+    known = {row["key"] for row in listed("keys")}
+    # The others are keys of other components than the default ones.
+    for key in {*ELSEWHERE.values()} - known:
+        assert key in {row["key"] for row in listed("keys", key)}
+    refused(["did you mean optimizer.lr?"], "run", "learning_rate=1e-6", "--dry-run")
 
 
 def test_unknown_keys_are_answered_with_the_nearest(refused):
