@@ -226,7 +226,5 @@ class MessageCounts:
         if not self._counts:
             return
         lines = self.lines("errors")
-        if len(lines) > 1:
-            head = f"{self._counts.total()} of {self._runs} runs cannot be built:"
-            lines = [head, *(f"  {line}" for line in lines)]
-        raise ConfigError("\n".join(lines))
+        head = f"{self._counts.total()} of {self._runs} runs cannot be built: "
+        raise ConfigError(f"{head if len(lines) > 1 else ''}{'; '.join(lines)}")
