@@ -50,10 +50,8 @@ def import_(
     how: options.RecordFormat = "text",
 ) -> None:
     """Reports, plots and claims work on these runs as on others. Metrics get our names by the
-    format's table; the others keep theirs. Values that are not numbers, incomplete lines and the
-    like are left out and counted. Of a step that was logged twice the last value counts. Importing
-    again adds what is new and nothing else. Imported runs are data: nothing in them is executed,
-    and no worker trains them.
+    format's table; the others keep theirs. Importing again adds what is new and nothing else.
+    Imported runs are data: nothing in them is executed, and no worker trains them.
 
     Arguments:
         FORMAT (form): The format: csv, inspect, jsonl, lm-eval, rollouts (prime-rl, nemo-rl,
@@ -69,7 +67,7 @@ def import_(
         --map THEIRS=OURS (mapping): Rename a metric, as in train/score=reward/mean;
             NAME=step names the step. May be repeated; comes before the format's own table.
         --by COLUMN,...: Columns that tell the runs of one file apart (default: estimator,
-            seed, run, run_id and run_name).
+            seed, run, ...).
         --rows KEY,...: Config keys that alone tell settings apart (default: all that do not
             name folders, machines or times). Runs that differ in others are replicates.
         --dry-run: Print what would be imported; change nothing.

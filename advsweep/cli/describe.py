@@ -38,30 +38,18 @@ def describe(
     config_dirs: list[Path] | None = None,
     how: options.ListFormat = "table",
 ) -> None:
-    """Of an estimator: formula, source, options, departures, the advantages of degenerate groups.
-    Of an objective: source, options, departures, the weight of a token over its importance ratio.
-
-    With --rewards prints the advantages, the masses of each group and what the estimator logs. The
-    masses m_S and m_F are the weights per rollout of successes and failures, computed by exact
-    enumeration of all groups: --output draws them over the solve rate, --format csv prints them.
-    Of objectives they do so with the weight -N ∂loss/∂log π of a token with advantage 1 and -1.
-
-    Of a task: splits, levels, floors (how often guessing is right), some problems, and what would
-    prevent a training. Of a method: the estimator, objective and rollout policy that it sets. Of
-    everything else its config keys.
+    """Of estimators: formula, source, options, departures, the advantages of degenerate groups and
+    the masses over the solve rate. Of objectives: source, options, departures, the weight of a
+    token over its importance ratio. Of a task: splits, levels, floors and some problems.
 
     Arguments:
-        NAME... (names): An estimator, an objective, a task, a method, an experiment or another
-            component, as `advsweep list` prints them; GROUP=NAME where several have the name. Of
-            several estimators the masses, of several objectives the weights; their options follow
-            colons: fade,power_alpha:alpha=3.
+        NAME... (names): A component, as `advsweep list` prints them; GROUP=NAME where several
+            have the name. Options follow colons: fade,power_alpha:alpha=3.
 
     Options:
         --set KEY=VALUE (fields): Set a field: delta=0.5 or base.name=dr_grpo; may be repeated.
-        --rewards ROWS: Print an estimator's advantages of these groups: 1,0,0,1;0,0,0,1,
-            where - is a missing or unscorable rollout.
-        --input NAME=ROWS (inputs): Give an estimator another input: lengths=3,5,2,2, or one
-            number for all rollouts, token_entropy=0.3; may be repeated.
+        --rewards ROWS: Print the advantages of these groups; - is a missing rollout.
+        --input NAME=ROWS (inputs): Give an estimator another input: lengths=3,5,2,2.
         --output, -o FILE: Draw masses, or weights, into this .png, .svg or .pdf file.
 
     Examples:

@@ -3,34 +3,28 @@
 A parameter with one of these names, which a command does not describe itself, is:
 
 Arguments:
-    [KEY=VALUE]... (overrides): Config keys with their values, such as estimator=fade seed=3
-        optimizer.lr=1e-4, or a sweep file (FILE.yaml); `advsweep keys` lists the keys.
+    [KEY=VALUE]... (overrides): Config keys with their values, as `advsweep keys` lists them,
+        or a sweep file (FILE.yaml).
     RUN (run): A run's id, the start of its identity, or 'last'.
     RUN...|SWEEP (targets): Runs (ids, starts of identities, 'last'), or a sweep for all its runs.
     [SWEEP] (sweep): Only this sweep.
 
 Options:
-    --store URL $ADVSWEEP_STORE: The store of runs: a path, or postgresql://USER@HOST/DATABASE
-        (default: ./advsweep.db).
-    --format (how): table or text for people; csv or json for programs.
-    --config-dir DIR (config_dirs): Search this folder of config groups first; may be repeated.
+    --store URL $ADVSWEEP_STORE: The store: a path, or postgresql://USER@HOST/DATABASE.
+    --format (how): Choose the output format.
+    --config-dir DIR (config_dirs): Search this folder of config groups first.
     --jobs, -j N >= 1: Run at most this many at once (default: one a core).
-    --dry-run: Start nothing and create no store; print what would be trained: the resolved
-        config, or the runs of a sweep and their time.
+    --dry-run: Start nothing; print the resolved config, or the runs and their time.
     --force: Train finished runs again as new attempts.
-    --retries N >= 0: Retry a failed run up to N times from its last checkpoint; the pause before
-        each retry doubles.
-    --run-code: Allow the verifier 'code' to run programs that a model wrote on this machine (or
-        ADVSWEEP_RUN_CODE=1; as root ADVSWEEP_RUN_CODE_AS_ROOT=1 as well).
+    --retries N >= 0: Retry a failed run up to N times from its last checkpoint.
+    --run-code: Let the verifier 'code' run programs of a model here (or ADVSWEEP_RUN_CODE=1).
     --trust-store: Start the training commands recorded in the store; they may do anything that
         you may do on this machine.
-    --where EXPR: Select runs: 'estimator=fade,grpo group_size>=8'. A key is a config key, seed,
-        status or sweep; may be repeated.
+    --where EXPR: Select runs: 'estimator=fade,grpo group_size>=8'.
     --samples, -n N >= 1: Samples per problem.
-    --set KEY=VALUE (fields): Set a config key of evaluation, task, generation, model or backend:
-        evaluation.temperature=0.6, task.data=FILE, generation.max_tokens=2048; choose the sampler,
-        generation=vllm or transformers, or the protocol, evaluation=standard, greedy, avg32,
-        sharpened_256 or plain_256; may be repeated.
+    --set KEY=VALUE (fields): Set a key of evaluation, task, generation, model or backend:
+        evaluation.temperature=0.6; choose the sampler, generation=vllm, or the protocol,
+        evaluation=greedy; may be repeated.
 
 `--install-completion` sets up completion: typer offers the returned words that begin with what is
 typed, and `advsweep.cli.app.main` prints no `AdvsweepError` meanwhile.

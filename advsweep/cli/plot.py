@@ -39,15 +39,11 @@ def plot(
 
     Options:
         --figure NAME,...: Draw these figures (default: all that the runs have data for).
-        --output, -o FILE|FOLDER (target): Write all figures to a .png, .svg or .pdf file (a
-            PDF has a page per figure), or to a folder with a file per figure (default:
-            SWEEP-FIGURE.png).
-        --format (output): png, svg or pdf: format of the files if -o does not name it; csv
-            or json: print the numbers, in addition to the files of -o.
-        --metric NAME,... (metrics): Metrics of curves, or columns of other figures: pass@8
-            or collapse/acr@end.
-        --smooth STEPS >= 1: Smooth the curves of metrics (not of evaluations) by a trailing
-            mean over STEPS.
+        --output, -o FILE|FOLDER (target): Write to a .png, .svg or .pdf file, or into a folder
+            (default: SWEEP-FIGURE.png).
+        --format (output): Choose the files' format, or print the numbers.
+        --metric NAME,... (metrics): Draw these metrics, or columns.
+        --smooth STEPS >= 1: Smooth curves by a trailing mean over STEPS.
         --x KEY[,KEY]: Config keys of a heat map's axes; of rate and frontier in place of
             the rate.
         --baseline ROW: Compare with this row in the forest plot and the frontier (default:
@@ -59,7 +55,7 @@ def plot(
     Examples:
     advsweep plot demo
     advsweep plot demo --figure passk,acr -o figures --format svg
-    advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
+    advsweep plot demo --figure curves --metric reward/mean -o rewards.pdf
     """
     from advsweep.report.data.runs import parse_where
     from advsweep.report.figures.draw import check_path, write

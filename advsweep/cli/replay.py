@@ -58,8 +58,7 @@ def replay(
             grpo,power_alpha:alpha=3 (default: all).
         --steps A:B: Use steps A to B, both included; either may be left out.
         --by: Show the numbers of each step or solve rate (default: of all steps).
-        --reward NAME[=WEIGHT],... (rewards): Use the weighted sum of these fields or
-            columns, or scorers, as reward (default: verl's score; the sum of TRL's functions).
+        --reward NAME[=WEIGHT],... (rewards): Use the weighted sum of these fields as reward.
         --success-at REWARD: Count rollouts with at least this reward as successes (default:
             the larger of two rewards; of more, those at or above the mean of their group).
         --output, -o FILE (target): Draw into this .png, .svg or .pdf file.
@@ -67,7 +66,7 @@ def replay(
 
     Examples:
         advsweep replay rollouts
-        advsweep replay outputs --estimators grpo,dr_grpo,maxrl --by solve_rate -o replay.svg
+        advsweep replay outputs -e grpo,dr_grpo --by solve_rate -o replay.svg
         advsweep replay last
     """
     from advsweep.cli.estimators import build_named

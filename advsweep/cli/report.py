@@ -30,33 +30,24 @@ def report(
     store: str | None = None,
     output: Literal["table", "markdown", "latex", "csv", "json", "html"] = "table",
 ) -> None:
-    """Each row is an estimator, averaged over its seeds; each column is a metric: the share of
-    zero-variance groups (ACR), pass@k of the last evaluation, entropy. Differences of the primary
-    outcomes to the first row are tested seed by seed, and corrected together; those of other
-    columns are descriptive. A base model before training and the chance baseline have rows of
-    their own. With --assert the exit code is 1 unless the data support a statement, for CI.
+    """Each row is an estimator, averaged over its seeds; base models and guessing have rows of
+    their own. Differences of the primary outcomes to the first row are tested seed by seed, and
+    corrected together.
 
     Arguments:
         [SWEEP] (sweep): A sweep's name (default: every run).
 
     Options:
-        --rows KEY,...: Group runs into rows by these config keys (default: the estimator
-            and all keys that vary).
-        --columns NAME,...: Show these metrics (collapse/acr@end, pass@8, pass@1[gsm8k],
-            pass@1[level=3], collapse/acr@slope, pass@32@pass@1=0.45, total/rollouts; * for
-            all), once per value of each config key listed.
-        --sort NAME: Sort by a column, best first, or by a key; rank:NAME sorts by the interval of
-            each row's rank in a column, and shows it.
-        --baseline ROW: Compare rows with this row: grpo, or 'estimator=grpo group_size=8';
-            none for no comparison (default: the first row).
-        --difference D: Compute the seeds needed to detect this difference (default: the
-            observed one).
-        --at WHERE: Compare at equal steps, rollouts, tokens or seconds (the most that all
-            runs have, or rollouts=50000), or at an equal value of a metric (pass@1=0.5).
-        --assert EXPR (assertions): Exit with code 1 unless the data support this:
-            'pass@1[fade] >= pass@1[grpo] - 0.02'; may be repeated.
+        --rows KEY,...: Group runs by these keys (default: all that vary).
+        --columns NAME,...: Show these metrics: pass@8, pass@1[level=3], collapse/acr@end,
+            pass@32@pass@1=0.45; a key gives one column for each of its values.
+        --sort NAME: Sort by a column or a key; rank:NAME by the interval of the rank.
+        --baseline ROW: Compare with this row: grpo, 'estimator=grpo group_size=8', or none.
+        --difference D: Compute the seeds that would show this difference.
+        --at WHERE: Compare at equal steps, rollouts, tokens, seconds, or pass@1=0.5.
+        --assert EXPR (assertions): Exit with code 1 unless the data support this.
         --full: Print every column, difference and note.
-        --format (output): Choose the output format; html has figures and every run.
+        --format NAME (output): table, markdown, latex, csv, json, or html: a page with figures.
 
     Examples:
         advsweep report demo

@@ -89,24 +89,14 @@ def sweep(
     store: str | None = None,
     how: options.RecordFormat = "text",
 ) -> None:
-    """Values are given as KEY=VALUE,VALUE: estimator=grpo,fade group_size=4,8 'seed=range(5)'.
-    FILE.yaml or +experiment=NAME takes them from a sweep file, which `advsweep init` writes.
-    Finished runs are not repeated; interrupted runs resume from their last checkpoint. A failed run
-    is retried where that may help (--retries); it stops other runs only with --max-failures.
-    A sweep file with `tune` first finds a value of a key for each arm, such as the learning rate,
-    with seeds of its own, and then trains the sweep at the chosen values.
-
-    With --dry-run, builds and checks every run and looks it up in the store. Prints which runs are
-    done, running or missing, which are duplicates, and the remaining time: by finished runs of the
-    same shape (backend, model, task, rollout policy, group size, prompts per step), or by the
-    backend's first guess. An identity that depends on missing data begins with a question mark.
+    """Values are KEY=VALUE,VALUE: estimator=grpo,fade 'seed=range(5)'. FILE.yaml or
+    +experiment=NAME is a sweep file, as `advsweep init` writes it. Finished runs are not repeated,
+    and interrupted ones go on. A file with `tune` first finds each arm's learning rate, say.
 
     Options:
         --name: Name the sweep (default: the experiment's name, or a hash).
-        --max-failures N >= 1: Start no more runs once N runs have failed after their
-            retries (default: no limit).
-        --time-limit DURATION: Limit each attempt of a run, such as 90s, 15m or 1h30m. At the
-            limit the run writes a checkpoint and ends; after 20 s more it is killed.
+        --max-failures N >= 1: Start no more runs once N runs have failed for good.
+        --time-limit DURATION: Limit each attempt of a run: 90s, 15m or 1h30m.
 
     Examples:
         advsweep sweep estimator=grpo,fade seed=0,1,2 --name first
@@ -262,7 +252,7 @@ def worker(
             stopped.
 
     Examples:
-        advsweep worker --store postgresql://me@db.example.org/runs --runs /shared/runs
+        advsweep worker --store postgresql://me@db.example.org/runs --wait inf
         advsweep worker demo
     """
 
