@@ -36,6 +36,7 @@ import pandas as pd
 import yaml
 
 from advsweep import load_evaluations, load_metrics, load_runs
+from advsweep.errors import NotFoundError
 from advsweep.report.claims.lists import read_claim_list
 
 FOLDER = Path(__file__).resolve().parent
@@ -130,16 +131,21 @@ def judge_claims(folder: Path, store: str) -> pd.DataFrame:
 def runs_of(sweep: str, store: str) -> pd.DataFrame:
     """Return a row for each finished run of a sweep and its evaluations on its own task."""
     runs = load_runs(store, sweep=sweep, where="status=done", mixed_protocols=True).set_index("run")
-    change = load_metrics(store, sweep=sweep, names=[CHANGE], wide=True)[["run", "step", CHANGE]]
+    try:
+        change = load_metrics(store, sweep=sweep, names=[CHANGE], wide=True)
+    except NotFoundError:  # the model has more weights than `backend.measured_weights`
+        change = pd.DataFrame(columns=["run", "step", CHANGE], dtype=float)
     found = load_evaluations(store, sweep=sweep, where="status=done")
     keys = found.columns[1 : found.columns.get_loc("seed")]
     measured = found.columns[found.columns.get_loc("problems") + 1 :]
-    found = found.merge(change, on=["run", "step"], how="left")
+    found = found.merge(change[["run", "step", CHANGE]], on=["run", "step"], how="left")
     found["sweep"] = sweep
     found["row"] = [_row_name(values) for values in found[keys].to_dict("records")]
     found["optimizer.lr"] = found["run"].map(runs["optimizer.lr"])
     about = ["sweep", "row", "estimator", "optimizer.lr", "seed", "step", "n"]
     own = found["task"] == found["run"].map(runs["task"])
+    # A task of data is called by the data's name.
+    own |= found.groupby("run")["task"].transform("nunique") == 1
     return found.loc[own, [*about, *measured, CHANGE]]
 
 
