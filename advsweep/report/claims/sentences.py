@@ -102,7 +102,7 @@ def describe_findings(report: Report) -> list[str]:
 
     Rows with runs that learned nothing come first.
     """
-    sentences = [f"{sentence}." for sentence in report.untaught]
+    sentences = [f"{sentence}." for sentence in (*report.revisions, *report.untaught)]
     if not report.primary:
         return sentences + [f"{note[0].upper()}{note[1:]}." for note in difference_notes(report)]
     others: dict[str, list[str]] = {NOT_SIGNIFICANT: [], SAME: []}

@@ -159,7 +159,6 @@ def build_report(
         remarks.append(f"{where_at}, {came.describe(groups)}")
     for own in {c.at.text: c.at for c in chosen if c.at is not None and c.at != at}.values():
         remarks.append(f"@{own.text}: {measures.arrivals(own, own.text).describe(groups)}")
-    remarks += find_mixed_revisions(store, done)
     remarks += describe_imported(store, done)
     by_config = Counter(run.config_hash for run in selection.pruned)
     trained = trained_rows(groups, numbers, visible, by_config, evaluated if at is None else None)
@@ -242,6 +241,7 @@ def build_report(
             store, sweep, done, [t.protocol for name, t in evaluated.tasks.items() if name in tasks]
         ),
         remarks=tuple(remarks),
+        revisions=tuple(find_mixed_revisions(store, done)),
         untaught=tuple(describe_no_signal(store, groups)),
         cautions=(
             *describe_large_k(evaluated, shown),

@@ -88,7 +88,10 @@ def notes(report: Report) -> list[str]:
             f"zero spread, so that ±0 is no interval: all seeds of {first_of(alike, _NAMED)} have "
             "the same value",
         ),
-        *((True, text) for text in (*report.remarks, *report.untaught, *report.cautions)),
+        *(
+            (True, text)
+            for text in (*report.remarks, *report.revisions, *report.untaught, *report.cautions)
+        ),
         (rates, f"learning rates: {'; '.join(map(_describe_matched, rates))}"),
         (report.left_out, f"left out, as they are not done: {count_states(report.left_out)}"),
         (

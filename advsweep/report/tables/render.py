@@ -235,7 +235,7 @@ def report_data(report: Report) -> dict[str, Any]:
         ],
         "provenance": {
             **report.provenance,
-            "remarks": report.remarks,
+            "remarks": (*report.remarks, *report.revisions),
             "left_out": {status.value: n for status, n in report.left_out.items()},
             "pruned": report.pruned,
             "better": {column.name: column.direction.value for column in report.columns},

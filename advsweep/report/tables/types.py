@@ -130,6 +130,7 @@ class Report:
         provenance: where the numbers come from (`notes.describe_provenance`).
         unjudged: how many problems have no scores, as none of their samples could be scored.
         remarks: sentences on how runs were selected and combined.
+        revisions: sentences on runs of several revisions of a component.
         untaught: sentences on rows with runs that learned nothing from their rewards.
         cautions: sentences on numbers that say less than they seem to.
         baseline: the rows that others are compared with, in words; None without a comparison.
@@ -150,6 +151,7 @@ class Report:
     provenance: Mapping[str, Any]
     unjudged: int = 0
     remarks: tuple[str, ...] = ()
+    revisions: tuple[str, ...] = ()
     untaught: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     baseline: str | None = None
