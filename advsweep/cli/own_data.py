@@ -13,6 +13,7 @@ from typing import Any
 from advsweep.errors import ConfigError, counted
 from advsweep.tasks.dataset_problems import reference_part
 from advsweep.tasks.dataset_rows import Source, absolute
+from advsweep.tasks.verifiers.answers import number
 
 TEMPLATE = Path(__file__).parent / "init_files" / "data.yaml"
 
@@ -94,20 +95,12 @@ def _choose(usual: Sequence[str], columns: Sequence[str], rows: Sequence[dict[st
 
 
 def _judge(references: Sequence[str]) -> tuple[str, str]:
-    if all(map(_is_number, references)):
+    unread = [text for text in references if number(text) is None]
+    if not unread:
         return "numeric", "all answers are numbers"
     if all(len(text) == 1 and text in string.ascii_uppercase for text in references):
         return "choice", "all answers are letters"
-    other = next(text for text in references if not _is_number(text))
-    return "boxed_math", f"not all answers are numbers, such as {other[:40]!r}"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.replace(",", "").strip("$%"))
-    except ValueError:
-        return False
-    return True
+    return "boxed_math", f"not all answers are numbers, such as {unread[0][:40]!r}"
 
 
 def sweep_file(guess: Guess, data: str, model: str, folder: Path) -> str:

@@ -154,7 +154,7 @@ def _from_csv(text: str) -> Rows:
     """Return the rows of a CSV file with a header; all values are texts.
 
     Raises:
-        ValueError: a row has more values than the header has columns.
+        ValueError: a row has more or fewer values than the header has columns.
     """
     rows: Rows = [*csv.DictReader(io.StringIO(text), strict=True)]
     for number, row in enumerate(rows, start=2):

@@ -35,6 +35,8 @@ def test_a_spreadsheet(tmp_path):
         (["A", "C", "B"], "choice"),
         ([r"it is \boxed{\frac12}", r"\boxed{3}"], "boxed_math"),
         (["4", "x + 1"], "boxed_math"),
+        (["4", "3/4"], "numeric"),  # what the verifier reads, and not what float() does
+        (["4", "nan"], "boxed_math"),
     ],
 )
 def test_answers_choose_the_verifier(tmp_path, answers, verifier):

@@ -193,3 +193,14 @@ def test_a_star_is_a_p_of_at_most_a_twentieth(store):
     assert 0 < len(starred) < len(expected)
     found = " ".join(line for line in lines if "against grpo: " in line)
     assert found.count("[") == len(starred)
+
+
+def test_a_row_of_equal_numbers_is_named_once(store, lab, constant):
+    """As `avspo` where no group collapses; a difference without spread is no equality."""
+    for seed, own in enumerate([(40, 2), (44, 3), (35, 2)]):
+        points = constant(collapse__acr=0.4 + seed / 50, optim__change_norm=2.0 + own[1] / 50)
+        settings = {"points": points, "task": TASK, "base_solved": (30, 2)}
+        lab.run("avspo", seed, solved=own, **settings)
+        lab.run("rloo", seed, solved=(own[0] + 4, own[1]), **settings)
+    lines = [line for line in _command("report", "demo").splitlines() if "numbers" in line]
+    assert lines == ["avspo has the numbers of grpo, seed by seed."]

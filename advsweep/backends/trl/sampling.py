@@ -142,9 +142,11 @@ def recording(
 ) -> Iterator[None]:
     """Make `model.generate` call the recorder meanwhile, and end at stop texts."""
     stopping = [StopTexts(ends.tokenizer, ends.stop)] if ends.stop else []
-    generate = functools.partial(shared_generate, model, model.generate)
+    generate = model.generate
+    if share_prompts:
+        generate = functools.partial(shared_generate, model, generate)
     model.generate = functools.partial(
-        generate if share_prompts else model.generate,
+        generate,
         logits_processor=LogitsProcessorList([recorder]),
         stopping_criteria=StoppingCriteriaList(stopping),
     )

@@ -105,7 +105,7 @@ def describe_findings(report: Report) -> list[str]:
     sentences = [f"{sentence}." for sentence in (*report.revisions, *report.untaught)]
     if not report.primary:
         return sentences + [f"{note[0].upper()}{note[1:]}." for note in difference_notes(report)]
-    others: dict[str, list[str]] = {NOT_SIGNIFICANT: [], SAME: []}
+    others = []
     by_row = groupby(sorted(report.primary, key=lambda d: d.row), key=lambda d: d.row)
     for row, members in by_row:
         name = _short_name(report, row)
@@ -118,15 +118,11 @@ def describe_findings(report: Report) -> list[str]:
         if found:
             sentences.append(f"{name} against {report.baseline}: {'; '.join(found)}.")
         else:
-            others[SAME if {heading for heading, _ in judged} == {SAME} else NOT_SIGNIFICANT] += [
-                name
-            ]
+            others.append(name)
     outcomes = ", ".join(dict.fromkeys(d.column.header for d in report.primary))
-    if names := others[NOT_SIGNIFICANT]:
+    if others:
         told = f"Not told apart from {report.baseline} in {outcomes}"
-        sentences.append(f"{told}: {'; '.join(names)}.")
-    if names := others[SAME]:
-        sentences.append(f"The same numbers as {report.baseline}: {'; '.join(names)}.")
+        sentences.append(f"{told}: {'; '.join(others)}.")
     return [*sentences, *_describe_equal_rows(report)]
 
 
