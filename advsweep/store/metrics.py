@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Select, delete, func, select, update
+from sqlalchemy import Connection, Select, delete, func, literal, select, true, union_all, update
 
 from advsweep.store.base import StorePart, chunks, peer_ids, put, rows_among
 from advsweep.store.records import CheckpointRecord
@@ -124,6 +124,52 @@ class Metrics(StorePart):
             int(runs[a]): (steps[a:b].astype(np.int64), values[a:b].copy())
             for a, b in itertools.pairwise(bounds)
         }
+
+    def steps(self, run_ids: Sequence[int], name: str) -> list[int]:
+        """Return the sorted steps at which any of some runs has a point of a metric."""
+        query = select(POINTS.c.step).distinct()
+        return sorted({step for (step,) in self._of_metric(query, run_ids, name)})
+
+    def stretch_means(
+        self, run_ids: Sequence[int], name: str, stretches: Sequence[tuple[int, int]]
+    ) -> dict[int, Float[np.ndarray, " stretches"]]:
+        """Return the mean of a metric's finite values in stretches of steps, by run.
+
+        It is NaN in a stretch without any; runs without any are left out. The database averages,
+        as reading and averaging millions of points takes three times as long.
+
+        Args:
+            stretches: the first and the last step of each; at most 500.
+        """
+        import numpy as np  # takes as long to import as the rest of `ls`
+
+        bounds = union_all(
+            *(
+                select(
+                    literal(i).label("place"), literal(a).label("first"), literal(b).label("last")
+                )
+                for i, (a, b) in enumerate(stretches)
+            )
+        ).subquery()
+        metric = select(METRICS.c.id).where(METRICS.c.name == name).scalar_subquery()
+        # Each mean has a search of its own, as grouping would sort all points first.
+        mean = select(func.avg(POINTS.c.value)).where(
+            POINTS.c.run_id == RUNS.c.id,
+            POINTS.c.metric_id == metric,
+            POINTS.c.step.between(bounds.c.first, bounds.c.last),
+            _FINITE,
+        )
+        query = select(RUNS.c.id, mean.scalar_subquery()).select_from(RUNS.join(bounds, true()))
+        query = query.order_by(RUNS.c.id, bounds.c.place)
+        found: dict[int, Float[np.ndarray, " stretches"]] = {}
+        with self._database.read() as connection:
+            for ids in chunks(sorted(run_ids)):
+                cursor = connection.execute(query.where(RUNS.c.id.in_(ids))).cursor
+                assert cursor is not None
+                rows = np.array(cursor.fetchall(), dtype=np.float64)
+                runs, means = rows.reshape(-1, len(stretches), 2).transpose(2, 0, 1)
+                found |= zip(runs[:, 0].astype(int).tolist(), means, strict=True)
+        return {run_id: own for run_id, own in found.items() if not np.isnan(own).all()}
 
     def means(
         self,

@@ -79,6 +79,20 @@ def test_curves_of_several_runs(store, ids):
     assert store.metrics.series(ids, "w") == store.metrics.series([], "x") == {}
 
 
+def test_means_of_stretches_of_steps(store, ids):
+    values = [1.0, 3.0, math.nan, 5.0, math.inf, math.nan, 7.0]
+    store.metrics.record(ids[0], [("x", 10 + 5 * i, v) for i, v in enumerate(values)])
+    store.metrics.record(ids[1], [("x", 26, 2.0), ("x", 40, 4.0), ("y", 10, 9.0)])
+    store.metrics.record(ids[2], [("x", 30, math.nan)])
+    assert store.metrics.steps(ids, "x") == [10, 15, 20, 25, 26, 30, 35, 40]
+    assert store.metrics.steps(ids[1:2], "x") == [26, 40]
+    assert store.metrics.steps(ids, "w") == []
+    means = store.metrics.stretch_means(ids, "x", [(10, 15), (20, 26), (30, 35), (40, 40)])
+    # (1 + 3) / 2; 5 alone, without NaN; nothing finite at 30 and 35; 7 alone.
+    expected = {ids[0]: [2.0, 5.0, math.nan, 7.0], ids[1]: [math.nan, 2.0, math.nan, 4.0]}
+    assert _same({run_id: own.tolist() for run_id, own in means.items()}, expected)
+
+
 def test_the_newest_values(store, ids):
     store.metrics.record(ids[0], [("x", 1, 1.0), ("x", 12, 2.0), ("y", 3, math.nan)])
     store.metrics.record(ids[1], [("y", 1, 5.0), ("z", 1, 6.0)])

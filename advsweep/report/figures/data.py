@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import ANSWER_ENTROPY, Curve, parse_column
@@ -44,7 +45,15 @@ from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.records import TuningRecord
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from advsweep.tasks.base import Floor
+
+    # The mean step of each stretch; the number of steps in a stretch; and by run the mean of the
+    # finite values in each stretch, NaN where there are none.
+    ThinCurves = tuple[
+        Float[np.ndarray, " points"], int, Mapping[int, Float[np.ndarray, " points"]]
+    ]
 
 T = TypeVar("T")
 
@@ -232,8 +241,33 @@ class FigureData:
         column = parse_column(metric)
         if column is not None and column.is_single:
             return self._known("metric", metric, curves(self._along, column))
+        if column is not None and column.total is not None:
+            spent = Measures(self._store, self.runs, self._evaluated).curves(column)
+            return self._known("metric", metric, spent)
         ids = [run.id for run in self.runs]
         return self._known("metric", metric, self._store.metrics.series(ids, metric))
+
+    def thinned(self, metric: str, points: int) -> ThinCurves:
+        """Return the curves of a metric with at most `points` points, as `thin` does.
+
+        Raises:
+            NotFoundError: no run has it; the message suggests the nearest.
+            ReportError: the evaluations have different settings.
+        """
+        column = parse_column(metric)
+        if column is None or not column.is_single:
+            # Replicates record at the same steps, as far as they come.
+            furthest = [max(row.runs, key=lambda run: run.step).id for row in self.rows]
+            steps = self._store.metrics.steps(furthest, metric)
+            if len(steps) > points:
+                per = -(-len(steps) // points)
+                parts = [steps[i : i + per] for i in range(0, len(steps), per)]
+                ends = [*(part[0] - 1 for part in parts[1:]), steps[-1]]
+                stretches = [(part[0], end) for part, end in zip(parts, ends, strict=True)]
+                ids = [run.id for run in self.runs]
+                means = self._store.metrics.stretch_means(ids, metric, stretches)
+                return np.array([np.mean(part) for part in parts]), per, means
+        return thin(self.series(metric), points)
 
     def values(self, name: str) -> Mapping[int, float]:
         """Return the finite values of a table's column, by run id.
@@ -333,3 +367,14 @@ class FigureData:
             )
             for place, name in enumerate(known[0][1] if known else (), len(self.untrained))
         }
+
+
+def thin(series: Mapping[int, Curve], points: int) -> ThinCurves:
+    """Average neighbouring steps, so that curves have at most `points` points."""
+    curves = {run_id: pd.Series(values, index=steps) for run_id, (steps, values) in series.items()}
+    frame = pd.DataFrame(curves).sort_index()
+    per = -(-len(frame) // points)
+    stretches = np.arange(len(frame)) // per
+    grid = frame.index.to_series().groupby(stretches).mean().to_numpy()
+    means = frame.where(np.isfinite(frame)).groupby(stretches).mean()
+    return grid, per, {run_id: means[run_id].to_numpy() for run_id in curves}
