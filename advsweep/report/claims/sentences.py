@@ -1,4 +1,4 @@
-"""The findings of a report in sentences: one for each row about the primary outcomes.
+"""The findings of a report in sentences: one for each row that differs in a primary outcome.
 
 A difference to the baseline is significant if its p after the correction over the primary
 outcomes' differences is at most .05; its 95 % interval then excludes 0, as p alone is not larger.
@@ -7,39 +7,36 @@ All other differences are descriptive, and nothing is found about them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import name_group, show_key
-from advsweep.report.tables.comparison import LEVEL, MOST_SEEDS
+from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.notes import difference_notes
 from advsweep.report.tables.render import lay_out, show_difference
 from advsweep.report.tables.types import Difference, Report, count_states
-from advsweep.writing import NO_NUMBER, Document, Entry, Line, Table, show_p
+from advsweep.writing import NO_NUMBER, Document, Entry, Line, Table
 
 SAME = "same for every seed"
 NOT_SIGNIFICANT = "not significant"
 DESCRIPTIVE = "descriptive"
-_CORRECTED = "not significant after Benjamini-Hochberg"
 _SIGNIFICANT = ("better", "worse", "higher", "lower")
 
 
 @dataclass(frozen=True)
-class DifferenceFinding:
-    """What the differences of a row to its baseline say.
+class Finding:
+    """A sentence on what a report shows: `name`, then `text`.
 
     Attributes:
-        row: the index of the row.
-        text: the finding in words, without the names.
-        outcome: `better`, `worse`, `higher` or `lower` if all significant differences agree,
-            `mixed` if they do not, and `not significant` if there are none.
+        name: the row that the sentence is about; empty for several rows.
+        outcome: `better`, `worse`, `higher` or `lower` if all significant differences of the row
+            agree, and `mixed` if they do not; empty for other sentences.
     """
 
-    row: int
     text: str
-    outcome: str
+    name: str = ""
+    outcome: str = ""
 
 
 def judge_difference(difference: Difference) -> str:
@@ -61,50 +58,15 @@ def judge_difference(difference: Difference) -> str:
     return "better" if rises is (direction is MetricDirection.HIGHER) else "worse"
 
 
-def find_differences(report: Report) -> list[DifferenceFinding]:
-    """Describe the differences of the primary outcomes in a sentence for each row.
-
-    Returns:
-        Findings with a significant difference first, both parts in the report's order.
-    """
-    findings = []
-    for row, members in groupby(sorted(report.primary, key=lambda d: d.row), key=lambda d: d.row):
-        by_heading: dict[str, list[Difference]] = {}
-        for difference in members:
-            heading = judge_difference(difference)
-            if heading == NOT_SIGNIFICANT and difference.comparison.is_settled:
-                heading = _CORRECTED
-            by_heading.setdefault(heading, []).append(difference)
-        order = [h for h in (*_SIGNIFICANT, SAME, _CORRECTED, NOT_SIGNIFICANT) if h in by_heading]
-        significant = [heading for heading in order if heading in _SIGNIFICANT]
-        outcome = "mixed" if significant[1:] else next(iter(significant), NOT_SIGNIFICANT)
-        text = "; ".join(_clause(heading, by_heading[heading]) for heading in order)
-        findings.append(DifferenceFinding(row, text, outcome))
-    return sorted(findings, key=lambda finding: finding.outcome == NOT_SIGNIFICANT)
-
-
-def _clause(heading: str, differences: Sequence[Difference]) -> str:
-    listed = []
-    for difference in differences:
-        text = " ".join(show_difference(difference.comparison))
-        if p_adjusted := show_p(difference.p_adjusted):
-            text += f", p adj {p_adjusted}"
-        if heading == NOT_SIGNIFICANT and difference.seeds is not None:
-            many = "more than" if difference.seeds > MOST_SEEDS else "about"
-            text += f"; {many} {min(difference.seeds, MOST_SEEDS)} seeds for 80 % power"
-        listed.append(f"{difference.column.header} ({text})")
-    joined = " and ".join(filter(None, (", ".join(listed[:-1]), listed[-1])))
-    return f"{heading}{'' if heading in _SIGNIFICANT else ':'} {joined}"
-
-
-def describe_findings(report: Report) -> list[str]:
-    """Return a sentence for each row with a significant difference, and one for the others.
+def list_findings(report: Report) -> list[Finding]:
+    """Return a finding for each row with a significant difference, and one for the others.
 
     Rows with runs that learned nothing come first.
     """
-    sentences = [f"{sentence}." for sentence in (*report.revisions, *report.untaught)]
+    findings = [Finding(f"{sentence}.") for sentence in (*report.revisions, *report.untaught)]
     if not report.primary:
-        return sentences + [f"{note[0].upper()}{note[1:]}." for note in difference_notes(report)]
+        notes = difference_notes(report)
+        return findings + [Finding(f"{note[0].upper()}{note[1:]}.") for note in notes]
     others = []
     by_row = groupby(sorted(report.primary, key=lambda d: d.row), key=lambda d: d.row)
     for row, members in by_row:
@@ -116,14 +78,23 @@ def describe_findings(report: Report) -> list[str]:
             if heading in _SIGNIFICANT
         ]
         if found:
-            sentences.append(f"{name} against {report.baseline}: {'; '.join(found)}.")
+            outcomes = {heading for heading, _ in judged if heading in _SIGNIFICANT}
+            outcome = outcomes.pop() if len(outcomes) == 1 else "mixed"
+            findings.append(
+                Finding(f" against {report.baseline}: {'; '.join(found)}.", name, outcome)
+            )
         else:
             others.append(name)
-    outcomes = ", ".join(dict.fromkeys(d.column.header for d in report.primary))
+    columns = ", ".join(dict.fromkeys(d.column.header for d in report.primary))
     if others:
-        told = f"Not told apart from {report.baseline} in {outcomes}"
-        sentences.append(f"{told}: {'; '.join(others)}.")
-    return [*sentences, *_describe_equal_rows(report)]
+        told = f"Not told apart from {report.baseline} in {columns}"
+        findings.append(Finding(f"{told}: {'; '.join(others)}."))
+    return [*findings, *map(Finding, _describe_equal_rows(report))]
+
+
+def describe_findings(report: Report) -> list[str]:
+    """Return the findings as sentences."""
+    return [finding.name + finding.text for finding in list_findings(report)]
 
 
 def _short_name(report: Report, row: int) -> str:

@@ -13,42 +13,48 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from scipy.special import stdtrit
 
 from advsweep.components import leaves
-from advsweep.errors import NotFoundError, ReportError
+from advsweep.errors import NotFoundError, ReportError, counted, first_of
 from advsweep.printable import printable, printable_values
-from advsweep.report.claims.sentences import find_differences, judge_difference
-from advsweep.report.data.columns import Column, Curve, metric_range
+from advsweep.report.claims.sentences import judge_difference, list_findings
+from advsweep.report.data.columns import Column, metric_range
 from advsweep.report.data.frames import describe_run
-from advsweep.report.data.runs import Filter, group_runs, metric_names, name_group
+from advsweep.report.data.runs import (
+    MISSING,
+    Filter,
+    group_runs,
+    metric_names,
+    name_group,
+    show_key,
+    value_of,
+)
 from advsweep.report.figures.chart import Panel
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.registry import FIGURES
 from advsweep.report.figures.training import STANDARD
-from advsweep.report.tables.notes import describe_family, difference_notes
+from advsweep.report.tables.notes import describe_family
 from advsweep.report.tables.render import lay_out, show_difference
-from advsweep.report.tables.types import Report
+from advsweep.report.tables.types import Report, Subject
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.writing import Entry, Line, Mark, Table, show, show_value
 
-if TYPE_CHECKING:
-    from jaxtyping import Float
-
-# Largest number of points of a curve.
+# Largest number of points of a curve, and of what a run has spent along its training.
 MOST_POINTS = 200
+_SPENT_POINTS = 17
 
 # About the largest number of characters that all curves take together.
 BUDGET = 3_000_000
 
 _LETTERS = 8  # of a value, about
 _FIRST_SHOWN = 8  # rows
+_SHOWN = 4  # values of a key in the header
 _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
 # Title of each figure of `advsweep plot` on the page.
 _FIGURES = {
@@ -111,6 +117,7 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
         "rows": rows,
         "first": _FIRST_SHOWN,
         "curves": curves,
+        "spent": collect_spent(data),
         "columns": values,
         "figures": figures,
         "notes": notes,
@@ -197,7 +204,7 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
     for name in names:
         # Evaluations with different settings make no curve.
         with suppress(NotFoundError, ReportError):
-            steps, per, values = thin(data.series(name), min(max(points, 2), MOST_POINTS))
+            steps, per, values = data.thinned(name, min(max(points, 2), MOST_POINTS))
             metrics.append(
                 {
                     "name": name,
@@ -212,22 +219,22 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
     return {"metrics": metrics, "t": [0, 0, *quantiles]}
 
 
-def thin(
-    series: Mapping[int, Curve], points: int
-) -> tuple[Float[np.ndarray, " points"], int, dict[int, Float[np.ndarray, " points"]]]:
-    """Average neighbouring steps, so that curves have at most `points` points.
+def collect_spent(data: FigureData, *, budget: int = BUDGET // 20) -> dict[str, Any]:
+    """Return what each run had spent at equal distances along its training.
 
     Returns:
-        The mean step of each stretch; the number of steps in a stretch; and by run the mean of
-        the finite values in each stretch, NaN where there are none.
+        For `rollouts` and `seconds`, if any run recorded them: by run id its last step, then the
+        totals from step 0 to this step.
     """
-    curves = {run_id: pd.Series(values, index=steps) for run_id, (steps, values) in series.items()}
-    frame = pd.DataFrame(curves).sort_index()
-    per = -(-len(frame) // points)
-    stretches = np.arange(len(frame)) // per
-    grid = frame.index.to_series().groupby(stretches).mean().to_numpy()
-    means = frame.where(np.isfinite(frame)).groupby(stretches).mean()
-    return grid, per, {run_id: means[run_id].to_numpy() for run_id in curves}
+    points = min(max(budget // (_LETTERS * len(data.runs)), 2), _SPENT_POINTS)
+    spent: dict[str, dict[str, list[float | None]]] = {}
+    for cost in ("rollouts", "seconds"):
+        with suppress(NotFoundError, ReportError):
+            for run_id, (steps, totals) in data.series(f"total/{cost}").items():
+                places = np.linspace(0, steps[-1], points)
+                own = [steps[-1], *np.interp(places, steps, totals)]
+                spent.setdefault(cost, {})[str(run_id)] = [round_off(float(v)) for v in own]
+    return spent
 
 
 # The last value of each metric, by run id and metric.
@@ -326,6 +333,25 @@ _MARKS = {
 }
 
 
+def describe_runs(report: Report, runs: Sequence[RunRecord]) -> list[tuple[str, str]]:
+    """Return the facts below the page's title, each with its name."""
+    facts = []
+    for key in ("task", "model", "model.path", "steps"):
+        known = [value for run in runs if (value := value_of(run, key)) not in (MISSING, "")]
+        if values := dict.fromkeys(map(show_key, known)):
+            facts.append((key, first_of(values, _SHOWN)))
+    trained = [row.n for row in report.rows if not row.is_base]
+    seeds = "-".join(map(str, sorted({min(trained), max(trained)})))
+    bases = sum(row.n for row in report.rows if row.subject is Subject.BASE)
+    n = f"{counted(len(trained), 'row')} of {counted(seeds, 'seed')}"
+    facts.append(("n", f"{n}, {counted(bases, 'base model')}" if bases else n))
+    times = [at for run in runs for at in (run.started, run.finished) if at is not None]
+    if times:
+        days = dict.fromkeys(at.date().isoformat() for at in (min(times), max(times)))
+        facts.append(("made", " to ".join(days)))
+    return facts
+
+
 def render_page(
     report: Report,
     store: Store,
@@ -340,7 +366,6 @@ def render_page(
             of the sweep, whatever their state.
     """
     title = report.provenance["sweep"] or report.provenance["store"]
-    findings = find_differences(report)
     embedded: dict[str, Any] = {"differences": collect_differences(report)}
     selected = store.runs.select(sweep=report.provenance["sweep"], newest_first=False)
     data = FigureData(store, selected, title, where)
@@ -354,10 +379,9 @@ def render_page(
         .get_template("page.html")
         .render(
             title=title,
-            findings=findings,
-            family=describe_family(report) if findings else "",
-            names=[name_group(row.group) for row in report.rows],
-            uncompared=difference_notes(report) if not findings else [],
+            facts=describe_runs(report, data.runs),
+            findings=list_findings(report),
+            family=describe_family(report) if report.primary else "",
             baseline=report.baseline,
             report=lay_out(report),
             runs=lay_out_runs(listed, last),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from advsweep.report.claims.sentences import (
-    find_differences,
+    describe_findings,
     judge_difference,
+    list_findings,
 )
 from advsweep.report.data.columns import parse_outcomes
 from advsweep.report.data.runs import name_group
@@ -52,17 +53,16 @@ def test_outcomes_follow_the_better_direction_and_the_adjusted_p(report):
     assert found["avspo", "collapse/acr"] == "not significant"
 
 
-def test_a_row_has_a_sentence_with_its_numbers(report):
-    findings = {name_group(report.rows[one.row].group): one for one in find_differences(report)}
-    fade, avspo = findings["fade"], findings["avspo"]
-    assert fade.outcome == "mixed"
+def test_rows_that_differ_have_a_sentence_each_and_the_others_one(report):
+    fade, rloo, others = list_findings(report)
+    assert (fade.name, fade.outcome) == ("fade", "mixed")
     # The mean of fade is 0.2 lower, and that of the noise is 0.008 lower twice.
-    assert fade.text.startswith("better ACR (-0.216 [")
-    assert "; higher entropy/token (+0.484 [" in fade.text
-    assert fade.text.count("p adj <0.001") == 2
-    assert avspo.outcome == "not significant"
-    assert avspo.text.startswith("not significant: ACR (-0.016 [")
-    assert " seeds for 80 % power)" in avspo.text
+    assert fade.text.startswith(" against grpo: better ACR, -0.216 [")
+    assert "; higher entropy/token, +0.484 [" in fade.text
+    assert (rloo.name, rloo.outcome) == ("rloo", "mixed")
+    assert (others.name, others.outcome) == ("", "")
+    assert others.text == "Not told apart from grpo in ACR, entropy/token: avspo."
+    assert describe_findings(report)[0] == f"fade{fade.text}"
 
 
 def test_a_difference_that_is_no_primary_outcome_has_no_verdict(lab, constant):
@@ -73,8 +73,8 @@ def test_a_difference_that_is_no_primary_outcome_has_no_verdict(lab, constant):
     report = build_report(lab.store, "demo", columns=["collapse/acr"], baseline="grpo")
     verdicts = {d.column.name: judge_difference(d) for d in report.differences}
     assert verdicts == {"reward/mean@end": "not significant", "collapse/acr": "descriptive"}
-    [one] = find_differences(report)
-    assert "ACR" not in one.text
+    [one] = list_findings(report)
+    assert one.text == "Not told apart from grpo in reward/mean@end: fade."
 
 
 def test_a_difference_that_the_correction_withdraws_is_not_significant(lab, constant):
@@ -87,7 +87,5 @@ def test_a_difference_that_the_correction_withdraws_is_not_significant(lab, cons
     [fade] = [d for d in report.primary if report.rows[d.row].group["estimator"] == "fade"]
     assert fade.comparison.p_value < 0.05 < fade.p_adjusted
     assert judge_difference(fade) == "not significant"
-    [finding] = [one for one in find_differences(report) if one.row == fade.row]
-    assert finding.text.startswith("not significant after Benjamini-Hochberg: reward/mean@end (")
-    assert f", p adj {fade.p_adjusted:.3f})" in finding.text
-    assert finding.outcome == "not significant"
+    [finding] = list_findings(report)
+    assert finding.text == "Not told apart from grpo in reward/mean@end: fade; psr; rloo."

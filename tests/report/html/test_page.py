@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 
@@ -130,6 +131,87 @@ def test_the_menu_and_the_legend_choose_what_is_drawn(page):
     assert chart.locator("path.band").count() == 0
 
 
+def test_curves_run_over_steps_rollouts_or_seconds_and_on_logarithmic_axes(page):
+    chart = _chart(page)
+    axis = page.locator("#axis")
+    # No run has recorded the seconds of its parts.
+    options = axis.locator("option").evaluate_all("all => all.map(o => o.value)")
+    assert options == ["steps", "rollouts"]
+    assert _domain(chart)["x"] == [1, 20]
+    axis.select_option("rollouts")
+    # 4 prompts x 8 rollouts a step.
+    assert _domain(chart)["x"] == [32, 640]
+    assert chart.locator("text.label").text_content() == "rollouts drawn"
+    before = _domain(chart)["y"]
+    page.get_by_label("log x").check()
+    assert _domain(chart)["x"] == pytest.approx([math.log10(32), math.log10(640)])
+    assert chart.locator(".tick-x").all_text_contents() == ["50", "100", "200", "500"]
+    page.get_by_label("log y").check()
+    low, high = _domain(chart)["y"]
+    # ACR is 0.1 at the least.
+    assert low < -1 < math.log10(0.5) < high
+    page.get_by_label("log y").uncheck()
+    assert _domain(chart)["y"] == before
+
+
+def test_a_curve_has_no_point_that_a_logarithmic_axis_cannot_show(lab, visit: Visit):
+    values = [0.0, 0.01, 0.1, 1.0, -1.0, 0.1]
+    for seed in range(2):
+        points = [("loss/kl", step, value) for step, value in enumerate(values)]
+        lab.run("grpo", seed, points=points, solved=None)
+    page = visit(_render(lab.store))
+    path = _chart(page).locator("path.mean")
+    assert len(re.findall("[ML]", path.get_attribute("d") or "")) == 6
+    for switch in ("log x", "log y"):
+        page.get_by_label(switch).check()
+    # Steps 1, 2 and 3, and a point at 5.
+    assert re.findall("[ML]", path.get_attribute("d") or "") == ["M", "L", "L", "M"]
+    assert _chart(page).locator("circle.point").count() == 1
+
+
+def test_what_differs_between_two_configs(demo, visit: Visit):
+    demo.run("grpo", 0, group_size=4, optimizer__lr=0.5)
+    page = visit(_render(demo.store))
+    one, other = page.locator("#one"), page.locator("#other")
+
+    def differences() -> list[list[str]]:
+        lines = page.locator("#difference tbody tr").all()
+        return [line.locator("th, td").all_text_contents() for line in lines]
+
+    assert differences() == [["estimator", "grpo", "fade"]]
+    assert page.locator("#differing").text_content() == "1 of 6 keys differ"
+    other.select_option(index=3)
+    # The seeds of the first row differ.
+    lines = [["group_size", "8", "4"], ["optimizer.lr", "–", "0.5"], ["seed", "varies", "0"]]
+    assert differences() == lines
+    for menu, run in ((one, 2), (other, 3)):
+        name = menu.locator("option", has_text=f"run {run}: grpo").text_content()
+        menu.select_option(name)
+    assert differences() == [["seed", "1", "2"]]
+    other.select_option(one.input_value())
+    assert differences() == []
+
+
+def test_tab_reaches_every_switch_and_shows_where_it_is(page):
+    names = ["bands", "each", "axis", "log-x", "log-y", "smooth", "filter", "one", "other"]
+    seen: dict[str, tuple[str, bool]] = {}
+    page.locator("#legend button").last.focus()
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        name, style, is_seen = page.evaluate(
+            """() => {
+              const own = document.activeElement;
+              const { top, bottom, left, width } = own.getBoundingClientRect();
+              const at = document.elementFromPoint(left + width / 2, (top + bottom) / 2);
+              return [own.id, getComputedStyle(own).outlineStyle, own.contains(at)];
+            }"""
+        )
+        seen[name] = style, is_seen
+        if name == "other":
+            break
+    assert {name: seen.get(name) for name in names} == dict.fromkeys(names, ("solid", True))
+
+
 def test_what_is_pointed_at_is_read_out(page):
     chart = _chart(page)
     chart.scroll_into_view_if_needed()
@@ -217,6 +299,9 @@ def test_no_text_of_a_store_becomes_markup(lab, constant, visit):
     # Characters that end a line or turn its direction are escaped.
     assert page.locator("h1").text_content() == printable(HOSTILE)
     assert printable(HOSTILE) in (page.locator("#forests").text_content() or "")
+    assert printable(HOSTILE) in (page.locator(".facts").text_content() or "")
+    page.locator("#other").select_option(index=1)
+    assert printable(HOSTILE) in page.locator("#difference td").all_text_contents()
     page.locator("button.open").first.click()
     assert printable(HOSTILE) in page.locator("tr.details dd").all_text_contents()
     page.mouse.move(300, 700)

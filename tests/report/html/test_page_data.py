@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.data import FigureData, thin
 from advsweep.report.html import render_page
-from advsweep.report.html.page import collect_curves, thin
+from advsweep.report.html.page import collect_curves, collect_spent, describe_runs
 from advsweep.report.tables.build import build_report
 
 
@@ -42,6 +44,54 @@ def test_a_thinned_curve_keeps_its_ends_its_bounds_and_its_mean(values, points):
 
 def _figure_data(lab) -> FigureData:
     return FigureData(lab.store, lab.store.runs.select(newest_first=False), "demo")
+
+
+def test_the_database_thins_as_python_does(lab):
+    rng = np.random.default_rng(0)
+    for seed, steps in enumerate([range(1, 41), range(1, 24), range(10, 41, 3)]):
+        values = [math.nan if step % 7 == 0 else rng.random() for step in steps]
+        points = [("reward/mean", step, v) for step, v in zip(steps, values, strict=True)]
+        lab.run("grpo", seed, points=points, solved=None)
+    data = _figure_data(lab)
+    for points in (1, 6, 39, 40, 100):
+        grid, per, found = data.thinned("reward/mean", points)
+        own_grid, own_per, expected = thin(data.series("reward/mean"), points)
+        assert per == own_per
+        np.testing.assert_array_equal(grid, own_grid)
+        assert found.keys() == expected.keys()
+        for run_id, values in expected.items():
+            np.testing.assert_allclose(found[run_id], values)
+
+
+def test_what_a_run_spent_is_kept_at_equal_distances(lab, constant):
+    # Each step draws 4 prompts x 8 rollouts, times its metric: 1, 2, 3 and so on.
+    parts = constant(time__rollout=1.0, time__reward=0.5, time__estimator=0.25, time__update=0.25)
+    growing = [("cost/rollouts", step, float(step)) for step in range(1, 21)]
+    lab.run("grpo", 0, points=[*growing, *parts])
+    lab.run("grpo", 1, points=growing)
+    spent = collect_spent(_figure_data(lab), budget=2 * 8 * 5)
+    # After steps 0, 5, 10, 15 and 20; the second run has no times.
+    rollouts = [20, *(32 * step * (step + 1) / 2 for step in range(0, 21, 5))]
+    assert spent == {
+        "rollouts": {"1": rollouts, "2": rollouts},
+        "seconds": {"1": [20, 0, 10, 20, 30, 40]},
+    }
+    lab.run("fade", 0, sweep="other", points=constant(reward__mean=0.5))
+    alone = FigureData(lab.store, lab.store.runs.select(sweep="other"), "other")
+    assert collect_spent(alone) == {}
+
+
+def test_the_facts_below_the_title(demo):
+    runs = demo.store.runs.select(sweep="demo")
+    facts = describe_runs(build_report(demo.store, "demo"), runs)
+    n = ("n", "3 rows of 1-3 seeds, 1 base model")
+    assert facts == [("steps", "20"), n, ("made", "2026-03-01")]
+    for seed in range(2):
+        demo.run("grpo", seed, sweep="hub", task__name="file", model__name="hf", model__path="a/b")
+    runs = demo.store.runs.select(sweep="hub")
+    facts = describe_runs(build_report(demo.store, "hub"), runs)
+    assert facts[:3] == [("task", "file"), ("model", "hf"), ("model.path", "a/b")]
+    assert facts[4] == ("n", "1 row of 2 seeds, 1 base model")
 
 
 def test_curves_are_thinned_until_they_fit(demo):

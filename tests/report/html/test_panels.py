@@ -53,11 +53,7 @@ def test_the_page_begins_with_what_holds(page):
     # p = .0091. Two of the six tests have that p, so that p adj is 6/2 times as large; rloo has the
     # solved problems of grpo.
     text = findings.first.inner_text()
-    assert text.startswith(
-        "fade, group_size=4 against grpo: better ACR (-0.240 [-0.339, -0.141], p adj 0.027); "
-        "not significant: p@1 ("
-    )
-    assert text.endswith("; about 10 seeds for 80 % power).")
+    assert text == "fade, group_size=4 against grpo: better ACR, -0.240 [-0.339, -0.141]."
     assert "6 differences: 2 primary outcomes x 4 arms, less 2 without a test" in page.inner_text(
         "body"
     )
@@ -99,7 +95,7 @@ def test_solve_rates_follow_the_legend(page):
     assert len(titles.all()) == 0
 
 
-@pytest.mark.parametrize(("media", "width"), [("screen", 400), ("print", 700)])
+@pytest.mark.parametrize(("media", "width"), [("screen", 400), ("screen", 640), ("print", 700)])
 def test_nothing_is_wider_than_a_phone_or_a_sheet(lab, constant, visit: Visit, media, width):
     for name in ("grpo", "fade"):
         for seed in range(2):
@@ -117,6 +113,4 @@ def test_nothing_is_wider_than_a_phone_or_a_sheet(lab, constant, visit: Visit, m
         scrolled = page.locator("#report .scroll").first
         assert scrolled.evaluate("s => s.scrollWidth > s.clientWidth")
     else:
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert page.locator("details:not([open])").count() == 0
         assert not page.locator("#runs .controls").is_visible()

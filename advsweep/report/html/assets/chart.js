@@ -5,6 +5,7 @@ const MARGIN = { right: 14, top: 10, bottom: 36 };
 const LEFT = 56;
 const HEIGHT = 270;
 const IN_READOUT = 9;
+const REACH = 12; // pixels
 // The dashes of `advsweep plot`.
 const DASHES = ["", "7 3", "2 2.5", "8 3 2 3"];
 // Matplotlib's cividis at five places, which any kind of colour vision distinguishes.
@@ -59,6 +60,15 @@ function niceTicks(low, high, about) {
   return ticks.map((t) => [t, text(t)]);
 }
 
+// Powers of ten between two logarithms, with 2 and 5 times these if there are few.
+function logTicks(low, high) {
+  const [every, factors] = high - low > 3 ? [Math.ceil((high - low) / 8), [1]] : [1, [1, 2, 5]];
+  const ticks = [];
+  for (let power = Math.floor(low); power <= high; power += every) ticks.push(...factors.map((m) => m * 10 ** power));
+  const inside = ticks.filter((t) => Math.log10(t) >= low && Math.log10(t) <= high);
+  return inside.length > 2 ? inside.map((t) => [t, short(t)]) : niceTicks(10 ** low, 10 ** high, 4);
+}
+
 function shadeOf(share) {
   const at = Math.min(Math.max(share, 0), 1) * (SHADES.length - 1);
   const i = Math.min(Math.floor(at), SHADES.length - 2);
@@ -67,7 +77,7 @@ function shadeOf(share) {
 
 /*
  * A chart of a panel, as `Panel` of figures/chart.py has it. It calls `content()` for what to draw:
- *   {name, xLabel, log, xTicks, yTicks, yLimits, within, series, cells}
+ *   {name, xLabel, log, logY, xTicks, yTicks, yLimits, within, series, cells}
  * with series of {label, colour, variant, mark, x, y, low, high, names}: `names` are those of the
  * points; and `cells`, the lines of a heat map, of {value, texts}: line i has its middle at i.
  */
@@ -117,31 +127,36 @@ class Chart {
   get innerWidth() { return Math.max(this.width - this.left - MARGIN.right, 10); }
   get innerHeight() { return this.height - MARGIN.top - MARGIN.bottom; }
 
-  setDomain({ series, cells, log, yLimits }) {
-    const along = log ? Math.log2 : (v) => v;
-    const all = cells ? [-0.5, cells[0].length - 0.5] : series.flatMap((own) => [...own.x]).map(along);
+  setDomain({ series, cells, log, logY, yLimits }) {
+    const logarithm = (v) => (v > 0 ? Math.log10(v) : -Infinity);
+    const along = log ? logarithm : (v) => v;
+    const up = logY ? logarithm : (v) => v;
+    const all = cells ? [-0.5, cells[0].length - 0.5] : series.flatMap((own) => [...own.x]).map(along).filter(Number.isFinite);
     let [left, right] = all.length ? extent(all) : [0, 1];
     if (right === left) [left, right] = [left - 0.5, right + 0.5];
     // Without a margin, points at the edge would be cut in half.
     const margin = series.some((own) => own.mark === "points" || own.mark === "banded") ? 0.02 * (right - left) : 0;
     const x = this.zoom || [left - margin, right + margin];
-    const y = cells ? [-0.5, cells.length - 0.5] : yLimits || this.fitY(series, along, x);
+    const y = cells ? [-0.5, cells.length - 0.5] : yLimits || this.fitY(series, along, up, x);
     this.domain = { x, y };
     this.px = (v) => this.left + ((along(v) - x[0]) / (x[1] - x[0])) * this.innerWidth;
-    this.py = (v) => MARGIN.top + (1 - (v - y[0]) / (y[1] - y[0])) * this.innerHeight;
+    this.py = (v) => MARGIN.top + (1 - (up(v) - y[0]) / (y[1] - y[0])) * this.innerHeight;
+    // On a logarithmic axis bands end at its lower end.
+    this.floor = logY ? 10 ** y[0] : -Infinity;
   }
 
   // Contains all means, and bands as far as they do not flatten the means.
-  fitY(series, along, [left, right]) {
+  fitY(series, along, up, [left, right]) {
     let [low, high, bandLow, bandHigh] = [Infinity, -Infinity, Infinity, -Infinity];
     for (const { x, y, low: lower, high: upper, within } of series) {
       const [least, most] = within || [-Infinity, Infinity];
       for (let i = 0; i < x.length; i++) {
-        if (along(x[i]) < left || along(x[i]) > right) continue;
-        if (y[i] < low) low = y[i];
-        if (y[i] > high) high = y[i];
-        if (lower && lower[i] < bandLow) bandLow = Math.max(lower[i], least);
-        if (lower && upper[i] > bandHigh) bandHigh = Math.min(upper[i], most);
+        if (along(x[i]) < left || along(x[i]) > right || !Number.isFinite(up(y[i]))) continue;
+        low = Math.min(low, up(y[i]));
+        high = Math.max(high, up(y[i]));
+        if (!lower || !Number.isFinite(lower[i])) continue;
+        bandLow = Math.min(bandLow, up(Math.max(lower[i], least)));
+        bandHigh = Math.max(bandHigh, up(Math.min(upper[i], most)));
       }
     }
     if (low > high) return [0, 1];
@@ -152,17 +167,17 @@ class Chart {
     return [bottom - margin, top + margin];
   }
 
-  drawAxes({ xLabel, xTicks, yTicks }) {
+  drawAxes({ xLabel, xTicks, yTicks, log, logY }) {
     const { root, domain } = this;
     const bottom = MARGIN.top + this.innerHeight;
     const right = this.left + this.innerWidth;
     const axes = svg("g", { class: "axes" }, root);
-    for (const [value, text] of yTicks || niceTicks(...domain.y, this.innerHeight / 35)) {
+    for (const [value, text] of yTicks || (logY ? logTicks(...domain.y) : niceTicks(...domain.y, this.innerHeight / 35))) {
       const y = this.py(value);
       svg("line", { class: "rule", x1: this.left, x2: right, y1: y, y2: y }, axes);
       svg("text", { class: "tick-y", x: this.left - 7, y: y + 3.5 }, axes, text);
     }
-    for (const [value, text] of xTicks || niceTicks(...domain.x, Math.max(2, Math.min(8, this.innerWidth / 70)))) {
+    for (const [value, text] of xTicks || (log ? logTicks(...domain.x) : niceTicks(...domain.x, Math.max(2, Math.min(8, this.innerWidth / 70))))) {
       const x = this.px(value);
       if (x < this.left - 1 || x > right + 1) continue;
       svg("line", { class: "tick", x1: x, x2: x, y1: bottom, y2: bottom + 4 }, axes);
@@ -176,8 +191,9 @@ class Chart {
     let text = "";
     let pen = "M";
     for (let i = 0; i < xs.length; i++) {
-      if (!Number.isFinite(ys[i])) { pen = "M"; continue; }
-      text += `${pen}${this.px(xs[i]).toFixed(1)} ${this.py(ys[i]).toFixed(1)}`;
+      const [x, y] = [this.px(xs[i]), this.py(ys[i])];
+      if (!Number.isFinite(x + y)) { pen = "M"; continue; }
+      text += `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
       pen = "L";
     }
     return text;
@@ -187,8 +203,8 @@ class Chart {
   drawBand(plot, { mark, x, colour, low, high, within }) {
     if (!low || mark === "points") return;
     const [least, most] = within || [-Infinity, Infinity];
-    const known = [...x.keys()].filter((i) => Number.isFinite(low[i]));
-    const end = (ends, places) => this.path(places.map((i) => x[i]), places.map((i) => Math.min(Math.max(ends[i], least), most)));
+    const known = [...x.keys()].filter((i) => Number.isFinite(low[i]) && high[i] > this.floor);
+    const end = (ends, places) => this.path(places.map((i) => x[i]), places.map((i) => Math.min(Math.max(ends[i], least, this.floor), most)));
     const outline = `${end(high, known)}${end(low, known.reverse()).replace("M", "L")}Z`;
     svg("path", { class: "band", d: known.length ? outline : "" }, plot).style.setProperty("--own", colour);
   }
@@ -204,7 +220,7 @@ class Chart {
       return;
     }
     const isLine = !["points", "banded"].includes(mark);
-    const known = (i) => Number.isFinite(y[i]);
+    const known = (i) => Number.isFinite(this.px(x[i]) + this.py(y[i]));
     for (let i = 0; i < x.length; i++) {
       // A line has points for isolated values alone, which it does not show.
       if (!known(i) || (isLine && (known(i - 1) || known(i + 1)))) continue;
@@ -278,18 +294,22 @@ class Chart {
     this.draw();
   }
 
-  // Reads out all series at the nearest x; among points those at the nearest point.
+  // Reads out all series near the nearest x; among points those at the nearest point.
   hover(at) {
     const points = this.shown.series.filter(({ mark }) => mark !== "run" && mark !== "fit").flatMap((series) =>
       Array.from(series.y, (y, i) => {
         const x = series.mark === "bars" ? (series.x[i] + series.x[i + 1]) / 2 : series.x[i];
         const fall = series.mark === "points" ? this.py(y) - at.y : 0;
         return { series, i, x, y, away: Math.hypot(this.px(x) - at.x, fall), off: Math.abs(this.py(y) - at.y) };
-      }).filter(({ y }) => Number.isFinite(y)));
+      }).filter(({ away, off }) => Number.isFinite(away + off)));
     if (!points.length) return;
     const nearest = points.reduce((a, b) => (b.away < a.away ? b : a));
     if (nearest.series.mark === "points" && nearest.away > 40) return this.leave();
-    const alike = points.filter(({ x }) => x === nearest.x).sort((a, b) => a.off - b.off);
+    // Rows spend differently, so that their steps lie next to each other.
+    const reach = nearest.series.mark === "points" ? 0 : REACH;
+    const best = new Map();
+    for (const point of points) if (!(best.get(point.series)?.away <= point.away)) best.set(point.series, point);
+    const alike = [...best.values()].filter(({ x }) => Math.abs(this.px(x) - this.px(nearest.x)) <= reach).sort((a, b) => a.off - b.off);
     const listed = alike.slice(0, IN_READOUT).sort((a, b) => b.y - a.y);
     const x = this.px(nearest.x);
     for (const [name, value] of Object.entries({ x1: x, x2: x, visibility: "visible" })) this.cursor.setAttribute(name, value);

@@ -6,6 +6,8 @@ const PANELS = 4;
 // Curves with fewer points come from evaluations, which are means already.
 const SMOOTHABLE = 40;
 
+const AXES = { steps: "training step", rollouts: "rollouts drawn", seconds: "training seconds" };
+
 // JSON has no NaN.
 const numbers = (values) => values && values.map((value) => value ?? NaN);
 
@@ -14,8 +16,18 @@ function smoothed(values, window) {
   if (window === 1 || values.length < SMOOTHABLE) return values;
   return values.map((own, i) => {
     const some = values.slice(Math.max(0, i - window + 1), i + 1).filter(Number.isFinite);
-    return Number.isFinite(own) ? some.reduce((a, b) => a + b, 0) / some.length : NaN;
+    return Number.isFinite(own) ? average(some) : NaN;
   });
+}
+
+const average = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+
+// What a run had spent after a step: DATA.spent has its last step, and the totals at equal distances
+// from step 0 to it.
+function spentAfter([last, ...totals], step) {
+  const at = Math.min(step / last, 1) * (totals.length - 1);
+  const i = Math.min(Math.floor(at), totals.length - 2);
+  return totals[i] + (at - i) * (totals[i + 1] - totals[i]);
 }
 
 // Mean over runs at each step, with its 95 % Student t interval.
@@ -28,7 +40,7 @@ function meanAndBand(runs, length) {
     const n = values.length;
     most = Math.max(most, n);
     if (!n) continue;
-    y[i] = values.reduce((a, b) => a + b, 0) / n;
+    y[i] = average(values);
     if (n < 2) continue;
     const squares = values.reduce((a, b) => a + (b - y[i]) ** 2, 0);
     const half = (t[n] * Math.sqrt(squares / (n - 1))) / Math.sqrt(n);
@@ -40,21 +52,34 @@ function meanAndBand(runs, length) {
 function startFigures() {
   const panels = document.getElementById("panels");
   const hidden = new Set(DATA.rows.slice(DATA.first).filter((row) => row.runs.length).map((row) => row.label));
-  const bands = document.getElementById("bands");
-  const each = document.getElementById("each");
-  const smooth = document.getElementById("smooth");
+  const [bands, each, axis, logX, logY, smooth] = ["bands", "each", "axis", "log-x", "log-y", "smooth"].map((id) => document.getElementById(id));
+  for (const [name, text] of Object.entries(AXES)) {
+    if (name === "steps" || DATA.spent[name]) html("option", { value: name }, axis, text);
+  }
   const draws = [];
   const redraw = () => draws.forEach((draw) => draw());
   const metrics = new Map(DATA.curves.metrics.map((metric) => [metric.name, metric]));
   const cache = new Map();
 
   function seriesOf(metric, row) {
-    const key = JSON.stringify([metric.name, smooth.value, row.label]);
+    const key = JSON.stringify([metric.name, axis.value, smooth.value, row.label]);
     if (!cache.has(key)) {
-      const known = row.runs.filter((id) => metric.runs[id]);
-      const runs = known.map((id) => smoothed(numbers(metric.runs[id]), Number(smooth.value)));
-      const own = { ...row, x: metric.steps, within: metric.within };
-      cache.set(key, { ...own, mark: "mean", runs: runs.map((y) => ({ ...own, mark: "run", y })), ...meanAndBand(runs, metric.steps.length) });
+      const { steps } = metric;
+      const spent = DATA.spent[axis.value];
+      const known = row.runs.filter((id) => metric.runs[id] && (!spent || spent[id]));
+      const own = { ...row, within: metric.within };
+      const runs = known.map((id) => ({
+        ...own, mark: "run",
+        x: spent ? steps.map((step) => spentAfter(spent[id], step)) : steps,
+        y: smoothed(numbers(metric.runs[id]), Number(smooth.value)),
+      }));
+      // The runs that have a value of a step are at its mean x.
+      const meanX = (i) => {
+        const some = runs.filter(({ y }) => Number.isFinite(y[i]));
+        return average((some.length ? some : runs).map(({ x }) => x[i]));
+      };
+      const x = spent ? steps.map((_, i) => meanX(i)) : steps;
+      cache.set(key, { ...own, mark: "mean", x, runs, ...meanAndBand(runs.map(({ y }) => y), steps.length) });
     }
     return cache.get(key);
   }
@@ -72,15 +97,16 @@ function startFigures() {
     return chart;
   }
 
-  DATA.curves.metrics.slice(0, PANELS).forEach((first, number) => {
+  const curves = DATA.curves.metrics.slice(0, PANELS).map((first, number) => {
     const made = panel(panels);
     const menu = addMenu(made.head, `metric of figure ${number + 1}`, [...metrics.keys()].sort(), first.name);
     const chart = addChart(made, () => {
       const rows = shownRows().map((row) => seriesOf(metrics.get(menu.value), row)).filter((row) => row.n);
       const runs = each.checked ? rows.flatMap((row) => row.runs) : [];
-      return { name: menu.value, xLabel: "training step", series: [...runs, ...rows.map(asChosen)] };
+      return { name: menu.value, xLabel: AXES[axis.value], log: logX.checked, logY: logY.checked, series: [...runs, ...rows.map(asChosen)] };
     });
     menu.addEventListener("change", () => chart.reset());
+    return chart;
   });
 
   const columns = new Map(DATA.columns.map((column) => [column.name, column.runs]));
@@ -133,7 +159,8 @@ function startFigures() {
   for (const line of DATA.notes) html("li", {}, document.getElementById("figure-notes"), line);
   // More bands would hide each other and the lines.
   bands.checked = shownRows().filter((row) => row.runs.length).length <= WITH_BANDS;
-  for (const control of [bands, each, smooth]) control.addEventListener("change", redraw);
+  for (const control of [bands, each, smooth, logY]) control.addEventListener("change", redraw);
+  for (const control of [axis, logX]) control.addEventListener("change", () => curves.forEach((chart) => chart.reset()));
   redraw();
 }
 

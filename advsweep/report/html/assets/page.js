@@ -108,16 +108,52 @@ function startRuns() {
   matching.textContent = `${rows.length} runs`;
 }
 
+// The keys that all of some runs have with the same value, and those that vary among them.
+function commonConfig(runs) {
+  const [first, ...others] = runs.map((id) => DATA.runs[id].config);
+  const places = others.map((own) => new Set(own));
+  return new Map(first.map((place) => {
+    const [key, value] = DATA.pairs[place];
+    return [key, places.every((own) => own.has(place)) ? value : "varies"];
+  }));
+}
+
+function startDifference() {
+  const menus = ["one", "other"].map((id) => document.getElementById(id));
+  const rows = DATA.rows.filter((row) => row.runs.length).map((row) => [row.label, row.runs]);
+  const runs = [...document.querySelectorAll("#runs button.open")].map((button) => {
+    const [id, label, seed] = [...button.closest("tr").cells].map((cell) => cell.textContent);
+    return [`run ${id}: ${label}, seed ${seed}`, [button.dataset.run]];
+  });
+  const choices = [...rows, ...runs];
+  for (const menu of menus) {
+    for (const [title, some, before] of [["rows", rows, 0], ["runs", runs, rows.length]]) {
+      const group = html("optgroup", { label: title }, menu);
+      some.forEach(([label], i) => html("option", { value: before + i }, group, label));
+    }
+  }
+  menus[1].value = 1;
+  function show() {
+    const [one, other] = menus.map((menu) => commonConfig(choices[menu.value][1]));
+    const keys = [...new Set([...one.keys(), ...other.keys()])].sort();
+    const differing = keys.filter((key) => one.get(key) !== other.get(key));
+    document.getElementById("differing").textContent = `${differing.length} of ${keys.length} keys differ`;
+    const body = document.querySelector("#difference tbody");
+    body.replaceChildren();
+    for (const key of differing) {
+      const line = html("tr", {}, body);
+      html("th", { scope: "row" }, line, key);
+      for (const own of [one, other]) html("td", {}, line, own.get(key) ?? "–");
+    }
+  }
+  for (const menu of menus) menu.addEventListener("change", show);
+  show();
+}
+
 startTables();
 startForests();
-// Paper cannot open what is folded.
-addEventListener("beforeprint", () => {
-  for (const folded of document.querySelectorAll("details")) folded.open = true;
-});
-// Models that were evaluated without a run have no figures.
-if (DATA.rows) {
-  startFigures();
-  startRuns();
-}
+startFigures();
+startRuns();
+startDifference();
 // Tests and benchmarks wait for this attribute.
 document.documentElement.dataset.ready = "";
