@@ -1,8 +1,9 @@
 """Build the documentation site: `make docs`.
 
 Stages the pages (`site_pages`), makes the reference from the code (`site_reference`,
-`site_estimators`), adds the estimators to the navigation and renders all with Zensical. Then
-checks every link, anchor and loaded file of the rendered pages. Needs the extra `docs`.
+`site_estimators`, `site_objectives`), adds the pages of components to the navigation and renders
+all with Zensical. Then writes `llms.txt` and checks every link, anchor and loaded file of the
+rendered pages. Needs the extra `docs`, and KaTeX where `make docs` puts it.
 """
 
 from __future__ import annotations
@@ -13,20 +14,24 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import yaml
 from site_estimators import estimator_pages
+from site_llms import write_llms
+from site_objectives import objective_pages
 from site_pages import ROOT, stage
 from site_reference import reference_pages
 
 SOURCE = ROOT / "build" / "docs"
 SITE = ROOT / "build" / "site"
 CONFIG = ROOT / "build" / "mkdocs.yml"
-ESTIMATORS = "reference/estimators/index.md"
+KATEX = Path(sys.prefix) / "katex/djangocms_katex/static/djangocms_katex/vendor/katex"
+# Overviews of components, after which the navigation has the page of each.
+OVERVIEWS = ("reference/estimators/index.md", "reference/objectives/index.md")
 
 
 def main() -> int:
@@ -36,12 +41,26 @@ def main() -> int:
     options = parser.parse_args()
     for folder in (SOURCE, SITE):
         shutil.rmtree(folder, ignore_errors=True)
-    figures = None if options.no_figures else SOURCE / "reference" / "estimators"
-    pages = {**reference_pages(), **estimator_pages(figures)}
+    estimators, objectives = (
+        None if options.no_figures else SOURCE / Path(overview).parent for overview in OVERVIEWS
+    )
+    pages = reference_pages() | estimator_pages(estimators) | objective_pages(objectives)
     stage(SOURCE, {f"reference/{path}": text for path, text in pages.items()})
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     config.update(docs_dir=SOURCE.name, site_dir=SITE.name)
-    config["nav"] = with_estimators(config["nav"], (f"reference/{path}" for path in pages))
+    config["nav"] = with_components(config["nav"], [f"reference/{path}" for path in pages])
+    # Of the fonts WOFF2 alone, which every browser reads.
+    unused = (
+        "*.woff",
+        "*.ttf",
+        "contrib",
+        "README.md",
+        "*.mjs",
+        "katex.css",
+        "katex.js",
+        "katex-swap*",
+    )
+    shutil.copytree(KATEX, SOURCE / "assets" / "katex", ignore=shutil.ignore_patterns(*unused))
     CONFIG.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), "utf-8")
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f"]
     done = subprocess.run(
@@ -52,6 +71,7 @@ def main() -> int:
     )
     if done.returncode:
         return done.returncode
+    write_llms(config, SOURCE, SITE)
     missing = missing_files(SITE)
     if missing:
         lines = "\n".join(missing)
@@ -61,20 +81,17 @@ def main() -> int:
     return 0
 
 
-def with_estimators(nav: list[Any], pages: Iterable[str]) -> list[Any]:
-    """Return a navigation whose section of estimators has the page of each, by name."""
-    folder = ESTIMATORS.rpartition("/")[0]
-    names = sorted(
-        path for path in pages if path.rpartition("/")[0] == folder and path != ESTIMATORS
-    )
+def with_components(nav: list[Any], pages: Collection[str]) -> list[Any]:
+    """Return a navigation whose overviews of components are followed by the page of each."""
     filled: list[Any] = []
     for entry in nav:
         if isinstance(entry, dict):
             [(title, below)] = entry.items()
-            entry = {title: with_estimators(below, names)} if isinstance(below, list) else entry
+            entry = {title: with_components(below, pages)} if isinstance(below, list) else entry
         filled.append(entry)
-        if entry == ESTIMATORS:
-            filled += [{Path(path).stem: path} for path in names]
+        if entry in OVERVIEWS:
+            own = (path for path in pages if Path(path).parent == Path(entry).parent)
+            filled += [{Path(path).stem: path} for path in sorted(own) if path != entry]
     return filled
 
 

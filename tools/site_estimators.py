@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
-from site_text import code, escape, link_papers, prose, table, value
+from site_math import formula, formulas
+from site_text import code, escape, keys_table, link_papers, prose, sentence, table
 
 from advsweep.cli.describe import draw_masses
 from advsweep.cli.estimators import build_from_options, facts, list_records, mass_curves
@@ -41,9 +41,9 @@ def _overview() -> str:
         "Each maps the rewards rᵢ of a prompt's G rollouts to one advantage Aᵢ per rollout. "
         "p is their mean, q = 1 - p, σ their population standard deviation, dᵢ = rᵢ - p. A group "
         "of equal rewards gets exactly 0 wherever the formula reads 0/0.\n\n"
-        "*Held to* says what the defaults follow: the formula of a **paper**, the **released "
-        "code** of the method's authors where no paper's text has it, or **ours** where no source "
-        "has one. The options after it switch to the released code.\n\n" + listed
+        "On the page of each, *defaults follow* names the source of the defaults: the formula of a "
+        "**paper**, the **released code** of the method's authors where no paper's text has it, or "
+        "**ours** where no source has one.\n\n" + listed
     )
 
 
@@ -52,13 +52,12 @@ def _table_of_all() -> str:
         [
             record["family"],
             ", ".join(map(code, (record["name"], *record["aliases"]))),
-            record["formula"],
+            formula(record["formula"]),
             record["source"],
-            record["held"] + "".join(f"; {code(option)}" for option in record["released"]),
         ]
         for record in list_records()
     ]
-    return table(("family", "name, aliases", "advantage", "source", "defaults"), rows)
+    return table(("family", "name, aliases", "advantage", "source"), rows)
 
 
 def _page(record: dict[str, Any], figure: bool) -> str:
@@ -69,27 +68,16 @@ def _page(record: dict[str, Any], figure: bool) -> str:
     for row in listed:
         if names := inputs.get(row[0]):
             row[1] = ", ".join(map(code, names))
-    parts = [f"# {escape(name)}\n", f"```text\n{record['formula']}\n```\n"]
+    parts = [f"# {escape(name)}\n", formulas(record["formula"])]
     shown = f"`advsweep describe {name}` prints this page. "
     parts += [also + shown + "[All estimators](index.md)\n"]
     parts += [table(("property", "value"), listed), prose(record["description"].splitlines())]
     if record["released"]:
-        parts.append(f"**The authors' released code.** {_sentence(record['released'])}\n")
+        parts.append(f"**The authors' released code.** {sentence(record['released'])}\n")
         parts += [f"- `{options}`\n" for options in record["released_options"]]
-    parts.append(f"**Departures from the source.** {_sentence(record['departures'])}\n")
-    parts.append("## Options\n")
-    rows = [
-        [
-            code(f"estimator.{each['name']}"),
-            escape(each["type"]),
-            value(each["default"]),
-            escape(each["range"]),
-            escape(each["help"]),
-        ]
-        for each in record["parameters"]
-    ]
-    header = ("key", "type", "default", "range", "meaning")
-    parts.append(table(header, rows) if rows else "It has none.\n")
+    parts.append(f"**Departures from the source.** {sentence(record['departures'])}\n")
+    parts.append("## Keys\n")
+    parts.append(keys_table("estimator.", record["parameters"]))
     parts.append("## Masses\n")
     if figure:
         parts += [f"![Masses of {name} over the solve rate]({name}.svg)\n"]
@@ -116,12 +104,6 @@ def _page(record: dict[str, Any], figure: bool) -> str:
     ]
     parts.append(table(("group, alone in a first step", "advantages"), groups))
     return "\n".join(parts)
-
-
-def _sentence(text: str) -> str:
-    """Return text as Markdown that begins with a capital, unless a symbol or code is first."""
-    word = re.match(r"[a-z]+\b(?![_=(])", text)
-    return escape(text[0].upper() + text[1:] if word else text)
 
 
 def _draw(name: str, record: dict[str, Any], target: Path) -> bool:

@@ -45,7 +45,8 @@ def stage(target: Path, generated: dict[str, str]) -> None:
     broken: list[str] = []
     places = _places()
     for path, text in generated.items():
-        _write(target / path, text)
+        up = "../" * path.count("/")
+        _write(target / path, re.sub(r"\bdocs/([\w/]+\.md)", rf"[\1]({up}\1)", text))
     for source, place in places.items():
         if source.suffix in (".md", ".ipynb"):
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from site_text import code, docstring, escape, prose, table, value
+from site_text import code, docstring, escape, keys_table, prose, stacked, table
 
 from advsweep.components import Component, parameters
 from advsweep.registry import Registry
@@ -32,7 +32,7 @@ _SOURCES = {"advsweep.integrations.trl": "TRL"}
 
 
 def reference_pages() -> dict[str, str]:
-    """Return every page but those of the estimators, by path below `reference/`."""
+    """Return every page but those of estimators and objectives, by path below `reference/`."""
     return {
         "commands.md": commands_page(),
         **config_pages(),
@@ -110,7 +110,7 @@ def config_pages() -> dict[str, str]:
             "the command line (`advsweep run estimator=fade optimizer.lr=1e-4`) or in a sweep "
             "file.\n",
             "## Numbers of a run\n",
-            _keys_table("", _run_parameters()),
+            keys_table("", _run_parameters()),
             "## Groups\n",
             table(("group", "members"), rows),
             "`method=NAME` sets estimator, objective and rollout as a paper has them "
@@ -142,30 +142,14 @@ def _group_page(key: str, title: str, registry: Registry[Any], files: ConfigGrou
         ]
     for cls in _classes(registry):
         parts.append(f"## {cls.name}\n")
-        if key == "estimator":
-            parts.append(f"[{escape(cls.name)} in full](../estimators/{cls.name}.md)\n")
+        if key in ("estimator", "objective"):
+            parts.append(f"[{escape(cls.name)} in full](../{key}s/{cls.name}.md)\n")
         else:
             parts.append(docstring(cls))
         # The values of a member's own file beat the defaults of the class.
-        if found := parameters(cls, files.member_values(key, cls.name)):
-            parts.append(_keys_table(f"{key}.", found))
-        else:
-            parts.append("It has no keys.\n")
+        found = parameters(cls, files.member_values(key, cls.name))
+        parts.append(keys_table(f"{key}.", found))
     return "\n".join(parts)
-
-
-def _keys_table(prefix: str, found: list[dict[str, Any]]) -> str:
-    rows = [
-        [
-            code(prefix + each["name"]),
-            escape(each["type"]),
-            value(each["default"]),
-            escape(each["range"]),
-            escape(each["help"]),
-        ]
-        for each in found
-    ]
-    return table(("key", "type", "default", "range", "meaning"), rows)
 
 
 def _presets(key: str, registry: Registry[Any], files: ConfigGroups) -> list[list[str]]:
@@ -199,13 +183,13 @@ def metrics_page() -> str:
                 code(metric.name),
                 escape(metric.unit),
                 "" if metric.better.value == "neither" else metric.better.value,
-                escape(metric.meaning),
                 escape(metric.paper),
+                escape(metric.meaning),
             ]
             for metric in metrics
         ]
-        header = ("metric", "unit", "better", "what it is", "source")
-        parts += [f"## {subject}\n", table(header, rows)]
+        header = ("metric", "unit", "better", "source", "what it is")
+        parts += [f"## {subject}\n", stacked("keys metrics", table(header, rows))]
     return "\n".join(parts)
 
 
@@ -271,7 +255,7 @@ def _public(module: Any) -> list[str]:
         if inspect.isclass(each) and each.__module__ == module.__name__ and name[0] != "_"
     ]
     names = getattr(module, "__all__", own)
-    return [name for name in names if name != "__version__"]
+    return [name for name in names if not isinstance(getattr(module, name), (str, dict))]
 
 
 def _documented(name: str, thing: Any) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from site_math import formulas
+
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields|Units|Example|Examples):$")
+_INDENTED = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
 _ENTRY = re.compile(r"^    ([\w, .*]+?)(?: \(([^)]*)\))?:(?: (.*))?$")
 
 
@@ -53,14 +56,39 @@ def value(given: Any) -> str:
     return code(json.dumps(given, ensure_ascii=False))
 
 
+def sentence(text: str) -> str:
+    """Return text as Markdown that begins with a capital, unless a symbol or code is first."""
+    word = re.match(r"[a-z]+\b(?![_=(])", text)
+    return escape(text[0].upper() + text[1:] if word else text)
+
+
+def keys_table(prefix: str, found: Iterable[Mapping[str, Any]]) -> str:
+    """Return what `components.parameters` returns as a table of keys, or that there are none."""
+    header = ("key", "type and range", "default", "meaning")
+    rows = [
+        [
+            code(prefix + each["name"]),
+            escape(", ".join(filter(None, (each["type"], each["range"])))),
+            value(each["default"]),
+            escape(each["help"]),
+        ]
+        for each in found
+    ]
+    return stacked("keys", table(header, rows)) if rows else "It has no keys.\n"
+
+
+def stacked(kind: str, table: str) -> str:
+    """Return a table whose rows are paragraphs on small screens (`site.css`)."""
+    return f'<div class="{kind}" markdown>\n\n{table}\n</div>\n'
+
+
 def docstring(thing: Any) -> str:
     """Return the docstring of a class or function as Markdown."""
-    lines = inspect.cleandoc(thing.__doc__ or "").splitlines()
-    return prose(lines)
+    return prose(inspect.cleandoc(thing.__doc__ or "").splitlines())
 
 
 def prose(lines: Iterable[str]) -> str:
-    """Return the lines of a docstring as Markdown: sections become lists, formulas code."""
+    """Return the lines of a docstring as Markdown: sections become lists, equations are typeset."""
     out: list[str] = []
     in_section = False
     for line in lines:
@@ -77,4 +105,4 @@ def prose(lines: Iterable[str]) -> str:
         else:
             in_section = in_section and not line
             out.append(escape(line))
-    return "\n".join(out).strip() + "\n"
+    return _INDENTED.sub(lambda found: formulas(found[0]), "\n".join(out).strip() + "\n")

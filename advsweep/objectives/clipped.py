@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Clipped(WithRatio):
-    """Clipped surrogate: the token loss is -min(w A, clip(w, 1 - ε_low, 1 + ε_high) A).
+    """Clipped surrogate of PPO, GRPO and GSPO: a token stops where its ratio leaves the bounds.
+
+        loss = -min(w A, clip(w, 1 - ε_low, 1 + ε_high) A)
+
+    When to use it: first; most results are stated for it. GSPO, the preset with the ratio of the
+    sequence, is meant for long answers and mixtures of experts.
 
     The ratio w is exp(l - l₀) per token, or exp(mean_t(l - l₀)) per sequence (GSPO). A token
     has no gradient when A > 0 and w > 1 + ε_high, or A < 0 and w < 1 - ε_low. Where A < 0 the
@@ -70,11 +75,14 @@ class Clipped(WithRatio):
 class AdaptiveClipped(Tokenwise):
     """Clipped surrogate whose bounds widen for tokens that were improbable when sampled.
 
-    The token loss is -min(w A, clip(w, low, high) A) with the ratio w = exp(l - l₀) and, with
-    q = exp(l₀), the roots of (w - 1) w q = -ε_low and +ε_high as bounds:
+        loss = -min(w A, clip(w, low, high) A)
+        low = ½ + ½ √max(1 - 4 ε_low/q, 0)
+        high = min(½ + ½ √(1 + 4 ε_high/q), cap)
 
-        low = ½ + ½ √max(1 - 4 ε_low/q, 0),  high = min(½ + ½ √(1 + 4 ε_high/q), cap)
+    When to use it: if the fixed clip stops tokens early that the sampler found improbable. With
+    one update per batch and fresh rollouts no bound is reached.
 
+    w = exp(l - l₀), q = exp(l₀); the bounds are roots of (w - 1) w q = -ε_low and +ε_high.
     Where A < 0 the token loss is at most -`dual_clip` A. Aggregation, KL penalty and entropy
     bonus are those of `Tokenwise`; the default sums over rollouts, so that a learning rate of
     SGD is for sums.
@@ -111,7 +119,13 @@ class AdaptiveClipped(Tokenwise):
 
 @dataclass(kw_only=True)
 class Sapo(WithRatio):
-    """SAPO: a soft gate in place of the clip; the token loss is -(4/τ) σ(τ (w - 1)) A.
+    """SAPO: a soft gate in place of the clip.
+
+        loss = -(4/τ) σ(τ (w - 1)) A
+
+    When to use it: if a token should fade out rather than stop. The gate closes slowly: it is half
+    closed at w = 2.8, where the clip ends at 1.2, so that old rollouts want a smaller learning
+    rate.
 
     w is the importance ratio of `WithRatio`; τ is `tau_pos` where A > 0 and `tau_neg` elsewhere.
     The gradient is that of the ratio times 4 σ(1 - σ), which is 1 at w = 1 and falls on both
@@ -140,9 +154,15 @@ class Sapo(WithRatio):
 
 @dataclass(kw_only=True)
 class Gmpo(Tokenwise):
-    """GMPO: the geometric mean of clipped ratios; the loss of a rollout is -exp(mean_t x) A.
+    """GMPO: the geometric mean of a rollout's clipped ratios.
 
-    x = sgn(A) min(sgn(A) d, sgn(A) clip(d, -ε_low, ε_high)) with the log-ratio d = l - l₀. With
+        loss of a rollout = -exp(mean_t x) A
+        x = sgn(A) min(sgn(A) d, sgn(A) clip(d, -ε_low, ε_high))
+
+    When to use it: if single tokens with large ratios decide about whole rollouts; a geometric
+    mean follows them less than the mean of `clipped` does.
+
+    d = l - l₀ is the log-ratio. With
     advantages per token A outside the exponential is their mean, and each token is clipped by its
     own. KL penalty and entropy bonus are those of `Tokenwise`. `loss/clip_fraction` counts every
     token with d outside the bounds.

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class ClipCov(Clipped):
-    """Clip-Cov: the clipped surrogate without some tokens that A and log π move together.
+    """Clip-Cov: the clipped surrogate without some tokens of high covariance.
+
+        loss = 0 for the tokens drawn, that of `clipped` else
+        c = (A - mean A) (l - mean l)
+
+    When to use it: if entropy falls too fast. A few tokens whose advantage and probability are
+    both high cause most of the fall, and it leaves some of them out.
 
     With the covariance c = (A - mean A)(l - mean l) of a token, means over the tokens of the
     pass, max(1, ⌊`fraction` times their number⌋) of the tokens with `cov_low` < c < `cov_high` that
@@ -59,7 +65,13 @@ class ClipCov(Clipped):
 
 @dataclass(kw_only=True)
 class KlCov(Tokenwise):
-    """KL-Cov: the unclipped surrogate -w A, plus a penalty on the tokens of largest covariance.
+    """KL-Cov: the unclipped surrogate, with a penalty on the tokens of largest covariance.
+
+        loss = -w A + penalty |l - l₀|    for the tokens of largest covariance
+        loss = -w A                       for all others
+
+    When to use it: if entropy falls too fast, and the tokens that cause it should train slower
+    rather than not at all, as with `clip_cov`.
 
     w = exp(l - l₀). With the covariance of `clip_cov`, the max(1, ⌊`fraction` times the number of
     tokens⌋) tokens of the largest have the loss -w A + `penalty` |l - l₀|.
@@ -87,7 +99,13 @@ class KlCov(Tokenwise):
 
 @dataclass(kw_only=True)
 class M2po(Tokenwise):
-    """M2PO: the surrogate -w A without the tokens that make the second moment too large.
+    """M2PO: the surrogate without the tokens that make the second moment too large.
+
+        loss = -w A    for the tokens kept
+        loss = 0       for those dropped, largest d² first
+
+    When to use it: for old rollouts. It bounds the spread of the ratios over the whole batch, and
+    drops no token while that is small, whatever its own ratio.
 
     w = exp(d), d = l - l₀. Tokens of a pass are dropped, largest d² first, until the mean of d²
     over the rest is below `threshold`; one token always stays. `loss/clip_fraction` is the share

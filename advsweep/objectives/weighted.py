@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class CrossEntropy(Tokenwise):
-    """Cross-entropy: the token loss is -l A, without ratio and clip.
+    """Cross-entropy weighed by advantages (GPG, AAPO), without ratio and clip.
+
+        loss = -A l
+
+    When to use it: with one update per batch and fresh rollouts, where no ratio leaves 1.
 
     Its gradient equals that of `clipped` as long as the weights are those that sampled. Older
     rollouts (later minibatches, further inner epochs) count as if they were new, and for A < 0
@@ -43,7 +47,12 @@ class CrossEntropy(Tokenwise):
 
 @dataclass(kw_only=True)
 class Cispo(WithRatio):
-    """CISPO: the token loss is -sg(clip(w, 1 - ε_low, 1 + ε_high)) A l, with sg stopping gradients.
+    """CISPO: cross-entropy weighed by the clipped ratio, so that every token keeps a gradient.
+
+        loss = -sg(clip(w, 1 - ε_low, 1 + ε_high)) A l
+
+    When to use it: for several updates per batch, if rare tokens that the clip would stop matter.
+    Old rollouts want a smaller learning rate than with the clip.
 
     Every token keeps its gradient, where the clipped surrogate drops those beyond its bounds. w is
     the importance ratio of `WithRatio`. Aggregation, KL penalty and entropy bonus are those of
@@ -73,7 +82,13 @@ Divergence = Literal["tv", "kl"]
 
 @dataclass(kw_only=True)
 class Dppo(Tokenwise):
-    """DPPO: the token loss is -sg(min(w, cap)) A l for tokens within a trust region, 0 beyond it.
+    """DPPO: cross-entropy weighed by the ratio, within a trust region of probabilities.
+
+        loss = -sg(min(w, cap)) A l    within the region
+        loss = 0                       beyond it
+
+    When to use it: for old rollouts, or a sampler with other kernels. The region is one of
+    probabilities, so that rare tokens may change by large ratios and common ones by small ones.
 
     w = exp(l - l₀). With the probabilities p = exp(l) and q = exp(l₀) of the token, one with A > 0
     is beyond the region if p > q and its divergence is above δ_high, one with A < 0 if p < q and
@@ -114,7 +129,13 @@ class Dppo(Tokenwise):
 
 @dataclass(kw_only=True)
 class Vespo(Tokenwise):
-    """VESPO: the token loss is -sg(φ(W)) A l, with φ(W) = e^λ W^k e^(-λ W), which is 1 at W = 1.
+    """VESPO: cross-entropy weighed by a smooth function of the whole rollout's ratio.
+
+        loss = -sg(φ(W)) A l
+        φ(W) = e^λ W^k e^(-λ W)
+
+    When to use it: for old rollouts, to weigh each by the ratio of the whole rollout: φ is 1 at
+    W = 1 and fades for very small and very large W, without an edge.
 
     W = exp(Σₜ (l - l₀)) is the ratio of the whole rollout; k and λ have a value for A >= 0 and
     one for A < 0. Log-ratios of tokens count within ±20, their sum within log 1e-8 and 20.
@@ -155,7 +176,13 @@ class Vespo(Tokenwise):
 
 @dataclass(kw_only=True)
 class Topr(Tokenwise):
-    """TOPR: cross-entropy for A > 0, and weighed by sg(min(1, W)) for A < 0; token loss -α A l.
+    """TOPR: plain cross-entropy for A > 0, weighed by the rollout's ratio for A < 0.
+
+        loss = -A l                  if A > 0
+        loss = -sg(min(1, W)) A l    if A < 0
+
+    When to use it: for rollouts of other models or much older weights. Successes count in full,
+    and failures that the model has already left count less.
 
     W = exp(Σₜ (l - l₀)) is the ratio of the whole rollout. `loss/clip_fraction` is the share of
     tokens with A < 0 and W > 1.
@@ -182,7 +209,11 @@ class Topr(Tokenwise):
 
 @dataclass(kw_only=True)
 class Dro(Tokenwise):
-    """DRO: the token loss is -A l + (β/2)(l - l₀)², a quadratic penalty in place of a ratio.
+    """DRO: cross-entropy with a quadratic penalty in place of a ratio.
+
+        loss = -A l + (β/2) (l - l₀)²
+
+    When to use it: for fixed data sets of rollouts, which are sampled once and used for long.
 
     Source: Richemond et al. 2024 (arXiv:2405.19107) and verl's `dro`.
 

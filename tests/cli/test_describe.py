@@ -230,7 +230,7 @@ def test_every_objective_can_be_described(name, run):
 
 def test_the_page_and_the_figure_of_objectives(run, tmp_path):
     out, _ = run("clipped", "--set", "kl_coef=0.1")
-    assert out.startswith("clipped\n\nClipped surrogate: the token loss is -min(w A")
+    assert out.startswith("clipped\n\nClipped surrogate of PPO")
     assert "\nsource: Schulman et al. 2017" in out
     # Beyond the clip only the penalty is left: -0.1 (1 - 1/1.35).
     assert "\n1.35   -0.0259259" in out

@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 import site_estimators
+import site_math
+import site_objectives
 import site_reference
 import site_text
 
 from advsweep.cli.groups import COMMANDS
 from advsweep.components import option_of
 from advsweep.estimators import ESTIMATORS, build_estimator
+from advsweep.objectives import OBJECTIVES
 from advsweep.report.data.metrics import find_metric, read_catalogue
 from advsweep.store import open_store
 from advsweep.store.tables import METADATA
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.registry import GROUPS
+from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
 
@@ -59,7 +62,7 @@ def test_every_config_key_is_in_the_reference_with_its_meaning(reference: dict[s
         cells = re.split(r"(?<!\\)\|", row)
         help_text = " ".join(option_of(field).help.split())
         assert help_text, f"{cls.__name__}.{field.name} has no help"
-        assert cells[5].strip() == site_text.escape(help_text).replace("|", "\\|"), row
+        assert cells[4].strip() == site_text.escape(help_text).replace("|", "\\|"), row
         assert cells[2].strip(), row
 
 
@@ -75,9 +78,9 @@ def test_every_estimator_has_a_page_and_a_line() -> None:
     assert set(pages) - {"estimators/index.md"} == {f"estimators/{n}.md" for n in names}
     for cls in ESTIMATORS.classes():
         page = pages[f"estimators/{cls.name}.md"]
-        assert cls.formula in page
+        assert cls.formula in site_math.plain(page)
         assert ("| none |" in memory_of(page)) is not build_estimator(cls.name).stateful
-        for part in ("**Departures from the source.**", "## Masses", "## Options"):
+        for part in ("**Departures from the source.**", "## Masses", "## Keys"):
             assert part in page, cls.name
         assert all(f"`estimator.{f.name}`" in page for f in dataclasses.fields(cls))
         assert f"[`{cls.name}`]({cls.name}.md)" in pages["estimators/index.md"]
@@ -87,6 +90,28 @@ def test_every_estimator_has_a_page_and_a_line() -> None:
     source = "[arXiv:2402.14740](https://arxiv.org/abs/2402.14740)"
     assert source in pages["estimators/rloo.md"]
     assert source in pages["estimators/index.md"]
+
+
+def test_every_objective_has_a_page_and_a_line() -> None:
+    pages = site_objectives.objective_pages()
+    names = {cls.name for cls in OBJECTIVES.classes()}
+    assert set(pages) - {"objectives/index.md"} == {f"objectives/{n}.md" for n in names}
+    with config_groups() as groups:
+        presets = set(groups.members("objective")) - names
+    assert {"gspo", "dapo"} <= presets
+    index = pages["objectives/index.md"]
+    for cls in OBJECTIVES.classes():
+        page = pages[f"objectives/{cls.name}.md"]
+        for part in ('<span class="math"', "**When to use it:**", "**Source.**", "## Weights"):
+            assert part in page, cls.name
+        assert "not named" not in page
+        assert all(f"`objective.{f.name}`" in page for f in dataclasses.fields(cls))
+        [line] = [line for line in index.splitlines() if f"({cls.name}.md)" in line]
+        assert 'class="math"' in line
+        for preset in presets & set(re.findall(r"^\| `(\w+)`", page, re.M)):
+            assert f"`{preset}`" in line
+            presets.remove(preset)
+    assert presets == set()
 
 
 def memory_of(page: str) -> str:
@@ -204,5 +229,6 @@ def test_sections_of_a_docstring_are_lists() -> None:
 
     assert site_text.docstring(example) == (
         "Do it.\n\n\n**Args**\n\n- `one`: the first,\n  on two lines.\n- `two`: the second.\n\n\n"
-        "**Returns**\n\nA number\\_ of\n  two lines.\n\nWith a formula\\_:\n\n    a_b = c_d\n"
+        "**Returns**\n\nA number\\_ of\n  two lines.\n\nWith a formula\\_:\n\n"
+        + site_math.formulas("    a_b = c_d\n")
     )

@@ -14,23 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import site_llms
+import site_math
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
-# A page of each kind.
-PAGES = (
-    "index.html",
-    "papers.html",
-    "changelog.html",
-    "concepts/masses.html",
-    "notebooks/quickstart.html",
-    "reference/commands.html",
-    "reference/config/backend.html",
-    "reference/estimators/fade.html",
-    "reference/metrics.html",
-    "studies/leaderboard/index.html",
-    "studies/leaderboard/hard.html",
-)
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -48,7 +36,7 @@ def served() -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @pytest.mark.skipif(
     importlib.util.find_spec("zensical") is None, reason="the extra docs is not installed"
 )
@@ -71,13 +59,46 @@ def test_the_site_is_built_without_a_warning_and_reads_well(browser: Any) -> Non
     with served() as address:
         own = (address, "data:", "blob:")
         page.on("request", lambda sent: sent.url.startswith(own) or said.append(sent.url))
-        for path in PAGES:
-            page.goto(address + path)
+        # Reports of studies are pages that advsweep makes, with tests of their own.
+        paths = [path.relative_to(SITE).as_posix() for path in sorted(SITE.rglob("*.html"))]
+        paths = [path for path in paths if not path.startswith("files/")]
+        assert len(paths) > 150
+        for path in paths:
+            page.goto(address + path, wait_until="domcontentloaded")
             assert page.evaluate("document.scrollingElement.scrollWidth") <= 400, path
-            assert len(page.query_selector_all("h1")) == 1, path
+            assert page.locator("h1").count() == 1, path
+            assert page.locator(".math:not(:has(.katex-html)), .katex-error").count() == 0, path
+        page.goto(address + "reference/estimators/fade.html")
+        assert page.locator(".formulas .math .katex-html").count() >= 2
+        assert page.evaluate("document.fonts.check('1em KaTeX_Main')")
         search(page, address, "power_alpha", finds="reference/estimators/power_alpha.html")
+        search(page, address, "dppo", finds="reference/objectives/dppo.html")
     context.close()
     assert said == []
+    assert {font.suffix for font in (SITE / "assets/katex/fonts").iterdir()} == {".woff2"}
+
+
+def test_llms_txt_has_every_page_of_the_navigation_with_its_first_sentence(tmp_path: Path) -> None:
+    source, site = tmp_path / "docs", tmp_path / "site"
+    for folder in (source, site):
+        (folder / "guide").mkdir(parents=True)
+    equation = site_math.formulas("Aᵢ = dᵢ/δ if dᵢ < 0")
+    pages = {
+        "index.md": "# It\n\nIt *compares* [things](guide/a.md), e.g. two. And more.\n",
+        "guide/a.md": f"[back](../index.md)\n\n# How `a` works\n\n{equation}\nIt works\nwell.\n",
+        "guide/b.md": "# Table\n\n| a |\n| -- |\n| b |\n",
+    }
+    for path, text in pages.items():
+        (source / path).write_text(text, "utf-8")
+    nav = [{"Start": ["index.md"]}, {"How-to": [{"Deep": [{"A": "guide/a.md"}, "guide/b.md"]}]}]
+    config = {"site_name": "it", "site_description": "Compare things", "nav": nav}
+    site_llms.write_llms(config, source, site)
+    assert (site / "llms.txt").read_text("utf-8") == (
+        "# it\n\n> Compare things\n\n"
+        "## Start\n\n- [It](index.md): It compares things, e.g. two\n\n"
+        "## How-to\n\n- [How a works](guide/a.md): Aᵢ = dᵢ/δ if dᵢ < 0\n- [Table](guide/b.md)\n"
+    )
+    assert "\nAᵢ = dᵢ/δ if dᵢ < 0\n" in (site / "guide/a.md").read_text("utf-8")
 
 
 def search(page: Any, address: str, words: str, finds: str) -> None:
