@@ -38,13 +38,13 @@ def formula(text: str) -> str:
         equation.flatten(text),
     )
     made = ""
-    for place, part in enumerate(re.split(rf"({_NAME}|[,;:.])", flat)):
+    for place, part in enumerate(re.split(rf"({_NAME}|[,;:.'])", flat)):
         source, shown = equation.source(part).translate(_ENTITIES), part.strip()
         if place % 2 or not shown:
             made += re.sub("&#96;(.+)&#96;", r"<code>\1</code>", source)
             continue
         # A last operator keeps its space if something is beside it.
-        latex = equation.latex(shown) + "{}" * shown.endswith(("+", "-"))
+        latex = equation.latex(shown) + "{}" * shown.endswith(("+", "-", "·"))
         before, after = part.split(shown)
         tex = latex.translate(_ENTITIES)
         made += f'{before}<span class="math" data-tex="{tex}">{source.strip()}</span>{after}'

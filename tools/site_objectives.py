@@ -52,7 +52,7 @@ def objective_pages(figures: Path | None = None) -> dict[str, str]:
             block = re.search(r"(?:^    .*\n)+", record["description"], re.MULTILINE)
             assert block is not None, f"{name}: the docstring has no equation"
             also = "".join(f", {preset[0]}" for preset in presets[name])
-            loss = "<br>".join(map(formula, block[0].splitlines()))
+            loss = "<br>".join(formula(line.strip()) for line in block[0].splitlines())
             use = record["description"].partition(_USE)[2].partition("\n\n")[0]
             rows.append([f"[`{name}`]({name}.md){also}", loss, sentence(use)])
     header = ("objective, presets", "loss of a token", "when to use it")

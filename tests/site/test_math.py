@@ -47,6 +47,8 @@ def latex(text: str) -> str:
         ("x if p > 0 else -1", "$x$ if $p > 0$ else $-1$"),
         ("r - reward of a rollout", "$r -{}$ reward of a rollout"),
         ("r - mean of the others = x", "$r -{}$ mean of the others $= x$"),
+        ("p · grpo", r"$p \cdot {}$ grpo"),
+        ("the logits' σ", "the logits' $σ$"),
         ("ACR > τ", r"$\text{ACR} > τ$"),
         ("low = r_max", r"$\text{low} = r_{\text{max}}$"),
         ("R = `wrong`", "$R =$ <code>wrong</code>"),
