@@ -14,7 +14,7 @@ from advsweep.cli.output import echo_line, print_json, print_listing, warn
 from advsweep.cli.own_data import guess_settings, sweep_file
 from advsweep.components import Component, parameters, sections
 from advsweep.config.groups import ConfigGroups
-from advsweep.config.space import Tune
+from advsweep.config.space import Race, Tune
 from advsweep.errors import AdvsweepWarning, ConfigError, PluginError, UnknownNameError, nearest
 from advsweep.logs import READERS
 from advsweep.plugins import EXTENSIONS, GROUP_PREFIX, discover, load_extension
@@ -29,8 +29,8 @@ Records = list[dict[str, Any]]
 
 PRESETS = ("method", "experiment")
 
-# The key of a sweep file whose keys are listed as those of a group.
-TUNE = "sweep.tune"
+# The parts of a sweep file that have keys of their own.
+PARTS: Mapping[str, type[Component]] = {"sweep.race": Race, "sweep.tune": Tune}
 
 
 # list
@@ -180,7 +180,7 @@ def keys(words: list[str] | None = None, how: options.ListFormat = "table") -> N
 
     with config_groups() as groups:
         rows: Records = []
-        names = [*groups.registries, "task.verifier", TUNE]
+        names = [*groups.registries, "task.verifier", *PARTS]
         group, equals, name = words[0].partition("=") if words else ("", "", "")
         if not words:  # numbers, groups, and the fields of their components
             config = groups.compose({})
@@ -214,13 +214,13 @@ def group_rows(groups: ConfigGroups, group: str, name: str | None = None) -> Rec
     Raises:
         UnknownNameError: there is no such group or component.
     """
-    if group == TUNE:
-        return _rows(Tune, {}, TUNE)
+    if group in PARTS:
+        return _rows(PARTS[group], {}, group)
     if group == "task.verifier":
         members = VERIFIERS.names() if name is None else [name]
         return [row for member in members for row in _rows(VERIFIERS.get(member), {}, group)]
     if group not in groups.registries:
-        hint = nearest(group, [*groups.registries, "task.verifier", TUNE])
+        hint = nearest(group, [*groups.registries, "task.verifier", *PARTS])
         raise UnknownNameError(f"{group}: no config group has this name; {hint}")
     registry, rows = groups.registries[group], []
     for member in registry.names() if name is None else [groups.member(group, name)]:

@@ -1,4 +1,4 @@
-"""Print plans, and execute what `sweep` can be given: combinations, or a tuned sweep."""
+"""Print plans, and execute what `sweep` can be given: combinations, a race, a tuned sweep."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from advsweep.cli.output import (
 )
 from advsweep.cli.runs import print_tuning
 from advsweep.config.space import Delete
-from advsweep.errors import ConfigError, NoStoreError, counted
+from advsweep.errors import ConfigError, NoStoreError, UnknownNameError, counted, nearest
+from advsweep.report.data.metrics import find_metric, read_catalogue
 from advsweep.store import Store, open_store
+from advsweep.store.races import RaceRecord, read_race
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.eta import TimeEstimate, estimate
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.progress import config_labels
+from advsweep.sweep.racing import execute_race, plan_race
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.tuning import Tuning, execute_tuning, plan_tuning
 
@@ -242,20 +245,43 @@ class Sweep:
         plan: its runs.
         more: what its result has besides the outcome, for `--format json`.
         lacks_choice: whether an arm was executed to its end and no value could be chosen for it.
+        standing: how a race stands after its execution.
     """
 
     plan: Plan
     more: dict[str, Any] = field(default_factory=dict)
     lacks_choice: bool = False
+    standing: RaceRecord | None = None
 
     def print(self, url: str | None, jobs: int | None, *, force: bool, as_json: bool) -> None:
         """Print the runs, what is done, and how long the rest takes."""
+        if self.plan.race is not None and not as_json:
+            echo_line(f"sweep {self.plan.name} is a race: these are all runs that it may need.")
         print_plan(self.plan, url, jobs, force=force, as_json=as_json)
 
     def execute(self, store: Store, jobs: int | None, policy: Policy, force: bool) -> SweepResult:
         """Train what is missing."""
+        if self.plan.race is not None:
+            return self.race(plan_race(self.plan), store, jobs, policy)
         print_start(self.plan, store, jobs, force=force)
         return execution.execute(self.plan, store, jobs=jobs, force=force, policy=policy)
+
+    def race(self, plan: Plan, store: Store, jobs: int | None, policy: Policy) -> SweepResult:
+        """Train runs of a race until it is over, or a queue has those of the next round."""
+
+        def run(stage: Plan, record: RaceRecord) -> SweepResult:
+            self.plan = stage
+            print_start(stage, store, jobs)
+            echo_line(record.title, err=True)
+            return execution.execute(stage, store, jobs=jobs, force=False, policy=policy)
+
+        outcome = execute_race(plan, store, run)
+        self.standing = read_race(store, self.plan.name or "")
+        assert self.standing is not None
+        self.more["race"] = self.standing.plain()
+        if outcome.submitted or outcome.queued:
+            warn("Start the same sweep again once these runs are done: the race goes on.")
+        return outcome
 
 
 def plan_sweep(
@@ -271,6 +297,14 @@ def plan_sweep(
         found = TunedSweep(tuning.test, tuning=tuning)
     else:
         found = Sweep(make_plan(overrides, config_dirs=config_dirs, name=name, fetch=fetch))
+    if (race := found.plan.race) is not None:
+        plan_race(found.plan)  # refuses what it cannot compare
+        if find_metric(race.metric) is None and not found.plan.runs[0].run.backend.external:
+            names = [metric.name for metrics in read_catalogue().values() for metric in metrics]
+            raise UnknownNameError(
+                f"sweep.race.metric: runs have no metric '{race.metric}'; "
+                f"{nearest(race.metric, names)}"
+            )
     if "outcomes" in found.plan.spec:
         from advsweep.report.data.columns import parse_outcomes  # loads pandas
 
@@ -322,11 +356,14 @@ class TunedSweep(Sweep):
         is_stopped = outcome is not None and (outcome.stopped or outcome.halted)
         if record.is_over and not is_stopped:
             echo_line(record.text, err=True)
-            outcome = run(tuning.plan_test(record))
+            plan = tuning.plan_test(record)
+            outcome = (
+                run(plan) if plan.race is None else self.race(plan_race(plan), store, jobs, policy)
+            )
         assert outcome is not None
         if not record.is_over and (outcome.submitted or outcome.queued):
             warn("Start the same sweep again once these runs are done: it chooses and goes on.")
-        self.more = {"tune": record.plain()}
+        self.more["tune"] = record.plain()
         if without := [a.name for a in record.arms if record.is_over and a.chosen is None]:
             self.lacks_choice = True
             warn(

@@ -18,8 +18,12 @@ from advsweep.errors import NotFoundError, StoreError, counted, nearest
 from advsweep.local_files import open_regular
 from advsweep.store import EvaluationRecord, RunRecord, Status, Store
 from advsweep.store.imported import is_imported
+from advsweep.store.races import RaceRecord
 from advsweep.store.records import SELECTED, TuningRecord
 from advsweep.store.sanity import find_no_signal, run_list
+
+# Looks that a table of a race has.
+LOOKS = 4
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,13 @@ def print_tuning(record: TuningRecord) -> None:
         rows.append([arm.name, *(scores.get(value, "") for value in values), arm.choice])
     echo_line(record.title)
     print_columns(["arm", *(f"{value:g}" for value in values), "choice"], rows)
+
+
+def print_race(record: RaceRecord) -> None:
+    """Print how each arm stands, with the last intervals of its difference to the baseline."""
+    rows = record.rows(LOOKS)
+    echo_line(record.title)
+    print_columns([*rows[0]], [[*row.values()] for row in rows])
 
 
 def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = None) -> None:

@@ -81,6 +81,7 @@ def sweep(
     jobs: int | None = None,
     dry_run: bool = False,
     force: bool = False,
+    race: bool = False,
     retries: int = 2,
     max_failures: int | None = None,
     time_limit: str | None = None,
@@ -94,7 +95,8 @@ def sweep(
     and interrupted ones go on. A file with `tune` first finds each arm's learning rate, say.
 
     Options:
-        --name: Name the sweep (default: the experiment's name, or a hash).
+        --name: Name the sweep (default: the experiment's, or a hash).
+        --race: Train only seeds that settle a difference: sweep.race.
         --max-failures N >= 1: Start no more runs once N runs have failed for good.
         --time-limit DURATION: Limit each attempt of a run: 90s, 15m or 1h30m.
 
@@ -116,10 +118,12 @@ def sweep(
         max_failures=max_failures,
         time_limit=None if time_limit is None else parse_duration(time_limit),
     )
+    given += ["sweep.race=true"] if race else []
     planned = plans.plan_sweep(given, config_dirs or (), name, fetch=not dry_run)
-    if force and type(planned) is not plans.Sweep:
+    if force and (planned.plan.race is not None or type(planned) is not plans.Sweep):
         raise ConfigError(
-            "--force: a tuned sweep always resumes; start a new one with another --name"
+            "--force: a tuned sweep always resumes, and so does a race; start a new one with another "
+            "--name"
         )
     as_json = how == "json"
     if dry_run:
@@ -134,6 +138,8 @@ def sweep(
         else:
             for sentence in runs.describe_no_signal(opened, outcome.run_ids):
                 echo_line(sentence, err=True)
+            if planned.standing is not None:
+                runs.print_race(planned.standing)
             execution.print_outcome(planned.plan, outcome, store)
     raise typer.Exit(outcome.exit_code or int(planned.lacks_choice))
 

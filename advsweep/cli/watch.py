@@ -166,7 +166,8 @@ def status(
     failures = [
         {**_row(run), "finished": run.finished, "error": run.error} for run in found.failures
     ]
-    record = plain_value(replace(found, failures=()))
+    race = None if found.race is None else found.race.plain()
+    record = plain_value(replace(found, failures=(), race=None)) | {"race": race}
     print_json({"sweep": sweep, **record, "states": states, "failures": failures})
 
 
@@ -177,6 +178,9 @@ def _print_status(sweep: str | None, found: SweepStatus) -> None:
     if found.tuning is not None:
         echo()
         runs.print_tuning(found.tuning)
+    if found.race is not None:
+        echo()
+        runs.print_race(found.race)
     if collapsed := found.collapsed:
         listed = ", ".join(map(str, collapsed[:_LISTED])) + (" ..." if collapsed[_LISTED:] else "")
         echo_line(f"collapsed in training: {counted(len(collapsed), 'run')} ({listed})")

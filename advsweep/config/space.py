@@ -4,11 +4,13 @@ A point of a space is an assignment: the group members and values that set one r
 defaults. `advsweep.config.sweep_file` reads a space from YAML and overrides, and
 `advsweep.config.compose` turns each point into a config.
 
-`Tune`, in a sweep file, lets each arm find its own value of a key:
+`Tune`, in a sweep file, lets each arm find its own value of a key, and `Race` trains only the seeds
+that settle something:
 
     sweep:
       seeds: 8
       tune: {key: optimizer.lr, values: [1e-4, 2e-4, 4e-4]}
+      race: {metric: pass@1, margin: 0.02, most: 12}
       blocks: [{estimator: [grpo, fade]}]
 """
 
@@ -115,6 +117,7 @@ class Space:
         baseline: an estimator or a method; None: that of the first run.
         tune: how arms find a value of their own; None: they do not.
         outcomes: the primary outcomes that it declares, for its reports; empty for the default.
+        race: how seeds are given to arms; None: each has all seeds.
     """
 
     name: str | None
@@ -123,6 +126,7 @@ class Space:
     baseline: str | None = None
     tune: Tune | None = None
     outcomes: Sequence[str] = ()
+    race: Race | None = None
 
     def control_points(self, listed: Sequence[Assignment]) -> list[Assignment]:
         """Return the runs of its control arms.
@@ -133,41 +137,77 @@ class Space:
         Raises:
             ConfigError: none of them has the baseline.
         """
-        plain = [point for point in listed if point.get(CONTROL) in (None, Control.name)]
-        methods = [_method(point) for point in plain]
-        if self.baseline is not None:
-            known = {str(v) for method in methods for k, v in method.items() if k in _METHODS}
-            if self.baseline not in known:
-                raise UnknownNameError(
-                    f"sweep.baseline: expected an estimator or a method of the sweep, got "
-                    f"'{self.baseline}'; {nearest(self.baseline, known)}"
-                )
-            repeated = [
-                point
-                for point, method in zip(plain, methods, strict=True)
-                if self.baseline in map(str, method.values())
-            ]
-        else:
-            # If all have one estimator, the first arm is the baseline.
-            arm = _method if any(method != methods[0] for method in methods) else arm_of
-            repeated = [point for point in plain if arm(point) == arm(plain[0])]
+        repeated = self._baseline_points(listed)
         if self.controls and not repeated:
             raise ConfigError("sweep.controls: expected runs without a control to repeat, got none")
         return [{**point, **control} for control in self.controls for point in repeated]
+
+    def _baseline_points(self, listed: Sequence[Assignment]) -> list[Assignment]:
+        plain = [point for point in listed if point.get(CONTROL) in (None, Control.name)]
+        methods = [_method(point) for point in plain]
+        if self.baseline is None:
+            # If all have one estimator, the first arm is the baseline.
+            arm = _method if any(method != methods[0] for method in methods) else arm_of
+            return [point for point in plain if arm(point) == arm(plain[0])]
+        known = {str(v) for method in methods for k, v in method.items() if k in _METHODS}
+        if self.baseline not in known:
+            raise UnknownNameError(
+                f"sweep.baseline: expected an estimator or a method of the sweep, got "
+                f"'{self.baseline}'; {nearest(self.baseline, known)}"
+            )
+        return [
+            point
+            for point, method in zip(plain, methods, strict=True)
+            if self.baseline in map(str, method.values())
+        ]
+
+    def race_points(self, listed: Sequence[Assignment]) -> list[Assignment]:
+        """Return the runs that a race may need: each arm with `most` seeds, the baseline first.
+
+        Further seeds count on from the greatest one of the sweep.
+
+        Args:
+            listed: the runs of its blocks and controls.
+
+        Raises:
+            ConfigError: there is one arm, arms have other seeds, or the baseline is not one arm.
+        """
+        assert self.race is not None
+        arms: dict[str, Assignment] = {}
+        seeds: dict[str, dict[Any, None]] = {}
+        for point in [*self._baseline_points(listed), *listed]:
+            arm = {key: value for key, value in point.items() if key != SEED}
+            text = ", ".join(f"{key}={value}" for key, value in sorted(arm.items()))
+            arms[text] = arm
+            seeds.setdefault(text, {})[point.get(SEED, 0)] = None
+        (first, own), *others = seeds.items()
+        if not others:
+            raise ConfigError("sweep.race: expected two arms or more to compare, got one")
+        for text, their in others:
+            if their.keys() != own.keys():
+                raise ConfigError(
+                    f"sweep.race: expected the same seeds for every arm, as differences are paired "
+                    f"by seed, got {', '.join(map(str, own))} for {first} and "
+                    f"{', '.join(map(str, their))} for {text}"
+                )
+        further = itertools.count(max(own) + 1)
+        numbers = [*own, *itertools.islice(further, self.race.most)][: self.race.most]
+        return [{**arm, SEED: seed} for arm in arms.values() for seed in numbers]
 
 
 def points(spaces: Iterable[Space]) -> Iterator[Assignment]:
     """Generate the runs of spaces, block by block and controls last.
 
-    The last dimension of a block varies fastest.
+    The last dimension of a block varies fastest. Of a race these are the runs that it may need,
+    those of the baseline first.
 
     Raises:
-        ConfigError: as `Space.control_points`.
+        ConfigError: as `Space.control_points`, or a race's arms cannot be compared.
     """
     for space in spaces:
         own = [assignment for block in space.blocks for assignment in block.assignments()]
-        yield from own
-        yield from space.control_points(own)
+        listed = [*own, *space.control_points(own)]
+        yield from listed if space.race is None else space.race_points(listed)
 
 
 def arm_of(assignment: Assignment) -> Assignment:
@@ -192,6 +232,26 @@ def has_value(values: Iterable[Any], value: Any) -> bool:
 
 def _joined(parts: Iterable[Assignment]) -> Assignment:
     return {key: value for part in parts for key, value in part.items()}
+
+
+@dataclass(kw_only=True)
+class Race(Component):
+    """How a sweep gives seeds to its arms until nothing is open.
+
+    Arms are compared with the baseline and with the best one by their differences on the same
+    seeds (`advsweep.statistics.racing`). The intervals of these hold at every look, so that an arm
+    ends as soon as it is settled.
+    """
+
+    name: ClassVar[str] = "race"
+
+    metric: str = option("pass@1", help="the metric of the last step that is compared")
+    lower: bool = option(False, help="whether a lower metric is better")
+    margin: float = option(0.02, gt=0, help="differences of the metric below it do not matter")
+    alpha: float = option(
+        0.05, gt=0, lt=1, help="the probability that any verdict is false, at any look"
+    )
+    most: int = option(12, ge=2, help="seeds of an arm at most")
 
 
 # Where tuning seeds begin, so that few sweeps have them as seeds of their own.

@@ -20,7 +20,8 @@ holds for a run that has each of its keys with the value, or one of the values, 
 entries of `when` replace the values that a run had, one after the other; `exclude` comes last.
 `common` may have both, too. `tune` lets each arm find its own value of a key (`Tune`), and
 `controls: [aa, placebo]` repeats the runs of `baseline: NAME`, by default of the first estimator,
-with each control (`advsweep.tasks.controls`).
+with each control (`advsweep.tasks.controls`). `race: true`, or a mapping of its settings, trains
+only the seeds that settle something (`Race`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from advsweep.config.space import (
     Condition,
     Delete,
     Dimension,
+    Race,
     Space,
     Tune,
     When,
@@ -53,6 +55,7 @@ _KEYS: Mapping[str, tuple[type, str]] = {
     "name": (str, "a text"),
     "seeds": (object, "how many, or a list of seeds"),
     "tune": (dict, "a mapping such as {key: optimizer.lr, values: [1e-4, 2e-4]}"),
+    "race": (object, "true, or a mapping such as {margin: 0.05}"),
     "baseline": (str, "an estimator or a method"),
     "controls": (list, "a list such as [aa, placebo]"),
     "outcomes": (list, "a list of columns of reports, such as [pass@1]"),
@@ -102,7 +105,10 @@ def sweep_nodes(
     nodes: list[tuple[str | None, Any]] = []
     for name in (groups.member("experiment", value) for value in names):
         node = groups.compose({"experiment": name}).get("sweep")
-        nodes.append((name, {**(node or {}), **changes} if changes else node))
+        # `sweep.race=true` turns on what the file may have settings for.
+        own = {key: value for key, value in (node or {}).items() if isinstance(value, Mapping)}
+        kept = {key: own[key] for key, value in changes.items() if value is True and key in own}
+        nodes.append((name, {**(node or {}), **changes, **kept} if changes else node))
     return nodes
 
 
@@ -133,6 +139,9 @@ def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) ->
         values = (Delete(),) if o.deleted else o.values
         given[o.key] = [{o.key: value} for value in values]
     tune, outcomes = node.get("tune"), node.get("outcomes") or []
+    race = {} if (race := node.get("race")) is True else race
+    if race not in (None, False):
+        _expect(race, Mapping, "sweep.race", _KEYS["race"][1], or_empty=True)
     for place, outcome in enumerate(outcomes):
         _expect(outcome, str, f"sweep.outcomes[{place}]", "a column of reports, such as pass@1")
     return Space(
@@ -142,6 +151,7 @@ def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) ->
         node.get("baseline"),
         None if tune is None else Tune.build(tune, where="sweep.tune"),
         outcomes,
+        None if race in (None, False) else Race.build(race, where="sweep.race"),
     )
 
 

@@ -129,6 +129,12 @@ class RunRecord:
     traceback: str | None
     directory: Path
 
+    @property
+    def is_over(self) -> bool:
+        """Whether another try would end alike: one that was killed says nothing of its config."""
+        is_error = self.status is Status.FAILED and self.failure is Failure.ERROR
+        return is_error or self.status in (Status.DONE, Status.PRUNED)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:

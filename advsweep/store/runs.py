@@ -206,6 +206,12 @@ class Runs(StorePart):
             records = self._records(connection, rows)
         return [run for run in records if status is None or run.status is status][:limit]
 
+    def by_identity(self, sweep: str) -> dict[str, RunRecord]:
+        """Return the runs of a sweep; of several attempts the one that is done, else the last."""
+        runs = self.select(sweep=sweep)
+        runs.sort(key=lambda run: (run.status is Status.DONE, run.attempt))
+        return {run.identity: run for run in runs}
+
     def count(self, *, sweep: str | None = None, status: Status | None = None) -> int:
         """Return the number of runs of a sweep, a status, both or neither."""
         counts = self.count_by_status(sweep)

@@ -114,6 +114,11 @@ class SweepResult:
             return 130
         return 1 if self.failed or self.unfinished else 0
 
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether what depends on its runs has to wait."""
+        return self.stopped or self.halted or self.submitted + self.queued > 0
+
     @classmethod
     def of_stages(cls, results: Sequence[SweepResult]) -> SweepResult:
         """Return the result of several executions, one after the other."""
@@ -125,5 +130,7 @@ class SweepResult:
             unfinished=sum(result.unfinished for result in results),
             stopped=any(result.stopped for result in results),
             halted=any(result.halted for result in results),
+            submitted=sum(result.submitted for result in results),
+            queued=sum(result.queued for result in results),
             pruned={i: reason for result in results for i, reason in result.pruned.items()},
         )

@@ -30,7 +30,7 @@ from advsweep.components import (
 )
 from advsweep.config.groups import PRESET_GROUPS, ConfigGroups
 from advsweep.config.overrides import CALL
-from advsweep.config.space import Tune
+from advsweep.config.space import Race, Tune
 from advsweep.tasks.controls import CONTROL
 from advsweep.yaml_files import read_yaml
 
@@ -92,6 +92,7 @@ def make_schema(groups: ConfigGroups) -> Plain:
     definitions["call"]["pattern"] = CALL.pattern
     definitions["choices"] = _closed(entries)
     definitions["control"] = {"anyOf": [known, *controls]}
+    definitions["race"] = _closed(component_fields(Race))
     definitions["tune"] |= _closed(component_fields(Tune) | {"set": {"$ref": "#/$defs/keys"}})
 
     return schema

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from advsweep.components import Plain, leaves
 from advsweep.printable import printable, printable_line
 from advsweep.store import Status
+from advsweep.store.races import RaceRecord, read_race
 from advsweep.store.records import COLLAPSED
 from advsweep.sweep.events import Event, EventKind, SweepProgress
 from advsweep.tasks.controls import titled
@@ -103,6 +104,7 @@ class SweepStatus:
         failures: the lost ones and the newest failures; each has an error.
         collapsed: ids of the finished runs whose policy collapsed in training.
         tuning: what was chosen for each arm of the sweep; None without a tuning.
+        race: how its arms stand; None without a race.
     """
 
     runs: int
@@ -111,6 +113,7 @@ class SweepStatus:
     failures: Sequence[RunRecord]
     collapsed: Sequence[int] = ()
     tuning: TuningRecord | None = None
+    race: RaceRecord | None = None
 
 
 def read_status(store: Store, sweep: str | None = None, *, failures: int) -> SweepStatus:
@@ -150,6 +153,7 @@ def read_status(store: Store, sweep: str | None = None, *, failures: int) -> Swe
         failures=[*(replace(run, error=LOST_REASON) for run in lost), *failed][:failures],
         collapsed=sorted(i for i, values in summaries.items() if values.get(COLLAPSED)),
         tuning=None if sweep is None else store.sweeps.tuning(sweep),
+        race=None if sweep is None else read_race(store, sweep),
     )
 
 

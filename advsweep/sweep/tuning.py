@@ -17,7 +17,7 @@ from advsweep.config.space import SEED, Assignment, Tune, arm_of, points
 from advsweep.config.sweep_file import read_spaces, sweep_nodes
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.store import Status
-from advsweep.store.records import TUNE_KEY, Failure, TunedArm, TunedValue, TuningRecord, ValueState
+from advsweep.store.records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
 from advsweep.sweep.planning.plan import Change, Plan, make_plan
 from advsweep.sweep.registry import config_groups
 
@@ -102,6 +102,12 @@ class Tuning:
                 f"sweep.tune: expected tuning runs that are done and have '{record.metric}', got "
                 f"none; `advsweep status {self.tuning_name}` says why"
             )
+        baseline = self.names[_text(arm_of(self.test.runs[0].assignment))]
+        if self.test.race is not None and baseline not in chosen:
+            raise ConfigError(
+                f"sweep.race: expected a value of {key} for the baseline {baseline}, got none; "
+                f"`advsweep status {self.tuning_name}` says why"
+            )
 
         def at_choices(listed: Sequence[Assignment]) -> list[Assignment]:
             arms = [self.names[_text(arm_of(point))] for point in listed]
@@ -124,10 +130,7 @@ class Tuning:
         measured: Mapping[int, float] = {}
         sweeps = [] if store is None else [sweep.name for sweep in store.sweeps.select()]
         if store is not None and self.tuning_name in sweeps:
-            attempts = store.runs.select(sweep=self.tuning_name)
-            # Of several attempts the one that is done counts, else the last.
-            attempts.sort(key=lambda run: (run.status is Status.DONE, run.attempt))
-            runs = {run.identity: run for run in attempts}
+            runs = store.runs.by_identity(self.tuning_name)
             ids = [run.id for run in runs.values()]
             measured = store.metrics.means(ids, self.tune.metric, last=1)
 
@@ -172,19 +175,14 @@ def state_of(runs: Sequence[RunRecord], wanted: int, measured: Mapping[int, floa
     """Return how far the replicates of a configuration are.
 
     A run that raised an error is over, since a rate at which a training diverges is not to be
-    chosen. One that was killed says nothing of its rate.
+    chosen.
 
     Args:
         wanted: how many there should be.
         measured: the value of each run.
     """
-    over = [
-        run.status in (Status.DONE, Status.PRUNED)
-        or (run.status is Status.FAILED and run.failure is Failure.ERROR)
-        for run in runs
-    ]
     states = {run.status for run in runs}
-    if len(runs) < wanted or not all(over):
+    if len(runs) < wanted or not all(run.is_over for run in runs):
         return ValueState.OPEN
     if Status.FAILED in states:
         return ValueState.FAILED
@@ -289,6 +287,19 @@ def _text(assignment: Assignment) -> str:
     return repr(sorted(assignment.items()))
 
 
+def check_metric(store: Store, sweep: str, metric: str, key: str) -> None:
+    """Refuse a misspelt metric as soon as a run of a sweep shows which metrics there are.
+
+    Raises:
+        UnknownNameError: the message names the key that has the metric.
+    """
+    for run in store.runs.select(sweep=sweep, status=Status.DONE, limit=1):
+        if metric not in (metrics := store.metrics.names(run.id)):
+            raise UnknownNameError(
+                f"{key}: run {run.id} has no metric '{metric}'; {nearest(metric, metrics)}"
+            )
+
+
 def execute_tuning(
     tuning: Tuning, store: Store, run: Callable[[Plan], SweepResult]
 ) -> tuple[TuningRecord, SweepResult | None]:
@@ -308,7 +319,6 @@ def execute_tuning(
         UnknownNameError: the runs have no such metric.
     """
     outcome: SweepResult | None = None
-    is_stopped = False
     tried: set[tuple[str, float]] = set()
     spec = {**tuning.test.spec, "settings": tuning.test.settings()}
     while True:
@@ -317,13 +327,7 @@ def execute_tuning(
         store.sweeps.add(tuning.name, {**spec, TUNE_KEY: record.plain()})
         known = {each.state for arm in record.arms for each in arm.grid}
         if known - {ValueState.OPEN} == {ValueState.UNMEASURED}:
-            (run_done, *_) = store.runs.select(sweep=tuning.tuning_name, status=Status.DONE)
-            # A misspelt metric is refused as soon as a run shows which metrics there are.
-            if record.metric not in (metrics := store.metrics.names(run_done.id)):
-                raise UnknownNameError(
-                    f"sweep.tune.metric: run {run_done.id} has no metric '{record.metric}'; "
-                    f"{nearest(record.metric, metrics)}"
-                )
+            check_metric(store, tuning.tuning_name, record.metric, "sweep.tune.metric")
         wanted = []
         for arm in record.arms:
             states = [ValueState.OPEN]
@@ -331,8 +335,7 @@ def execute_tuning(
                 states.append(ValueState.FAILED)
             wanted += [(arm.name, each.value) for each in arm.grid if each.state in states]
         wanted = [each for each in wanted if each not in tried]
-        if not wanted or is_stopped:
+        if not wanted or (outcome is not None and outcome.is_cut_short):
             return record, outcome
         tried.update(wanted)
         outcome = run(tuning.plan(wanted))
-        is_stopped = bool(outcome.stopped or outcome.halted or outcome.submitted or outcome.queued)

@@ -43,6 +43,7 @@ from advsweep.report.tables.notes import describe_family
 from advsweep.report.tables.render import lay_out, show_difference
 from advsweep.report.tables.types import Report, Subject
 from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.store.races import read_race
 from advsweep.writing import Entry, Line, Mark, Table, show, show_value
 
 # Largest number of points of a curve, and of what a run has spent along its training.
@@ -372,6 +373,10 @@ def render_page(
     listed = data.runs if where else selected
     last = store.metrics.last_values([run.id for run in listed], metric_names(store, listed))
     embedded |= collect_figures(data, report.columns) | collect_runs(store, listed, last)
+    sweep = report.provenance["sweep"]
+    race = None if sweep is None else read_race(store, sweep)
+    rows = [] if race is None else race.rows()
+    lines = tuple(Line(tuple(row.values())) for row in rows)
     plain = printable_values(embedded)
     text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     page: str = (
@@ -385,6 +390,7 @@ def render_page(
             baseline=report.baseline,
             report=lay_out(report),
             runs=lay_out_runs(listed, last),
+            race=race and Table(tuple(rows[0]), (), (lines,), race.title),
             # Without `<`, which could end the script element.
             data=Markup(text.replace("<", "\\u003c")),
             style=_read_assets("page.css"),

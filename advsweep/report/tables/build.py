@@ -68,6 +68,7 @@ from advsweep.report.tables.types import Difference, Report, Row, count_states
 from advsweep.statistics import RankInterval
 from advsweep.store import RunRecord, Store
 from advsweep.store.evaluation_records import unscorable_share
+from advsweep.store.races import read_race
 from advsweep.store.sanity import find_mixed_revisions
 
 NO_BASELINE = "none"
@@ -135,6 +136,11 @@ def build_report(
     tuning = None if sweep is None else store.sweeps.tuning(sweep)
     tuned = "" if tuning is None else tuning.key
     remarks = [*selection.remarks, *([] if tuning is None else [tuning.text])]
+    if sweep is not None and (race := read_race(store, sweep)) is not None:
+        remarks.append(
+            f"{race.text}; the intervals and p-values here are those of a number of seeds that was "
+            f"fixed beforehand, which it was not"
+        )
 
     # Columns: those that are shown, and those that the primary outcomes need. Outcomes are measured
     # whether or not they are shown, so that hiding a column cannot change what is significant.

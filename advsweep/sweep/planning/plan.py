@@ -21,7 +21,7 @@ from advsweep.components import Plain
 from advsweep.config.compose import MessageCounts, PointComposer
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_overrides
-from advsweep.config.space import Assignment, points
+from advsweep.config.space import Assignment, Race, points
 from advsweep.config.sweep_file import read_spaces
 from advsweep.errors import BatchError, ConfigError, counted
 from advsweep.sweep.early_stopping import Stopping
@@ -80,6 +80,7 @@ class Plan:
         spec: the overrides and what else the store keeps of the sweep, in JSON types.
         warnings: settings without effect or seldom meant, and parameters that some components
             lack.
+        race: how its runs are chosen among these; None: all are trained.
     """
 
     name: str | None
@@ -90,6 +91,7 @@ class Plan:
     tracking: Tracking
     spec: Plain
     warnings: Sequence[str] = ()
+    race: Race | None = None
 
     @property
     def absent(self) -> Sequence[str]:
@@ -160,6 +162,9 @@ def make_plan(
             )
         composer = PointComposer(groups, listed, {o.key for o in parsed})
         built, nodes, warnings = _build_runs(composer, listed, fetch=fetch)
+    races = [space.race for space in spaces if space.race]
+    if races and len(spaces) > 1:
+        raise ConfigError(f"sweep.race: expected one sweep file, got {len(spaces)}")
     outcomes = list(dict.fromkeys(outcome for space in spaces for outcome in space.outcomes))
     settings = {key: SETTINGS[key].build(nodes[key], where=key) for key in SETTINGS}
     runs, duplicates = _unique(built, listed)
@@ -184,6 +189,7 @@ def make_plan(
             **({"outcomes": outcomes} if outcomes else {}),
         },
         warnings=warnings,
+        race=races[0] if races else None,
     )
 
 

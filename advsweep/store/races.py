@@ -1,0 +1,130 @@
+"""Races as a store has them: how the arms of a sweep stand, by the results of its runs.
+
+A sweep's spec says what decides and which runs each arm may have. All else is derived from the runs
+each time, so that a race that was interrupted goes on from its results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from advsweep.config.space import Race
+from advsweep.errors import ConfigError, counted
+from advsweep.store.records import Status
+
+if TYPE_CHECKING:
+    from advsweep.statistics.racing import Standing
+    from advsweep.store.store import Store
+
+# The key of a sweep's spec.
+RACE_KEY = "race"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceRecord:
+    """How a race stands.
+
+    Attributes:
+        names: of the arms, the baseline first.
+        runs: the identities of the runs of each arm, by seed.
+        standings: of each arm.
+    """
+
+    race: Race
+    names: Sequence[str]
+    runs: Sequence[Sequence[str]]
+    standings: Sequence[Standing]
+
+    @property
+    def wanted(self) -> list[str]:
+        """The runs so far, and those to train next."""
+        pairs = zip(self.standings, self.runs, strict=True)
+        return [run for own, runs in pairs for run in runs[: max(own.seeds, own.wanted)]]
+
+    @property
+    def title(self) -> str:
+        """What is compared, and how far the race is."""
+        runs = sum(standing.seeds for standing in self.standings)
+        racing = sum(standing.is_racing for standing in self.standings)
+        return (
+            f"race by {self.race.metric} (margin {self.race.margin:g}, alpha {self.race.alpha:g} "
+            f"at any look): {runs} of at most {counted(sum(map(len, self.runs)), 'run')}, "
+            f"{racing or 'none'} of {len(self.names)} arms still racing"
+        )
+
+    @property
+    def text(self) -> str:
+        """The title and the verdicts in a line."""
+        against = [
+            f"{name} {standing.to_baseline.verdict} {self.names[0]} ({standing.place})"
+            for name, standing in zip(self.names, self.standings, strict=True)
+            if standing.to_baseline is not None
+        ]
+        return f"{self.title}: {', '.join(against)}"
+
+    def rows(self, looks: int | None = None) -> list[dict[str, str]]:
+        """Return how each arm stands in words, and how its interval has tightened.
+
+        Args:
+            looks: only the last ones.
+        """
+        found = [
+            {look.n: look for look in (own.to_baseline.looks if own.to_baseline else ())}
+            for own in self.standings
+        ]
+        finite = {n for own in found for n, look in own.items() if math.isfinite(look.high)}
+        rows = []
+        for name, own, known in zip(self.names, self.standings, found, strict=True):
+            end = ", racing" if own.is_racing else " at the end" if own.place == "open" else ""
+            row = {
+                "arm": name,
+                "seeds": str(own.seeds),
+                f"to {self.names[0]}": own.to_baseline.verdict if own.to_baseline else "baseline",
+                "to the best": f"{own.place}{end}",
+                "difference": f"{known[max(known)].mean:+.3f}" if known else "",
+            }
+            for n in sorted(finite)[-(looks or 0) :]:
+                look = known.get(n)
+                row[f"after {n} seeds"] = f"{look.low:+.3f} to {look.high:+.3f}" if look else ""
+            rows.append(row)
+        return rows
+
+    def plain(self) -> dict[str, Any]:
+        """Return the settings, and each arm with its verdicts and sequences, in JSON types."""
+        pairs = zip(self.names, self.standings, strict=True)
+        arms = [{"name": name, **asdict(standing)} for name, standing in pairs]
+        return {**self.race.plain(), "arms": arms}
+
+
+def read_race(store: Store, sweep: str) -> RaceRecord | None:
+    """Return how the race of a sweep stands; None for a sweep without one.
+
+    Raises:
+        NotFoundError: there is no such sweep.
+    """
+    node: Any = store.sweeps.spec(sweep).get(RACE_KEY)
+    try:
+        race = Race.build(node["settings"])
+        names = [str(arm["name"]) for arm in node["arms"]]
+        runs = [[str(identity) for identity in arm["runs"]] for arm in node["arms"]]
+    except (ConfigError, KeyError, TypeError):
+        return None
+    if len(runs) < 2 or not runs[0] or len({len(own) for own in runs}) > 1:
+        return None
+    # It loads numpy, which `status` of other sweeps can do without.
+    from advsweep.statistics.racing import judge_race
+
+    found = store.runs.by_identity(sweep)
+    done = [run.id for run in found.values() if run.status is Status.DONE]
+    measured = store.metrics.means(done, race.metric, last=1)
+
+    def value(identity: str) -> float | None:
+        run = found.get(identity)
+        return None if run is None or not run.is_over else measured.get(run.id, math.nan)
+
+    values = [[value(identity) for identity in own] for own in runs]
+    standings = judge_race(values, margin=race.margin, alpha=race.alpha, lower=race.lower)
+    return RaceRecord(race=race, names=names, runs=runs, standings=standings)
