@@ -95,8 +95,8 @@ def sweep(
     and interrupted ones go on. A file with `tune` first finds each arm's learning rate, say.
 
     Options:
-        --name: Name the sweep (default: the experiment's, or a hash).
-        --race: Train only seeds that settle a difference: sweep.race.
+        --name: Name the sweep (default: the file's, or a hash).
+        --race: Train only seeds that settle a difference.
         --max-failures N >= 1: Start no more runs once N runs have failed for good.
         --time-limit DURATION: Limit each attempt of a run: 90s, 15m or 1h30m.
 
@@ -122,7 +122,7 @@ def sweep(
     planned = plans.plan_sweep(given, config_dirs or (), name, fetch=not dry_run)
     if force and (planned.plan.race is not None or type(planned) is not plans.Sweep):
         raise ConfigError(
-            "--force: a tuned sweep always resumes, and so does a race; start a new one with another "
+            "--force: a tuned sweep always resumes, as a race does; start a new one with another "
             "--name"
         )
     as_json = how == "json"

@@ -9,10 +9,13 @@ import yaml
 
 from advsweep.cli.plans import plan_sweep
 from advsweep.errors import ConfigError
+from advsweep.report.html import render_page
+from advsweep.report.tables.build import build_report
 from advsweep.store import open_store
 from advsweep.store.races import RACE_KEY, read_race
 from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.progress import read_status
 from advsweep.sweep.racing import execute_race, plan_race
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
@@ -67,6 +70,19 @@ def test_a_race_ends_by_itself_with_fewer_runs_than_all_seeds(write, store):
     trained = store.runs.select(sweep="raced")
     assert len(trained) == sum(own.seeds for own in record.standings) == sum(rounds) < 24
     assert (result.done, result.exit_code) == (len(trained), 0)
+    # What others show of it.
+    assert read_status(store, "raced", failures=1).race == record
+    (first, *_, placebo_row) = record.rows()
+    assert (first["arm"], first["to grpo"], first["after 5 seeds"]) == ("grpo", "baseline", "")
+    assert (placebo_row["to grpo"], placebo_row["to the best"]) == ("below", "worse")
+    low, high = map(float, placebo_row["after 5 seeds"].split(" to "))
+    assert low < high < 0
+    json.dumps(record.plain(), allow_nan=True)
+    report = build_report(store, "raced")
+    assert any(record.text in remark for remark in report.remarks)
+    page = render_page(report, store)
+    assert record.title in page
+    assert placebo_row["after 5 seeds"] in page
 
 
 @pytest.mark.slow
