@@ -166,8 +166,8 @@ def status(
     failures = [
         {**_row(run), "finished": run.finished, "error": run.error} for run in found.failures
     ]
-    race = None if found.race is None else found.race.plain()
-    record = plain_value(replace(found, failures=(), race=None)) | {"race": race}
+    record = plain_value(replace(found, failures=(), race=None))
+    record["race"] = found.race and found.race.plain()
     print_json({"sweep": sweep, **record, "states": states, "failures": failures})
 
 

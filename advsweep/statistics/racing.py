@@ -188,13 +188,6 @@ def judge_race(
         is_equal = duel.verdict is Verdict.EQUAL
         places[arm] = Place.WORSE if arm in beaten else Place.EQUAL if is_equal else Place.OPEN
     return [
-        Standing(
-            seeds[arm],
-            places[arm],
-            to_baseline.get(arm),
-            to_leader.get(arm),
-            is_racing=arm in racing,
-            wanted=wanted[arm],
-        )
-        for arm in range(arms)
+        Standing(n, place, to_baseline.get(arm), to_leader.get(arm), arm in racing, further)
+        for (arm, place), n, further in zip(sorted(places.items()), seeds, wanted, strict=True)
     ]
