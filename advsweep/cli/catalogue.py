@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from advsweep.errors import AdvsweepWarning, ConfigError, PluginError, UnknownNa
 from advsweep.logs import READERS
 from advsweep.plugins import EXTENSIONS, GROUP_PREFIX, discover, load_extension
 from advsweep.registry import Registry
+from advsweep.report.data.metrics import read_catalogue
 from advsweep.sweep.json_schema import make_schema
 from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.tasks.rewards import REWARDS
@@ -29,15 +31,18 @@ Records = list[dict[str, Any]]
 
 PRESETS = ("method", "experiment")
 
-# The parts of a sweep file that have keys of their own.
-PARTS: Mapping[str, type[Component]] = {"sweep.race": Race, "sweep.tune": Tune}
+PARTS: Mapping[str, Registry[Any]] = {"task.verifier": VERIFIERS, "task.reward": REWARDS}
+"""The components that a field of others names, by its key."""
+
+OF_SWEEPS: Mapping[str, type[Component]] = {"sweep.race": Race, "sweep.tune": Tune}
+"""The parts of a sweep file that have keys of their own."""
 
 
 # list
 
 
 def list_(
-    what: str,
+    what: str | None = None,
     config_dirs: list[Path] | None = None,
     how: options.ListFormat = "table",
 ) -> None:
@@ -46,42 +51,84 @@ def list_(
     listed with the reason; it does not affect other commands.
 
     Arguments:
-        WHAT (what): estimators, objectives, methods (method=NAME: estimator, objective and
-            rollout policy of a paper), tasks, experiments (sweep files, +experiment=NAME), plugins,
-            figures, or any other config group, such as optimizers.
+        [WHAT] (what): estimators, objectives, methods (method=NAME: estimator, objective and
+            rollout policy of a paper), tasks, experiments (sweep files, +experiment=NAME), metrics,
+            figures, plugins, or another list (default: the lists there are).
 
     Examples:
+        advsweep list
         advsweep list estimators
         advsweep list tasks --config-dir conf
         advsweep list plugins --format json
     """
 
-    group = what.removesuffix("s")
-    if group == "plugin":  # the config groups would warn of what it lists
+    if what in ("plugin", "plugins"):  # the config groups would warn of what it lists
         if not (records := find_plugins()):
             warn("no installed package has a plug-in; docs/plugins.md says how to write one")
         print_listing(records, how, hidden=("group", "target"))
-    elif group == "estimator":
-        from advsweep.cli.estimators import list_records
-        from advsweep.estimators import ESTIMATORS
+        return
+    with config_groups(config_dirs or ()) as groups:
+        lists = {group: f"{group}=NAME" for group in ("estimator", "method", *groups.registries)}
+        lists |= {registry.kind: f"{key}=NAME" for key, registry in PARTS.items()}
+        lists |= {"experiment": "+experiment=NAME", "importer": "advsweep import NAME"}
+        lists |= {"metric": "advsweep report --columns NAME", "figure": "advsweep plot NAME"}
+        lists["plugin"] = "names of other packages, in the lists of their kinds"
+        plurals = {f"{group.removesuffix('s')}s": group for group in lists}
+        group = plurals.get(what or "", what)
+        if group is None:
+            rows = [{"list": name, "used as": lists[of]} for name, of in sorted(plurals.items())]
+            print_listing(rows, how)
+        elif group not in lists:
+            raise UnknownNameError(
+                f"list: there is no list '{what}'; {nearest(f'{group}s', plurals)}"
+            )
+        elif group == "estimator":
+            from advsweep.cli.estimators import list_records
+            from advsweep.estimators import ESTIMATORS
 
-        print_listing(list_records(), how, hidden=("aliases", "held", "released"))
-        if how == "table":
-            names = ", ".join(sorted(ESTIMATORS.without_definition()))
-            echo_line(f"Named in papers but not defined there: {names}", err=True)
-    elif group == "figure":
-        from advsweep.report.figures.registry import FIGURES, summary_of
-
-        figures = [{"name": name, "description": summary_of(name)} for name in FIGURES]
-        print_listing(figures, how)
-    else:
-        with config_groups(config_dirs or ()) as groups:
-            known = [*PRESETS, *groups.registries]
-            if group not in known:
-                lists = [f"{name}s" for name in ("plugin", "figure", *known)]
-                hint = nearest(f"{group}s", lists)
-                raise UnknownNameError(f"list: there is no list '{what}'; {hint}")
+            print_listing(list_records(), how, hidden=("held", "released"))
+            if how == "table":
+                names = ", ".join(sorted(ESTIMATORS.without_definition()))
+                echo_line(f"Named in papers but not defined there: {names}", err=True)
+        elif group in OTHERS:
+            print_listing(OTHERS[group](), how)
+        else:
             print_members(list_members(groups, group, groups.members(group)), how)
+
+
+def list_parts(registry: Registry[Any]) -> Records:
+    """Return what no config group has, as it is a part of another component or of a command."""
+    records = []
+    for name in registry:
+        summary = (inspect.getdoc(registry.get(name)) or "").partition("\n\n")[0]
+        aliases = " ".join(alias for alias, of in registry.aliases.items() if of == name)
+        row = {"name": name, "aliases": aliases, "description": " ".join(summary.split())}
+        records.append(row)
+    return records
+
+
+def list_figures() -> Records:
+    from advsweep.report.figures.registry import FIGURES, summary_of
+
+    return [{"name": name, "description": summary_of(name)} for name in FIGURES]
+
+
+def list_metrics() -> Records:
+    """Return the metrics of steps and the columns of evaluations and of runs."""
+    return [
+        {"name": entry.name, "unit": entry.unit, "better": entry.better.value}
+        | {"of": subject, "description": entry.meaning}
+        for subject, entries in read_catalogue().items()
+        for entry in entries
+    ]
+
+
+OTHERS: Mapping[str, Callable[[], Records]] = {
+    **{r.kind: functools.partial(list_parts, r) for r in (*PARTS.values(), READERS)},
+    "figure": list_figures,
+    "metric": list_metrics,
+}
+"""The lists of what is no config group."""
 
 
 def print_members(records: Records, how: options.ListFormat) -> None:
@@ -180,7 +227,7 @@ def keys(words: list[str] | None = None, how: options.ListFormat = "table") -> N
 
     with config_groups() as groups:
         rows: Records = []
-        names = [*groups.registries, "task.verifier", *PARTS]
+        names = [*groups.registries, *PARTS, *OF_SWEEPS]
         group, equals, name = words[0].partition("=") if words else ("", "", "")
         if not words:  # numbers, groups, and the fields of their components
             config = groups.compose({})
@@ -214,13 +261,13 @@ def group_rows(groups: ConfigGroups, group: str, name: str | None = None) -> Rec
     Raises:
         UnknownNameError: there is no such group or component.
     """
-    if group in PARTS:
-        return _rows(PARTS[group], {}, group)
-    if group == "task.verifier":
-        members = VERIFIERS.names() if name is None else [name]
-        return [row for member in members for row in _rows(VERIFIERS.get(member), {}, group)]
+    if group in OF_SWEEPS:
+        return _rows(OF_SWEEPS[group], {}, group)
+    if part := PARTS.get(group):
+        members = part.names() if name is None else [name]
+        return [row for member in members for row in _rows(part.get(member), {}, group)]
     if group not in groups.registries:
-        hint = nearest(group, [*groups.registries, "task.verifier", *PARTS])
+        hint = nearest(group, [*groups.registries, *PARTS, *OF_SWEEPS])
         raise UnknownNameError(f"{group}: no config group has this name; {hint}")
     registry, rows = groups.registries[group], []
     for member in registry.names() if name is None else [groups.member(group, name)]:

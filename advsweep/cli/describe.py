@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from advsweep.cli import options
-from advsweep.cli.catalogue import PRESETS, group_rows, list_members, print_members
+from advsweep.cli.catalogue import (
+    OTHERS,
+    PARTS,
+    PRESETS,
+    group_rows,
+    list_members,
+    print_members,
+)
 from advsweep.cli.options import complete_component
 from advsweep.cli.output import echo, echo_line, print_json, print_listing, warn
 from advsweep.config.compose import patch
@@ -18,6 +25,7 @@ from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_assignments
 from advsweep.errors import ConfigError, UnknownNameError, counted, nearest
 from advsweep.objectives import OBJECTIVES
+from advsweep.report.data.metrics import find_metric
 from advsweep.sweep.registry import config_groups
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Problem, Split
@@ -61,7 +69,7 @@ def describe(
     """
 
     with config_groups(config_dirs or ()) as groups:
-        group, name = _find(groups, names)
+        group, name = find_component(groups, names)
         if group == "estimator":
             estimators = [name, *names[1:]]
             _describe_estimators(estimators, fields or [], rewards, inputs or [], output, how)
@@ -80,15 +88,21 @@ def describe(
         if group in PRESETS:
             print_members(list_members(groups, group, [name]), how)
             return
+        if group in OTHERS:
+            print_listing([row for row in OTHERS[group]() if row["name"] == name], how)
+            return
         rows = list(group_rows(groups, group, name))
         if how == "table":
-            values = groups.member_values(group, name)
-            cls = groups.registries[group].get(values.get("name", groups.member(group, name)))
+            if registry := PARTS.get(group):
+                cls = registry.get(name)
+            else:
+                values = groups.member_values(group, name)
+                cls = groups.registries[group].get(values.get("name", groups.member(group, name)))
             echo(f"{group}={name}\n\n{inspect.getdoc(cls) or ''}\n")
         print_listing(rows, how, hidden=("of",))
 
 
-def _find(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str]:
+def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str]:
     """Return the group and the name of what is meant.
 
     Raises:
@@ -99,6 +113,8 @@ def _find(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str]:
         first = re.split("[,:]", name)[0]
         several = group in ("estimator", "objective")
         return group, name if several else groups.member(group, first)
+    if equals and group in PARTS:
+        return group, PARTS[group].find(name)
     first = re.split("[,:]", names[0])[0]
     members: dict[str, set[str]] = {}
     for each in dict.fromkeys([*_FIRST, *sorted(groups.names)]):
@@ -107,6 +123,13 @@ def _find(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str]:
             members[each] |= {*registry.aliases, *registry.without_definition()}
         if first in members[each]:
             return each, names[0]
+    members |= {key: set(registry) for key, registry in PARTS.items()}
+    members |= {kind: {row["name"] for row in rows()} for kind, rows in OTHERS.items()}
+    for each, known in members.items():
+        if first in known:
+            return each, first
+    if metric := find_metric(first):  # pass@8 is of pass@K
+        return "metric", metric.name
     every = {name for known in members.values() for name in known} | groups.names
     raise UnknownNameError(f"nothing is called '{first}'; {nearest(group, every)}")
 

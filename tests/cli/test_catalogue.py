@@ -15,10 +15,11 @@ from jsonschema import Draft202012Validator
 
 from advsweep.cli import catalogue
 from advsweep.cli.catalogue import NAMES, SCHEMA
+from advsweep.cli.describe import find_component
 from advsweep.config.groups import conf_directory
 from advsweep.errors import ELSEWHERE
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.registry import GROUPS
+from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.yaml_files import read_yaml
 
 
@@ -172,3 +173,32 @@ def test_follows_no_link_out_of_the_folder(advsweep, tmp_path):
     assert advsweep("init", "mine").returncode == 2
     assert not (tmp_path / "elsewhere").exists()
     assert len(list((tmp_path / "mine").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_every_list_is_named_and_what_it_has_is_found(listed):
+    lists = {row["list"]: row["used as"] for row in listed("list")}
+    assert lists["estimators"] == "estimator=NAME"
+    assert lists["resources"] == "resources=NAME"
+    assert lists["verifiers"] == "task.verifier=NAME"
+    every = {of: [row["name"] for row in listed("list", of)] for of in {*lists} - {"plugins"}}
+    assert all(every.values())
+    with config_groups() as groups:
+        for names in every.values():
+            assert find_component(groups, [names[-1]])[1] == names[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("numeric", "task.verifier.tolerance"),
+        ("task.reward=cosine", "task.reward.weight"),
+        ("forest", "differences to the baseline"),
+        ("verl", "folders of runs of verl"),
+        ("pass@8", "pass@K"),
+    ],
+)
+def test_what_is_no_config_group_is_described(name, told, in_process):
+    code, out, err = in_process("describe", name)
+    assert code == 0, err
+    assert told in out
