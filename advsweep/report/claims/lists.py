@@ -434,7 +434,8 @@ class ClaimReports:
 
     def build(self, claim: Claim, columns: Sequence[str]) -> Report:
         """Return a report of a claim's runs with some columns."""
-        key = claim.sweep, claim.where, claim.at, claim.rows, tuple(dict.fromkeys(columns))
+        conditions = tuple(condition.text for condition in claim.where)  # values may be lists
+        key = claim.sweep, conditions, claim.at, claim.rows, tuple(dict.fromkeys(columns))
         if key not in self._built:
             self._built[key] = build_report(
                 self._store,

@@ -260,3 +260,10 @@ def test_runs_that_claims_share_count_once(lab):
         if "sweep main" in line
     ]
     assert "sweep main: 9 runs" in line
+
+
+def test_a_condition_on_a_list_is_judged(lab):
+    claim = {"statement": f"{REWARD}[b] > {REWARD}[a]", "where": "evaluation.k=[7]"}
+    [result] = _evaluate(lab, claim, sweep="main")
+    assert result.verdict is ClaimVerdict.CANNOT_TELL
+    assert "evaluation.k=[7]" in result.reason
