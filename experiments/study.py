@@ -117,7 +117,9 @@ def judge_claims(folder: Path, store: str) -> pd.DataFrame:
     sweeps = {claim.id: claim.sweep for claim in read_claim_list(path).claims}
     own = found["claim"].map(sweeps)
     ends = {
-        sweep: load_runs(store, sweep=sweep, where="status=done")["finished"].max()
+        sweep: load_runs(store, sweep=sweep, where="status=done", mixed_protocols=True)[
+            "finished"
+        ].max()
         for sweep in own.unique()
     }
     found["study"] = own.map(ends).map(lambda end: end.date().isoformat())
@@ -152,7 +154,7 @@ def runs_of(sweep: str, store: str) -> pd.DataFrame:
 def _row_name(values: Mapping[str, Any]) -> str:
     """Name a row of the tables, such as `fade estimator.h_star=0.5`."""
     # A missing value is NaN, which is unequal to itself.
-    own = {key: value for key, value in values.items() if value == value}
+    own = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if v == v}
     return " ".join(v if key == "estimator" else f"{key}={v}" for key, v in own.items())
 
 

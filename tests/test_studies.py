@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 import subprocess
 import sys
@@ -22,8 +23,10 @@ from advsweep.statistics import compare_paired, pool_spread
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/study.yaml"))
-# The tables of the leaderboard are RANGES; a model of others has no floor and no ratios.
-TRAINED = [f"{n}/report" for n in STUDIES if n not in ("leaderboard", "real_model")]
+# The leaderboard has RANGES, negative weights begin beyond the gates, and a model
+# of others has no floor and no ratios.
+OTHERS = ("leaderboard", "negative_weights", "real_model")
+TRAINED = [f"{n}/report" for n in STUDIES if n not in OTHERS]
 RANGES = ["leaderboard/hard", "leaderboard/middle"]
 NOT_DRAWN_YET = {"forest.svg"}
 """The stores of these studies are gone; the figures are drawn when the studies are run again."""
@@ -144,7 +147,8 @@ def test_the_table_of_the_leaderboard_follows_from_the_values_of_its_runs(
                 assert getattr(found, end) == pytest.approx(recorded, abs=2e-5), name
 
 
-STUDIED = ["a_grae", "demo", "fade", "gpu", "leaderboard", "real_model", "staleness", "two_stage"]
+STUDIED = ["a_grae", "demo", "fade", "gpu", "leaderboard", "negative_weights", "real_model"]
+STUDIED += ["staleness", "two_stage"]
 NUMBER = r"[+-]?\d*\.\d+"
 ON_A_PAGE = re.compile(rf"(?<![\d.])({NUMBER})(?:\*\*)? \[({NUMBER}), ({NUMBER})\]")
 IN_A_REASON = re.compile(rf"({NUMBER}), 95 % interval \[({NUMBER}), ({NUMBER})\]")
@@ -179,6 +183,32 @@ def test_the_intervals_on_a_page_are_those_of_its_files(name: str) -> None:
         wanted = np.array([float(text) for text in texts])
         least = min(np.abs(way - wanted).max(axis=1).min() for way in ways)
         assert least <= 0.51 * 10**-digits, texts
+
+
+def test_the_phase_diagram_and_its_rules_follow_from_the_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER / "negative_weights"))
+    import phase
+
+    table, recorded = phase.cells(), pd.read_csv(FOLDER / "negative_weights" / "cells.csv")
+    pd.testing.assert_frame_equal(table, recorded, check_dtype=False, rtol=1e-5)
+    broken = table["broken"] > table["seeds"] / 2
+    by_rule, by_fit = phase.is_right(table), phase.fitted(table)
+    page = (FOLDER / "negative_weights" / "README.md").read_text("utf-8")
+    assert f"{by_rule.sum()} of {len(table)} cells right" in page
+    assert f"all {by_rule[broken].sum()} broken cells, but {(~by_rule[~broken]).sum()} more" in page
+    assert f"none broken would be right in {(~broken).sum()}" in page
+    assert (
+        f"has {by_fit.sum()} right and finds {by_fit[broken].sum()} of the {broken.sum()}" in page
+    )
+    ends = table.set_index(["level", "weight", "lr"])["end"]
+    names = {math.inf: "successes alone", 0.0: "failures alone"}
+    for weight in table["weight"].unique():
+        cells = [f"{ends[level, weight, 3e-4]:.3f}"[1:] for level in (0, 3, 6)]
+        name = names.get(weight, f"λ = {weight:g}")
+        line = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
+        assert [cell.split(",")[0].strip() for cell in line.split("|")[2:5]] == cells
 
 
 @pytest.mark.slow

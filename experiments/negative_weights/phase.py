@@ -5,8 +5,8 @@
 Reads runs.csv, of `python experiments/study.py negative_weights`, and writes cells.csv, a row for
 each difficulty, weight and learning rate, and phase.svg. Prints what follows from them:
 
-    rule    how many of the cells prediction.py's rule has right; a cell is broken if most of its
-            seeds are
+    rule    how many of the broken and of the other cells prediction.py's rule has right; a cell is
+            broken if most of its seeds are
     fitted  the same for a logistic regression on log rate and n, each difficulty predicted from
             the two others
 """
@@ -89,7 +89,7 @@ def draw(table: pd.DataFrame) -> None:
     mpl.rcParams["svg.hashsalt"] = "phase"
     levels = sorted(table["level"].unique())
     figure, axes = plt.subplots(
-        1, len(levels), figsize=(10, 3.6), sharey=True, layout="constrained"
+        1, len(levels), figsize=(10, 3.4), sharey=True, layout="constrained"
     )
     rates, weights = sorted(LIMITS), sorted(table["weight"].unique(), reverse=True)
     norm = mpl.colors.TwoSlopeNorm(1.0, 0.0, 2.0)
@@ -105,9 +105,11 @@ def draw(table: pd.DataFrame) -> None:
                 shade = "white" if abs(ratio[y, x] - 1) > 0.7 else "black"
                 axis.text(x, y, f"{cell['end']:.2f}"[1:], ha="center", va="center", color=shade)
                 if cell["predicted"]:
-                    axis.add_patch(
-                        mpl.patches.Rectangle((x - 0.47, y - 0.45), 0.94, 0.9, fill=False, lw=1.5)
-                    )
+                    for color, width in (("black", 3.0), ("white", 1.2)):
+                        frame = (x - 0.45, y - 0.43), 0.9, 0.86
+                        axis.add_patch(
+                            mpl.patches.Rectangle(*frame, fill=False, ec=color, lw=width)
+                        )
         axis.set_xticks(range(len(rates)), [f"{rate:.0e}".replace("e-0", "e-") for rate in rates])
         axis.set_title(f"level {level}, base pass@1 {own['base'].mean():.2f}")
         axis.set_xlabel("learning rate")
@@ -121,9 +123,11 @@ def main() -> None:
     table = cells()
     table.to_csv(FOLDER / "cells.csv", index=False, float_format="%.6g")
     draw(table)
+    broken = table["broken"] > table["seeds"] / 2
     for name, right in (("rule", is_right(table)), ("fitted", fitted(table))):
-        by_level = right.groupby(table["level"]).sum()
-        print(f"{name}: {right.sum()} of {len(right)} cells", by_level.to_dict())
+        parts = [f"{right[own].sum()} of {own.sum()}" for own in (broken, ~broken)]
+        by_level = right.groupby(table["level"]).sum().to_dict()
+        print(f"{name}: {parts[0]} broken and {parts[1]} other cells; by level {by_level}")
     wrong = table[~is_right(table)]
     print(wrong.to_string())
 
