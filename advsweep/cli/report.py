@@ -108,6 +108,34 @@ def report(
         raise typer.Exit(1)
 
 
+# audit
+
+
+def audit(table: Path, output: Literal["table", "markdown", "json"] = "table") -> None:
+    """TABLE.csv has a row for each number: name, benchmark and value, as printed, the size of the
+    benchmark, and as far as they are known samples, k, seeds (runs whose mean it is), spread (the
+    standard deviation over them), group (rows are compared within one) and bold. The benchmark
+    of an average is `mean`. Exit code 1 if a number cannot be as it is printed.
+
+    Arguments:
+        TABLE.csv (table): The numbers, all in percent or all as shares.
+
+    Options:
+        --format (output): Choose the output format.
+
+    Examples:
+        advsweep audit table.csv
+        advsweep audit table.csv --format markdown > audit.md
+    """
+    from advsweep.report.audit import audit as check
+    from advsweep.report.audit import lay_out, read_cells
+
+    found = check(read_cells(table))
+    echo_rendered(write(found if output == "json" else lay_out(found), output))
+    if found.findings:
+        raise typer.Exit(1)
+
+
 # claims
 
 
