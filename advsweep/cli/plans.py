@@ -22,7 +22,7 @@ from advsweep.report.data.metrics import find_metric, read_catalogue
 from advsweep.store import Store, open_store
 from advsweep.store.races import RaceRecord, read_race
 from advsweep.sweep.events import SweepResult
-from advsweep.sweep.planning.eta import TimeEstimate, estimate
+from advsweep.sweep.planning.eta import TimeEstimate, estimate, rough_duration
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.progress import config_labels
 from advsweep.sweep.racing import execute_race, plan_race
@@ -175,13 +175,6 @@ def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> 
     rest = f"; no time estimate for {counted(left.unknown, 'run')}" if left.unknown else ""
     took = f"about {rough_duration(left.seconds)}{gpus} with {slots} side by side{room}"
     return f"{steps}, {took} (by {'; '.join(left.sources)}){rest}"
-
-
-def rough_duration(seconds: float) -> str:
-    """Format a time span roughly: 40 s, 12 min or 3.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 # The first lines of a training

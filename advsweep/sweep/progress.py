@@ -20,6 +20,7 @@ from advsweep.store import Status
 from advsweep.store.races import RaceRecord, read_race
 from advsweep.store.records import COLLAPSED
 from advsweep.sweep.events import Event, EventKind, SweepProgress
+from advsweep.sweep.planning.eta import rough_duration
 from advsweep.tasks.controls import titled
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
 SHOWN_RUNS = 20
+BAR = 12  # characters of the bar
 REWARD = "reward/mean"
 
 # The metrics whose sum is the time of a training step, in seconds.
@@ -40,6 +42,9 @@ RECENT_STEPS = 20
 
 # The error of a lost run: its lease expired before an outcome was recorded.
 LOST_REASON = "its process exited or stopped its heartbeat without recording an outcome"
+
+# What of a run needs no more training.
+_ENDED = {EventKind.DONE, EventKind.SKIPPED, EventKind.PRUNED, EventKind.FAILED}
 
 _SHOWN_FIELDS = ("id", "estimator", "seed", "host", "pid", "step", "steps", "stage")
 
@@ -202,7 +207,9 @@ class View:
         self._is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
         configs = {planned.run.identity: planned.config for planned in plan.runs}
         self._labels = dict(zip(configs, config_labels(configs.values()), strict=True))
-        self._last: dict[int, EventKind] = {}
+        self._steps = sum(planned.run.steps for planned in plan.runs)
+        self._last: dict[int, tuple[EventKind, RunRecord]] = {}
+        self._begin: tuple[float, int] | None = None
         self._stopping = False
         self._updated = time.monotonic()
         self._skipped = 0
@@ -212,7 +219,7 @@ class View:
         if isinstance(event, SweepProgress):
             self._update(event)
             return
-        self._last[event.run.id] = event.kind
+        self._last[event.run.id] = event.kind, event.run
         if event.kind is EventKind.SKIPPED:
             self._skipped += 1
             return
@@ -242,8 +249,15 @@ class View:
         if time.monotonic() - self._updated < interval:
             return
         self._updated = time.monotonic()
-        ends = Counter(self._last.values())
+        ends = Counter(kind for kind, _ in self._last.values())
         parts = [f"{ends[EventKind.DONE] + ends[EventKind.SKIPPED]} of {len(self._labels)} done"]
+        running = self._store.runs.select(ids=list(progress.active))
+        trained = sum(run.steps for kind, run in self._last.values() if kind in _ENDED)
+        trained += sum(run.step for run in running)
+        self._begin = began, before = self._begin or (self._updated, trained)
+        if trained > before:  # at the speed of this session, evaluations and starts included
+            speed = (trained - before) / (self._updated - began)
+            parts += [f"about {rough_duration((self._steps - trained) / speed)} left"]
         parts += [f"{len(progress.active)} running"]
         for count, what in (
             (len(progress.waiting), "running elsewhere"),
@@ -253,24 +267,26 @@ class View:
             (ends[EventKind.PRUNED], "pruned"),
         ):
             parts += [f"{count} {what}"] if count else []
-        shown = list(progress.active[:SHOWN_RUNS])
-        rewards = self._store.metrics.last_values(shown, [REWARD])
-        steps = []
-        for run in self._store.runs.select(ids=shown):
+        rewards = self._store.metrics.last_values(progress.active[:SHOWN_RUNS], [REWARD])
+        for run in running[:SHOWN_RUNS]:
             in_training = run.stage in (None, "training")
             stage = f"training {run.step}/{run.steps}" if in_training else run.stage
             reward = rewards.get(run.id, {}).get(REWARD)
-            steps.append(
+            parts.append(
                 f"run {run.id} {stage}" + ("" if reward is None else f" reward {reward:.3f}")
             )
-        line = ", ".join(parts) + (f" ({', '.join(steps)})" if steps else "")
-        if self._is_terminal:
-            # A line that wraps could not be written anew. The cursor goes back to its start, where
-            # messages of others begin.
-            width = shutil.get_terminal_size().columns - 1
-            self._write(f"\r\x1b[K{printable_line(line)[:width]}\r")
-        else:
-            self._say(printable_line(line))
+        parts = [printable_line(part) for part in parts]
+        if not self._is_terminal:
+            self._say(", ".join(parts))
+            return
+        # A line that wraps could not be written anew: what does not fit is left out. The cursor
+        # goes back to its start, where messages of others begin.
+        width = shutil.get_terminal_size().columns - 1
+        done = round(BAR * min(1, trained / self._steps))
+        line = f"[{'=' * done}{' ' * (BAR - done)}] {parts[0]}"
+        for part in parts[1:]:
+            line += f", {part}" if len(line) + 2 + len(part) <= width else ""
+        self._write(f"\r\x1b[K{line[:width]}\r")
 
     def _say(self, line: str) -> None:
         """Print a permanent line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 
 import pytest
 
@@ -63,10 +64,42 @@ def test_the_last_line_of_a_terminal_is_written_anew(running, store, monkeypatch
     assert stream.getvalue().split("\r\x1b[K") == [
         "",
         "run 1 (grpo seed=0) started\n",
-        "0 of 2 done, 1 running, 1 to come (run 1 training 6/20 reward 0.250)\r",
+        # 6 of 40 steps.
+        "[==          ] 0 of 2 done, 1 running, 1 to come, run 1 training 6/20 reward 0.250\r",
         "run 2 (grpo seed=1) failed: step 3:\\x1b[1m no good\n",
         "",
     ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (
+            110,
+            "0 of 2 done, about 5 s left, 1 running, 1 to come, run 1 training 12/20 reward 0.250",
+        ),
+        (80, "0 of 2 done, about 5 s left, 1 running, 1 to come"),
+        (60, "0 of 2 done, about 5 s left, 1 running"),
+        (30, "0 of 2 done"),
+    ],
+)
+def test_a_narrow_terminal_cuts_no_word(running, store, monkeypatch, columns, shown):
+    """From 6 of 40 steps to 12 in one second: the other 28 take 4.7 s."""
+    pair, _ = running
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(
+        progress.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24))
+    )
+    stream, clock = Terminal(), [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[-1])
+    view = View(pair, store, stream)
+    for step in (6, 12):
+        clock.append(clock[-1] + 1)
+        store.leases.heartbeat(1, step=step, stage="training")
+        view.handle(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
+    last = stream.getvalue().split("\r\x1b[K")[-1]
+    assert last == f"[====        ] {shown}\r"
+    assert len(last) <= columns
 
 
 def test_lines_say_what_starts_fails_and_ends(running, store, monkeypatch):
@@ -87,7 +120,7 @@ def test_lines_say_what_starts_fails_and_ends(running, store, monkeypatch):
     assert stream.getvalue().splitlines() == [
         "run 1 (grpo seed=0) started",
         "run 2 (grpo seed=1) failed: step 3: no good",
-        "0 of 2 done, 1 running, 1 failed (run 1 training 6/20 reward 0.250)",
+        "0 of 2 done, 1 running, 1 failed, run 1 training 6/20 reward 0.250",
         "stopping: the runs write a checkpoint; Ctrl-C again kills them",
         "2 of 2 runs were done before",
     ]
