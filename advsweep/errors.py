@@ -149,6 +149,13 @@ def counted(number: int | str, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if str(number) == '1' else plural or noun + 's'}"
 
 
+def rough_duration(seconds: float) -> str:
+    """Format a time span roughly: 40 s, 12 min or 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
     """Return the first names of many, and the number of the others.
 

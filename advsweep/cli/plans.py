@@ -17,12 +17,19 @@ from advsweep.cli.output import (
 )
 from advsweep.cli.runs import print_tuning
 from advsweep.config.space import Delete
-from advsweep.errors import ConfigError, NoStoreError, UnknownNameError, counted, nearest
+from advsweep.errors import (
+    ConfigError,
+    NoStoreError,
+    UnknownNameError,
+    counted,
+    nearest,
+    rough_duration,
+)
 from advsweep.report.data.metrics import find_metric, read_catalogue
 from advsweep.store import Store, open_store
 from advsweep.store.races import RaceRecord, read_race
 from advsweep.sweep.events import SweepResult
-from advsweep.sweep.planning.eta import TimeEstimate, estimate, rough_duration
+from advsweep.sweep.planning.eta import TimeEstimate, estimate
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.progress import config_labels
 from advsweep.sweep.racing import execute_race, plan_race

@@ -15,12 +15,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, TextIO
 
 from advsweep.components import Plain, leaves
+from advsweep.errors import rough_duration
 from advsweep.printable import printable, printable_line
 from advsweep.store import Status
 from advsweep.store.races import RaceRecord, read_race
 from advsweep.store.records import COLLAPSED
 from advsweep.sweep.events import Event, EventKind, SweepProgress
-from advsweep.sweep.planning.eta import rough_duration
 from advsweep.tasks.controls import titled
 
 if TYPE_CHECKING:

@@ -142,10 +142,3 @@ def _status(planned: PlannedRun, record: RunRecord | None, store: Store | None) 
 
 def _shape(config: Mapping[str, Any]) -> str:
     return repr([config.get(key) for key in _SHAPE])
-
-
-def rough_duration(seconds: float) -> str:
-    """Format a time span roughly: 40 s, 12 min or 3.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

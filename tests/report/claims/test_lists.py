@@ -262,8 +262,13 @@ def test_runs_that_claims_share_count_once(lab):
     assert "sweep main: 9 runs" in line
 
 
-def test_a_condition_on_a_list_is_judged(lab):
-    claim = {"statement": f"{REWARD}[b] > {REWARD}[a]", "where": "evaluation.k=[7]"}
-    [result] = _evaluate(lab, claim, sweep="main")
-    assert result.verdict is ClaimVerdict.CANNOT_TELL
-    assert "evaluation.k=[7]" in result.reason
+def test_a_condition_on_a_list_is_judged(lab, constant):
+    for level in (0, 1):
+        for seed in range(3):
+            for estimator, reward in (("a", 0.4), ("b", 0.5 + 0.01 * seed - 0.3 * level)):
+                points = constant(reward__mean=reward)
+                lab.run(estimator, seed, points=points, sweep="lists", levels=[level])
+    claim = {"statement": f"{REWARD}[b] > {REWARD}[a]"}
+    found = _evaluate(lab, *({**claim, "where": f"levels=[{i}]"} for i in (0, 1)), sweep="lists")
+    verdicts = [result.verdict for result in found]
+    assert verdicts == [ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED], found[0].reason
