@@ -1,4 +1,4 @@
-"""Print the leaderboard's tables of a range, hard or middle, as markdown.
+"""Print the leaderboard's tables of a range, hard, middle or easy, as markdown.
 
     python experiments/leaderboard/make_table.py middle > experiments/leaderboard/table_middle.md
     python experiments/leaderboard/make_table.py hard --short    # of README.md: `make readme`
@@ -20,8 +20,10 @@ FOLDER = Path(__file__).resolve().parent
 OUTCOMES = {
     "pass@1": "Δ pass@1",
     "pass@32[above=guess]": "Δ pass@32",
-    "entropy/right": "Δ entropy",
+    "entropy": "Δ entropy",
 }
+ENTROPIES = ("entropy/right_rarefied", "entropy/right")
+"""Of eight right answers; of all where some run has no problem with eight."""
 LEVEL = 0.05
 GOOD = 0.9
 Row = dict[str, str]
@@ -58,6 +60,8 @@ def good_rates(range_: str) -> dict[str, str]:
 
 def difference(row: Row, outcome: str) -> str:
     """Return a difference with its 95 % interval, bold if it is significant."""
+    if outcome == "entropy":
+        outcome = next(name for name in ENTROPIES if f"{name}_p_adjusted" in row)
     found = [row[f"{outcome}_difference{end}"] for end in ("", "_low", "_high")]
     if not found[0]:
         return ""
